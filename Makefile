@@ -1,0 +1,54 @@
+# Everything that this project does from the command line. Needs make and Python 3.11 or newer.
+
+# The Python that .venv is made with; empty means the first one on PATH that is new enough.
+PYTHON ?=
+# Test processes.
+JOBS ?= 2
+# More arguments for pytest: make test ARGS="-k journal"
+ARGS ?=
+# Extras that the tests need, locked with the rest: --extra spark
+LOCKED_EXTRAS :=
+
+PY := .venv/bin/python
+STAMP := .venv/.stamp
+PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
+COMPILE = uv=$$(PYTHON="$(PYTHON)" sh scripts/setup.sh --uv) && "$$uv" pip compile --quiet --upgrade --universal \
+	--python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
+# Spark finds Java by JAVA_HOME; the embedded engines run without.
+WITH_JAVA := java_home=$$(sh scripts/java.sh); [ -z "$$java_home" ] || export JAVA_HOME="$$java_home";
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check lint demo bench lock clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## make .venv with the locked requirements and this project
+
+$(STAMP): pyproject.toml requirements/dev.txt requirements/tools.txt scripts/setup.sh
+	@PYTHON="$(PYTHON)" sh scripts/setup.sh
+	@touch $@
+
+test: $(STAMP) ## run the whole test suite, after setting up what it needs
+	@$(WITH_JAVA) $(PYTEST) $(ARGS)
+
+check: lint ## lint, format, types and the fast tests, in under two minutes
+	@$(PYTEST) -m "not slow" $(ARGS)
+
+lint: $(STAMP) ## lint, format and types only
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+
+demo: $(STAMP) ## run the example
+	@$(WITH_JAVA) $(PY) examples/demo.py
+
+bench: $(STAMP) ## run the benchmarks
+	@$(WITH_JAVA) $(PY) -m benchmarks.run
+
+lock: ## pin the newest allowed requirements, with hashes
+	$(COMPILE) requirements/tools.in --output-file requirements/tools.txt
+	$(COMPILE) pyproject.toml --group dev $(LOCKED_EXTRAS) --output-file requirements/dev.txt
+
+clean: ## remove everything that make has made
+	rm -rf .venv .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,114 @@
+#!/bin/sh
+# Makes .venv: the locked, hashed requirements and this project, editable. Needs Python 3.11 or newer, nothing else:
+# uv is taken from PATH, or installed into .tools. Safe to run again; nothing is downloaded that is there already.
+#
+#     PYTHON=python3.12 scripts/setup.sh    uses that Python
+#     scripts/setup.sh --uv                 only makes sure of uv, and prints its path
+set -eu
+
+. "$(dirname "$0")/packages.sh"
+cd "$(dirname "$0")/.."
+
+fail() {
+    say "$*"
+    exit 1
+}
+
+new_enough() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+}
+
+find_python() {
+    if [ -n "${PYTHON:-}" ]; then
+        new_enough "$PYTHON" || fail "PYTHON=$PYTHON is not a Python 3.11 or newer"
+        echo "$PYTHON"
+        return
+    fi
+    for name in python3 python3.13 python3.12 python3.11 python; do
+        if new_enough "$name"; then
+            echo "$name"
+            return
+        fi
+    done
+    fail "no Python 3.11 or newer on PATH: install one, or name it with PYTHON=/path/to/python"
+}
+
+# uv 0.8 is the first to know all the options used here.
+usable_uv() {
+    version=$("$1" --version 2>/dev/null | sed -n 's/^uv \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
+    [ -n "$version" ] || return 1
+    [ "${version% *}" -gt 0 ] || [ "${version#* }" -ge 8 ]
+}
+
+find_uv() {
+    for candidate in "${UV:-uv}" .tools/bin/uv; do
+        if usable_uv "$candidate"; then
+            echo "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+# Each way leaves uv in .tools/bin: a private environment; pip alone, which may always write to a folder of its own;
+# virtualenv. Systems that refuse to install beside their own packages are content with all three.
+install_uv() {
+    export PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1
+    rm -rf .tools
+    say "installing uv into .tools"
+    if "$1" -m venv .tools >/dev/null 2>&1; then
+        .tools/bin/python -m pip install --quiet --require-hashes -r requirements/tools.txt >&2 && return
+    fi
+    rm -rf .tools
+    if "$1" -m pip --version >/dev/null 2>&1; then
+        "$1" -m pip install --quiet --target .tools --require-hashes -r requirements/tools.txt >&2 && return
+    fi
+    rm -rf .tools
+    if "$1" -m virtualenv .tools >/dev/null 2>&1; then
+        .tools/bin/python -m pip install --quiet --require-hashes -r requirements/tools.txt >&2 && return
+    fi
+    rm -rf .tools
+    return 1
+}
+
+# Debian and Ubuntu keep the venv module in a package of its own, one for each Python.
+venv_package() {
+    "$1" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'
+}
+
+get_uv() {
+    find_uv && return
+    if install_uv "$1"; then
+        find_uv && return
+    fi
+    manager=$(package_manager)
+    package=$(venv_package "$1")
+    if [ "$manager" != apt-get ]; then
+        fail "uv could not be installed: install uv, or a Python with its venv and pip modules, and run this again"
+    fi
+    if ! "$1" -c 'import ensurepip' 2>/dev/null && may_install "$manager"; then
+        say "installing $package"
+        if refresh_packages "$manager" && install_package "$manager" "$package" && install_uv "$1"; then
+            find_uv && return
+        fi
+    fi
+    fail "uv could not be installed: run 'apt-get install $package', or install uv, and run this again"
+}
+
+python=$(find_python)
+uv=$(get_uv "$python")
+if [ "${1:-}" = --uv ]; then
+    echo "$uv"
+    exit
+fi
+
+# What is on the machine is used; a Python is never downloaded.
+export UV_PYTHON_DOWNLOADS=never
+
+if ! new_enough .venv/bin/python; then
+    "$uv" venv --quiet --clear --python "$python" .venv
+fi
+# Not `pip sync`, which asks the package index even when all is there.
+"$uv" pip install --quiet --python .venv --require-hashes -r requirements/dev.txt
+# Built with the locked backend that is in .venv, so nothing is fetched for it.
+"$uv" pip install --quiet --python .venv --no-deps --no-build-isolation --editable .

@@ -1,0 +1,53 @@
+"""Idempotent MERGE of keyed rows into plain Parquet datasets."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from merganser.api import merge, plan, recover, write_dataset
+from merganser.core import (
+    DatasetMergeError,
+    MergeFileMetadata,
+    MergePlan,
+    MergeResult,
+    MergeStats,
+    MerganserError,
+    WriteResult,
+)
+from merganser.engines import load
+
+if TYPE_CHECKING:
+    from merganser.engines.arrow import PyArrowDatasetIO, merge_parquet_dataset_pyarrow
+
+__version__ = version("merganser")
+
+__all__ = [
+    "DatasetMergeError",
+    "MerganserError",
+    "MergeFileMetadata",
+    "MergePlan",
+    "MergeResult",
+    "MergeStats",
+    "PyArrowDatasetIO",
+    "WriteResult",
+    "__version__",
+    "merge",
+    "merge_parquet_dataset_pyarrow",
+    "plan",
+    "recover",
+    "write_dataset",
+]
+
+_LAZY = {
+    "PyArrowDatasetIO": ("merganser.engines.arrow", "merganser"),
+    "merge_parquet_dataset_pyarrow": ("merganser.engines.arrow", "merganser"),
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  engine classes, imported when first used
+    if name not in _LAZY:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    module, install = _LAZY[name]
+    return load(module, name, install)

@@ -1,0 +1,79 @@
+"""The top level: the same calls as an engine's own, with the engine chosen by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from merganser.core.commit import recover
+from merganser.engines import open_engine
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from merganser.core.merge import WriteMode
+    from merganser.core.plan import MergePlan
+    from merganser.core.result import MergeResult, WriteResult
+    from merganser.core.strategy import MergeStrategy
+
+__all__ = ["merge", "plan", "recover", "write_dataset"]
+
+DEFAULT_ENGINE = "arrow"
+
+
+def merge(
+    source: Any,  # noqa: ANN401  anything that carries rows
+    path: str | os.PathLike[str],
+    strategy: MergeStrategy = "upsert",
+    key_columns: Sequence[str] | str = (),
+    *,
+    engine: str = DEFAULT_ENGINE,
+    **options: Any,  # noqa: ANN401  those of the engine's merge
+) -> MergeResult:
+    """Merge keyed rows into a Parquet dataset; running it twice is the same as running it once.
+
+    The options are those of the engine's own `merge`.
+
+    >>> import tempfile, pyarrow as pa
+    >>> lake = tempfile.mkdtemp()
+    >>> merge(pa.table({"id": [1, 2]}), lake, key_columns="id").inserted
+    2
+    >>> merge(pa.table({"id": [1, 2]}), lake, key_columns="id").inserted
+    0
+    """
+    return open_engine(engine).merge(source, path, strategy, key_columns, **options)
+
+
+def plan(
+    source: Any,  # noqa: ANN401  anything that carries rows
+    path: str | os.PathLike[str],
+    strategy: MergeStrategy = "upsert",
+    key_columns: Sequence[str] | str = (),
+    *,
+    engine: str = DEFAULT_ENGINE,
+    **options: Any,  # noqa: ANN401  those of the engine's plan
+) -> MergePlan:
+    """Say what `merge` would do to each file, and why, without doing it.
+
+    >>> import tempfile, pyarrow as pa
+    >>> plan(pa.table({"id": [1, 2]}), tempfile.mkdtemp(), key_columns="id").inserted
+    2
+    """
+    return open_engine(engine).plan(source, path, strategy, key_columns, **options)
+
+
+def write_dataset(
+    source: Any,  # noqa: ANN401  anything that carries rows
+    path: str | os.PathLike[str],
+    mode: WriteMode = "append",
+    *,
+    engine: str = DEFAULT_ENGINE,
+    **options: Any,  # noqa: ANN401  those of the engine's write_dataset
+) -> WriteResult:
+    """Append rows to a dataset, or overwrite it.
+
+    >>> import tempfile, pyarrow as pa
+    >>> [file.row_count for file in write_dataset(pa.table({"id": [1, 2]}), tempfile.mkdtemp()).files]
+    [2]
+    """
+    return open_engine(engine).write_dataset(source, path, mode, **options)

@@ -1,0 +1,263 @@
+"""File-grained doors over the row-group machinery: each does one step of a merge by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from merganser.core.commit import Journal, Move, publish
+from merganser.core.dataset import canonical_value, list_files, partition_columns_of
+from merganser.core.engine import UNTOLD, ScanFile
+from merganser.core.errors import InvalidArgumentError
+from merganser.core.footer import key_bounds, read_footer
+from merganser.core.hive import UNKNOWN, parse, parse_hive_partition_path
+from merganser.core.keys import SOURCE_ROW, canonical_keys, canonical_type, keys_table, normalize_keys, row_numbers
+from merganser.core.prune import might_match
+from merganser.core.scan import match_keys
+from merganser.core.schema import conform
+from merganser.core.staging import control_folder, open_staging
+from merganser.core.store import locate
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from merganser.core.staging import Staging
+    from merganser.core.store import Location
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFileMetadata:
+    """One data file: its rows, the proven bounds of its columns in canonical form, its partition values as text."""
+
+    path: str
+    row_group_count: int
+    total_rows: int
+    column_stats: dict[str, dict[str, Any]]
+    partition_values: dict[str, Any] | None = None
+    schema: pa.Schema | None = None
+
+
+class ParquetMetadataAnalyzer:
+    """Reads what the footers of a dataset prove."""
+
+    def analyze_dataset_files(
+        self,
+        dataset_path: str | os.PathLike[str],
+        filesystem: Any = None,  # noqa: ANN401  any filesystem
+    ) -> list[ParquetFileMetadata]:
+        """Describe every data file of a dataset; a column without proven bounds has min and max None."""
+        location = locate(dataset_path, filesystem)
+        return [_describe(location, file.rel) for file in list_files(location)]
+
+
+def _describe(location: Location, rel: str) -> ParquetFileMetadata:
+    footer = read_footer(location.store, location.path(rel), location.shown(rel))
+    schema, metadata = footer.schema, footer.metadata
+    stats: dict[str, dict[str, Any]] = {}
+    for field in schema:
+        if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
+            continue
+        bounds = key_bounds(footer, field.name, field.type)
+        known = [bound for bound in bounds if bound is not None]
+        whole = bool(bounds) and len(known) == len(bounds)
+        stats[field.name] = {
+            "min": min(low for low, _ in known) if whole else None,
+            "max": max(high for _, high in known) if whole else None,
+            "null_count": _null_count(metadata, schema.get_field_index(field.name), field.name),
+        }
+    partition = parse_hive_partition_path(rel) or None
+    return ParquetFileMetadata(
+        location.shown(rel), metadata.num_row_groups, metadata.num_rows, stats, partition, schema
+    )
+
+
+def _null_count(metadata: Any, _index: int, name: str) -> int | None:  # noqa: ANN401  pyarrow's FileMetaData
+    total = 0
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        chunks = (row_group.column(leaf) for leaf in range(row_group.num_columns))
+        statistics = next((chunk.statistics for chunk in chunks if chunk.path_in_schema == name), None)
+        if statistics is None or not statistics.has_null_count:
+            return None
+        total += statistics.null_count
+    return total
+
+
+class PartitionPruner:
+    """Rules files out by the partition values of their paths."""
+
+    def identify_candidate_files(
+        self,
+        file_metadata: Sequence[ParquetFileMetadata],
+        key_columns: Sequence[str] | str,
+        source_keys: Any,  # noqa: ANN401  scalars, tuples, or an Arrow array or table
+        partition_schema: pa.Schema | None = None,
+    ) -> list[str]:
+        """Give the files that might hold a source key, by those key columns that the paths tell.
+
+        Without a partition schema the types of the source keys decide how path text is read.
+        """
+        keys = normalize_keys(key_columns)
+        wanted = [
+            None if partition_schema is None or n not in partition_schema.names else partition_schema.field(n).type
+            for n in keys
+        ]
+        table = keys_table(source_keys, keys, wanted)
+        kept = []
+        for file in file_metadata:
+            values = file.partition_values or {}
+            columns = {name: (v := _path_bound(values, name, table.schema.field(name).type), v) for name in keys}
+            if _might_hold(columns, table, keys):
+                kept.append(file.path)
+        return kept
+
+
+def _path_bound(values: dict[str, Any], name: str, kind: pa.DataType) -> Any:  # noqa: ANN401  a canonical value
+    value = parse(values[name], kind) if values.get(name) is not None else UNKNOWN
+    return None if value is UNKNOWN else canonical_value(value, kind)
+
+
+def _might_hold(bounds: dict[str, tuple[Any, Any]], table: pa.Table, keys: Sequence[str]) -> bool:
+    columns: dict[str, pa.Array] = {}
+    for number, name in enumerate(keys):
+        kind = canonical_type(table.schema.field(name).type)
+        low, high = bounds[name]
+        columns[f"min_{number}"], columns[f"max_{number}"] = pa.array([low], kind), pa.array([high], kind)
+    return bool(might_match(pa.table(columns), canonical_keys(table, keys))[0])
+
+
+class ConservativeMembershipChecker:
+    """Rules a file out by its statistics, only where they prove that it holds no source key."""
+
+    def file_might_contain_keys(
+        self,
+        file_metadata: ParquetFileMetadata,
+        key_columns: Sequence[str] | str,
+        source_keys: Any,  # noqa: ANN401  scalars, tuples, or an Arrow array or table
+    ) -> bool:
+        """Say whether a file might hold a source key; what the footer does not prove counts as might."""
+        keys = normalize_keys(key_columns)
+        schema = file_metadata.schema
+        kinds = [None if schema is None or name not in schema.names else schema.field(name).type for name in keys]
+        table = keys_table(source_keys, keys, kinds)
+        bounds = {}
+        for name in keys:
+            stats = file_metadata.column_stats.get(name, {})
+            bounds[name] = (stats.get("min"), stats.get("max"))
+        return _might_hold(bounds, table, keys)
+
+
+def confirm_affected_files(
+    candidate_files: Sequence[str],
+    key_columns: Sequence[str] | str,
+    source_keys: Any,  # noqa: ANN401  scalars, tuples, or an Arrow array or table
+    filesystem: Any = None,  # noqa: ANN401  any filesystem
+) -> list[str]:
+    """Read the key columns, and nothing else, of files to find those that hold a source key."""
+    keys = normalize_keys(key_columns)
+    affected = []
+    for path in candidate_files:
+        location = locate(path, filesystem)
+        footer = read_footer(location.store, location.root, str(path))
+        told = parse_hive_partition_path(str(path))
+        schema = footer.schema
+        kinds = [schema.field(name).type if name in schema.names else None for name in keys]
+        table = keys_table(source_keys, keys, kinds)
+        constants = {}
+        for name in keys:
+            if name not in schema.names:
+                kind = table.schema.field(name).type
+                value = parse(told.get(name), kind)
+                constants[name] = pa.scalar(None, kind) if value is UNKNOWN else pa.scalar(told[name]).cast(kind)
+        source = canonical_keys(table, keys).append_column(SOURCE_ROW, row_numbers(table.num_rows))
+        scan = ScanFile(0, location.root, range(footer.metadata.num_row_groups), constants, UNTOLD)
+        if match_keys(location.store, [scan], keys, source).num_rows:
+            affected.append(path)
+    return affected
+
+
+@dataclass(frozen=True, slots=True)
+class IncrementalRewritePlan:
+    """Which files a merge would rewrite, and how many rows they hold; `new_files` is empty in a plan."""
+
+    affected_files: list[str]
+    unaffected_files: list[str]
+    new_files: list[str]
+    affected_rows: int
+
+
+def plan_incremental_rewrite(
+    dataset_path: str | os.PathLike[str],
+    source_keys: Any,  # noqa: ANN401  scalars, tuples, or an Arrow array or table
+    key_columns: Sequence[str] | str,
+    filesystem: Any = None,  # noqa: ANN401  any filesystem
+    partition_schema: pa.Schema | None = None,
+) -> IncrementalRewritePlan:
+    """Find the files that hold a source key: by partition, then by statistics, then by a scan of the keys."""
+    files = ParquetMetadataAnalyzer().analyze_dataset_files(dataset_path, filesystem)
+    candidates = set(PartitionPruner().identify_candidate_files(files, key_columns, source_keys, partition_schema))
+    checker = ConservativeMembershipChecker()
+    likely = [
+        file.path
+        for file in files
+        if file.path in candidates and checker.file_might_contain_keys(file, key_columns, source_keys)
+    ]
+    affected = confirm_affected_files(likely, key_columns, source_keys, filesystem)
+    hit = set(affected)
+    return IncrementalRewritePlan(
+        affected,
+        [file.path for file in files if file.path not in hit],
+        [],
+        sum(file.total_rows for file in files if file.path in hit),
+    )
+
+
+class IncrementalFileManager:
+    """Stages files beside a dataset and puts them in place under a journal."""
+
+    def __init__(self) -> None:
+        self._staging: Staging | None = None
+
+    def create_staging_directory(self, base_path: str | os.PathLike[str], filesystem: Any = None) -> str:  # noqa: ANN401  any filesystem
+        """Make a hidden `.staging_<uuid>` folder for a dataset and give its path."""
+        location = locate(base_path, filesystem)
+        self._staging = open_staging(location, control_folder(location))
+        return self._staging.folder
+
+    def atomic_replace_files(
+        self,
+        source_files: Sequence[str],
+        target_files: Sequence[str],
+        filesystem: Any = None,  # noqa: ANN401  any filesystem
+    ) -> None:
+        """Put staged files in the place of data files: all of them, or after a crash and `recover` all of them."""
+        if self._staging is None:
+            message = "There is no staging folder. Call create_staging_directory first."
+            raise InvalidArgumentError(message)
+        if len(source_files) != len(target_files):
+            message = f"{len(source_files)} source files cannot replace {len(target_files)} target files. Give pairs."
+            raise InvalidArgumentError(message)
+        staging = self._staging
+        location = staging.location
+        moves = []
+        for source, goal in zip(source_files, target_files, strict=True):
+            folder, _, name = locate(source, filesystem).root.rpartition("/")
+            target = locate(goal, filesystem).root
+            if folder != staging.folder or not target.startswith(f"{location.root}/"):
+                message = f"Cannot move {source} onto {goal}: the one must be staged, the other inside the dataset."
+                raise InvalidArgumentError(message)
+            moves.append(Move(name, target[len(location.root) + 1 :], location.store.identity(target)))
+        journal = Journal(moves)
+        location.store.flush([f"{staging.folder}/{move.staged}" for move in moves])
+        location.store.write_small(staging.journal, journal.to_json())
+        publish(location, staging.folder.rpartition("/")[0], staging, journal)
+
+    def cleanup_staging_files(self) -> None:
+        """Remove the staging folder and whatever is left in it; fine if there is none."""
+        if self._staging is not None:
+            self._staging.remove()
+            self._staging = None

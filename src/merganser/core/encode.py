@@ -1,0 +1,255 @@
+"""Write rows the way an old Parquet file wrote them.
+
+`encode_row_group` makes a row group that may take the place of an old one; `open_writer_like` rewrites a file whole.
+Both ask `writer_options` what the old file did, so a spliced file and a rewritten one have the same schema, the same
+key-value metadata and the same encodings. `is_stored_alike` tells whether a column came out as the old file has it.
+
+Bloom filters are not made anew: DuckDB gives some of them a meaning of its own (one of INTERVAL holds normalised
+hashes), and a missing filter is never wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merganser.core import thrift
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# PyArrow has no name for Hadoop's framed LZ4 and cannot write it; LZ4_RAW is what the format put in its place.
+_CODECS = {"UNCOMPRESSED": "NONE", "UNKNOWN": "LZ4"}
+_INTEGERS = {"INT32", "INT64"}
+_DICTIONARY = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
+_WRITABLE_ENCODINGS = {
+    "DELTA_BINARY_PACKED": _INTEGERS,
+    "DELTA_LENGTH_BYTE_ARRAY": {"BYTE_ARRAY"},
+    "DELTA_BYTE_ARRAY": {"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"},
+    "BYTE_STREAM_SPLIT": {"FLOAT", "DOUBLE", "INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"},
+}
+_DATA_PAGE_V2 = 3
+
+_REPEATED = 2
+_INT32, _INT64, _FIXED = 1, 2, 7
+_PLAIN: tuple[object, ...] = ()
+_INTERVAL: tuple[object, ...] = ("INTERVAL",)
+_CONVERTED: dict[int, tuple[object, ...]] = {
+    0: ("STRING",),
+    4: ("ENUM",),
+    6: ("DATE",),
+    # These do not say whether they mean UTC, and readers differ.
+    7: ("TIME", 1, None),
+    8: ("TIME", 2, None),
+    9: ("TIMESTAMP", 1, None),
+    10: ("TIMESTAMP", 2, None),
+    19: ("JSON",),
+    20: ("BSON",),
+    21: _INTERVAL,
+    **{11 + power: ("INTEGER", 8 << power, False) for power in range(4)},
+    **{15 + power: ("INTEGER", 8 << power, True) for power in range(4)},
+}
+_LOGICAL = {1: ("STRING",), 4: ("ENUM",), 6: ("DATE",), 12: ("JSON",), 13: ("BSON",), 14: ("UUID",)}
+# Bytes that read the same with and without the annotation, in the same order where an order is defined at all.
+_STANDS_FOR: dict[tuple[object, ...], set[tuple[object, ...]]] = {
+    ("ENUM",): {_PLAIN, ("STRING",)},
+    ("JSON",): {_PLAIN, ("STRING",)},
+    ("BSON",): {_PLAIN},
+    ("UUID",): {_PLAIN},
+    _INTERVAL: {_PLAIN},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """What a reader takes from the schema to decode one column chunk."""
+
+    path: tuple[bytes, ...]
+    repetitions: tuple[int, ...]
+    physical: int
+    length: int | None
+    meaning: tuple[object, ...]
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether a row may hold several values."""
+        return _REPEATED in self.repetitions
+
+    @property
+    def has_no_order(self) -> bool:
+        """Whether the format defines no order of the values, so that no bound of them means anything."""
+        return self.meaning == _INTERVAL
+
+
+def encode_row_group(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, metadata: pq.FileMetaData, row_group: int
+) -> pa.Buffer:
+    """Encode rows as a Parquet file in memory, like row group `row_group` of the file that `metadata` describes.
+
+    The rows make one row group (PyArrow's limit is 64 Mi rows; beyond it more); no rows make none.
+    """
+    table = pa.Table.from_batches(batches, schema=schema)
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema.remove_metadata(), **writer_options(metadata, row_group)) as writer:
+        if table.num_rows:
+            writer.write_table(table, row_group_size=table.num_rows)
+    return sink.getvalue()
+
+
+def open_writer_like(where: Any, schema: pa.Schema, metadata: pq.FileMetaData) -> pq.ParquetWriter:  # noqa: ANN401
+    """Open a writer for a whole file with the encodings and the key-value metadata, verbatim, of an old one."""
+    writer = pq.ParquetWriter(where, schema.remove_metadata(), **writer_options(metadata))
+    key_values: Any = metadata.metadata
+    if key_values:
+        writer.add_key_value_metadata(key_values)
+    return writer
+
+
+def writer_options(metadata: pq.FileMetaData, row_group: int = 0) -> dict[str, Any]:
+    """Return the arguments of `pq.ParquetWriter` that keep what one row group of an old file did, leaf by leaf.
+
+    A file without row groups says only what its schema says; the rest is PyArrow's default.
+    """
+    leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    options: dict[str, Any] = {
+        "version": "2.6",  # below it, nanoseconds and unsigned integers would change their type
+        "store_schema": False,
+        "use_compliant_nested_type": _names_list_items_element(leaves),
+        "store_decimal_as_integer": any(_is_decimal(leaf) and leaf.physical_type in _INTEGERS for leaf in leaves),
+        "write_time_adjusted_to_utc": any(_is_utc_time(leaf) for leaf in leaves),
+    }
+    if metadata.num_row_groups:
+        group = metadata.row_group(row_group)
+        chunks = [group.column(number) for number in range(metadata.num_columns)]
+        options |= _chunk_options(leaves, chunks)
+        options["data_page_version"] = _data_page_version(metadata)
+    return options
+
+
+def read_leaves(schema: Sequence[thrift.Struct]) -> tuple[Leaf, ...]:
+    """Walk the flattened schema tree; each entry of `parents` is a group with the children it still expects."""
+    leaves = []
+    parents: list[tuple[int, tuple[bytes, ...], tuple[int, ...]]] = [(schema[0].get(5, 0) if schema else 0, (), ())]
+    for element in schema[1:]:
+        while parents and not parents[-1][0]:
+            parents.pop()
+        if not parents or len(parents) > thrift.MAX_DEPTH:
+            raise thrift.ThriftError("the schema is not a tree, or a very deep one")
+        expected, path, repetitions = parents.pop()
+        parents.append((expected - 1, path, repetitions))
+        path, repetitions = (*path, element[4]), (*repetitions, element.get(3, -1))
+        physical, children = element.get(1), element.get(5, 0)
+        if (physical is None) == (children == 0) or children < 0 or not 0 <= repetitions[-1] <= _REPEATED:
+            raise thrift.ThriftError("a schema element is neither a column nor a group of columns")
+        if physical is None:
+            parents.append((children, path, repetitions))
+        else:
+            length = element.get(2) if physical == _FIXED else None
+            leaves.append(Leaf(path, repetitions, physical, length, _meaning(element, physical)))
+    if any(expected for expected, _, _ in parents):
+        raise thrift.ThriftError("the schema ends inside a group")
+    return tuple(leaves)
+
+
+def is_stored_alike(old: Leaf, new: Leaf) -> bool:
+    """Whether a chunk of `new` read through the schema of `old` gives the values that were written.
+
+    Levels are compared group by group: equal maxima may still mean that another group is NULL.
+    """
+    if (old.path, old.repetitions, old.physical, old.length) != (new.path, new.repetitions, new.physical, new.length):
+        return False
+    if len(old.meaning) == 3 and old.meaning[0] in ("TIME", "TIMESTAMP") and old.meaning[2] is None:
+        return old.meaning[:2] == new.meaning[:2]
+    return old.meaning == new.meaning or new.meaning in _STANDS_FOR.get(old.meaning, ())
+
+
+def _chunk_options(leaves: Sequence[Any], chunks: Sequence[Any]) -> dict[str, Any]:
+    codecs: dict[str, str] = {}
+    dictionary: dict[str, bool] = {}
+    statistics: dict[str, bool] = {}
+    encodings: dict[str, str] = {}
+    for leaf, chunk in zip(leaves, chunks, strict=True):
+        codecs[leaf.path] = _CODECS.get(chunk.compression, chunk.compression)
+        # INT96 has no usable statistics, but what takes its place does.
+        statistics[leaf.path] = chunk.is_stats_set or leaf.physical_type == "INT96"
+        if leaf.physical_type != "BOOLEAN":
+            dictionary[leaf.path] = bool(_DICTIONARY & set(chunk.encodings))
+        encoding = _special_encoding(leaf, chunk)
+        if encoding and not dictionary.get(leaf.path):
+            encodings[leaf.path] = encoding
+    return {
+        # One name where all columns agree: it also reaches a leaf whose path comes out different.
+        "compression": next(iter(codecs.values())) if len(set(codecs.values())) == 1 else codecs,
+        "use_dictionary": _where_true(dictionary),
+        "write_statistics": _where_true(statistics),
+        "column_encoding": encodings or None,
+        "write_page_index": any(chunk.has_offset_index or chunk.has_column_index for chunk in chunks),
+    }
+
+
+def _where_true(choices: dict[str, bool]) -> bool | list[str]:
+    """Return True for all, False for none, else the paths chosen."""
+    chosen = [path for path, choice in choices.items() if choice]
+    if not chosen:
+        return False
+    return True if len(chosen) == len(choices) else chosen
+
+
+def _special_encoding(leaf: Any, chunk: Any) -> str | None:  # noqa: ANN401 - PyArrow has no types
+    # A decimal may change its physical type in a whole rewrite, and the encoding would no longer suit it.
+    if _is_decimal(leaf):
+        return None
+    writable = (name for name, types in _WRITABLE_ENCODINGS.items() if leaf.physical_type in types)
+    return next((name for name in writable if name in chunk.encodings), None)
+
+
+def _is_decimal(leaf: Any) -> bool:  # noqa: ANN401 - PyArrow has no types
+    return bool(leaf.logical_type.type == "DECIMAL" or leaf.converted_type == "DECIMAL")
+
+
+def _is_utc_time(leaf: Any) -> bool:  # noqa: ANN401 - PyArrow has no types
+    return bool(leaf.logical_type.type == "TIME" and json.loads(leaf.logical_type.to_json()).get("isAdjustedToUTC"))
+
+
+def _names_list_items_element(leaves: Sequence[Any]) -> bool:
+    paths = [leaf.path for leaf in leaves]
+    return any(".list.element" in path for path in paths) or not any(".list." in path for path in paths)
+
+
+def _data_page_version(metadata: pq.FileMetaData) -> str:
+    """Tell from the first chunk's page counts, which PyArrow reads but does not show, what pages the file has."""
+    sink = pa.BufferOutputStream()
+    metadata.write_metadata_file(sink)
+    footer = sink.getvalue().to_pybytes()[4:-8]
+    groups = next(position for number, _, position in thrift.scan_fields(footer) if number == 4)
+    _, group = thrift.list_header(footer, groups)
+    chunks = next((position for number, _, position in thrift.scan_fields(footer, group) if number == 1), None)
+    length, chunk = thrift.list_header(footer, chunks) if chunks is not None else (0, 0)
+    if not length:
+        return "1.0"
+    column = thrift.read_struct_at(footer, chunk)[0].get(3)
+    pages = {stats[1] for stats in column.get(13, ())} if column is not None else set()
+    return "2.0" if _DATA_PAGE_V2 in pages else "1.0"
+
+
+def _meaning(element: thrift.Struct, physical: int) -> tuple[object, ...]:
+    """Return what the annotation says about values, the same for the old form of annotation and the new."""
+    logical, converted = element.get(10), element.get(6)
+    if logical is None:
+        if converted == 5:
+            return "DECIMAL", element.get(7, 0), element.get(8)
+        meaning = _PLAIN if converted is None else _CONVERTED.get(converted, ("CONVERTED", converted))
+    else:
+        ((number, detail),) = logical.values.items()
+        if number == 5:
+            return "DECIMAL", detail[1], detail[2]
+        if number in (7, 8):
+            return "TIME" if number == 7 else "TIMESTAMP", *detail[2].values, detail[1]
+        meaning = ("INTEGER", detail[1], detail[2]) if number == 10 else _LOGICAL.get(number, ("LOGICAL", number))
+        if number in (16, 17, 18):
+            meaning = (*meaning, thrift.write_struct(detail))
+    return _PLAIN if meaning == ("INTEGER", {_INT32: 32, _INT64: 64}.get(physical), True) else meaning

@@ -1,0 +1,164 @@
+"""The engine protocol: row work, and nothing else.
+
+An engine never lists, publishes or deletes a data file, never decides a policy, never validates. It is told which
+files to look at and answers with facts and counts; rows stay inside it. `H` is whatever an engine keeps its source
+rows in, `M` whatever it keeps its matches in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from merganser.core.staging import Staging
+    from merganser.core.store import Store
+
+H = TypeVar("H")
+M = TypeVar("M")
+SAMPLE = 5
+UNTOLD = -1
+ELSEWHERE = -2
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """What validation and planning need to know of the source; its size follows partitions, not rows."""
+
+    rows: int
+    null_keys: Mapping[str, int]
+    duplicate_keys: int
+    duplicate_sample: pa.Table
+    columns_with_nulls: frozenset[str]
+    partitions: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class ScanFile:
+    """A file whose key columns are to be read, in some of its row groups.
+
+    `constants` are key columns that the path tells, or that the file does not have. `partition` is the row of
+    `SourceFacts.partitions` that equals the file's partition, ELSEWHERE if none does, UNTOLD if the path tells none.
+    """
+
+    number: int
+    path: str
+    groups: Sequence[int]
+    constants: Mapping[str, pa.Scalar]
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatchCounts:
+    """How many target rows match in each row group that has any, and what that means for the source.
+
+    `moved` counts matches whose source row belongs to another partition than the file, `moved_sample` shows keys.
+    """
+
+    file: npt.NDArray[np.int32]
+    row_group: npt.NDArray[np.int32]
+    rows: npt.NDArray[np.int64]
+    new_rows: int
+    moved: int
+    moved_sample: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteJob:
+    """One file to change: matched rows of `groups` are replaced, other rows there kept or not, `dropped` groups go."""
+
+    number: int
+    path: str
+    columns: Sequence[str]
+    groups: Sequence[int]
+    dropped: Sequence[int]
+    keep_missing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A staged replacement."""
+
+    staged: str
+    updated: int
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """A staged new file, and which row of `SourceFacts.partitions` its rows belong to (0 if unpartitioned)."""
+
+    staged: str
+    rows: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How new files are written: columns and key-value metadata like the target's, and the caller's wishes."""
+
+    schema: pa.Schema
+    partition_columns: Sequence[str]
+    template: Mapping[bytes, bytes] | None
+    compression: str
+    max_rows_per_file: int
+    row_group_size: int
+
+
+class Engine(Protocol[H, M]):
+    """The verbs, in the order the driver calls them."""
+
+    name: str
+
+    def open(self, source: Any) -> H:  # noqa: ANN401  each engine says which sources it takes
+        """Take a source, to be read once."""
+
+    def schema(self, handle: H) -> pa.Schema:
+        """Tell the source's columns and types."""
+
+    def conform(self, handle: H, schema: pa.Schema) -> H:
+        """Cast the source to the target's columns without loss, through `merganser.core.schema.conform`."""
+
+    def deduplicate(self, handle: H, keys: Sequence[str], order_by: Sequence[str]) -> H:
+        """Keep the one row of each key that counts (T3)."""
+
+    def facts(self, handle: H, keys: Sequence[str], partition_columns: Sequence[str]) -> SourceFacts:
+        """Count rows, NULL and repeated keys, and list partition values."""
+
+    def candidates(self, handle: H, keys: Sequence[str], bounds: pa.Table) -> npt.NDArray[np.bool_]:
+        """Say which row groups might hold a source key (`Target.bounds`)."""
+
+    def match(
+        self, handle: H, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table
+    ) -> tuple[M, MatchCounts]:
+        """Find every target row whose key is a source key, reading key columns only."""
+
+    def rewrite(self, handle: H, matches: M | None, jobs: Sequence[RewriteJob], staging: Staging) -> list[Rewritten]:
+        """Stage a replacement for each file, in the order of the jobs."""
+
+    def append(
+        self, handle: H, matches: M | None, layout: Layout, partitions: pa.Table, staging: Staging
+    ) -> list[Appended]:
+        """Stage files of the rows that match nothing; of all rows where there are no matches to speak of."""
+
+    def audit(  # noqa: PLR0913  what changed, in four parts
+        self,
+        handle: H,
+        matches: M | None,
+        keys: Sequence[str],
+        store: Store,
+        shrinking: Sequence[ScanFile],
+        *,
+        updates: bool,
+        inserts: bool,
+    ) -> pa.Table:
+        """List key columns and `merge_action` (insert, update, delete) of every row changed.
+
+        `shrinking` are row groups whose unmatched rows are deleted.
+        """

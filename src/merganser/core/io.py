@@ -1,0 +1,111 @@
+"""The door every engine shares: merge, plan and write a dataset through the one driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic
+
+from merganser.core import merge as driver
+from merganser.core.engine import H, M
+from merganser.core.options import make_options
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from merganser.core.engine import Engine
+    from merganser.core.merge import WriteMode
+    from merganser.core.plan import MergePlan
+    from merganser.core.result import MergeResult, WriteResult
+    from merganser.core.strategy import MergeStrategy
+
+
+class DatasetIO(Generic[H, M]):
+    """Parquet datasets through one engine. `filesystem` is used where a call names none."""
+
+    def __init__(self, engine: Engine[H, M], filesystem: Any = None) -> None:  # noqa: ANN401  any fsspec or pyarrow filesystem
+        self._engine = engine
+        self.filesystem = filesystem
+
+    def merge(  # noqa: PLR0913  every option a keyword with a default
+        self,
+        source: Any,  # noqa: ANN401  anything that carries rows
+        path: str | os.PathLike[str],
+        strategy: MergeStrategy = "upsert",
+        key_columns: Sequence[str] | str = (),
+        partition_columns: Sequence[str] | str | None = None,
+        filesystem: Any = None,  # noqa: ANN401  any fsspec or pyarrow filesystem
+        compression: str = "snappy",
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int = 500_000,
+        *,
+        partition_by: Sequence[str] | str | None = None,
+        dedup_order_by: Sequence[str] | str | None = None,
+        check_partition_moves: bool = True,
+        audit: bool = False,
+        lock_timeout: float = driver.LOCK_TIMEOUT,
+    ) -> MergeResult:
+        """Merge keyed rows into a dataset; running it twice is the same as running it once.
+
+        Strategies: `upsert` replaces matched rows and inserts new ones; `insert` only inserts; `update` only replaces;
+        `full_merge` also deletes target rows that the source lacks; `deduplicate` is an upsert of one source row per
+        key, the highest in `dedup_order_by`.
+        """
+        options = make_options(
+            partition_columns,
+            partition_by,
+            dedup_order_by,
+            compression=compression,
+            max_rows_per_file=max_rows_per_file,
+            row_group_size=row_group_size,
+            check_partition_moves=check_partition_moves,
+            audit=audit,
+            lock_timeout=lock_timeout,
+        )
+        return driver.merge(self._engine, source, path, strategy, key_columns, self._filesystem(filesystem), options)
+
+    def plan(  # noqa: PLR0913  what decides about files
+        self,
+        source: Any,  # noqa: ANN401  anything that carries rows
+        path: str | os.PathLike[str],
+        strategy: MergeStrategy = "upsert",
+        key_columns: Sequence[str] | str = (),
+        partition_columns: Sequence[str] | str | None = None,
+        filesystem: Any = None,  # noqa: ANN401  any fsspec or pyarrow filesystem
+        *,
+        partition_by: Sequence[str] | str | None = None,
+        dedup_order_by: Sequence[str] | str | None = None,
+        check_partition_moves: bool = True,
+    ) -> MergePlan:
+        """Say what `merge` would do to each file, and why, without doing it."""
+        options = make_options(
+            partition_columns, partition_by, dedup_order_by, check_partition_moves=check_partition_moves
+        )
+        return driver.plan(self._engine, source, path, strategy, key_columns, self._filesystem(filesystem), options)
+
+    def write_dataset(  # noqa: PLR0913  every option a keyword with a default
+        self,
+        source: Any,  # noqa: ANN401  anything that carries rows
+        path: str | os.PathLike[str],
+        mode: WriteMode = "append",
+        partition_columns: Sequence[str] | str | None = None,
+        filesystem: Any = None,  # noqa: ANN401  any fsspec or pyarrow filesystem
+        compression: str = "snappy",
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int = 500_000,
+        *,
+        partition_by: Sequence[str] | str | None = None,
+        lock_timeout: float = driver.LOCK_TIMEOUT,
+    ) -> WriteResult:
+        """Append rows to a dataset, or overwrite it; both are committed like a merge."""
+        options = make_options(
+            partition_columns,
+            partition_by,
+            compression=compression,
+            max_rows_per_file=max_rows_per_file,
+            row_group_size=row_group_size,
+            lock_timeout=lock_timeout,
+        )
+        return driver.write_dataset(self._engine, source, path, mode, self._filesystem(filesystem), options)
+
+    def _filesystem(self, given: Any) -> Any:  # noqa: ANN401  any filesystem
+        return self.filesystem if given is None else given

@@ -1,0 +1,249 @@
+"""The kernels: change the rows of one file by position, and write new rows. Arrow in, staged files out.
+
+Every engine calls these, so a file comes out the same whichever engine found the matches.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from merganser.core.encode import encode_row_group, open_writer_like
+from merganser.core.engine import Appended, Rewritten
+from merganser.core.errors import UnreadableFileError
+from merganser.core.footer import arrow_schema
+from merganser.core.scan import open_parquet
+from merganser.core.schema import cast_column, plain, plain_schema
+from merganser.core.splice import CannotSpliceError, prepare, splice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from merganser.core.engine import Layout
+    from merganser.core.staging import Staging
+    from merganser.core.store import Store
+
+WORKERS = 2
+_SLICE = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """New rows for some positions of a row group; the other rows are kept or deleted.
+
+    `rows` stands in the order of `positions`, which ascend. Columns it lacks keep their old values.
+    """
+
+    positions: npt.NDArray[np.int64]
+    rows: pa.Table
+    keep_rest: bool
+
+
+def rewrite_file(store: Store, path: str, staged: str, changes: Mapping[int, GroupChange | None]) -> Rewritten:
+    """Stage a copy of a file with some row groups changed; None drops a row group.
+
+    Row groups without a change are copied byte for byte where the file allows it, else the file is written whole.
+    """
+    try:
+        with open_parquet(store, path) as parquet:
+            metadata = parquet.metadata
+            try:
+                with store.open_reader(path) as old, store.create(staged) as out:
+                    size = store_size(old)
+                    splice(prepare(old, size), _spliced_groups(store, path, metadata, changes), out)
+            except CannotSpliceError:
+                store.remove(staged)
+                with store.create(staged) as out:
+                    _rewrite_whole(parquet, changes, out)
+    except pa.ArrowException as error:
+        message = f"Cannot rewrite {path}: {error}. Restore or remove the file."
+        raise UnreadableFileError(message) from error
+    store.keep_mode(path, staged)
+    updated = sum(len(change.positions) for change in changes.values() if change is not None)
+    deleted = sum(
+        metadata.row_group(group).num_rows - (0 if change is None else len(change.positions))
+        for group, change in changes.items()
+        if change is None or not change.keep_rest
+    )
+    return Rewritten(staged, updated, deleted)
+
+
+def store_size(stream: object) -> int:
+    """Tell the length of a seekable stream, leaving it at its start."""
+    size = stream.seek(0, 2)  # type: ignore[attr-defined]
+    stream.seek(0)  # type: ignore[attr-defined]
+    return int(size)
+
+
+def _spliced_groups(
+    store: Store, path: str, metadata: pq.FileMetaData, changes: Mapping[int, GroupChange | None]
+) -> Iterator[int | pa.Buffer]:
+    """Give the row groups of the new file in order, the changed ones encoded a few ahead."""
+    with ThreadPoolExecutor(WORKERS, thread_name_prefix="merganser-encode") as pool:
+        waiting: deque[object] = deque()
+        for group in range(metadata.num_row_groups):
+            change = changes.get(group)
+            if group not in changes:
+                waiting.append(group)
+            elif change is not None:
+                waiting.append(pool.submit(_encode, store, path, group, change))
+            while len(waiting) > WORKERS:
+                yield _ready(waiting.popleft())
+        while waiting:
+            yield _ready(waiting.popleft())
+
+
+def _ready(part: object) -> int | pa.Buffer:
+    return part if isinstance(part, int) else part.result()  # type: ignore[attr-defined]
+
+
+def _encode(store: Store, path: str, group: int, change: GroupChange) -> pa.Buffer:
+    with open_parquet(store, path) as parquet:
+        schema = plain_schema(arrow_schema(parquet.metadata))
+        return encode_row_group(_changed(parquet, group, change, schema), schema, parquet.metadata, group)
+
+
+def _rewrite_whole(parquet: pq.ParquetFile, changes: Mapping[int, GroupChange | None], out: object) -> None:
+    schema = plain_schema(arrow_schema(parquet.metadata))
+    with open_writer_like(out, schema, parquet.metadata) as writer:
+        for group in range(parquet.metadata.num_row_groups):
+            if group not in changes:
+                table = _plain_table(parquet.read_row_group(group), schema)
+            elif (change := changes[group]) is not None:
+                table = pa.Table.from_batches(_changed(parquet, group, change, schema), schema)
+            else:
+                continue
+            if table.num_rows:
+                writer.write_table(table, row_group_size=table.num_rows)
+
+
+def _changed(parquet: pq.ParquetFile, group: int, change: GroupChange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Give the rows of a changed row group, slice by slice, in the types of the file."""
+    kept = schema.names if change.keep_rest else [name for name in schema.names if name not in change.rows.column_names]
+    old = parquet.read_row_group(group, columns=kept) if kept else None
+    if not change.keep_rest and old is not None:
+        old = old.take(change.positions)
+    new = {
+        name: cast_column(change.rows.column(name), schema.field(name).type, name)
+        for name in schema.names
+        if name in change.rows.column_names
+    }
+    if not change.keep_rest:
+        columns = [new[name] if name in new else _plain_column(old, name, schema) for name in schema.names]
+        yield from pa.table(columns, schema=schema).to_batches(max_chunksize=_SLICE)
+        return
+    for start in range(0, parquet.metadata.row_group(group).num_rows, _SLICE):
+        rows = old.slice(start, _SLICE)
+        first, last = np.searchsorted(change.positions, [start, start + _SLICE])
+        local = change.positions[first:last] - start
+        columns = [_plain_column(rows, name, schema) for name in schema.names]
+        if len(local):
+            picks = np.arange(rows.num_rows)
+            picks[local] = rows.num_rows + np.arange(len(local))
+            indices = pa.array(picks)
+            columns = [
+                _replaced(column, new[name].slice(first, last - first), indices) if name in new else column
+                for name, column in zip(schema.names, columns, strict=True)
+            ]
+        yield from pa.table(columns, schema=schema).to_batches()
+
+
+def _replaced(old: pa.ChunkedArray, new: pa.ChunkedArray, picks: pa.Array) -> pa.ChunkedArray:
+    together = pa.concat_arrays([*old.chunks, *new.chunks])
+    return pa.chunked_array([together.take(picks)])
+
+
+def _plain_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return pa.table([_plain_column(table, name, schema) for name in schema.names], schema=schema)
+
+
+def _plain_column(table: pa.Table, name: str, schema: pa.Schema) -> pa.ChunkedArray:
+    column, kind = table.column(name), schema.field(name).type
+    return column if column.type == kind else column.cast(kind)
+
+
+def append_rows(
+    rows: pa.Table, layout: Layout, partitions: pa.Table, staging: Staging, workers: int = WORKERS
+) -> list[Appended]:
+    """Stage rows as new files, split by partition and by `max_rows_per_file`, keeping their order.
+
+    `partitions` lists the distinct partition values; each file names its row there.
+    """
+    codes = partition_codes(rows, partitions)
+    order = np.argsort(codes, kind="stable")
+    present, starts = np.unique(codes[order], return_index=True)
+    ends = [*starts[1:], len(order)]
+    pieces = [
+        (int(code), order[at : min(at + layout.max_rows_per_file, end)])
+        for code, start, end in zip(present, starts, ends, strict=True)
+        for at in range(start, end, layout.max_rows_per_file)
+    ]
+    sorted_already = len(present) <= 1
+
+    def write(piece: tuple[int, npt.NDArray[np.int64]]) -> Appended:
+        code, picks = piece
+        part = rows.slice(picks[0], len(picks)) if sorted_already else rows.take(pa.array(picks))
+        return Appended(write_rows(part, layout, staging), len(picks), code)
+
+    with ThreadPoolExecutor(workers, thread_name_prefix="merganser-append") as pool:
+        return list(pool.map(write, pieces))
+
+
+def partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int64]:
+    """Give every row the number of its partition values in a table of distinct ones."""
+    codes = np.zeros(rows.num_rows, np.int64)
+    listed = np.zeros(partitions.num_rows, np.int64)
+    for name in partitions.column_names:
+        together = pa.chunked_array(
+            [*rows.column(name).chunks, *partitions.column(name).chunks], rows.column(name).type
+        )
+        encoded = pc.dictionary_encode(together, null_encoding="encode").combine_chunks()
+        numbers = (encoded.indices if isinstance(encoded, pa.DictionaryArray) else encoded.chunk(0).indices).to_numpy()
+        # Renumbering after each column keeps the numbers small: a product of counts never overflows.
+        pairs = np.concatenate([codes, listed]) * (numbers.max(initial=0) + 1) + numbers
+        dense = np.unique(pairs, return_inverse=True)[1]
+        codes, listed = dense[: rows.num_rows], dense[rows.num_rows :]
+    if not partitions.num_columns:
+        return codes
+    place = np.empty(listed.max(initial=-1) + 1, np.int64)
+    place[listed] = np.arange(len(listed))
+    return place[codes]  # type: ignore[no-any-return]
+
+
+def write_rows(rows: pa.Table, layout: Layout, staging: Staging) -> str:
+    """Stage one new file."""
+    names = [name for name in layout.schema.names if name not in layout.partition_columns]
+    path = staging.new_path()
+    fields = [layout.schema.field(name) for name in names]
+    if layout.template is None:
+        schema = pa.schema(fields, layout.schema.metadata)
+        options: dict[str, object] = {}
+    else:
+        # The target's own key-value metadata, Arrow's schema among it, describes the new file as well.
+        schema = plain_schema(pa.schema(fields))
+        options = {"store_schema": False}
+    columns = [_as_written(rows.column(field.name), field.type) for field in schema]
+    with (
+        staging.location.store.create(path) as stream,
+        pq.ParquetWriter(stream, schema, compression=layout.compression, **options) as writer,
+    ):
+        if layout.template:
+            writer.add_key_value_metadata(dict(layout.template))
+        writer.write_table(pa.table(columns, schema=schema), row_group_size=layout.row_group_size)
+    return path
+
+
+def _as_written(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(kind):
+        encoded = column.cast(plain(kind)).dictionary_encode()
+        return encoded if encoded.type == kind else encoded.cast(kind)
+    return column if column.type == kind else column.cast(kind)

@@ -1,0 +1,334 @@
+"""The driver. Read it from top to bottom: source, validate, plan, rewrite, append, commit, result.
+
+It decides everything and moves no row; rows are the engine's.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from merganser.core.commit import LOCK_TIMEOUT, Journal, Move, Removal, pending_commit, writing
+from merganser.core.dataset import list_files
+from merganser.core.engine import Appended, Layout
+from merganser.core.errors import ConcurrentWriteError, CountMismatchError, DatasetMergeError, InvalidArgumentError
+from merganser.core.footer import read_footer
+from merganser.core.kernel import write_rows
+from merganser.core.keys import normalize_keys
+from merganser.core.plan import MergePlan, decide, scan_files
+from merganser.core.prepare import empty_folder, prepare, prepare_overwrite
+from merganser.core.result import MergeFileMetadata, MergeResult, WriteResult, compute_merge_stats
+from merganser.core.staging import control_folder
+from merganser.core.store import locate
+from merganser.core.strategy import rule_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from merganser.core.commit import Session
+    from merganser.core.dataset import Target
+    from merganser.core.engine import Engine, H, M, RewriteJob
+    from merganser.core.footer import Footer
+    from merganser.core.options import Options
+    from merganser.core.plan import Decision
+    from merganser.core.prepare import Prepared
+    from merganser.core.staging import Staging
+    from merganser.core.store import Location
+    from merganser.core.strategy import MergeStrategy, Rule
+
+WriteMode = Literal["append", "overwrite"]
+
+
+def merge(  # noqa: PLR0913  the parts a merge is made of
+    engine: Engine[H, M],
+    source: Any,  # noqa: ANN401  the engine knows
+    path: str | os.PathLike[str],
+    strategy: MergeStrategy,
+    key_columns: Sequence[str] | str,
+    filesystem: Any,  # noqa: ANN401  any filesystem
+    options: Options,
+) -> MergeResult:
+    """Merge a source into a dataset."""
+    rule, keys = _checked(strategy, key_columns, options)
+    location = locate(path, filesystem)
+    handle = engine.open(source)
+    if not rule.inserts and _absent(location):
+        # Nothing to update and nothing to add: not even a lock is worth making.
+        prepared = prepare(engine, handle, location, keys, rule, options)
+        decision = _decide(engine, prepared, keys, rule, options)
+        return _result(prepared, decision, _Staged(), strategy)
+    with writing(location, options.lock_timeout) as session:
+        prepared = prepare(engine, handle, location, keys, rule, options)
+        decision = _decide(engine, prepared, keys, rule, options)
+        with session.staging() as staging:
+            staged = _stage(engine, prepared, decision, staging, options)
+            result = _result(prepared, decision, staged, strategy)
+            if options.audit:
+                result = replace(result, audit=_audit(engine, prepared, decision, keys, rule))
+            _commit(session, staging, prepared, decision, staged)
+    return result
+
+
+def plan(  # noqa: PLR0913  the same as merge
+    engine: Engine[H, M],
+    source: Any,  # noqa: ANN401  the engine knows
+    path: str | os.PathLike[str],
+    strategy: MergeStrategy,
+    key_columns: Sequence[str] | str,
+    filesystem: Any,  # noqa: ANN401  any filesystem
+    options: Options,
+) -> MergePlan:
+    """Decide what a merge would do, and do nothing (P5)."""
+    rule, keys = _checked(strategy, key_columns, options)
+    location = locate(path, filesystem)
+    if pending_commit(location):
+        message = f"An interrupted commit waits in {location.display}. Call recover(path) first, then plan."
+        raise DatasetMergeError(message)
+    prepared = prepare(engine, engine.open(source), location, keys, rule, options)
+    decision = _decide(engine, prepared, keys, rule, options)
+    before = prepared.target.rows
+    return MergePlan(
+        location.display,
+        strategy,
+        tuple(keys),
+        tuple(prepared.target.partition_columns),
+        prepared.source_count,
+        before,
+        before + decision.inserted - decision.deleted,
+        decision.inserted,
+        decision.updated,
+        decision.deleted,
+        decision.files,
+    )
+
+
+def write_dataset(  # noqa: PLR0913  the parts a write is made of
+    engine: Engine[H, M],
+    source: Any,  # noqa: ANN401  the engine knows
+    path: str | os.PathLike[str],
+    mode: WriteMode,
+    filesystem: Any,  # noqa: ANN401  any filesystem
+    options: Options,
+) -> WriteResult:
+    """Append rows to a dataset, or put them in the place of all its rows."""
+    if mode not in get_args(WriteMode):
+        message = f"Unknown mode {mode!r}. Choose append or overwrite."
+        raise InvalidArgumentError(message)
+    location = locate(path, filesystem)
+    handle = engine.open(source)
+    with writing(location, options.lock_timeout) as session:
+        if mode == "append":
+            prepared = prepare(engine, handle, location, [], rule_of("insert"), options)
+            removed = []
+        else:
+            prepared = prepare_overwrite(engine, handle, location, options)
+            removed = [Removal(file.rel, file.identity) for file in prepared.target.files]
+        with session.staging() as staging:
+            appended = _append(engine, prepared, None, staging, options)
+            if not appended and (removed or not prepared.target.files):
+                appended = [_schema_file(prepared, staging, options)]
+            _check_rows(prepared.facts.rows, appended)
+            _check_listing(prepared.target)
+            if appended:
+                session.commit(staging, Journal([_move(new) for new in appended], removed, prepared.record))
+    files = [new.described(location) for new in appended]
+    return WriteResult(mode, prepared.facts.rows, files, [location.shown(removal.target) for removal in removed])
+
+
+def _checked(strategy: MergeStrategy, key_columns: Sequence[str] | str, options: Options) -> tuple[Rule, list[str]]:
+    rule, keys = rule_of(strategy), normalize_keys(key_columns)
+    if options.dedup_order_by and not rule.one_row_per_key:
+        message = f"dedup_order_by belongs to strategy 'deduplicate', not {strategy!r}. Leave it out."
+        raise InvalidArgumentError(message)
+    return rule, keys
+
+
+def _absent(location: Location) -> bool:
+    store = location.store
+    return store.kind(location.root) is None and store.kind(control_folder(location)) is None
+
+
+def _decide(engine: Engine[H, M], prepared: Prepared[H], keys: list[str], rule: Rule, options: Options) -> Decision[M]:
+    moves = options.check_partition_moves
+    return decide(engine, prepared.handle, prepared.facts, prepared.target, keys, rule, check_partition_moves=moves)
+
+
+@dataclass(frozen=True, slots=True)
+class _NewFile:
+    """A staged file with its footer and the place it will have."""
+
+    staged: str
+    rel: str
+    footer: Footer
+    replaces: int | None = None
+
+    def described(self, location: Location) -> MergeFileMetadata:
+        operation: Literal["inserted", "rewritten"] = "inserted" if self.replaces is None else "rewritten"
+        rows = self.footer.metadata.num_rows
+        return MergeFileMetadata(location.shown(self.rel), rows, operation, self.footer.size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """Everything a merge staged, and what the engine says it did."""
+
+    rewritten: Sequence[_NewFile] = ()
+    appended: Sequence[_NewFile] = ()
+    updated: int = 0
+    deleted: int = 0
+
+
+def _stage(
+    engine: Engine[H, M], prepared: Prepared[H], decision: Decision[M], staging: Staging, options: Options
+) -> _Staged:
+    target = prepared.target
+    rewritten = engine.rewrite(prepared.handle, decision.matches, decision.jobs, staging) if decision.jobs else []
+    new_files = [
+        _NewFile(one.staged, target.files[job.number].rel, _staged_footer(staging, one.staged), job.number)
+        for job, one in zip(decision.jobs, rewritten, strict=True)
+    ]
+    appended = _append(engine, prepared, decision.matches, staging, options) if decision.inserted else []
+    _check_rows(decision.inserted, appended)
+    updated, deleted = (sum(getattr(one, name) for one in rewritten) for name in ("updated", "deleted"))
+    return _Staged(new_files, appended, updated, deleted)
+
+
+def _append(
+    engine: Engine[H, M], prepared: Prepared[H], matches: M | None, staging: Staging, options: Options
+) -> list[_NewFile]:
+    layout = _layout(prepared, options)
+    appended = engine.append(prepared.handle, matches, layout, prepared.facts.partitions, staging)
+    return [_new_file(staging, one.staged, prepared.folders[one.partition]) for one in appended]
+
+
+def _layout(prepared: Prepared[H], options: Options) -> Layout:
+    return Layout(
+        prepared.schema,
+        prepared.target.partition_columns,
+        prepared.target.template,
+        options.compression,
+        options.max_rows_per_file,
+        options.row_group_size,
+    )
+
+
+def _schema_file(prepared: Prepared[H], staging: Staging, options: Options) -> _NewFile:
+    """Stage a file of zero rows, which keeps the schema of a dataset that has none."""
+    staged = write_rows(prepared.schema.empty_table(), _layout(prepared, options), staging)
+    return _new_file(staging, staged, empty_folder(prepared.target))
+
+
+def _new_file(staging: Staging, staged: str, folder: str) -> _NewFile:
+    return _NewFile(staged, f"{folder}part-{uuid.uuid4().hex}.parquet", _staged_footer(staging, staged))
+
+
+def _staged_footer(staging: Staging, path: str) -> Footer:
+    return read_footer(staging.location.store, path, path)
+
+
+def _check_rows(expected: int, appended: Sequence[_NewFile]) -> None:
+    staged = sum(new.footer.metadata.num_rows for new in appended)
+    if staged != expected:
+        message = f"{expected} rows were to be added, but the staged files hold {staged}. Nothing was published."
+        raise CountMismatchError(message)
+
+
+def _result(prepared: Prepared[H], decision: Decision[M], staged: _Staged, strategy: MergeStrategy) -> MergeResult:
+    """Check the counts against the staged footers (C2), and say what the merge will have done."""
+    target, location = prepared.target, prepared.target.location
+    gone = set(decision.removed) | {job.number for job in decision.jobs}
+    kept = [number for number in range(len(target.files)) if number not in gone]
+    deleted = staged.deleted + sum(target.summaries[number].rows for number in decision.removed)
+    new = [*staged.rewritten, *staged.appended]
+    after = sum(target.summaries[number].rows for number in kept) + sum(one.footer.metadata.num_rows for one in new)
+    if (staged.updated, deleted) != (decision.updated, decision.deleted):
+        message = (
+            f"The plan has {decision.updated} updates and {decision.deleted} deletes, the staged files {staged.updated} "
+            f"and {deleted}. Nothing was published; please report this."
+        )
+        raise CountMismatchError(message)
+    stats = compute_merge_stats(
+        strategy=strategy,
+        target_before=target.rows,
+        target_after=after,
+        inserted_rows=decision.inserted,
+        updated_rows=decision.updated,
+        deleted_rows=deleted,
+    )
+    preserved = [
+        MergeFileMetadata(
+            location.shown(target.files[number].rel),
+            target.summaries[number].rows,
+            "preserved",
+            target.files[number].size,
+        )
+        for number in kept
+    ]
+    rewritten = [one.described(location) for one in staged.rewritten]
+    inserted = [one.described(location) for one in staged.appended]
+    return MergeResult(
+        strategy,
+        prepared.source_count,
+        target.rows,
+        stats.total,
+        stats.inserted,
+        stats.updated,
+        stats.deleted,
+        [*rewritten, *inserted, *preserved],
+        [file.path for file in rewritten],
+        [file.path for file in inserted],
+        [file.path for file in preserved],
+        [location.shown(target.files[number].rel) for number in decision.removed],
+    )
+
+
+def _audit(engine: Engine[H, M], prepared: Prepared[H], decision: Decision[M], keys: list[str], rule: Rule) -> pa.Table:
+    """List the key of every row changed; keys of deleted rows are read before they go (R5)."""
+    target = prepared.target
+    shrinking = np.zeros(len(target.group_file), np.bool_)
+    if rule.deletes_missing:
+        touched = [*decision.removed, *(job.number for job in decision.jobs)]
+        shrinking = np.isin(target.group_file, touched)
+    scans = scan_files(target, keys, [0] * len(target.files), shrinking)
+    return engine.audit(
+        prepared.handle,
+        decision.matches,
+        keys,
+        target.location.store,
+        scans,
+        updates=rule.replaces,
+        inserts=rule.inserts,
+    )
+
+
+def _commit(session: Session, staging: Staging, prepared: Prepared[H], decision: Decision[M], staged: _Staged) -> None:
+    files = prepared.target.files
+    moves = [_move(new, files[new.replaces].identity) for new in staged.rewritten if new.replaces is not None]
+    moves += [_move(new) for new in staged.appended]
+    removals = [Removal(files[number].rel, files[number].identity) for number in decision.removed]
+    if moves or removals:
+        _check_listing(prepared.target)
+        session.commit(staging, Journal(moves, removals, prepared.record))
+
+
+def _move(new: _NewFile, replaces: str | None = None) -> Move:
+    return Move(new.staged.rpartition("/")[2], new.rel, replaces)
+
+
+def _check_listing(target: Target) -> None:
+    """Refuse to publish over a dataset that something else changed since it was listed (C6)."""
+    before = {file.rel: file.identity for file in target.files}
+    now = {file.rel: file.identity for file in list_files(target.location)}
+    changed = sorted(rel for rel in before.keys() | now.keys() if before.get(rel) != now.get(rel))
+    if changed:
+        message = (
+            f"{target.location.shown(changed[0])} was changed by another program while the merge was being prepared. "
+            "Nothing was published; run the merge again."
+        )
+        raise ConcurrentWriteError(message)

@@ -1,0 +1,67 @@
+"""What a caller may ask of a merge or write beyond its source and target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from merganser.core.commit import LOCK_TIMEOUT
+from merganser.core.errors import InvalidArgumentError
+from merganser.core.keys import normalize_keys
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a caller may ask of a merge or write beyond its source and target; checked before anything is read."""
+
+    partition_columns: Sequence[str] | None = None
+    compression: str = "snappy"
+    max_rows_per_file: int = 5_000_000
+    row_group_size: int = 500_000
+    dedup_order_by: Sequence[str] = ()
+    check_partition_moves: bool = True
+    audit: bool = False
+    lock_timeout: float = LOCK_TIMEOUT
+
+    def __post_init__(self) -> None:
+        for name in ("max_rows_per_file", "row_group_size"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                message = f"{name} must be a positive whole number, not {value!r}."
+                raise InvalidArgumentError(message)
+        codec = self.compression
+        if not isinstance(codec, str) or (codec.lower() not in {"none", "uncompressed"} and not _codec_known(codec)):
+            message = f"Unknown compression {codec!r}. Choose snappy, zstd, gzip, brotli, lz4 or none."
+            raise InvalidArgumentError(message)
+
+
+def _codec_known(name: str) -> bool:
+    try:
+        return bool(pa.Codec.is_available(name))
+    except ValueError:
+        return False
+
+
+def make_options(
+    partition_columns: Sequence[str] | str | None,
+    partition_by: Sequence[str] | str | None,
+    dedup_order_by: Sequence[str] | str | None = None,
+    **others: Any,  # noqa: ANN401  fields of Options
+) -> Options:
+    """Build options from what the public doors take: one name or several, and `partition_by` as an alias."""
+    if partition_columns is not None and partition_by is not None:
+        message = "partition_columns and partition_by mean the same. Pass one of them."
+        raise InvalidArgumentError(message)
+    columns = partition_columns if partition_columns is not None else partition_by
+    names = None if columns is None else _names(columns, "partition_columns")
+    return Options(names, dedup_order_by=_names(dedup_order_by or (), "dedup_order_by"), **others)
+
+
+def _names(columns: Sequence[str] | str, argument: str) -> list[str]:
+    try:
+        return normalize_keys(columns) if columns else []
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(str(error).replace("key_columns", argument)) from None

@@ -1,0 +1,252 @@
+"""The plan: for every file its fate and the reason, decided before anything is written and without a side effect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from merganser.core.dataset import partition_scalar
+from merganser.core.engine import ELSEWHERE, UNTOLD, M, RewriteJob, ScanFile
+from merganser.core.errors import PartitionMoveError
+from merganser.core.hive import UNKNOWN, tokens
+from merganser.core.validate import check_moves
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from merganser.core.dataset import Target
+    from merganser.core.engine import Engine, H, MatchCounts, SourceFacts
+    from merganser.core.strategy import Rule
+
+Fate = Literal["rewrite", "remove", "preserve"]
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlan:
+    """One file's fate: of its row groups, how many might hold a source key and how many change."""
+
+    path: str
+    fate: Fate
+    reason: str
+    rows: int
+    row_groups: int
+    candidate_groups: int
+    affected_groups: int
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan:
+    """What a merge would do. Print it."""
+
+    path: str
+    strategy: str
+    key_columns: tuple[str, ...]
+    partition_columns: tuple[str, ...]
+    source_count: int
+    target_count_before: int
+    target_count_after: int
+    inserted: int
+    updated: int
+    deleted: int
+    files: tuple[FilePlan, ...]
+
+    def __str__(self) -> str:
+        """Show the counts and then a line for each file."""
+        head = (
+            f"{self.strategy} of {self.source_count} rows into {self.path} on {', '.join(self.key_columns)}: "
+            f"{self.inserted} inserted, {self.updated} updated, {self.deleted} deleted; "
+            f"{self.target_count_before} rows before, {self.target_count_after} after"
+        )
+        lines = [
+            f"  {file.fate:<8} {file.path}  {file.affected_groups}/{file.row_groups} row groups, {file.rows} rows: {file.reason}"
+            for file in self.files
+        ]
+        return "\n".join([head, *lines])
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[M]):
+    """The plan as the driver runs it: matches, jobs and counts."""
+
+    matches: M | None
+    scans: tuple[ScanFile, ...]
+    jobs: tuple[RewriteJob, ...]
+    removed: tuple[int, ...]
+    inserted: int
+    updated: int
+    deleted: int
+    files: tuple[FilePlan, ...]
+
+    @property
+    def rewritten(self) -> frozenset[int]:
+        """The files that get a replacement."""
+        return frozenset(job.number for job in self.jobs)
+
+
+def decide(  # noqa: PLR0913  the whole question
+    engine: Engine[H, M],
+    handle: H,
+    facts: SourceFacts,
+    target: Target,
+    keys: Sequence[str],
+    rule: Rule,
+    *,
+    check_partition_moves: bool,
+) -> Decision[M]:
+    """Prune by partition, then by bounds, then scan key columns; only what the scan confirms changes (P1)."""
+    if not target.files:
+        return Decision(None, (), (), (), facts.rows if rule.inserts else 0, 0, 0, ())
+    codes = file_partitions(target, facts)
+    pruned = _pruned_by_partition(target, keys, codes, check_moves=check_partition_moves)
+    open_groups = np.array([pruned[file] is None for file in target.group_file], np.bool_)
+    candidate = np.zeros(len(open_groups), np.bool_)
+    if facts.rows:
+        bounds = target.bounds(keys).filter(pa.array(open_groups))
+        candidate[open_groups] = engine.candidates(handle, keys, bounds)
+    scans = scan_files(target, keys, codes, candidate)
+    matches, counts = engine.match(handle, keys, target.location.store, scans, facts.partitions)
+    if rule.replaces:
+        check_moves(counts.moved, counts.moved_sample, target.partition_columns)
+        _check_untold(target, codes, counts)
+    return _fates(target, rule, matches, counts, scans, candidate, pruned)
+
+
+def file_partitions(target: Target, facts: SourceFacts) -> list[int]:
+    """Number each file's partition as the source numbers its own."""
+    if not target.partition_types:
+        return [0] * len(target.files)
+    numbers = {values: number for number, values in enumerate(tokens(facts.partitions, target.partition_columns))}
+    return [UNTOLD if UNKNOWN in values else numbers.get(values, ELSEWHERE) for values in target.partitions]
+
+
+def _pruned_by_partition(
+    target: Target, keys: Sequence[str], codes: Sequence[int], *, check_moves: bool
+) -> list[str | None]:
+    """Give the reason why a file's partition rules it out, or None."""
+    in_key = set(target.partition_columns) <= set(keys)
+    reasons: list[str | None] = []
+    for file, code in enumerate(codes):
+        null_key = next((name for name in keys if target.path_value(file, name) is None), None)
+        if null_key is not None:
+            reasons.append(f"its {null_key!r} is NULL, which no key matches")
+        elif code == ELSEWHERE and (in_key or not check_moves):
+            reasons.append("the source has no row for its partition")
+        else:
+            reasons.append(None)
+    return reasons
+
+
+def scan_files(
+    target: Target, keys: Sequence[str], codes: Sequence[int], candidate: npt.NDArray[np.bool_]
+) -> tuple[ScanFile, ...]:
+    """Say how to read the keys of some row groups."""
+    scans = []
+    files, starts = np.unique(target.group_file[candidate], return_index=True)
+    groups_by_file = np.split(target.group_number[candidate], starts[1:])
+    for file, groups in zip(files.tolist(), groups_by_file, strict=False):
+        constants = {}
+        for name in keys:
+            value = target.path_value(file, name)
+            if value is not UNKNOWN:
+                constants[name] = partition_scalar(value, target.partition_types[name])
+            elif name not in target.summaries[file].columns:
+                constants[name] = pa.scalar(None, target.partition_types[name])
+        scans.append(
+            ScanFile(file, target.location.path(target.files[file].rel), groups.tolist(), constants, codes[file])
+        )
+    return tuple(scans)
+
+
+def _check_untold(target: Target, codes: Sequence[int], counts: MatchCounts) -> None:
+    for file in np.unique(counts.file).tolist():
+        missing = [name for name in target.partition_columns if name not in target.summaries[file].columns]
+        if codes[file] == UNTOLD and missing:
+            message = (
+                f"{target.location.shown(target.files[file].rel)} holds matched keys, but neither its path nor the file "
+                f"tells its {missing[0]!r}, so the rows cannot be replaced there. Move the file into its partition's folder."
+            )
+            raise PartitionMoveError(message)
+
+
+def _fates(  # noqa: PLR0913  one step of decide
+    target: Target,
+    rule: Rule,
+    matches: M,
+    counts: MatchCounts,
+    scans: tuple[ScanFile, ...],
+    candidate: npt.NDArray[np.bool_],
+    pruned: Sequence[str | None],
+) -> Decision[M]:
+    inserted = counts.new_rows if rule.inserts else 0
+    updated = int(counts.rows.sum()) if rule.replaces else 0
+    deleted = target.rows - int(counts.rows.sum()) if rule.deletes_missing else 0
+    hit: dict[int, dict[int, int]] = {}
+    for file, group, rows in zip(counts.file.tolist(), counts.row_group.tolist(), counts.rows.tolist(), strict=True):
+        hit.setdefault(file, {})[group] = rows
+    jobs: dict[int, RewriteJob] = {}
+    removed: list[int] = []
+    for file, summary in enumerate(target.summaries):
+        found = sorted(hit.get(file, {}))
+        if rule.deletes_missing and summary.rows and not found:
+            removed.append(file)
+        elif rule.replaces and found:
+            dropped = [g for g in range(len(summary.group_rows)) if g not in hit[file]] if rule.deletes_missing else []
+            jobs[file] = _job(target, file, found, dropped, rule)
+    if removed and len(removed) == len(target.files) and not inserted:
+        # A dataset left with no rows keeps one file of none, so that its schema survives (W3).
+        first = removed.pop(0)
+        jobs[first] = _job(target, first, [], range(len(target.summaries[first].group_rows)), rule)
+    candidates = np.bincount(target.group_file[candidate], minlength=len(target.files)).tolist()
+    files = tuple(
+        _file_plan(
+            target, file, jobs.get(file), file in removed, pruned[file], candidates[file], len(hit.get(file, {})), rule
+        )
+        for file in range(len(target.files))
+    )
+    ordered = tuple(jobs[file] for file in sorted(jobs))
+    return Decision(matches, scans, ordered, tuple(removed), inserted, updated, deleted, files)
+
+
+def _job(target: Target, file: int, groups: Sequence[int], dropped: Sequence[int], rule: Rule) -> RewriteJob:
+    # Where the path tells a partition column, a copy inside the file is left as it is: the path wins (H1).
+    told = {name for name in target.partition_columns if target.path_value(file, name) is not UNKNOWN}
+    columns = sorted(target.summaries[file].columns - told)
+    path = target.location.path(target.files[file].rel)
+    return RewriteJob(file, path, columns, tuple(groups), tuple(dropped), not rule.deletes_missing)
+
+
+def _file_plan(  # noqa: PLR0913  one line of the plan
+    target: Target,
+    file: int,
+    job: RewriteJob | None,
+    removed: bool,  # noqa: FBT001
+    pruned: str | None,
+    candidates: int,
+    matched: int,
+    rule: Rule,
+) -> FilePlan:
+    summary = target.summaries[file]
+    fate: Fate = "preserve"
+    affected = 0
+    if job is not None:
+        fate, affected = "rewrite", len(job.groups) + len(job.dropped)
+        reason = "it holds matched rows" if job.groups else "it keeps the schema of a dataset without rows"
+    elif removed:
+        fate, affected, reason = "remove", len(summary.group_rows), "none of its rows is in the source"
+    elif matched:
+        reason = f"it holds matched rows, which {'stay as they are' if not rule.replaces else 'are unchanged'}"
+    elif not summary.rows:
+        reason = "it has no rows"
+    elif pruned is not None:
+        reason = pruned
+    elif not candidates:
+        reason = "no source key lies inside its bounds"
+    else:
+        reason = "its keys were scanned and none matches"
+    shown = target.location.shown(target.files[file].rel)
+    return FilePlan(shown, fate, reason, summary.rows, len(summary.group_rows), candidates, affected)

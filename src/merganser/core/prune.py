@@ -1,0 +1,75 @@
+"""Pruning: which row groups might hold a source key, and which cannot.
+
+The question is whether any source key lies inside the bounds, not whether two ranges overlap. Bounds that are unknown
+prove nothing, so the row group stays.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+CANNOT_MATCH = False
+MIGHT_MATCH = True
+_PIECE = 4096
+
+
+def might_match(bounds: pa.Table, keys: pa.Table) -> npt.NDArray[np.bool_]:
+    """Test every row group's canonical bounds against canonical source keys (P3)."""
+    answer = np.full(bounds.num_rows, CANNOT_MATCH)
+    if keys.num_rows == 0 or bounds.num_rows == 0:
+        return answer
+    columns = [
+        _Ranked(keys.column(number), bounds.column(f"min_{number}"), bounds.column(f"max_{number}"))
+        for number in range(keys.num_columns)
+    ]
+    widths = np.stack([column.end - column.start for column in columns])
+    narrowest = widths.argmin(axis=0)
+    some = widths.min(axis=0) > 0
+    if len(columns) == 1:
+        return some
+    # A composite key needs one row that fits every column: look only at the rows that fit the choosiest one.
+    for group in np.flatnonzero(some):
+        choosiest = columns[narrowest[group]]
+        rows = choosiest.order[choosiest.start[group] : choosiest.end[group]]
+        others = [column for column in columns if column is not choosiest]
+        answer[group] = _any_fits(rows, others, group)
+    return answer
+
+
+def _any_fits(rows: npt.NDArray[np.int64], columns: list[_Ranked], group: int) -> bool:
+    for start in range(0, len(rows), _PIECE):
+        piece = rows[start : start + _PIECE]
+        fits = np.ones(len(piece), np.bool_)
+        for column in columns:
+            ranks = column.ranks[piece]
+            fits &= (ranks >= column.low[group]) & (ranks <= column.high[group])
+        if fits.any():
+            return MIGHT_MATCH
+    return CANNOT_MATCH
+
+
+class _Ranked:
+    """One key column and its bounds on one integer scale, whatever their type."""
+
+    def __init__(self, keys: pa.ChunkedArray, low: pa.ChunkedArray, high: pa.ChunkedArray) -> None:
+        together = pa.chunked_array([*keys.chunks, *low.chunks, *high.chunks], keys.type)
+        scale = pc.rank(together, tiebreaker="dense").to_numpy().astype(np.int64)
+        count = len(keys)
+        self.ranks = scale[:count]
+        self.low = np.where(_nulls(low), 0, scale[count : count + len(low)])
+        self.high = np.where(_nulls(high), np.iinfo(np.int64).max, scale[count + len(low) :])
+        self.order = np.argsort(self.ranks, kind="stable")
+        ordered = self.ranks[self.order]
+        self.start = np.searchsorted(ordered, self.low, side="left")
+        self.end = np.searchsorted(ordered, self.high, side="right")
+
+
+def _nulls(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    return pc.is_null(column).to_numpy()  # type: ignore[no-any-return]

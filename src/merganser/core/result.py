@@ -1,0 +1,116 @@
+"""What a merge did: counts that add up, and every file with its fate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from merganser.core.errors import CountMismatchError
+from merganser.core.strategy import rule_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from merganser.core.strategy import MergeStrategy
+
+FileOperation = Literal["rewritten", "inserted", "preserved"]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeFileMetadata:
+    """One data file after a merge or write, as its footer describes it."""
+
+    path: str
+    row_count: int
+    operation: FileOperation
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """The outcome of a merge; `target_count_after` is always `target_count_before + inserted - deleted`."""
+
+    strategy: str
+    source_count: int
+    target_count_before: int
+    target_count_after: int
+    inserted: int
+    updated: int
+    deleted: int
+    files: list[MergeFileMetadata]
+    rewritten_files: list[str]
+    inserted_files: list[str]
+    preserved_files: list[str]
+    removed_files: list[str] = field(default_factory=list)
+    audit: pa.Table | None = None
+
+    @property
+    def stats(self) -> MergeStats:
+        """The counts alone."""
+        return MergeStats(
+            inserted=self.inserted, updated=self.updated, deleted=self.deleted, total=self.target_count_after
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """The outcome of `write_dataset`: the files it wrote, and those an overwrite removed."""
+
+    mode: str
+    row_count: int
+    files: list[MergeFileMetadata]
+    removed_files: list[str] = field(default_factory=list)
+
+
+class MergeStats(dict[str, int]):
+    """Merge counts as a dict with attributes: inserted, updated, deleted, and total, the rows after.
+
+    >>> stats = MergeStats(inserted=1, updated=2, deleted=0, total=10)
+    >>> stats["updated"], stats.total
+    (2, 10)
+    """
+
+    inserted: int
+    updated: int
+    deleted: int
+    total: int
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  the attribute protocol
+        if name in self:
+            return self[name]
+        message = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(message)
+
+
+def compute_merge_stats(
+    *,
+    strategy: MergeStrategy,
+    target_before: int,
+    target_after: int,
+    inserted_rows: int,
+    updated_rows: int,
+    deleted_rows: int,
+) -> MergeStats:
+    """Put the counts of a merge together; numbers that cannot be true are refused.
+
+    >>> compute_merge_stats(strategy="upsert", target_before=2, target_after=3, inserted_rows=1, updated_rows=1,
+    ...                     deleted_rows=0)
+    {'inserted': 1, 'updated': 1, 'deleted': 0, 'total': 3}
+    """
+    rule = rule_of(strategy)
+    counts = {"inserted": inserted_rows, "updated": updated_rows, "deleted": deleted_rows, "total": target_after}
+    shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+    if min(*counts.values(), target_before) < 0:
+        reason = "a count is negative"
+    elif target_after != target_before + inserted_rows - deleted_rows:
+        reason = f"{target_before} rows before + inserted - deleted is not the rows after"
+    elif updated_rows + deleted_rows > target_before:
+        reason = f"more rows changed than the {target_before} there were"
+    elif (inserted_rows and not rule.inserts) or (updated_rows and not rule.replaces):
+        reason = f"strategy {strategy!r} does not do that"
+    elif deleted_rows and not rule.deletes_missing:
+        reason = f"strategy {strategy!r} deletes nothing"
+    else:
+        return MergeStats(counts)
+    message = f"The counts do not add up ({shown}): {reason}. Nothing was published; please report this."
+    raise CountMismatchError(message)

@@ -1,0 +1,108 @@
+"""The key scan: key columns of candidate row groups, streamed, several at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merganser.core.errors import UnreadableFileError
+from merganser.core.keys import canonical, join_keys, key_names
+from merganser.core.schema import cast_column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from merganser.core.engine import ScanFile
+    from merganser.core.store import Store
+
+POSITION = ("file", "row_group", "position")
+READERS = 4
+_ROWS_AT_ONCE = 1 << 20
+
+
+def open_parquet(store: Store, path: str) -> pq.ParquetFile:
+    """Open a data file the way every part of merganser reads one: INT96 as microseconds."""
+    return pq.ParquetFile(store.open_input(path), coerce_int96_timestamp_unit="us", pre_buffer=not store.local)
+
+
+def match_keys(store: Store, files: Sequence[ScanFile], keys: Sequence[str], source: pa.Table) -> pa.Table:
+    """Join the key columns of row groups with canonical source keys; gives positions and source rows, in order."""
+    kinds = [source.schema.field(name).type for name in key_names(len(keys))]
+    fields = [*((name, pa.int32()) for name in POSITION[:2]), (POSITION[2], pa.int64())]
+    schema = pa.schema([*fields, *zip(key_names(len(keys)), kinds, strict=True)])
+    reader = pa.RecordBatchReader.from_batches(schema, key_batches(store, files, keys, schema))
+    matches = join_keys(reader, source, POSITION)
+    return matches.sort_by([(name, "ascending") for name in POSITION])
+
+
+def key_batches(
+    store: Store, files: Sequence[ScanFile], keys: Sequence[str], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Stream canonical keys with the file, row group and position of each row."""
+    with ThreadPoolExecutor(READERS, thread_name_prefix="merganser-scan") as pool:
+        waiting: deque[Future[list[pa.RecordBatch]]] = deque()
+        try:
+            for task in _tasks(files):
+                waiting.append(pool.submit(_read, store, *task, keys, schema))
+                if len(waiting) > READERS:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _tasks(files: Iterable[ScanFile]) -> Iterator[tuple[ScanFile, Sequence[int]]]:
+    for file in files:
+        for start in range(0, len(file.groups), READERS):
+            yield file, file.groups[start : start + READERS]
+
+
+def _read(
+    store: Store, file: ScanFile, groups: Sequence[int], keys: Sequence[str], schema: pa.Schema
+) -> list[pa.RecordBatch]:
+    batches: list[pa.RecordBatch] = []
+    try:
+        with open_parquet(store, file.path) as parquet:
+            for group in groups:
+                rows = parquet.metadata.row_group(group).num_rows
+                columns = [canonical(column) for _, column in _columns(parquet, group, file, keys)]
+                place = [np.full(rows, file.number, np.int32), np.full(rows, group, np.int32), np.arange(rows)]
+                batches += pa.table([*place, *columns], schema=schema).to_batches(max_chunksize=_ROWS_AT_ONCE)
+    except (OSError, pa.ArrowException) as error:
+        message = f"Cannot read the key columns of {file.path}: {error}. Restore or remove the file."
+        raise UnreadableFileError(message) from error
+    return batches
+
+
+def read_keys(
+    store: Store, files: Sequence[ScanFile], keys: Sequence[str], schema: pa.Schema
+) -> Iterator[tuple[ScanFile, int, pa.Table]]:
+    """Read the key columns of row groups in the types of a schema, one row group after another."""
+    for file in files:
+        with open_parquet(store, file.path) as parquet:
+            for group in file.groups:
+                columns = [
+                    cast_column(column, schema.field(name).type, name)
+                    for name, column in _columns(parquet, group, file, keys)
+                ]
+                yield file, group, pa.table(columns, schema=schema)
+
+
+def _columns(
+    parquet: pq.ParquetFile, group: int, file: ScanFile, keys: Sequence[str]
+) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    rows = parquet.metadata.row_group(group).num_rows
+    names = [name for name in keys if name not in file.constants]
+    table = parquet.read_row_group(group, columns=names, use_threads=False) if names else None
+    for name in keys:
+        if table is None or name in file.constants:
+            yield name, pa.chunked_array([pa.repeat(file.constants[name], rows)])
+        else:
+            yield name, table.column(name)

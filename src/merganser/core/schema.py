@@ -1,0 +1,243 @@
+"""Schemas: which columns go together, and casts that lose nothing.
+
+A source column may enter a target column when every one of its values can (S3). Which pairs of types are allowed at
+all is decided from the types alone; whether each value fits is decided by the cast.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merganser.core.errors import ColumnTypeError, ColumnValueError, SchemaMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+def check_columns(source: pa.Schema, target: pa.Schema) -> None:
+    """Refuse a source whose column names are not exactly the target's (S2)."""
+    for schema, side in ((source, "source"), (target, "target")):
+        twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+        if twice:
+            message = f"The {side} has several columns named {_listed(twice)}. Rename them so that each is unique."
+            raise SchemaMismatchError(message)
+    missing = [name for name in target.names if name not in source.names]
+    unknown = [name for name in source.names if name not in target.names]
+    if missing or unknown:
+        message = (
+            f"Source and target columns differ: missing from the source: {_listed(missing)}; "
+            f"unknown to the target: {_listed(unknown)}. Select, rename or add columns in the source."
+        )
+        raise SchemaMismatchError(message)
+
+
+def check_types(source: pa.Schema, target: pa.Schema) -> None:
+    """Refuse type pairs that no value could cross without loss (S3, K6)."""
+    for field in target:
+        have = source.field(field.name).type
+        if not castable(have, field.type):
+            hint = ""
+            if pa.types.is_timestamp(have) and pa.types.is_timestamp(field.type):
+                hint = " A timestamp with a zone and one without never compare."
+            message = (
+                f"Column {field.name!r} has type {have} in the source and {field.type} in the target, which cannot be "
+                f"cast without loss.{hint} Cast the column in the source."
+            )
+            raise ColumnTypeError(message)
+
+
+def check_same_schema(first: pa.Schema, other: pa.Schema, first_path: str, other_path: str) -> None:
+    """Refuse a dataset whose files disagree about their columns."""
+    if set(first.names) == set(other.names):
+        differing = [name for name in first.names if not same_meaning(first.field(name).type, other.field(name).type)]
+    else:
+        differing = sorted(set(first.names) ^ set(other.names))
+    if differing:
+        name = differing[0]
+        kinds = [str(s.field(name).type) if name in s.names else "absent" for s in (first, other)]
+        message = (
+            f"The files of the dataset disagree about column {name!r}: {kinds[0]} in {first_path}, {kinds[1]} in "
+            f"{other_path}. Rewrite the dataset with one schema first (write_dataset with mode='overwrite')."
+        )
+        raise SchemaMismatchError(message)
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """Give the type that holds the same values and has every Arrow kernel: no dictionaries, no views."""
+    if pa.types.is_dictionary(kind):
+        return plain(kind.value_type)
+    if kind == pa.string_view():
+        return pa.large_string()
+    if kind == pa.binary_view():
+        return pa.large_binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([_plain_field(field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
+    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    if pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
+        return pa.large_list(_plain_field(kind.value_field))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_plain_field(kind.value_field), kind.list_size)
+    return kind
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Give a schema in plain types, with its metadata."""
+    return pa.schema([_plain_field(field) for field in schema], schema.metadata)
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(plain(field.type))
+
+
+def same_meaning(one: pa.DataType, other: pa.DataType) -> bool:
+    """Say whether two types hold the same values, however Arrow lays them out."""
+    one, other = _meaning(one), _meaning(other)
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        return [f.name for f in one] == [f.name for f in other] and _pairwise(one, other, same_meaning)
+    if pa.types.is_map(one) and pa.types.is_map(other):
+        return same_meaning(one.key_type, other.key_type) and same_meaning(one.item_type, other.item_type)
+    if _is_listlike(one) and _is_listlike(other):
+        sizes = [kind.list_size if pa.types.is_fixed_size_list(kind) else None for kind in (one, other)]
+        return sizes[0] == sizes[1] and same_meaning(one.value_type, other.value_type)
+    if pa.types.is_decimal(one) and pa.types.is_decimal(other):
+        return bool(one.precision == other.precision and one.scale == other.scale)
+    if pa.types.is_timestamp(one) and pa.types.is_timestamp(other):
+        return bool(one.unit == other.unit and (one.tz is None) == (other.tz is None))
+    return bool(one == other)
+
+
+def _meaning(kind: pa.DataType) -> pa.DataType:
+    kind = plain(kind)
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(kind) else kind
+
+
+def castable(have: pa.DataType, want: pa.DataType) -> bool:
+    """Say whether values of one type can become another type, each losing nothing or being refused."""
+    have, want = _meaning(have), _meaning(want)
+    if have == want or pa.types.is_null(have):
+        return True
+    if pa.types.is_struct(have) and pa.types.is_struct(want):
+        return [f.name for f in have] == [f.name for f in want] and _pairwise(have, want, _nested_castable)
+    if pa.types.is_map(have) and pa.types.is_map(want):
+        return _nested_castable(have.key_type, want.key_type) and _nested_castable(have.item_type, want.item_type)
+    if _is_listlike(have) and _is_listlike(want):
+        return _nested_castable(have.value_type, want.value_type)
+    return _plain_castable(have, want)
+
+
+def _plain_castable(have: pa.DataType, want: pa.DataType) -> bool:
+    if pa.types.is_timestamp(have) and pa.types.is_timestamp(want):
+        return (have.tz is None) == (want.tz is None)
+    groups: tuple[Callable[[pa.DataType], bool], ...] = (
+        lambda kind: pa.types.is_integer(kind) or pa.types.is_decimal(kind),
+        lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
+        lambda kind: pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind) or kind == pa.uuid(),
+        pa.types.is_date,
+        pa.types.is_time,
+        pa.types.is_duration,
+    )
+    return any(group(have) and group(want) for group in groups)
+
+
+def _nested_castable(have: pa.DataType, want: pa.DataType) -> bool:
+    # Arrow narrows floats silently, and inside a nested value that cannot be checked afterwards.
+    if pa.types.is_floating(want) and not same_meaning(have, want):
+        return bool(pa.types.is_floating(have) and have.bit_width <= want.bit_width)
+    return castable(have, want)
+
+
+def _pairwise(one: pa.DataType, other: pa.DataType, test: Callable[[pa.DataType, pa.DataType], bool]) -> bool:
+    return all(test(left.type, right.type) for left, right in zip(one, other, strict=True))
+
+
+def _is_listlike(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Order and cast columns to a target schema, in plain types; a value that does not fit is an error (S3)."""
+    columns = [cast_column(table.column(field.name), plain(field.type), field.name) for field in schema]
+    # A required target column may still get NULL from this source; validation speaks of that, not the cast.
+    fields = [pa.field(field.name, plain(field.type)) for field in schema]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+def cast_column(column: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.ChunkedArray:
+    """Cast one column, or say which value stands in the way."""
+    if column.type == kind:
+        return column
+    try:
+        return _cast(column, kind)
+    except pa.ArrowNotImplementedError as error:
+        message = f"Column {name!r} cannot be cast from {column.type} to {kind}: {error}. Cast it in the source."
+        raise ColumnTypeError(message) from error
+    except (pa.ArrowInvalid, OverflowError) as error:
+        value = _first_misfit(column, kind)
+        message = (
+            f"Column {name!r} holds {value!r} ({column.type}), which does not fit the target's {kind}. "
+            "Correct the value, or cast the column in the source."
+        )
+        raise ColumnValueError(message) from error
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        storage = _cast(column, kind.storage_type)
+        return pa.chunked_array([pa.ExtensionArray.from_storage(kind, chunk) for chunk in storage.chunks], kind)
+    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_fixed_size_binary(column.type):
+        _check_width(column, kind)
+    if pa.types.is_decimal32(column.type) or pa.types.is_decimal64(column.type):
+        column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
+    if pa.types.is_decimal(kind) and pa.types.is_integer(column.type):
+        # Arrow demands room for every value of the integer type; we only ask that these values fit.
+        column = column.cast(pa.decimal128(20, 0))
+    if pa.types.is_integer(kind) and pa.types.is_decimal(column.type):
+        column = column.cast(pa.decimal256(76, 0)).cast(pa.decimal128(38, 0))
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        column = column.cast(pa.decimal128(kind.precision, kind.scale))
+    result = column.cast(kind, safe=True)
+    if pa.types.is_floating(kind) and pa.types.is_floating(column.type) and kind.bit_width < column.type.bit_width:
+        _check_narrowing(column, result)
+    return result
+
+
+def _check_width(column: pa.ChunkedArray, kind: pa.DataType) -> None:
+    if pc.all(pc.equal(pc.binary_length(column), kind.byte_width)).as_py() is False:
+        message = f"a value is not {kind.byte_width} bytes long"
+        raise pa.ArrowInvalid(message)
+
+
+def _check_narrowing(column: pa.ChunkedArray, result: pa.ChunkedArray) -> None:
+    back = result.cast(column.type)
+    same = pc.or_(pc.equal(back, column), pc.is_nan(column))
+    if pc.all(same).as_py() is False:
+        message = "a value is not exact in the narrower float"
+        raise pa.ArrowInvalid(message)
+
+
+def _first_misfit(column: pa.ChunkedArray, kind: pa.DataType) -> object:
+    start, end = 0, len(column)
+    while end - start > 1:
+        middle = (start + end) // 2
+        try:
+            _cast(column.slice(start, middle - start), kind)
+            start = middle
+        except (pa.ArrowInvalid, OverflowError):
+            end = middle
+    return column[start].as_py()
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"

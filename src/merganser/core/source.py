@@ -1,0 +1,84 @@
+"""Sources: anything that carries Arrow data, or a path to rows."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.dataset as pads
+import pyarrow.json as pajson
+import pyarrow.parquet as pq
+
+from merganser.core.dataset import open_dataset
+from merganser.core.errors import InvalidArgumentError, UnreadableFileError
+from merganser.core.store import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_COMPRESSED = (".gz", ".bz2", ".zst", ".xz")
+
+
+def read_source(source: Any) -> pa.Table:  # noqa: ANN401  the point of this function
+    """Read a source into memory: Arrow objects, anything with the Arrow PyCapsule interface, or a path.
+
+    >>> read_source(pa.record_batch({"id": [1, 2]})).num_rows
+    2
+    """
+    if isinstance(source, pa.Table):
+        return source
+    if isinstance(source, str | os.PathLike):
+        return _read_path(os.fspath(source))
+    if isinstance(source, pads.Dataset | pads.Scanner):
+        return source.to_table()
+    if hasattr(source, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(source).read_all()
+    if hasattr(source, "__arrow_c_array__"):
+        return pa.Table.from_batches([pa.record_batch(source)])
+    message = (
+        f"Cannot read rows from {type(source).__name__}. Give an Arrow table or reader, a pandas or Polars frame, a "
+        "DuckDB relation, any object with __arrow_c_stream__, or a path to Parquet, CSV or JSON."
+    )
+    raise InvalidArgumentError(message)
+
+
+def _read_path(path: str) -> pa.Table:
+    filesystem, native = fsspec.core.url_to_fs(path)
+    if filesystem.isdir(native):
+        return open_dataset(locate(path)).to_table()
+    found = sorted(filesystem.glob(native)) if any(mark in native for mark in "*?[") else [native]
+    if not found and filesystem.exists(native):
+        found = [native]
+    if not found:
+        message = f"No file matches {path}. Check the path of the source."
+        raise InvalidArgumentError(message)
+    return pa.concat_tables([_read_file(filesystem, name) for name in found], promote_options="default")
+
+
+def _read_file(filesystem: fsspec.AbstractFileSystem, path: str) -> pa.Table:
+    stem = path
+    for suffix in _COMPRESSED:
+        stem = stem.removesuffix(suffix)
+    readers: dict[str, Callable[[Any], pa.Table]] = {
+        ".parquet": pq.read_table,
+        ".csv": pacsv.read_csv,
+        ".json": pajson.read_json,
+        ".jsonl": pajson.read_json,
+        ".ndjson": pajson.read_json,
+    }
+    reader = readers.get(os.path.splitext(stem)[1].lower())
+    if reader is None:
+        message = f"Cannot tell the format of {path} from its name. Use .parquet, .csv, .json, .jsonl or .ndjson."
+        raise InvalidArgumentError(message)
+    try:
+        with filesystem.open(path, "rb", compression=None if stem == path else "infer") as stream:
+            return reader(stream)
+    except FileNotFoundError as error:
+        message = f"There is no source file {path}. Check the path of the source."
+        raise InvalidArgumentError(message) from error
+    except (OSError, pa.ArrowException) as error:
+        message = f"Cannot read the source file {path}: {error}."
+        raise UnreadableFileError(message) from error

@@ -1,0 +1,81 @@
+"""Where staged files wait: a control folder beside the dataset, where no reader looks.
+
+Nothing here ends in `.parquet`: DuckDB's and Polars' globs enter hidden folders, and Polars refuses a dataset folder
+that holds other files.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from merganser.core.store import LocalStore
+
+if TYPE_CHECKING:
+    from merganser.core.store import Location
+
+STAGING_PREFIX = ".staging_"
+JOURNAL = "journal.json"
+
+
+def control_folder(location: Location) -> str:
+    """Choose the dataset's control folder: beside it, or inside it where beside is impossible (C1)."""
+    parent, _, name = location.root.rpartition("/")
+    beside, inside = f"{parent}/.{name}.merganser", f"{location.root}/.{name}.merganser"
+    if not isinstance(location.store, LocalStore):
+        # The parent of a bucket is no place for files.
+        return beside if parent.strip("/") else inside
+    if os.path.isdir(beside):
+        return beside
+    if os.path.isdir(inside):
+        return inside
+    return beside if _can_rename_from(parent or "/", location.root) else inside
+
+
+def _can_rename_from(parent: str, root: str) -> bool:
+    if not os.path.isdir(root):
+        return True
+    return os.access(parent, os.W_OK | os.X_OK) and os.stat(parent).st_dev == os.stat(root).st_dev
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """One merge's folder of staged files."""
+
+    location: Location
+    folder: str
+    _names: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def journal(self) -> str:
+        """The path of the journal that makes this staging a commit."""
+        return f"{self.folder}/{JOURNAL}"
+
+    def new_path(self) -> str:
+        """Give the path of the next staged file."""
+        with self._lock:
+            name = f"{len(self._names):06d}.staged"
+            self._names.add(name)
+        return f"{self.folder}/{name}"
+
+    def remove(self) -> None:
+        """Remove the journal, then everything else: what is left of an interrupted removal is no commit."""
+        self.location.store.remove(self.journal)
+        self.location.store.remove_folder(self.folder)
+
+
+def open_staging(location: Location, control: str) -> Staging:
+    """Make a new staging folder."""
+    folder = f"{control}/{STAGING_PREFIX}{uuid.uuid4().hex}"
+    location.store.make_folder(folder)
+    return Staging(location, folder)
+
+
+def find_staging(location: Location, control: str) -> list[Staging]:
+    """Find what earlier merges left behind."""
+    names = location.store.names(control)
+    return [Staging(location, f"{control}/{name}") for name in names if name.startswith(STAGING_PREFIX)]

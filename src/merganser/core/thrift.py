@@ -1,0 +1,400 @@
+"""The Thrift compact protocol, as far as Parquet footers need it.
+
+A footer is read into a tree of `Struct` and `ThriftList`, changed, and written again; what was not changed means the
+same afterwards. A `Shape` says which fields a struct may have: reading with one refuses every field it does not name,
+because a field nobody knows could hold an offset that has to move. The shapes of Parquet's structs close the module.
+
+Whatever the bytes are, reading ends in a tree or in a `ThriftError`, within memory proportional to the input.
+"""
+
+from __future__ import annotations
+
+import struct as binary
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+STOP, TRUE, FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)
+
+MAX_DEPTH = 32  # Parquet's deepest footer field lies eight structs and lists down
+_MAX_FIELD = 32_767
+_INT_BITS = {I16: 16, I32: 32, I64: 64}
+_DOUBLE = binary.Struct("<d")
+
+
+class ThriftError(ValueError):
+    """Bytes that are not a Thrift struct, or not one of the expected shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a field may hold: its wire type, for lists that of the elements, and the shape of structs inside."""
+
+    wire: int
+    element: int = STOP
+    shape: Shape | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The fields that a struct may have, those it must have, and whether it holds exactly one (a union)."""
+
+    fields: dict[int, Kind]
+    required: frozenset[int] = frozenset()
+    union: bool = False
+    wires: Mapping[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "wires", {number: kind.wire for number, kind in self.fields.items()})
+
+
+_ANY, _UNKNOWN = Kind(STOP), Kind(-1)
+
+
+@dataclass(slots=True)
+class Struct:
+    """One Thrift struct: field number → value, with the wire type of each field kept beside it."""
+
+    values: dict[int, Any]
+    wires: Mapping[int, int] = field(compare=False)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self.values
+
+    def __getitem__(self, number: int) -> Any:  # noqa: ANN401 - the tree is generic
+        return self.values[number]
+
+    def get(self, number: int, default: Any = None) -> Any:  # noqa: ANN401 - the tree is generic
+        """Return the value of a field, or `default` where it is absent."""
+        return self.values.get(number, default)
+
+    def replace(self, changes: Mapping[int, Any]) -> Struct:
+        """Return a copy with some fields changed; `None` removes a field. Nested values are shared."""
+        values = {**self.values, **changes}
+        return Struct({number: value for number, value in values.items() if value is not None}, self.wires)
+
+
+class ThriftList(list[Any]):
+    """A Thrift list, which knows the wire type of its elements even when it is empty."""
+
+    __slots__ = ("element",)
+
+    def __init__(self, element: int, values: list[Any]) -> None:
+        super().__init__(values)
+        self.element = element
+
+
+def read_struct(data: bytes, shape: Shape | None = None) -> Struct:
+    """Read the struct that `data` begins with; without a shape any field is taken."""
+    return read_struct_at(data, 0, shape)[0]
+
+
+def read_struct_at(data: bytes, start: int, shape: Shape | None = None) -> tuple[Struct, int]:
+    """Read the struct that begins at `start` and return it with the position after it."""
+    try:
+        return _read_struct(data, start, shape, 0)
+    except IndexError:
+        raise ThriftError("the bytes end inside a struct") from None
+
+
+def write_struct(tree: Struct) -> bytes:
+    """Encode a tree, fields in ascending order, so that reading it gives an equal tree."""
+    out = bytearray()
+    _write_struct(out, tree)
+    return bytes(out)
+
+
+def scan_fields(data: bytes, start: int = 0) -> Iterator[tuple[int, int, int]]:
+    """Yield (number, wire type, position of the value) of each field of a struct without building anything.
+
+    A value is skipped only when the next field is asked for, so stopping early costs nothing more.
+    """
+    position, number = start, 0
+    try:
+        while data[position] != STOP:
+            number, wire, position = _read_header(data, position, number)
+            yield number, wire, position
+            position = _skip(data, position, wire, 1)
+    except IndexError:
+        raise ThriftError("the bytes end inside a struct") from None
+
+
+def list_header(data: bytes, position: int) -> tuple[int, int]:
+    """Return the length of the list that begins at `position`, and the position of its first element."""
+    try:
+        _, length, first = _read_list_header(data, position)
+    except IndexError:
+        raise ThriftError("the bytes end inside a list") from None
+    return length, first
+
+
+# -------------------- reading
+
+
+def _read_struct(data: bytes, position: int, shape: Shape | None, depth: int) -> tuple[Struct, int]:
+    if depth > MAX_DEPTH:
+        raise ThriftError(f"structs are nested more than {MAX_DEPTH} deep")
+    kinds = None if shape is None else shape.fields
+    values: dict[int, Any] = {}
+    wires: dict[int, int] = {}
+    number = 0
+    while (header := data[position]) != STOP:
+        delta = header >> 4
+        if delta:
+            number, wire, position = number + delta, header & 15, position + 1
+        else:
+            number, wire, position = _read_header(data, position, number)
+        if number in values:
+            raise ThriftError(f"field {number} occurs twice")
+        if kinds is None:
+            kind = _ANY
+            wires[number] = wire
+        else:
+            kind = kinds.get(number, _UNKNOWN)
+            if wire != kind.wire and (wire, kind.wire) != (FALSE, TRUE):
+                raise ThriftError(f"field {number} of wire type {wire} is not known here")
+        if (wire == I64 or wire == I32) and data[position] < 128:  # noqa: PLR1714 - the hottest line of all
+            values[number] = (data[position] >> 1) ^ -(data[position] & 1)
+            position += 1
+        elif wire == STRUCT:
+            values[number], position = _read_struct(data, position, kind.shape, depth + 1)
+        elif wire == LIST:
+            values[number], position = _read_list(data, position, kind, depth + 1)
+        else:
+            values[number], position = _read_scalar(data, position, wire)
+    if shape is None:
+        return Struct(values, wires), position + 1
+    if not shape.required <= values.keys() or (shape.union and len(values) != 1):
+        raise ThriftError(f"a struct has the fields {sorted(values)} only, or too many")
+    return Struct(values, shape.wires), position + 1
+
+
+def _read_scalar(data: bytes, position: int, wire: int) -> tuple[Any, int]:
+    """Read anything but a struct or a list; a bool here is a field, whose header is its value."""
+    if wire in _INT_BITS:
+        raw, position = _read_varint(data, position)
+        if raw >> _INT_BITS[wire]:
+            raise ThriftError(f"an integer does not fit {_INT_BITS[wire]} bits")
+        return (raw >> 1) ^ -(raw & 1), position
+    if wire in (TRUE, FALSE):
+        return wire == TRUE, position
+    if wire == BINARY:
+        length, position = _read_varint(data, position)
+    else:
+        length = {I8: 1, DOUBLE: 8}.get(wire, -1)
+    end = position + length
+    if end > len(data):
+        raise ThriftError("the bytes end inside a value")
+    if wire == BINARY:
+        return data[position:end], end
+    if wire == I8:
+        return (data[position] ^ 128) - 128, end
+    if wire == DOUBLE:
+        return _DOUBLE.unpack_from(data, position)[0], end
+    raise ThriftError(f"wire type {wire} is not supported")
+
+
+def _read_list(data: bytes, position: int, kind: Kind, depth: int) -> tuple[ThriftList, int]:
+    if depth > MAX_DEPTH:
+        raise ThriftError(f"lists are nested more than {MAX_DEPTH} deep")
+    wire, length, position = _read_list_header(data, position)
+    if length and kind.element and wire != kind.element:
+        raise ThriftError(f"a list holds wire type {wire}, not {kind.element}")
+    items: list[Any] = []
+    if wire in (TRUE, FALSE):
+        # Unlike a bool field, a bool in a list takes a byte of its own.
+        end = position + length
+        if not set(data[position:end]) <= {STOP, TRUE, FALSE}:
+            raise ThriftError("a list of bools holds something else")
+        items, position = [byte == TRUE for byte in data[position:end]], end
+    else:
+        item: Any
+        for _ in range(length):
+            if wire == STRUCT:
+                item, position = _read_struct(data, position, kind.shape, depth + 1)
+            elif wire == LIST:
+                item, position = _read_list(data, position, _ANY, depth + 1)
+            else:
+                item, position = _read_scalar(data, position, wire)
+            items.append(item)
+    return ThriftList(wire, items), position
+
+
+def _read_header(data: bytes, position: int, number: int) -> tuple[int, int, int]:
+    header = data[position]
+    position += 1
+    if header >> 4:
+        number += header >> 4
+    else:
+        raw, position = _read_varint(data, position)
+        number = (raw >> 1) ^ -(raw & 1)
+    if not -_MAX_FIELD <= number <= _MAX_FIELD:
+        raise ThriftError(f"field number {number} is out of range")
+    return number, header & 15, position
+
+
+def _read_list_header(data: bytes, position: int) -> tuple[int, int, int]:
+    wire, length = data[position] & 15, data[position] >> 4
+    position += 1
+    if length == 15:
+        length, position = _read_varint(data, position)
+    # Every element takes a byte at least, so a length beyond the input is a lie, not a reason to allocate.
+    if length > len(data) - position:
+        raise ThriftError("the bytes end inside a list")
+    return wire, length, position
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    if data[position] < 128:
+        return data[position], position + 1
+    value = shift = 0
+    while shift < 64:
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            if value >> 64:
+                break
+            return value, position
+        shift += 7
+    raise ThriftError("a number does not fit 64 bits")
+
+
+def _skip(data: bytes, position: int, wire: int, depth: int) -> int:
+    if depth > MAX_DEPTH:
+        raise ThriftError(f"values are nested more than {MAX_DEPTH} deep")
+    if wire == STRUCT:
+        number = 0
+        while data[position] != STOP:
+            number, inner, position = _read_header(data, position, number)
+            position = _skip(data, position, inner, depth + 1)
+        return position + 1
+    if wire == LIST:
+        inner, length, position = _read_list_header(data, position)
+        if inner in (TRUE, FALSE):
+            return position + length
+        for _ in range(length):
+            position = _skip(data, position, inner, depth + 1)
+        return position
+    return _read_scalar(data, position, wire)[1]
+
+
+# -------------------- writing
+
+
+def _write_struct(out: bytearray, tree: Struct) -> None:
+    last = 0
+    for number in sorted(tree.values):
+        value, wire = tree.values[number], tree.wires[number]
+        if wire in (TRUE, FALSE):
+            wire = TRUE if value else FALSE
+        if 0 < number - last < 16:
+            out.append((number - last) << 4 | wire)
+        else:
+            out.append(wire)
+            _write_varint(out, (number << 1) ^ (number >> 63))
+        if wire not in (TRUE, FALSE):
+            _write_value(out, wire, value)
+        last = number
+    out.append(STOP)
+
+
+def _write_value(out: bytearray, wire: int, value: Any) -> None:  # noqa: ANN401 - the tree is generic
+    if wire in _INT_BITS:
+        raw = (value << 1) ^ (value >> 63)
+        if raw < 0 or raw >> _INT_BITS[wire]:
+            raise ThriftError(f"{value} does not fit {_INT_BITS[wire]} bits")
+        _write_varint(out, raw)
+    elif wire == BINARY:
+        _write_varint(out, len(value))
+        out += value
+    elif wire == STRUCT:
+        _write_struct(out, value)
+    elif wire == LIST:
+        if len(value) < 15:
+            out.append(len(value) << 4 | value.element)
+        else:
+            out.append(0xF0 | value.element)
+            _write_varint(out, len(value))
+        for item in value:
+            _write_value(out, value.element, item)
+    elif wire in (TRUE, FALSE):
+        out.append(TRUE if value else FALSE)
+    elif wire == I8:
+        out.append(value & 0xFF)
+    elif wire == DOUBLE:
+        out += _DOUBLE.pack(value)
+    else:
+        raise ThriftError(f"wire type {wire} is not supported")
+
+
+def _write_varint(out: bytearray, value: int) -> None:
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+
+
+# -------------------- shapes of Parquet
+
+
+def _structs(shape: Shape) -> Kind:
+    return Kind(LIST, STRUCT, shape)
+
+
+def _one(shape: Shape) -> Kind:
+    return Kind(STRUCT, shape=shape)
+
+
+def _union(*numbers: int) -> Shape:
+    return Shape(dict.fromkeys(numbers, _one(Shape({}))), union=True)
+
+
+_bool, _i8, _i16, _i32, _i64, _double, _bytes = (Kind(wire) for wire in (TRUE, I8, I16, I32, I64, DOUBLE, BINARY))
+_numbers, _counts, _strings, _anything = Kind(LIST, I32), Kind(LIST, I64), Kind(LIST, BINARY), Kind(STRUCT)
+_TIME = _one(Shape({1: _bool, 2: _one(_union(1, 2, 3))}, frozenset((1, 2))))
+_LOGICAL_TYPE_DETAILS = {
+    5: _one(Shape({1: _i32, 2: _i32}, frozenset((1, 2)))),
+    7: _TIME,
+    8: _TIME,
+    10: _one(Shape({1: _i8, 2: _bool}, frozenset((1, 2)))),
+    16: _one(Shape({1: _i8})),
+    17: _one(Shape({1: _bytes})),
+    18: _one(Shape({1: _bytes, 2: _i32})),
+}
+_LOGICAL_TYPE = Shape(_union(1, 2, 3, 4, 6, 11, 12, 13, 14, 15).fields | _LOGICAL_TYPE_DETAILS, union=True)
+_SCHEMA_ELEMENT = Shape(
+    dict.fromkeys((1, 2, 3, 5, 6, 7, 8, 9), _i32) | {4: _bytes, 10: _one(_LOGICAL_TYPE)}, frozenset((4,))
+)
+_KEY_VALUES = _structs(Shape({1: _bytes, 2: _bytes}, frozenset((1,))))
+_STATISTICS = Shape(dict.fromkeys((1, 2, 5, 6), _bytes) | dict.fromkeys((3, 4, 9), _i64) | dict.fromkeys((7, 8), _bool))
+_ENCODING_STATS = Shape({1: _i32, 2: _i32, 3: _i32}, frozenset((1, 2, 3)))
+_SIZE_STATISTICS = Shape({1: _i64, 2: _counts, 3: _counts})
+_GEOSPATIAL_STATISTICS = Shape({1: _one(Shape(dict.fromkeys(range(1, 9), _double))), 2: _numbers})
+_COLUMN_METADATA = Shape(
+    dict.fromkeys((5, 6, 7, 9, 10, 11, 14), _i64)
+    | dict.fromkeys((1, 4, 15), _i32)
+    | {2: _numbers, 3: _strings, 8: _KEY_VALUES, 12: _one(_STATISTICS), 13: _structs(_ENCODING_STATS)}
+    | {16: _one(_SIZE_STATISTICS), 17: _one(_GEOSPATIAL_STATISTICS)},
+    frozenset((1, 2, 3, 4, 5, 6, 7, 9)),
+)
+_COLUMN_CHUNK = Shape(
+    {1: _bytes, 2: _i64, 3: _one(_COLUMN_METADATA), 4: _i64, 5: _i32, 6: _i64, 7: _i32, 8: _anything, 9: _bytes},
+    frozenset((2,)),
+)
+_SORTING_COLUMN = Shape({1: _i32, 2: _bool, 3: _bool}, frozenset((1, 2, 3)))
+_ROW_GROUP = Shape(
+    {1: _structs(_COLUMN_CHUNK), 2: _i64, 3: _i64, 4: _structs(_SORTING_COLUMN), 5: _i64, 6: _i64, 7: _i16},
+    frozenset((1, 2, 3)),
+)
+_PAGE_LOCATION = Shape({1: _i64, 2: _i32, 3: _i64}, frozenset((1, 2, 3)))
+
+FILE_METADATA = Shape(
+    {1: _i32, 2: _structs(_SCHEMA_ELEMENT), 3: _i64, 4: _structs(_ROW_GROUP), 5: _KEY_VALUES, 6: _bytes}
+    | {7: _structs(_union(1)), 8: _anything, 9: _bytes},
+    frozenset((1, 2, 3, 4)),
+)
+OFFSET_INDEX = Shape({1: _structs(_PAGE_LOCATION), 2: _counts}, frozenset((1,)))
+BLOOM_FILTER_HEADER = Shape({1: _i32} | dict.fromkeys((2, 3, 4), _one(_union(1))), frozenset((1, 2, 3, 4)))

@@ -1,0 +1,179 @@
+"""Validation: facts in; an error or nothing out. Nothing is written before all of it has passed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from merganser.core.errors import (
+    ColumnValueError,
+    DuplicateKeyError,
+    InvalidArgumentError,
+    KeyColumnError,
+    PartitionMoveError,
+    UnsupportedTypeError,
+)
+from merganser.core.keys import (
+    SOURCE_ROW,
+    canonical_keys,
+    check_key_type,
+    join_keys,
+    normalize_keys,
+    null_keys,
+    row_numbers,
+)
+from merganser.core.schema import check_columns, check_types, conform
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from merganser.core.engine import SourceFacts
+
+
+class TableLike(Protocol):
+    """The little that validation needs of a table; `null_count(column)` is welcome too, and saves reading rows."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns and their types."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+
+
+def validate_keys_and_schema(source: TableLike, target: TableLike | None, key_columns: Sequence[str] | str) -> None:
+    """Check that the keys exist on both sides and are never NULL in the source, and that the schemas go together.
+
+    >>> validate_keys_and_schema(pa.table({"id": [1]}), pa.table({"id": [2]}), "id")
+    """
+    keys = normalize_keys(key_columns)
+    check_key_columns(source.schema, keys, "source")
+    if target is not None:
+        check_key_columns(target.schema, keys, "target")
+        check_columns(source.schema, target.schema)
+        check_types(source.schema, target.schema)
+    check_null_keys(_null_counts(source, keys))
+
+
+def _null_counts(source: TableLike, keys: Sequence[str]) -> Mapping[str, int]:
+    count = getattr(source, "null_count", None)
+    if callable(count):
+        return {name: nulls for name in keys if (nulls := count(name))}
+    return null_keys(source, keys) if isinstance(source, pa.Table) else {}
+
+
+def validate_no_null_keys(source_table: pa.Table, key_columns: Sequence[str] | str) -> None:
+    """Refuse a source with NULL (or NaN) in a key column.
+
+    >>> validate_no_null_keys(pa.table({"id": [1, 2]}), ["id"])
+    """
+    keys = normalize_keys(key_columns)
+    check_key_columns(source_table.schema, keys, "source")
+    check_null_keys(null_keys(source_table, keys))
+
+
+def validate_partition_column_immutability(
+    source_table: pa.Table,
+    target_table: pa.Table,
+    key_columns: Sequence[str] | str,
+    partition_columns: Sequence[str],
+) -> None:
+    """Refuse a source that gives a key of the target other partition values.
+
+    >>> day = pa.table({"id": [1], "day": ["mon"]})
+    >>> validate_partition_column_immutability(day, day, ["id"], ["day"])
+    """
+    keys, columns = normalize_keys(key_columns), list(partition_columns)
+    for table, side in ((source_table, "source"), (target_table, "target")):
+        check_key_columns(table.schema, [*keys, *columns], side)
+    both = pa.schema([target_table.schema.field(name) for name in dict.fromkeys([*keys, *columns])])
+    check_types(source_table.select(both.names).schema, both)
+    source, target = conform(source_table, both), conform(target_table, both)
+    numbered = canonical_keys(source, keys).append_column(SOURCE_ROW, row_numbers(source.num_rows))
+    probe = canonical_keys(target, keys).append_column("position", row_numbers(target.num_rows))
+    matches = join_keys(probe.to_reader(), numbered, ["position"]).sort_by("position")
+    old, new = target.take(matches["position"]), source.take(matches[SOURCE_ROW])
+    moved = pa.chunked_array([pa.nulls(0, pa.bool_())])
+    for name in columns:
+        left, right = canonical_keys(old, [name])[0], canonical_keys(new, [name])[0]
+        same = pc.or_(pc.fill_null(pc.equal(left, right), False), pc.and_(pc.is_null(left), pc.is_null(right)))  # noqa: FBT003
+        moved = pc.invert(same) if not len(moved) else pc.or_(moved, pc.invert(same))
+    if len(moved):
+        changed = new.select(keys).filter(moved)
+        check_moves(changed.num_rows, changed.slice(0, 5), columns)
+
+
+def check_key_columns(schema: pa.Schema, keys: Iterable[str], side: str) -> None:
+    """Refuse keys that a side does not have (K2) or cannot compare (K7)."""
+    for name in keys:
+        if name not in schema.names:
+            message = f"Key column {name!r} is missing from the {side}. Its columns are: {', '.join(schema.names)}."
+            raise KeyColumnError(message)
+        check_key_type(schema.field(name).type, name)
+
+
+def check_order_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
+    """Refuse `dedup_order_by` columns that do not exist or have no order."""
+    for name in columns:
+        if name not in schema.names:
+            message = (
+                f"dedup_order_by names {name!r}, which the source lacks. Its columns are: {', '.join(schema.names)}."
+            )
+            raise InvalidArgumentError(message)
+        check_key_type(schema.field(name).type, name)
+
+
+def check_null_keys(counts: Mapping[str, int]) -> None:
+    """Refuse NULL keys (K3)."""
+    if counts:
+        shown = ", ".join(f"{name!r} in {rows} row{'s' * (rows != 1)}" for name, rows in counts.items())
+        message = f"The source has NULL or NaN in key columns: {shown}. Filter or fill those rows before merging."
+        raise KeyColumnError(message)
+
+
+def check_duplicate_keys(facts: SourceFacts) -> None:
+    """Refuse two source rows with one key (K5)."""
+    if facts.duplicate_keys:
+        message = (
+            f"{facts.duplicate_keys} key{'s' * (facts.duplicate_keys != 1)} stand in more than one source row, for "
+            f"example {shown_keys(facts.duplicate_sample)}. Use strategy='deduplicate' to keep one row of each."
+        )
+        raise DuplicateKeyError(message)
+
+
+def check_required(facts: SourceFacts, required: Iterable[str]) -> None:
+    """Refuse NULL in a column that the target declares never NULL (S1)."""
+    for name in required:
+        if name in facts.columns_with_nulls:
+            message = f"Column {name!r} holds NULL in the source, but the target declares it never NULL. Fill it first."
+            raise ColumnValueError(message)
+
+
+def check_moves(moved: int, sample: pa.Table, partition_columns: Sequence[str]) -> None:
+    """Refuse to move rows between partitions (H4)."""
+    if moved:
+        message = (
+            f"Partition columns cannot change for existing keys: {moved} row{'s' * (moved != 1)} of the target would "
+            f"change {', '.join(map(repr, partition_columns))}, for example {shown_keys(sample)}. Delete the old rows "
+            "first, or keep their partition values."
+        )
+        raise PartitionMoveError(message)
+
+
+def check_storable(schema: pa.Schema) -> None:
+    """Refuse column types that Parquet cannot hold (S5)."""
+    for field in schema:
+        try:
+            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+            message = f"Column {field.name!r} has type {field.type}, which Parquet cannot hold: {error}. Cast it first."
+            raise UnsupportedTypeError(message) from error
+
+
+def shown_keys(sample: pa.Table) -> str:
+    """Show a few keys."""
+    return "; ".join(", ".join(f"{name}={value!r}" for name, value in row.items()) for row in sample.to_pylist())

@@ -1,0 +1,44 @@
+"""The engines by name, imported when first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from merganser.core.errors import InvalidArgumentError, MissingExtraError
+
+if TYPE_CHECKING:
+    from merganser.core.io import DatasetIO
+
+
+class _Entry(NamedTuple):
+    module: str
+    door: str
+    install: str
+
+
+ENGINES = {"arrow": _Entry("merganser.engines.arrow", "PyArrowDatasetIO", "merganser")}
+
+
+def open_engine(name: str) -> DatasetIO[Any, Any]:
+    """Open an engine's door by the engine's name.
+
+    >>> open_engine("arrow").__class__.__name__
+    'PyArrowDatasetIO'
+    """
+    entry = ENGINES.get(name)
+    if entry is None:
+        message = f"Unknown engine {name!r}. Choose one of: {', '.join(ENGINES)}."
+        raise InvalidArgumentError(message)
+    return load(entry.module, entry.door, entry.install)()  # type: ignore[no-any-return]
+
+
+def load(module: str, name: str, install: str) -> Any:  # noqa: ANN401  a class or function
+    """Import a name of an engine; packages that are missing are named with what to install."""
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "merganser":
+            raise
+        message = f"This engine needs the package {error.name!r}. Install it with: pip install '{install}'."
+        raise MissingExtraError(message) from error

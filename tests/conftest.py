@@ -1,0 +1,40 @@
+"""One suite, every engine: `io` is the door of each engine in turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from merganser.engines import ENGINES, open_engine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from merganser.core.io import DatasetIO
+
+# Two busy cores make single examples slow now and then; that is no failure.
+settings.register_profile("merganser", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("merganser")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--engine", action="append", choices=list(ENGINES), help="run with this engine only; repeatable")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "engine" in metafunc.fixturenames:
+        metafunc.parametrize("engine", metafunc.config.getoption("--engine") or list(ENGINES), scope="session")
+
+
+@pytest.fixture
+def io(engine: str) -> DatasetIO[Any, Any]:
+    """The door of the engine under test."""
+    return open_engine(engine)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> str:
+    """A folder for datasets; a dataset of its own is `f"{lake}/t"`."""
+    return str(tmp_path)
