@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from merganser.api import merge, plan, recover, write_dataset
 from merganser.core import (
     DatasetMergeError,
+    MerganserError,
     MergeFileMetadata,
     MergePlan,
     MergeResult,
     MergeStats,
-    MerganserError,
     WriteResult,
 )
 from merganser.engines import load
@@ -45,7 +45,7 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401  engine classes, imported when first used
+def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

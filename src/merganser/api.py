@@ -22,13 +22,13 @@ DEFAULT_ENGINE = "arrow"
 
 
 def merge(
-    source: Any,  # noqa: ANN401  anything that carries rows
+    source: Any,
     path: str | os.PathLike[str],
     strategy: MergeStrategy = "upsert",
     key_columns: Sequence[str] | str = (),
     *,
     engine: str = DEFAULT_ENGINE,
-    **options: Any,  # noqa: ANN401  those of the engine's merge
+    **options: Any,
 ) -> MergeResult:
     """Merge keyed rows into a Parquet dataset; running it twice is the same as running it once.
 
@@ -45,13 +45,13 @@ def merge(
 
 
 def plan(
-    source: Any,  # noqa: ANN401  anything that carries rows
+    source: Any,
     path: str | os.PathLike[str],
     strategy: MergeStrategy = "upsert",
     key_columns: Sequence[str] | str = (),
     *,
     engine: str = DEFAULT_ENGINE,
-    **options: Any,  # noqa: ANN401  those of the engine's plan
+    **options: Any,
 ) -> MergePlan:
     """Say what `merge` would do to each file, and why, without doing it.
 
@@ -63,12 +63,12 @@ def plan(
 
 
 def write_dataset(
-    source: Any,  # noqa: ANN401  anything that carries rows
+    source: Any,
     path: str | os.PathLike[str],
     mode: WriteMode = "append",
     *,
     engine: str = DEFAULT_ENGINE,
-    **options: Any,  # noqa: ANN401  those of the engine's write_dataset
+    **options: Any,
 ) -> WriteResult:
     """Append rows to a dataset, or overwrite it.
 

@@ -112,7 +112,7 @@ def writing(location: Location, timeout: float = LOCK_TIMEOUT) -> Iterator[Sessi
         yield Session(location, control, still_held)
 
 
-def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeout: float = LOCK_TIMEOUT) -> bool:  # noqa: ANN401  any filesystem
+def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeout: float = LOCK_TIMEOUT) -> bool:
     """Finish or remove what an interrupted merge left behind; True if there was anything.
 
     Every merge and write does this first; call it to have the dataset whole before reading it.
@@ -166,7 +166,8 @@ def publish(location: Location, control: str, staging: Staging, journal: Journal
         if store.identity(target) == removal.identity:
             store.remove(_sidecar(target))
             store.remove(target)
-    touched = [location.path(change.target) for change in (*journal.moves, *journal.removals)]
+    touched = [location.path(move.target) for move in journal.moves]
+    touched += [location.path(removal.target) for removal in journal.removals]
     store.flush(_folders_to_flush(location, touched))
 
 

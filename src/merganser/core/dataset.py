@@ -7,7 +7,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +68,7 @@ class FileSummary:
         return sum(self.group_rows)
 
 
-def list_dataset_files(dataset_path: str | os.PathLike[str], filesystem: Any = None) -> list[str]:  # noqa: ANN401  any filesystem
+def list_dataset_files(dataset_path: str | os.PathLike[str], filesystem: Any = None) -> list[str]:
     """List the data files of a dataset in name order; an absent folder has none.
 
     >>> list_dataset_files("no/such/dataset")
@@ -210,7 +210,7 @@ class Target:
         return pa.table(columns)
 
     def _type(self, name: str) -> pa.DataType:
-        return self.partition_types.get(name) or self.file_schema.field(name).type  # type: ignore[union-attr]  keys imply files
+        return self.partition_types.get(name) or cast("pa.Schema", self.file_schema).field(name).type
 
 
 def load_target(
@@ -266,7 +266,7 @@ def _key_types(
     return kinds
 
 
-def _summarise(  # noqa: PLR0913  bound once, called for every file
+def _summarise(
     location: Location,
     key_types: Mapping[str, pa.DataType],
     types: Mapping[str, pa.DataType],
@@ -284,7 +284,7 @@ def _summarise(  # noqa: PLR0913  bound once, called for every file
         if name not in file.folders and name in schema.names and not same_meaning(schema.field(name).type, types[name]):
             message = (
                 f"{location.shown(file.rel)} stands outside the {name}=… folders and holds {name!r} as "
-                f"{schema.field(name).type}, where the dataset has {types[name]}. Move the file out, and write its rows again."
+                f"{schema.field(name).type}, where the dataset has {types[name]}. Move the file out."
             )
             raise SchemaMismatchError(message)
     metadata: pq.FileMetaData = footer.metadata
@@ -345,12 +345,12 @@ def _expression(target: Target, file: int) -> pads.Expression:
     return expression
 
 
-def canonical_value(value: Any, kind: pa.DataType) -> Any:  # noqa: ANN401  a partition token
+def canonical_value(value: Any, kind: pa.DataType) -> Any:
     """Give the canonical form of a partition token of this type."""
     return canonical(pa.chunked_array([pa.array([partition_scalar(value, kind)], kind)]))[0].as_py()
 
 
-def partition_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:  # noqa: ANN401  a partition token
+def partition_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
     """Give a partition token back its type."""
     if pa.types.is_timestamp(kind) and value is not None:
         return pa.scalar(value, pa.int64()).cast(kind)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from merganser.core.commit import Journal, Move, publish
-from merganser.core.dataset import canonical_value, list_files, partition_columns_of
+from merganser.core.dataset import canonical_value, list_files
 from merganser.core.engine import UNTOLD, ScanFile
 from merganser.core.errors import InvalidArgumentError
 from merganser.core.footer import key_bounds, read_footer
@@ -17,7 +16,6 @@ from merganser.core.hive import UNKNOWN, parse, parse_hive_partition_path
 from merganser.core.keys import SOURCE_ROW, canonical_keys, canonical_type, keys_table, normalize_keys, row_numbers
 from merganser.core.prune import might_match
 from merganser.core.scan import match_keys
-from merganser.core.schema import conform
 from merganser.core.staging import control_folder, open_staging
 from merganser.core.store import locate
 
@@ -47,7 +45,7 @@ class ParquetMetadataAnalyzer:
     def analyze_dataset_files(
         self,
         dataset_path: str | os.PathLike[str],
-        filesystem: Any = None,  # noqa: ANN401  any filesystem
+        filesystem: Any = None,
     ) -> list[ParquetFileMetadata]:
         """Describe every data file of a dataset; a column without proven bounds has min and max None."""
         location = locate(dataset_path, filesystem)
@@ -75,7 +73,7 @@ def _describe(location: Location, rel: str) -> ParquetFileMetadata:
     )
 
 
-def _null_count(metadata: Any, _index: int, name: str) -> int | None:  # noqa: ANN401  pyarrow's FileMetaData
+def _null_count(metadata: Any, _index: int, name: str) -> int | None:
     total = 0
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)
@@ -94,7 +92,7 @@ class PartitionPruner:
         self,
         file_metadata: Sequence[ParquetFileMetadata],
         key_columns: Sequence[str] | str,
-        source_keys: Any,  # noqa: ANN401  scalars, tuples, or an Arrow array or table
+        source_keys: Any,
         partition_schema: pa.Schema | None = None,
     ) -> list[str]:
         """Give the files that might hold a source key, by those key columns that the paths tell.
@@ -116,7 +114,7 @@ class PartitionPruner:
         return kept
 
 
-def _path_bound(values: dict[str, Any], name: str, kind: pa.DataType) -> Any:  # noqa: ANN401  a canonical value
+def _path_bound(values: dict[str, Any], name: str, kind: pa.DataType) -> Any:
     value = parse(values[name], kind) if values.get(name) is not None else UNKNOWN
     return None if value is UNKNOWN else canonical_value(value, kind)
 
@@ -137,7 +135,7 @@ class ConservativeMembershipChecker:
         self,
         file_metadata: ParquetFileMetadata,
         key_columns: Sequence[str] | str,
-        source_keys: Any,  # noqa: ANN401  scalars, tuples, or an Arrow array or table
+        source_keys: Any,
     ) -> bool:
         """Say whether a file might hold a source key; what the footer does not prove counts as might."""
         keys = normalize_keys(key_columns)
@@ -154,8 +152,8 @@ class ConservativeMembershipChecker:
 def confirm_affected_files(
     candidate_files: Sequence[str],
     key_columns: Sequence[str] | str,
-    source_keys: Any,  # noqa: ANN401  scalars, tuples, or an Arrow array or table
-    filesystem: Any = None,  # noqa: ANN401  any filesystem
+    source_keys: Any,
+    filesystem: Any = None,
 ) -> list[str]:
     """Read the key columns, and nothing else, of files to find those that hold a source key."""
     keys = normalize_keys(key_columns)
@@ -192,9 +190,9 @@ class IncrementalRewritePlan:
 
 def plan_incremental_rewrite(
     dataset_path: str | os.PathLike[str],
-    source_keys: Any,  # noqa: ANN401  scalars, tuples, or an Arrow array or table
+    source_keys: Any,
     key_columns: Sequence[str] | str,
-    filesystem: Any = None,  # noqa: ANN401  any filesystem
+    filesystem: Any = None,
     partition_schema: pa.Schema | None = None,
 ) -> IncrementalRewritePlan:
     """Find the files that hold a source key: by partition, then by statistics, then by a scan of the keys."""
@@ -222,7 +220,7 @@ class IncrementalFileManager:
     def __init__(self) -> None:
         self._staging: Staging | None = None
 
-    def create_staging_directory(self, base_path: str | os.PathLike[str], filesystem: Any = None) -> str:  # noqa: ANN401  any filesystem
+    def create_staging_directory(self, base_path: str | os.PathLike[str], filesystem: Any = None) -> str:
         """Make a hidden `.staging_<uuid>` folder for a dataset and give its path."""
         location = locate(base_path, filesystem)
         self._staging = open_staging(location, control_folder(location))
@@ -232,7 +230,7 @@ class IncrementalFileManager:
         self,
         source_files: Sequence[str],
         target_files: Sequence[str],
-        filesystem: Any = None,  # noqa: ANN401  any filesystem
+        filesystem: Any = None,
     ) -> None:
         """Put staged files in the place of data files: all of them, or after a crash and `recover` all of them."""
         if self._staging is None:

@@ -100,7 +100,7 @@ def encode_row_group(
     return sink.getvalue()
 
 
-def open_writer_like(where: Any, schema: pa.Schema, metadata: pq.FileMetaData) -> pq.ParquetWriter:  # noqa: ANN401
+def open_writer_like(where: Any, schema: pa.Schema, metadata: pq.FileMetaData) -> pq.ParquetWriter:
     """Open a writer for a whole file with the encodings and the key-value metadata, verbatim, of an old one."""
     writer = pq.ParquetWriter(where, schema.remove_metadata(), **writer_options(metadata))
     key_values: Any = metadata.metadata
@@ -199,7 +199,7 @@ def _where_true(choices: dict[str, bool]) -> bool | list[str]:
     return True if len(chosen) == len(choices) else chosen
 
 
-def _special_encoding(leaf: Any, chunk: Any) -> str | None:  # noqa: ANN401 - PyArrow has no types
+def _special_encoding(leaf: Any, chunk: Any) -> str | None:
     # A decimal may change its physical type in a whole rewrite, and the encoding would no longer suit it.
     if _is_decimal(leaf):
         return None
@@ -207,11 +207,11 @@ def _special_encoding(leaf: Any, chunk: Any) -> str | None:  # noqa: ANN401 - Py
     return next((name for name in writable if name in chunk.encodings), None)
 
 
-def _is_decimal(leaf: Any) -> bool:  # noqa: ANN401 - PyArrow has no types
+def _is_decimal(leaf: Any) -> bool:
     return bool(leaf.logical_type.type == "DECIMAL" or leaf.converted_type == "DECIMAL")
 
 
-def _is_utc_time(leaf: Any) -> bool:  # noqa: ANN401 - PyArrow has no types
+def _is_utc_time(leaf: Any) -> bool:
     return bool(leaf.logical_type.type == "TIME" and json.loads(leaf.logical_type.to_json()).get("isAdjustedToUTC"))
 
 

@@ -116,7 +116,7 @@ class Engine(Protocol[H, M]):
 
     name: str
 
-    def open(self, source: Any) -> H:  # noqa: ANN401  each engine says which sources it takes
+    def open(self, source: Any) -> H:
         """Take a source, to be read once."""
 
     def schema(self, handle: H) -> pa.Schema:
@@ -147,7 +147,7 @@ class Engine(Protocol[H, M]):
     ) -> list[Appended]:
         """Stage files of the rows that match nothing; of all rows where there are no matches to speak of."""
 
-    def audit(  # noqa: PLR0913  what changed, in four parts
+    def audit(
         self,
         handle: H,
         matches: M | None,

@@ -119,7 +119,7 @@ def arrow_schema(metadata: pq.FileMetaData) -> pa.Schema:
     return pa.schema(fields, schema.metadata)
 
 
-def _instants(field: pa.Field, leaves: Any) -> pa.Field:  # noqa: ANN401  an iterator over leaves
+def _instants(field: pa.Field, leaves: Any) -> pa.Field:
     kind = field.type
     if pa.types.is_struct(kind):
         return field.with_type(pa.struct([_instants(child, leaves) for child in kind]))
@@ -184,7 +184,7 @@ def _declared_orders(footer: Footer) -> Sequence[bool] | None:
     leaves = footer.metadata.num_columns
     end = len(footer.raw) - 1
     start = end - leaves * len(_TYPE_DEFINED)
-    header = bytes([leaves << 4 | 0xC]) if leaves < 0xF else b"\xfc" + _varint(leaves)  # noqa: PLR2004  Thrift's short list form
+    header = bytes([leaves << 4 | 0xC]) if leaves < 0xF else b"\xfc" + _varint(leaves)
     if start < len(header) + 1 or footer.raw[end:] != b"\x00" or footer.raw[start - len(header) : start] != header:
         return None
     entries = footer.raw[start:end]
@@ -193,7 +193,7 @@ def _declared_orders(footer: Footer) -> Sequence[bool] | None:
 
 def _varint(number: int) -> bytes:
     out = bytearray()
-    while number > 0x7F:  # noqa: PLR2004  seven bits a byte
+    while number > 0x7F:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     out.append(number)
@@ -204,7 +204,7 @@ def _distrusted_writer(metadata: pq.FileMetaData) -> bool:
     return bool(_OLD_PARQUET_MR.match(metadata.created_by or ""))
 
 
-def _plain_signed(column: Any) -> bool:  # noqa: ANN401  pyarrow's column schema
+def _plain_signed(column: Any) -> bool:
     logical = column.logical_type.type
     unsigned = "UINT" in column.converted_type or "isSigned=false" in str(column.logical_type)
     return "BYTE_ARRAY" not in column.physical_type and logical != "DECIMAL" and not unsigned
@@ -231,7 +231,7 @@ def _exact_bytes(raw: bytes, low: bytes, groups: int) -> bool:
     return True
 
 
-def _decoder(column: Any, kind: pa.DataType) -> Any:  # noqa: ANN401, PLR0911  pyarrow's column schema; one line a type
+def _decoder(column: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911  pyarrow's column schema; one line a type
     """Choose how a footer's raw (min, max) becomes the canonical form of a key of this Arrow type."""
     physical = column.physical_type
     if pa.types.is_dictionary(kind):
@@ -257,11 +257,11 @@ def _decoder(column: Any, kind: pa.DataType) -> Any:  # noqa: ANN401, PLR0911  p
     return _both(bytes) if "BYTE_ARRAY" in physical else None
 
 
-def _both(one: Any) -> Any:  # noqa: ANN401  lifts a function of one bound to a pair
+def _both(one: Any) -> Any:
     return lambda low, high: (one(low), one(high))
 
 
-def _integer_decoder(physical: str, kind: pa.DataType) -> Any:  # noqa: ANN401  see _decoder
+def _integer_decoder(physical: str, kind: pa.DataType) -> Any:
     if physical not in _BITS:
         return None
     if pa.types.is_unsigned_integer(kind):
@@ -269,7 +269,7 @@ def _integer_decoder(physical: str, kind: pa.DataType) -> Any:  # noqa: ANN401  
     return _both(int)
 
 
-def _decimal_decoder(column: Any, kind: pa.DataType) -> Any:  # noqa: ANN401  see _decoder
+def _decimal_decoder(column: Any, kind: pa.DataType) -> Any:
     if column.logical_type.type != "DECIMAL" or column.scale != kind.scale:
         return None
 
@@ -280,7 +280,7 @@ def _decimal_decoder(column: Any, kind: pa.DataType) -> Any:  # noqa: ANN401  se
     return _both(one)
 
 
-def _temporal_decoder(column: Any, kind: pa.DataType) -> Any:  # noqa: ANN401  see _decoder
+def _temporal_decoder(column: Any, kind: pa.DataType) -> Any:
     if column.physical_type not in _BITS:
         return None
     if pa.types.is_date(kind):

@@ -7,7 +7,6 @@ Spark escapes are percent-encoded; other scripts stay raw, because Spark decodes
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 from merganser.core.errors import PartitionValueError, UnsupportedTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable, Sequence
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 LONGEST_NAME = 255

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic
 
 from merganser.core import merge as driver
+from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.engine import H, M
 from merganser.core.options import make_options
 
@@ -22,18 +23,18 @@ if TYPE_CHECKING:
 class DatasetIO(Generic[H, M]):
     """Parquet datasets through one engine. `filesystem` is used where a call names none."""
 
-    def __init__(self, engine: Engine[H, M], filesystem: Any = None) -> None:  # noqa: ANN401  any fsspec or pyarrow filesystem
+    def __init__(self, engine: Engine[H, M], filesystem: Any = None) -> None:
         self._engine = engine
         self.filesystem = filesystem
 
-    def merge(  # noqa: PLR0913  every option a keyword with a default
+    def merge(
         self,
-        source: Any,  # noqa: ANN401  anything that carries rows
+        source: Any,
         path: str | os.PathLike[str],
         strategy: MergeStrategy = "upsert",
         key_columns: Sequence[str] | str = (),
         partition_columns: Sequence[str] | str | None = None,
-        filesystem: Any = None,  # noqa: ANN401  any fsspec or pyarrow filesystem
+        filesystem: Any = None,
         compression: str = "snappy",
         max_rows_per_file: int = 5_000_000,
         row_group_size: int = 500_000,
@@ -42,7 +43,7 @@ class DatasetIO(Generic[H, M]):
         dedup_order_by: Sequence[str] | str | None = None,
         check_partition_moves: bool = True,
         audit: bool = False,
-        lock_timeout: float = driver.LOCK_TIMEOUT,
+        lock_timeout: float = LOCK_TIMEOUT,
     ) -> MergeResult:
         """Merge keyed rows into a dataset; running it twice is the same as running it once.
 
@@ -63,14 +64,14 @@ class DatasetIO(Generic[H, M]):
         )
         return driver.merge(self._engine, source, path, strategy, key_columns, self._filesystem(filesystem), options)
 
-    def plan(  # noqa: PLR0913  what decides about files
+    def plan(
         self,
-        source: Any,  # noqa: ANN401  anything that carries rows
+        source: Any,
         path: str | os.PathLike[str],
         strategy: MergeStrategy = "upsert",
         key_columns: Sequence[str] | str = (),
         partition_columns: Sequence[str] | str | None = None,
-        filesystem: Any = None,  # noqa: ANN401  any fsspec or pyarrow filesystem
+        filesystem: Any = None,
         *,
         partition_by: Sequence[str] | str | None = None,
         dedup_order_by: Sequence[str] | str | None = None,
@@ -82,19 +83,19 @@ class DatasetIO(Generic[H, M]):
         )
         return driver.plan(self._engine, source, path, strategy, key_columns, self._filesystem(filesystem), options)
 
-    def write_dataset(  # noqa: PLR0913  every option a keyword with a default
+    def write_dataset(
         self,
-        source: Any,  # noqa: ANN401  anything that carries rows
+        source: Any,
         path: str | os.PathLike[str],
         mode: WriteMode = "append",
         partition_columns: Sequence[str] | str | None = None,
-        filesystem: Any = None,  # noqa: ANN401  any fsspec or pyarrow filesystem
+        filesystem: Any = None,
         compression: str = "snappy",
         max_rows_per_file: int = 5_000_000,
         row_group_size: int = 500_000,
         *,
         partition_by: Sequence[str] | str | None = None,
-        lock_timeout: float = driver.LOCK_TIMEOUT,
+        lock_timeout: float = LOCK_TIMEOUT,
     ) -> WriteResult:
         """Append rows to a dataset, or overwrite it; both are committed like a merge."""
         options = make_options(
@@ -107,5 +108,5 @@ class DatasetIO(Generic[H, M]):
         )
         return driver.write_dataset(self._engine, source, path, mode, self._filesystem(filesystem), options)
 
-    def _filesystem(self, given: Any) -> Any:  # noqa: ANN401  any filesystem
+    def _filesystem(self, given: Any) -> Any:
         return self.filesystem if given is None else given

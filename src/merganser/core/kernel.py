@@ -24,7 +24,7 @@ from merganser.core.schema import cast_column, plain, plain_schema
 from merganser.core.splice import CannotSpliceError, prepare, splice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -128,27 +128,31 @@ def _rewrite_whole(parquet: pq.ParquetFile, changes: Mapping[int, GroupChange | 
 
 def _changed(parquet: pq.ParquetFile, group: int, change: GroupChange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Give the rows of a changed row group, slice by slice, in the types of the file."""
-    kept = schema.names if change.keep_rest else [name for name in schema.names if name not in change.rows.column_names]
-    old = parquet.read_row_group(group, columns=kept) if kept else None
-    if not change.keep_rest and old is not None:
-        old = old.take(change.positions)
     new = {
         name: cast_column(change.rows.column(name), schema.field(name).type, name)
         for name in schema.names
         if name in change.rows.column_names
     }
-    if not change.keep_rest:
-        columns = [new[name] if name in new else _plain_column(old, name, schema) for name in schema.names]
-        yield from pa.table(columns, schema=schema).to_batches(max_chunksize=_SLICE)
+    if change.keep_rest:
+        yield from _replaced_rows(parquet.read_row_group(group), change.positions, new, schema)
         return
-    for start in range(0, parquet.metadata.row_group(group).num_rows, _SLICE):
+    # Only replaced rows stay, so the old file is read for what the new rows do not tell.
+    untold = [name for name in schema.names if name not in new]
+    old = parquet.read_row_group(group, columns=untold).take(pa.array(change.positions)) if untold else None
+    columns = [new[name] if name in new else _plain_column(old, name, schema) for name in schema.names]
+    yield from pa.table(columns, schema=schema).to_batches(max_chunksize=_SLICE)
+
+
+def _replaced_rows(
+    old: pa.Table, positions: npt.NDArray[np.int64], new: Mapping[str, pa.ChunkedArray], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    for start in range(0, old.num_rows, _SLICE):
         rows = old.slice(start, _SLICE)
-        first, last = np.searchsorted(change.positions, [start, start + _SLICE])
-        local = change.positions[first:last] - start
+        first, last = np.searchsorted(positions, [start, start + _SLICE])
         columns = [_plain_column(rows, name, schema) for name in schema.names]
-        if len(local):
+        if first < last:
             picks = np.arange(rows.num_rows)
-            picks[local] = rows.num_rows + np.arange(len(local))
+            picks[positions[first:last] - start] = rows.num_rows + np.arange(last - first)
             indices = pa.array(picks)
             columns = [
                 _replaced(column, new[name].slice(first, last - first), indices) if name in new else column
@@ -216,7 +220,7 @@ def partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int6
         return codes
     place = np.empty(listed.max(initial=-1) + 1, np.int64)
     place[listed] = np.arange(len(listed))
-    return place[codes]  # type: ignore[no-any-return]
+    return place[codes]
 
 
 def write_rows(rows: pa.Table, layout: Layout, staging: Staging) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.acero as acero
 import pyarrow.compute as pc
+from pyarrow import acero
 
 from merganser.core.errors import InvalidArgumentError, UnsupportedTypeError
 
@@ -171,7 +171,7 @@ def row_numbers(count: int) -> pa.Array:
     return pa.array(np.arange(count, dtype=np.int64))
 
 
-def keys_table(source_keys: Any, key_columns: Sequence[str], types: Iterable[pa.DataType | None]) -> pa.Table:  # noqa: ANN401  see docstring
+def keys_table(source_keys: Any, key_columns: Sequence[str], types: Iterable[pa.DataType | None]) -> pa.Table:
     """Build a key table from scalars, tuples (for composite keys), an Arrow array or an Arrow table."""
     if isinstance(source_keys, pa.Table):
         return source_keys.select(list(key_columns))

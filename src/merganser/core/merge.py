@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from merganser.core.commit import LOCK_TIMEOUT, Journal, Move, Removal, pending_commit, writing
+from merganser.core.commit import Journal, Move, Removal, pending_commit, writing
 from merganser.core.dataset import list_files
-from merganser.core.engine import Appended, Layout
+from merganser.core.engine import Layout
 from merganser.core.errors import ConcurrentWriteError, CountMismatchError, DatasetMergeError, InvalidArgumentError
 from merganser.core.footer import read_footer
 from merganser.core.kernel import write_rows
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from merganser.core.commit import Session
     from merganser.core.dataset import Target
-    from merganser.core.engine import Engine, H, M, RewriteJob
+    from merganser.core.engine import Engine, H, M
     from merganser.core.footer import Footer
     from merganser.core.options import Options
     from merganser.core.plan import Decision
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 WriteMode = Literal["append", "overwrite"]
 
 
-def merge(  # noqa: PLR0913  the parts a merge is made of
+def merge(
     engine: Engine[H, M],
-    source: Any,  # noqa: ANN401  the engine knows
+    source: Any,
     path: str | os.PathLike[str],
     strategy: MergeStrategy,
     key_columns: Sequence[str] | str,
-    filesystem: Any,  # noqa: ANN401  any filesystem
+    filesystem: Any,
     options: Options,
 ) -> MergeResult:
     """Merge a source into a dataset."""
@@ -75,13 +75,13 @@ def merge(  # noqa: PLR0913  the parts a merge is made of
     return result
 
 
-def plan(  # noqa: PLR0913  the same as merge
+def plan(
     engine: Engine[H, M],
-    source: Any,  # noqa: ANN401  the engine knows
+    source: Any,
     path: str | os.PathLike[str],
     strategy: MergeStrategy,
     key_columns: Sequence[str] | str,
-    filesystem: Any,  # noqa: ANN401  any filesystem
+    filesystem: Any,
     options: Options,
 ) -> MergePlan:
     """Decide what a merge would do, and do nothing (P5)."""
@@ -108,12 +108,12 @@ def plan(  # noqa: PLR0913  the same as merge
     )
 
 
-def write_dataset(  # noqa: PLR0913  the parts a write is made of
+def write_dataset(
     engine: Engine[H, M],
-    source: Any,  # noqa: ANN401  the engine knows
+    source: Any,
     path: str | os.PathLike[str],
     mode: WriteMode,
-    filesystem: Any,  # noqa: ANN401  any filesystem
+    filesystem: Any,
     options: Options,
 ) -> WriteResult:
     """Append rows to a dataset, or put them in the place of all its rows."""
@@ -249,8 +249,8 @@ def _result(prepared: Prepared[H], decision: Decision[M], staged: _Staged, strat
     after = sum(target.summaries[number].rows for number in kept) + sum(one.footer.metadata.num_rows for one in new)
     if (staged.updated, deleted) != (decision.updated, decision.deleted):
         message = (
-            f"The plan has {decision.updated} updates and {decision.deleted} deletes, the staged files {staged.updated} "
-            f"and {deleted}. Nothing was published; please report this."
+            f"The plan has {decision.updated} updates and {decision.deleted} deletes, the staged files "
+            f"{staged.updated} and {deleted}. Nothing was published; please report this."
         )
         raise CountMismatchError(message)
     stats = compute_merge_stats(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.errors import InvalidArgumentError
 from merganser.core.keys import normalize_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def make_options(
     partition_columns: Sequence[str] | str | None,
     partition_by: Sequence[str] | str | None,
     dedup_order_by: Sequence[str] | str | None = None,
-    **others: Any,  # noqa: ANN401  fields of Options
+    **others: Any,
 ) -> Options:
     """Build options from what the public doors take: one name or several, and `partition_by` as an alias."""
     if partition_columns is not None and partition_by is not None:

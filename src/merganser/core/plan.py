@@ -63,7 +63,8 @@ class MergePlan:
             f"{self.target_count_before} rows before, {self.target_count_after} after"
         )
         lines = [
-            f"  {file.fate:<8} {file.path}  {file.affected_groups}/{file.row_groups} row groups, {file.rows} rows: {file.reason}"
+            f"  {file.fate:<8} {file.path}: {file.reason} "
+            f"({file.affected_groups} of {file.row_groups} row groups, {file.rows} rows)"
             for file in self.files
         ]
         return "\n".join([head, *lines])
@@ -88,7 +89,7 @@ class Decision(Generic[M]):
         return frozenset(job.number for job in self.jobs)
 
 
-def decide(  # noqa: PLR0913  the whole question
+def decide(
     engine: Engine[H, M],
     handle: H,
     facts: SourceFacts,
@@ -167,13 +168,13 @@ def _check_untold(target: Target, codes: Sequence[int], counts: MatchCounts) -> 
         missing = [name for name in target.partition_columns if name not in target.summaries[file].columns]
         if codes[file] == UNTOLD and missing:
             message = (
-                f"{target.location.shown(target.files[file].rel)} holds matched keys, but neither its path nor the file "
-                f"tells its {missing[0]!r}, so the rows cannot be replaced there. Move the file into its partition's folder."
+                f"{target.location.shown(target.files[file].rel)} holds matched keys, but neither its path nor the "
+                f"file tells its {missing[0]!r}, so rows cannot be replaced there. Move it into its partition's folder."
             )
             raise PartitionMoveError(message)
 
 
-def _fates(  # noqa: PLR0913  one step of decide
+def _fates(
     target: Target,
     rule: Rule,
     matches: M,
@@ -220,7 +221,7 @@ def _job(target: Target, file: int, groups: Sequence[int], dropped: Sequence[int
     return RewriteJob(file, path, columns, tuple(groups), tuple(dropped), not rule.deletes_missing)
 
 
-def _file_plan(  # noqa: PLR0913  one line of the plan
+def _file_plan(
     target: Target,
     file: int,
     job: RewriteJob | None,

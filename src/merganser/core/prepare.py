@@ -44,7 +44,7 @@ class Prepared(Generic[H]):
     record: Mapping[str, Any] | None
 
 
-def prepare(  # noqa: PLR0913  one stage of the driver
+def prepare(
     engine: Engine[H, M], handle: H, location: Location, keys: list[str], rule: Rule, options: Options
 ) -> Prepared[H]:
     """Validate the source against the target; what comes out may be merged."""

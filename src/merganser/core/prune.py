@@ -33,9 +33,10 @@ def might_match(bounds: pa.Table, keys: pa.Table) -> npt.NDArray[np.bool_]:
     narrowest = widths.argmin(axis=0)
     some = widths.min(axis=0) > 0
     if len(columns) == 1:
-        return some
+        answer[some] = MIGHT_MATCH
+        return answer
     # A composite key needs one row that fits every column: look only at the rows that fit the choosiest one.
-    for group in np.flatnonzero(some):
+    for group in np.flatnonzero(some).tolist():
         choosiest = columns[narrowest[group]]
         rows = choosiest.order[choosiest.start[group] : choosiest.end[group]]
         others = [column for column in columns if column is not choosiest]

@@ -75,7 +75,7 @@ class MergeStats(dict[str, int]):
     deleted: int
     total: int
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  the attribute protocol
+    def __getattr__(self, name: str) -> Any:
         if name in self:
             return self[name]
         message = f"{type(self).__name__!r} object has no attribute {name!r}"

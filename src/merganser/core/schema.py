@@ -68,21 +68,21 @@ def check_same_schema(first: pa.Schema, other: pa.Schema, first_path: str, other
 def plain(kind: pa.DataType) -> pa.DataType:
     """Give the type that holds the same values and has every Arrow kernel: no dictionaries, no views."""
     if pa.types.is_dictionary(kind):
-        return plain(kind.value_type)
-    if kind == pa.string_view():
-        return pa.large_string()
-    if kind == pa.binary_view():
-        return pa.large_binary()
-    if pa.types.is_struct(kind):
-        return pa.struct([_plain_field(field) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
-    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
-        return pa.list_(_plain_field(kind.value_field))
-    if pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
-        return pa.large_list(_plain_field(kind.value_field))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_plain_field(kind.value_field), kind.list_size)
+        kind = plain(kind.value_type)
+    elif kind == pa.string_view():
+        kind = pa.large_string()
+    elif kind == pa.binary_view():
+        kind = pa.large_binary()
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_plain_field(field) for field in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
+    elif pa.types.is_list(kind) or pa.types.is_list_view(kind):
+        kind = pa.list_(_plain_field(kind.value_field))
+    elif pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
+        kind = pa.large_list(_plain_field(kind.value_field))
+    elif pa.types.is_fixed_size_list(kind):
+        kind = pa.list_(_plain_field(kind.value_field), kind.list_size)
     return kind
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _COMPRESSED = (".gz", ".bz2", ".zst", ".xz")
 
 
-def read_source(source: Any) -> pa.Table:  # noqa: ANN401  the point of this function
+def read_source(source: Any) -> pa.Table:
     """Read a source into memory: Arrow objects, anything with the Arrow PyCapsule interface, or a path.
 
     >>> read_source(pa.record_batch({"id": [1, 2]})).num_rows

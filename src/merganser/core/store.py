@@ -57,7 +57,7 @@ class FileInfo:
     identity: str
 
 
-def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:  # noqa: ANN401  any fsspec or pyarrow filesystem
+def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
     """Turn a path or fsspec URL, and perhaps a filesystem, into a location."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         message = f"path must be a non-empty string or path-like object, not {path!r}."
@@ -74,7 +74,7 @@ def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:  #
     return Location(RemoteStore(filesystem), native.rstrip("/"), display)
 
 
-def _as_fsspec(filesystem: Any) -> fsspec.AbstractFileSystem:  # noqa: ANN401  any filesystem object
+def _as_fsspec(filesystem: Any) -> fsspec.AbstractFileSystem:
     if isinstance(filesystem, fsspec.AbstractFileSystem):
         return filesystem
     if isinstance(filesystem, pafs.LocalFileSystem):
@@ -150,8 +150,9 @@ class Store(ABC):
     def arrow_filesystem(self) -> pafs.FileSystem:
         """Give the filesystem under which Arrow knows these paths."""
 
+    @abstractmethod
     def keep_mode(self, old: str, staged: str) -> None:
-        """Give a staged file the mode and owner of the file it will replace."""
+        """Give a staged file the mode and owner of the file it will replace, where files have them."""
 
 
 class LocalStore(Store):
@@ -196,10 +197,10 @@ class LocalStore(Store):
         return pa.OSFile(path, "rb")
 
     def open_reader(self, path: str) -> BinaryIO:
-        return open(path, "rb", buffering=0)  # type: ignore[return-value]  # noqa: SIM115  FileIO reads like any BinaryIO
+        return open(path, "rb", buffering=0)
 
     def create(self, path: str) -> BinaryIO:
-        return open(path, "xb")  # noqa: SIM115  the caller closes it
+        return open(path, "xb")
 
     def make_folder(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
@@ -351,6 +352,9 @@ class RemoteStore(Store):
     def arrow_filesystem(self) -> pafs.FileSystem:
         return pafs.PyFileSystem(pafs.FSSpecHandler(self.filesystem))
 
+    def keep_mode(self, old: str, staged: str) -> None:
+        """Do nothing: objects have neither."""
+
 
 def _remote_identity(info: dict[str, Any]) -> str:
     marks = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "updated", "created")
@@ -358,6 +362,6 @@ def _remote_identity(info: dict[str, Any]) -> str:
     return ":".join([str(info.get("size")), *values])
 
 
-def _instant(value: Any) -> Any:  # noqa: ANN401  filesystems report anything
+def _instant(value: Any) -> Any:
     # One filesystem may give the same instant as a number in a listing and as a datetime for a single file.
     return value.timestamp() if isinstance(value, datetime) else value

@@ -63,10 +63,10 @@ class Struct:
     def __contains__(self, number: int) -> bool:
         return number in self.values
 
-    def __getitem__(self, number: int) -> Any:  # noqa: ANN401 - the tree is generic
+    def __getitem__(self, number: int) -> Any:
         return self.values[number]
 
-    def get(self, number: int, default: Any = None) -> Any:  # noqa: ANN401 - the tree is generic
+    def get(self, number: int, default: Any = None) -> Any:
         """Return the value of a field, or `default` where it is absent."""
         return self.values.get(number, default)
 
@@ -155,7 +155,7 @@ def _read_struct(data: bytes, position: int, shape: Shape | None, depth: int) ->
             kind = kinds.get(number, _UNKNOWN)
             if wire != kind.wire and (wire, kind.wire) != (FALSE, TRUE):
                 raise ThriftError(f"field {number} of wire type {wire} is not known here")
-        if (wire == I64 or wire == I32) and data[position] < 128:  # noqa: PLR1714 - the hottest line of all
+        if (wire in (I64, I32)) and data[position] < 128:
             values[number] = (data[position] >> 1) ^ -(data[position] & 1)
             position += 1
         elif wire == STRUCT:
@@ -301,7 +301,7 @@ def _write_struct(out: bytearray, tree: Struct) -> None:
     out.append(STOP)
 
 
-def _write_value(out: bytearray, wire: int, value: Any) -> None:  # noqa: ANN401 - the tree is generic
+def _write_value(out: bytearray, wire: int, value: Any) -> None:
     if wire in _INT_BITS:
         raw = (value << 1) ^ (value >> 63)
         if raw < 0 or raw >> _INT_BITS[wire]:

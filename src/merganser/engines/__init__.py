@@ -33,7 +33,7 @@ def open_engine(name: str) -> DatasetIO[Any, Any]:
     return load(entry.module, entry.door, entry.install)()  # type: ignore[no-any-return]
 
 
-def load(module: str, name: str, install: str) -> Any:  # noqa: ANN401  a class or function
+def load(module: str, name: str, install: str) -> Any:
     """Import a name of an engine; packages that are missing are named with what to install."""
     try:
         return getattr(import_module(module), name)

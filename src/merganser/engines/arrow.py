@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from merganser.core.dataset import open_dataset
 from merganser.core.engine import ELSEWHERE, SAMPLE, UNTOLD, MatchCounts, SourceFacts
@@ -16,7 +15,6 @@ from merganser.core.io import DatasetIO
 from merganser.core.kernel import WORKERS, GroupChange, append_rows, partition_codes, rewrite_file
 from merganser.core.keys import SOURCE_ROW, canonical_keys, duplicate_keys, latest_rows, null_keys, row_numbers
 from merganser.core.prune import might_match
-from merganser.core.result import MergeStats
 from merganser.core.scan import match_keys, read_keys
 from merganser.core.schema import conform
 from merganser.core.source import read_source
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
     from merganser.core.engine import Appended, Layout, RewriteJob, Rewritten, ScanFile
+    from merganser.core.result import MergeStats
     from merganser.core.staging import Staging
     from merganser.core.store import Store
     from merganser.core.strategy import MergeStrategy
@@ -49,7 +48,7 @@ class PyArrowDatasetIO(DatasetIO[pa.Table, "Matches"]):
     ['a', 'B', 'c']
     """
 
-    def __init__(self, filesystem: Any = None) -> None:  # noqa: ANN401  any fsspec or pyarrow filesystem
+    def __init__(self, filesystem: Any = None) -> None:
         super().__init__(ArrowEngine(), filesystem)
 
     def read(self, path: str | os.PathLike[str]) -> pads.Dataset:
@@ -57,14 +56,14 @@ class PyArrowDatasetIO(DatasetIO[pa.Table, "Matches"]):
         return open_dataset(locate(path, self.filesystem))
 
 
-def merge_parquet_dataset_pyarrow(  # noqa: PLR0913  a door of the older interface
-    source: Any,  # noqa: ANN401  anything that carries rows
+def merge_parquet_dataset_pyarrow(
+    source: Any,
     target_path: str | os.PathLike[str],
     key_columns: Sequence[str] | str,
     strategy: MergeStrategy = "upsert",
     dedup_order_by: Sequence[str] | str | None = None,
     compression: str = "snappy",
-    filesystem: Any = None,  # noqa: ANN401  any filesystem
+    filesystem: Any = None,
 ) -> MergeStats:
     """Merge with PyArrow and give the counts only.
 
@@ -100,7 +99,7 @@ class ArrowEngine:
 
     name = "arrow"
 
-    def open(self, source: Any) -> pa.Table:  # noqa: ANN401  anything that carries rows
+    def open(self, source: Any) -> pa.Table:
         return read_source(source)
 
     def schema(self, handle: pa.Table) -> pa.Schema:
@@ -137,19 +136,8 @@ class ArrowEngine:
     def rewrite(
         self, handle: pa.Table, matches: Matches | None, jobs: Sequence[RewriteJob], staging: Staging
     ) -> list[Rewritten]:
-        store = staging.location.store
-
-        def one(job: RewriteJob) -> Rewritten:
-            changes: dict[int, GroupChange | None] = dict.fromkeys(job.dropped)
-            columns = handle.select([name for name in handle.column_names if name in job.columns])
-            for group in job.groups:
-                at = matches.of_group(job.number, group)  # type: ignore[union-attr]  jobs come from matches
-                rows = columns.take(pa.array(matches.source_row[at]))  # type: ignore[union-attr]
-                changes[group] = GroupChange(matches.position[at], rows, job.keep_missing)  # type: ignore[union-attr]
-            return rewrite_file(store, job.path, staging.new_path(), changes)
-
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="merganser-rewrite") as pool:
-            return list(pool.map(one, jobs))
+            return list(pool.map(lambda job: _rewrite(handle, matches, job, staging), jobs))
 
     def append(
         self, handle: pa.Table, matches: Matches | None, layout: Layout, partitions: pa.Table, staging: Staging
@@ -159,7 +147,7 @@ class ArrowEngine:
             rows = handle.take(pa.array(matches.new))
         return append_rows(rows, layout, partitions, staging)
 
-    def audit(  # noqa: PLR0913  the protocol's
+    def audit(
         self,
         handle: pa.Table,
         matches: Matches | None,
@@ -181,6 +169,17 @@ class ArrowEngine:
                 keep[matches.position[matches.of_group(scan.number, group)]] = False
                 parts.append(_acted(table.filter(pa.array(keep)), "delete"))
         return pa.concat_tables(parts) if parts else _acted(source.slice(0, 0), "update")
+
+
+def _rewrite(handle: pa.Table, matches: Matches | None, job: RewriteJob, staging: Staging) -> Rewritten:
+    changes: dict[int, GroupChange | None] = dict.fromkeys(job.dropped)
+    columns = handle.select([name for name in handle.column_names if name in job.columns])
+    if matches is not None:
+        for group in job.groups:
+            at = matches.of_group(job.number, group)
+            rows = columns.take(pa.array(matches.source_row[at]))
+            changes[group] = GroupChange(matches.position[at], rows, job.keep_missing)
+    return rewrite_file(staging.location.store, job.path, staging.new_path(), changes)
 
 
 def _acted(table: pa.Table, action: str) -> pa.Table:
