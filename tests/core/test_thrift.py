@@ -54,7 +54,8 @@ def test_every_truncation_is_one_error() -> None:
 def test_scanning_gives_top_level_fields_and_stops_early() -> None:
     assert [number for number, _, _ in thrift.scan_fields(FOOTER)] == list(read_struct(FOOTER).values)
     whole = {number: position for number, _, position in thrift.scan_fields(FOOTER)}
-    assert thrift.list_header(FOOTER, whole[4])[0] == 20
+    assert thrift.find_list(FOOTER, 0, 4)[0] == 20
+    assert thrift.find_list(FOOTER, 0, 77) == thrift.find_list(FOOTER, 0, 3) == (0, 0)
     broken = FOOTER[: whole[4] + 5]
     found = next(at for number, _, at in thrift.scan_fields(broken) if number == 4)
     assert found == whole[4]

@@ -157,7 +157,7 @@ def publish(location: Location, control: str, staging: Staging, journal: Journal
     for move in journal.moves:
         if move.staged in waiting:
             target = location.path(move.target)
-            _check_replaced(location, move)
+            _check_replaced(location, staging, move)
             # Spark refuses a file whose checksum sidecar tells of its predecessor.
             store.remove(_sidecar(target))
             store.replace(f"{staging.folder}/{move.staged}", target)
@@ -171,11 +171,13 @@ def publish(location: Location, control: str, staging: Staging, journal: Journal
     store.flush(_folders_to_flush(location, touched))
 
 
-def _check_replaced(location: Location, move: Move) -> None:
+def _check_replaced(location: Location, staging: Staging, move: Move) -> None:
     # Elsewhere than locally a copy may stop halfway, and what it left is ours to write again.
     if location.store.local and move.replaces is not None:
-        found = location.store.identity(location.path(move.target))
-        if found is not None and found != move.replaces:
+        target = location.path(move.target)
+        found = location.store.identity(target)
+        ours = found in (None, move.replaces) or location.store.same_content(f"{staging.folder}/{move.staged}", target)
+        if not ours:
             message = (
                 f"{location.shown(move.target)} was changed by another program after this merge was decided, so its "
                 "replacement is held back. Move that file out of the dataset, then call recover(path)."

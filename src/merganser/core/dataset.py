@@ -27,7 +27,7 @@ from merganser.core.hive import UNKNOWN, Unknown, check_partition_type, parse, p
 from merganser.core.keys import canonical, canonical_type, check_key_type
 from merganser.core.schema import check_same_schema, plain, same_meaning
 from merganser.core.staging import control_folder
-from merganser.core.store import locate
+from merganser.core.store import DANGLING, locate
 
 if TYPE_CHECKING:
     import os
@@ -93,7 +93,7 @@ def list_files(location: Location) -> list[DataFile]:
             continue
         if info.rel.endswith(SUFFIX):
             files.append(DataFile(info.rel, info.size, info.identity, parse_hive_partition_path(info.rel)))
-        else:
+        elif info.identity != DANGLING:
             _refuse_disguised(location, info.rel)
     return sorted(files, key=lambda file: file.rel)
 
@@ -232,7 +232,8 @@ def load_target(
         )
         raise InvalidArgumentError(message)
     names = found if files else list(partition_columns or [])
-    record = read_record(location)
+    # A record outlives its files only when someone removed them by hand: then the source begins anew.
+    record = read_record(location) if files else {}
     types = {name: plain(record.get(name) or source_types.get(name) or pa.string()) for name in names}
     for name, kind in types.items():
         check_partition_type(kind, name)

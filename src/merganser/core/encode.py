@@ -11,6 +11,7 @@ hashes), and a missing filter is never wrong.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,11 @@ _WRITABLE_ENCODINGS = {
     "BYTE_STREAM_SPLIT": {"FLOAT", "DOUBLE", "INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"},
 }
 _DATA_PAGE_V2 = 3
+_VERSIONS = rb"(?:\s+version\s+(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?)?"
+_ODD_WRITER = re.compile(rb"\s*(parquet-mr|parquet-cpp)(?![-\w])" + _VERSIONS, re.IGNORECASE)
 
 _REPEATED = 2
+_DECIMAL, _TIME, _TIMESTAMP, _INTEGER = 5, 7, 8, 10
 _INT32, _INT64, _FIXED = 1, 2, 7
 _PLAIN: tuple[object, ...] = ()
 _INTERVAL: tuple[object, ...] = ("INTERVAL",)
@@ -162,9 +166,23 @@ def is_stored_alike(old: Leaf, new: Leaf) -> bool:
     """
     if (old.path, old.repetitions, old.physical, old.length) != (new.path, new.repetitions, new.physical, new.length):
         return False
-    if len(old.meaning) == 3 and old.meaning[0] in ("TIME", "TIMESTAMP") and old.meaning[2] is None:
+    if old.meaning[-1:] == (None,):
         return old.meaning[:2] == new.meaning[:2]
     return old.meaning == new.meaning or new.meaning in _STANDS_FOR.get(old.meaning, ())
+
+
+def is_read_specially(created_by: bytes) -> bool:
+    """Whether the writer's name makes readers decode chunks in another way, which would not suit new ones.
+
+    parquet-mr before 1.2.9 miscounted the bytes of a chunk, so readers take more than the footer says; of parquet-cpp
+    before 2.0 they expect that a v2 page is compressed even where it says otherwise. Distrusted statistics are no such
+    case: readers pass over those of the new chunks as well.
+    """
+    writer = _ODD_WRITER.match(created_by)
+    if writer is None:
+        return False
+    version = tuple(int(part or 0) for part in writer.groups()[1:])
+    return version < ((1, 2, 9) if writer[1].lower() == b"parquet-mr" else (2, 0, 0))
 
 
 def _chunk_options(leaves: Sequence[Any], chunks: Sequence[Any]) -> dict[str, Any]:
@@ -225,10 +243,8 @@ def _data_page_version(metadata: pq.FileMetaData) -> str:
     sink = pa.BufferOutputStream()
     metadata.write_metadata_file(sink)
     footer = sink.getvalue().to_pybytes()[4:-8]
-    groups = next(position for number, _, position in thrift.scan_fields(footer) if number == 4)
-    _, group = thrift.list_header(footer, groups)
-    chunks = next((position for number, _, position in thrift.scan_fields(footer, group) if number == 1), None)
-    length, chunk = thrift.list_header(footer, chunks) if chunks is not None else (0, 0)
+    _, group = thrift.find_list(footer, 0, 4)
+    length, chunk = thrift.find_list(footer, group, 1)
     if not length:
         return "1.0"
     column = thrift.read_struct_at(footer, chunk)[0].get(3)
@@ -240,16 +256,16 @@ def _meaning(element: thrift.Struct, physical: int) -> tuple[object, ...]:
     """Return what the annotation says about values, the same for the old form of annotation and the new."""
     logical, converted = element.get(10), element.get(6)
     if logical is None:
-        if converted == 5:
-            return "DECIMAL", element.get(7, 0), element.get(8)
+        if converted == _DECIMAL:
+            return "DECIMAL", element.get(7, 0), element.get(8, 0)
         meaning = _PLAIN if converted is None else _CONVERTED.get(converted, ("CONVERTED", converted))
     else:
         ((number, detail),) = logical.values.items()
-        if number == 5:
+        if number == _DECIMAL:
             return "DECIMAL", detail[1], detail[2]
-        if number in (7, 8):
-            return "TIME" if number == 7 else "TIMESTAMP", *detail[2].values, detail[1]
-        meaning = ("INTEGER", detail[1], detail[2]) if number == 10 else _LOGICAL.get(number, ("LOGICAL", number))
+        if number in (_TIME, _TIMESTAMP):
+            return "TIME" if number == _TIME else "TIMESTAMP", *detail[2].values, detail[1]
+        meaning = ("INTEGER", detail[1], detail[2]) if number == _INTEGER else _LOGICAL.get(number, ("LOGICAL", number))
         if number in (16, 17, 18):
             meaning = (*meaning, thrift.write_struct(detail))
     return _PLAIN if meaning == ("INTEGER", {_INT32: 32, _INT64: 64}.get(physical), True) else meaning

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 H = TypeVar("H")
 M = TypeVar("M")
 SAMPLE = 5
+ACTION = "merge_action"
 UNTOLD = -1
 ELSEWHERE = -2
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 
 from merganser.core.encode import encode_row_group, open_writer_like
 from merganser.core.engine import Appended, Rewritten
-from merganser.core.errors import UnreadableFileError
-from merganser.core.footer import arrow_schema
-from merganser.core.scan import open_parquet
+from merganser.core.errors import UnsupportedTypeError
+from merganser.core.footer import arrow_schema, read_footer
+from merganser.core.keys import canonical
+from merganser.core.scan import open_parquet, read_group
 from merganser.core.schema import cast_column, plain, plain_schema
 from merganser.core.splice import CannotSpliceError, prepare, splice
 
@@ -53,20 +54,16 @@ def rewrite_file(store: Store, path: str, staged: str, changes: Mapping[int, Gro
 
     Row groups without a change are copied byte for byte where the file allows it, else the file is written whole.
     """
-    try:
-        with open_parquet(store, path) as parquet:
-            metadata = parquet.metadata
-            try:
-                with store.open_reader(path) as old, store.create(staged) as out:
-                    size = store_size(old)
-                    splice(prepare(old, size), _spliced_groups(store, path, metadata, changes), out)
-            except CannotSpliceError:
-                store.remove(staged)
-                with store.create(staged) as out:
-                    _rewrite_whole(parquet, changes, out)
-    except pa.ArrowException as error:
-        message = f"Cannot rewrite {path}: {error}. Restore or remove the file."
-        raise UnreadableFileError(message) from error
+    with open_parquet(store, path) as parquet:
+        metadata = parquet.metadata
+        try:
+            with store.open_reader(path) as old, store.create(staged) as out:
+                splice(prepare(old, stream_size(old)), _spliced_groups(store, path, metadata, changes), out)
+        except CannotSpliceError:
+            store.remove(staged)
+            with store.create(staged) as out:
+                _rewrite_whole(parquet, path, changes, out)
+            _check_meaning(metadata, read_footer(store, staged, path).metadata, path)
     store.keep_mode(path, staged)
     updated = sum(len(change.positions) for change in changes.values() if change is not None)
     deleted = sum(
@@ -77,11 +74,11 @@ def rewrite_file(store: Store, path: str, staged: str, changes: Mapping[int, Gro
     return Rewritten(staged, updated, deleted)
 
 
-def store_size(stream: object) -> int:
+def stream_size(stream: BinaryIO) -> int:
     """Tell the length of a seekable stream, leaving it at its start."""
-    size = stream.seek(0, 2)  # type: ignore[attr-defined]
-    stream.seek(0)  # type: ignore[attr-defined]
-    return int(size)
+    size = stream.seek(0, 2)
+    stream.seek(0)
+    return size
 
 
 def _spliced_groups(
@@ -109,24 +106,41 @@ def _ready(part: object) -> int | pa.Buffer:
 def _encode(store: Store, path: str, group: int, change: GroupChange) -> pa.Buffer:
     with open_parquet(store, path) as parquet:
         schema = plain_schema(arrow_schema(parquet.metadata))
-        return encode_row_group(_changed(parquet, group, change, schema), schema, parquet.metadata, group)
+        return encode_row_group(_changed(parquet, path, group, change, schema), schema, parquet.metadata, group)
 
 
-def _rewrite_whole(parquet: pq.ParquetFile, changes: Mapping[int, GroupChange | None], out: object) -> None:
+def _rewrite_whole(
+    parquet: pq.ParquetFile, path: str, changes: Mapping[int, GroupChange | None], out: BinaryIO
+) -> None:
     schema = plain_schema(arrow_schema(parquet.metadata))
     with open_writer_like(out, schema, parquet.metadata) as writer:
         for group in range(parquet.metadata.num_row_groups):
             if group not in changes:
-                table = _plain_table(parquet.read_row_group(group), schema)
+                table = _plain_table(read_group(parquet, group, None, path), schema)
             elif (change := changes[group]) is not None:
-                table = pa.Table.from_batches(_changed(parquet, group, change, schema), schema)
+                table = pa.Table.from_batches(_changed(parquet, path, group, change, schema), schema)
             else:
                 continue
             if table.num_rows:
                 writer.write_table(table, row_group_size=table.num_rows)
 
 
-def _changed(parquet: pq.ParquetFile, group: int, change: GroupChange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _check_meaning(old: pq.FileMetaData, new: pq.FileMetaData, path: str) -> None:
+    """Refuse a whole rewrite that lost what a column means: PyArrow writes no INTERVAL or GEOMETRY."""
+    for number in range(old.num_columns):
+        before, after = old.schema.column(number), new.schema.column(number)
+        meanings = (before.logical_type.type, before.converted_type), (after.logical_type.type, after.converted_type)
+        lost = [then for then, now in zip(*meanings, strict=True) if then not in {"NONE", "UNKNOWN", now}]
+        if lost and "NONE" in {now for then, now in zip(*meanings, strict=True) if then in lost}:
+            message = (
+                f"Column {before.path!r} of {path} has Parquet type {lost[0]}, which PyArrow cannot write. Cast it."
+            )
+            raise UnsupportedTypeError(message)
+
+
+def _changed(
+    parquet: pq.ParquetFile, path: str, group: int, change: GroupChange, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
     """Give the rows of a changed row group, slice by slice, in the types of the file."""
     new = {
         name: cast_column(change.rows.column(name), schema.field(name).type, name)
@@ -134,11 +148,11 @@ def _changed(parquet: pq.ParquetFile, group: int, change: GroupChange, schema: p
         if name in change.rows.column_names
     }
     if change.keep_rest:
-        yield from _replaced_rows(parquet.read_row_group(group), change.positions, new, schema)
+        yield from _replaced_rows(read_group(parquet, group, None, path), change.positions, new, schema)
         return
     # Only replaced rows stay, so the old file is read for what the new rows do not tell.
     untold = [name for name in schema.names if name not in new]
-    old = parquet.read_row_group(group, columns=untold).take(pa.array(change.positions)) if untold else None
+    old = read_group(parquet, group, untold, path).take(pa.array(change.positions)) if untold else None
     columns = [new[name] if name in new else _plain_column(old, name, schema) for name in schema.names]
     yield from pa.table(columns, schema=schema).to_batches(max_chunksize=_SLICE)
 
@@ -182,6 +196,8 @@ def append_rows(
 
     `partitions` lists the distinct partition values; each file names its row there.
     """
+    if not rows.num_rows:
+        return []
     codes = partition_codes(rows, partitions)
     order = np.argsort(codes, kind="stable")
     present, starts = np.unique(codes[order], return_index=True)
@@ -204,12 +220,13 @@ def append_rows(
 
 def partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int64]:
     """Give every row the number of its partition values in a table of distinct ones."""
+    if not rows.num_rows:
+        return np.zeros(0, np.int64)
     codes = np.zeros(rows.num_rows, np.int64)
     listed = np.zeros(partitions.num_rows, np.int64)
     for name in partitions.column_names:
-        together = pa.chunked_array(
-            [*rows.column(name).chunks, *partitions.column(name).chunks], rows.column(name).type
-        )
+        kind = rows.column(name).type
+        together = canonical(pa.chunked_array([*rows.column(name).chunks, *partitions.column(name).chunks], kind))
         encoded = pc.dictionary_encode(together, null_encoding="encode").combine_chunks()
         numbers = (encoded.indices if isinstance(encoded, pa.DictionaryArray) else encoded.chunk(0).indices).to_numpy()
         # Renumbering after each column keeps the numbers small: a product of counts never overflows.

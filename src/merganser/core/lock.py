@@ -52,7 +52,9 @@ def exclusive(store: Store, folder: str, shown: str, timeout: float) -> Iterator
             json.dump(_myself(), stream)
         yield lambda: None
     finally:
-        store.remove(holder)
+        # Only a courtesy to those who wait: it must not keep the lock, nor fail what is done.
+        with contextlib.suppress(OSError):
+            store.remove(holder)
         lock.release()
 
 
@@ -92,17 +94,22 @@ class _Lease:
 
     def acquire(self, shown: str, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        seen: tuple[bytes | None, float] = (None, time.monotonic())
+        holder, claimer = _Watched(self._store, self._path), None
         while not self._create():
-            current = self._store.read_small(self._path)
-            if current != seen[0]:
-                seen = (current, time.monotonic())
-            if current is not None and _believed_dead(current, time.monotonic() - seen[1]):
-                self._take_over(current)
-            elif time.monotonic() >= deadline:
+            current = holder.look()
+            if current is not None and holder.dead():
+                claim = f"{self._folder}/claim-{_read(current).get('token', 'unreadable')}"
+                if self._claimed(claim):
+                    self._remove_lease(current, claim)
+                    continue
+                # Whoever claimed the lease may have died as well.
+                claimer = claimer if claimer is not None and claimer.path == claim else _Watched(self._store, claim)
+                if claimer.look() is not None and claimer.dead():
+                    self._store.remove(claim)
+                    continue
+            if time.monotonic() >= deadline:
                 raise _timed_out(shown, timeout, current)
-            else:
-                time.sleep(POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         self._renewing.start()
 
     def check(self, shown: str) -> None:
@@ -127,13 +134,14 @@ class _Lease:
         # Some filesystems accept the mode and ignore it: the one whose content stands has the lease.
         return _read(self._store.read_small(self._path)).get("token") == self._token
 
-    def _take_over(self, dead: bytes) -> None:
-        claim = f"{self._folder}/claim-{_read(dead).get('token', 'unreadable')}"
+    def _claimed(self, claim: str) -> bool:
         try:
-            self._store.filesystem.pipe_file(claim, self._token.encode(), mode="create")
+            self._store.filesystem.pipe_file(claim, self._content(), mode="create")
         except FileExistsError:
-            time.sleep(POLL_SECONDS)
-            return
+            return False
+        return True
+
+    def _remove_lease(self, dead: bytes, claim: str) -> None:
         # Only the claim's creator may remove this lease, and only while it is still the dead one.
         if self._store.read_small(self._path) == dead:
             self._store.remove(self._path)
@@ -142,15 +150,33 @@ class _Lease:
     def _renew(self) -> None:
         while not self._stop.wait(LEASE_SECONDS / 3):
             self._beat += 1
-            if _read(self._store.read_small(self._path)).get("token") != self._token:
-                return
-            self._store.write_small(self._path, self._content())
+            # A store that fails now may answer at the next beat; `check` has the last word before publication.
+            with contextlib.suppress(OSError):
+                if _read(self._store.read_small(self._path)).get("token") != self._token:
+                    return
+                self._store.write_small(self._path, self._content())
 
 
-def _believed_dead(lease: bytes, unchanged: float) -> bool:
-    if unchanged >= LEASE_SECONDS:
-        return True
-    who = _read(lease)
+class _Watched:
+    """A lease or claim of someone else's, and since when it has not changed."""
+
+    def __init__(self, store: RemoteStore, path: str) -> None:
+        self.path = path
+        self._store = store
+        self._content: bytes | None = None
+        self._since = time.monotonic()
+
+    def look(self) -> bytes | None:
+        current = self._store.read_small(self.path)
+        if current != self._content:
+            self._content, self._since = current, time.monotonic()
+        return current
+
+    def dead(self) -> bool:
+        return time.monotonic() - self._since >= LEASE_SECONDS or _process_gone(_read(self._content))
+
+
+def _process_gone(who: dict[str, object]) -> bool:
     pid = who.get("pid")
     if who.get("host") != socket.gethostname() or not isinstance(pid, int):
         return False

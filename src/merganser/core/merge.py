@@ -6,7 +6,7 @@ It decides everything and moves no row; rows are the engine's.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -17,13 +17,12 @@ from merganser.core.engine import Layout
 from merganser.core.errors import ConcurrentWriteError, CountMismatchError, DatasetMergeError, InvalidArgumentError
 from merganser.core.footer import read_footer
 from merganser.core.kernel import write_rows
-from merganser.core.keys import normalize_keys
+from merganser.core.options import Request, make_request
 from merganser.core.plan import MergePlan, decide, scan_files
 from merganser.core.prepare import empty_folder, prepare, prepare_overwrite
 from merganser.core.result import MergeFileMetadata, MergeResult, WriteResult, compute_merge_stats
 from merganser.core.staging import control_folder
 from merganser.core.store import locate
-from merganser.core.strategy import rule_of
 
 if TYPE_CHECKING:
     import os
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from merganser.core.prepare import Prepared
     from merganser.core.staging import Staging
     from merganser.core.store import Location
-    from merganser.core.strategy import MergeStrategy, Rule
+    from merganser.core.strategy import MergeStrategy
 
 WriteMode = Literal["append", "overwrite"]
 
@@ -55,22 +54,20 @@ def merge(
     options: Options,
 ) -> MergeResult:
     """Merge a source into a dataset."""
-    rule, keys = _checked(strategy, key_columns, options)
+    request = make_request(strategy, key_columns, options)
     location = locate(path, filesystem)
     handle = engine.open(source)
-    if not rule.inserts and _absent(location):
+    if not request.rule.inserts and _absent(location):
         # Nothing to update and nothing to add: not even a lock is worth making.
-        prepared = prepare(engine, handle, location, keys, rule, options)
-        decision = _decide(engine, prepared, keys, rule, options)
-        return _result(prepared, decision, _Staged(), strategy)
+        prepared = prepare(engine, handle, location, request)
+        decision = decide(engine, prepared.handle, prepared.facts, prepared.target, request)
+        return _result(engine, prepared, decision, _Staged(), request)
     with writing(location, options.lock_timeout) as session:
-        prepared = prepare(engine, handle, location, keys, rule, options)
-        decision = _decide(engine, prepared, keys, rule, options)
+        prepared = prepare(engine, handle, location, request)
+        decision = decide(engine, prepared.handle, prepared.facts, prepared.target, request)
         with session.staging() as staging:
             staged = _stage(engine, prepared, decision, staging, options)
-            result = _result(prepared, decision, staged, strategy)
-            if options.audit:
-                result = replace(result, audit=_audit(engine, prepared, decision, keys, rule))
+            result = _result(engine, prepared, decision, staged, request)
             _commit(session, staging, prepared, decision, staged)
     return result
 
@@ -85,18 +82,18 @@ def plan(
     options: Options,
 ) -> MergePlan:
     """Decide what a merge would do, and do nothing (P5)."""
-    rule, keys = _checked(strategy, key_columns, options)
+    request = make_request(strategy, key_columns, options)
     location = locate(path, filesystem)
     if pending_commit(location):
         message = f"An interrupted commit waits in {location.display}. Call recover(path) first, then plan."
         raise DatasetMergeError(message)
-    prepared = prepare(engine, engine.open(source), location, keys, rule, options)
-    decision = _decide(engine, prepared, keys, rule, options)
+    prepared = prepare(engine, engine.open(source), location, request)
+    decision = decide(engine, prepared.handle, prepared.facts, prepared.target, request)
     before = prepared.target.rows
     return MergePlan(
         location.display,
         strategy,
-        tuple(keys),
+        tuple(request.keys),
         tuple(prepared.target.partition_columns),
         prepared.source_count,
         before,
@@ -124,7 +121,7 @@ def write_dataset(
     handle = engine.open(source)
     with writing(location, options.lock_timeout) as session:
         if mode == "append":
-            prepared = prepare(engine, handle, location, [], rule_of("insert"), options)
+            prepared = prepare(engine, handle, location, Request("insert", [], options))
             removed = []
         else:
             prepared = prepare_overwrite(engine, handle, location, options)
@@ -141,22 +138,9 @@ def write_dataset(
     return WriteResult(mode, prepared.facts.rows, files, [location.shown(removal.target) for removal in removed])
 
 
-def _checked(strategy: MergeStrategy, key_columns: Sequence[str] | str, options: Options) -> tuple[Rule, list[str]]:
-    rule, keys = rule_of(strategy), normalize_keys(key_columns)
-    if options.dedup_order_by and not rule.one_row_per_key:
-        message = f"dedup_order_by belongs to strategy 'deduplicate', not {strategy!r}. Leave it out."
-        raise InvalidArgumentError(message)
-    return rule, keys
-
-
 def _absent(location: Location) -> bool:
     store = location.store
     return store.kind(location.root) is None and store.kind(control_folder(location)) is None
-
-
-def _decide(engine: Engine[H, M], prepared: Prepared[H], keys: list[str], rule: Rule, options: Options) -> Decision[M]:
-    moves = options.check_partition_moves
-    return decide(engine, prepared.handle, prepared.facts, prepared.target, keys, rule, check_partition_moves=moves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +223,9 @@ def _check_rows(expected: int, appended: Sequence[_NewFile]) -> None:
         raise CountMismatchError(message)
 
 
-def _result(prepared: Prepared[H], decision: Decision[M], staged: _Staged, strategy: MergeStrategy) -> MergeResult:
+def _result(
+    engine: Engine[H, M], prepared: Prepared[H], decision: Decision[M], staged: _Staged, request: Request
+) -> MergeResult:
     """Check the counts against the staged footers (C2), and say what the merge will have done."""
     target, location = prepared.target, prepared.target.location
     gone = set(decision.removed) | {job.number for job in decision.jobs}
@@ -254,7 +240,7 @@ def _result(prepared: Prepared[H], decision: Decision[M], staged: _Staged, strat
         )
         raise CountMismatchError(message)
     stats = compute_merge_stats(
-        strategy=strategy,
+        strategy=request.strategy,
         target_before=target.rows,
         target_after=after,
         inserted_rows=decision.inserted,
@@ -273,7 +259,7 @@ def _result(prepared: Prepared[H], decision: Decision[M], staged: _Staged, strat
     rewritten = [one.described(location) for one in staged.rewritten]
     inserted = [one.described(location) for one in staged.appended]
     return MergeResult(
-        strategy,
+        request.strategy,
         prepared.source_count,
         target.rows,
         stats.total,
@@ -285,25 +271,26 @@ def _result(prepared: Prepared[H], decision: Decision[M], staged: _Staged, strat
         [file.path for file in inserted],
         [file.path for file in preserved],
         [location.shown(target.files[number].rel) for number in decision.removed],
+        _audit(engine, prepared, decision, request) if request.options.audit else None,
     )
 
 
-def _audit(engine: Engine[H, M], prepared: Prepared[H], decision: Decision[M], keys: list[str], rule: Rule) -> pa.Table:
+def _audit(engine: Engine[H, M], prepared: Prepared[H], decision: Decision[M], request: Request) -> pa.Table:
     """List the key of every row changed; keys of deleted rows are read before they go (R5)."""
     target = prepared.target
     shrinking = np.zeros(len(target.group_file), np.bool_)
-    if rule.deletes_missing:
+    if request.rule.deletes_missing:
         touched = [*decision.removed, *(job.number for job in decision.jobs)]
         shrinking = np.isin(target.group_file, touched)
-    scans = scan_files(target, keys, [0] * len(target.files), shrinking)
+    scans = scan_files(target, request.keys, [0] * len(target.files), shrinking)
     return engine.audit(
         prepared.handle,
         decision.matches,
-        keys,
+        request.keys,
         target.location.store,
         scans,
-        updates=rule.replaces,
-        inserts=rule.inserts,
+        updates=request.rule.replaces,
+        inserts=request.rule.inserts,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a caller may ask of a merge or write beyond its source and target."""
+"""What a caller asks for, checked before anything is read."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from merganser.core.commit import LOCK_TIMEOUT
+from merganser.core.engine import ACTION
 from merganser.core.errors import InvalidArgumentError
 from merganser.core.keys import normalize_keys
+from merganser.core.strategy import rule_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from merganser.core.strategy import MergeStrategy, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,32 @@ def make_options(
     columns = partition_columns if partition_columns is not None else partition_by
     names = None if columns is None else _names(columns, "partition_columns")
     return Options(names, dedup_order_by=_names(dedup_order_by or (), "dedup_order_by"), **others)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to do with which keys."""
+
+    strategy: MergeStrategy
+    keys: list[str]
+    options: Options
+
+    @property
+    def rule(self) -> Rule:
+        """What the strategy does with a row."""
+        return rule_of(self.strategy)
+
+
+def make_request(strategy: MergeStrategy, key_columns: Sequence[str] | str, options: Options) -> Request:
+    """Check what can be checked before anything is read."""
+    rule, keys = rule_of(strategy), normalize_keys(key_columns)
+    if options.dedup_order_by and not rule.one_row_per_key:
+        message = f"dedup_order_by belongs to strategy 'deduplicate', not {strategy!r}. Leave it out."
+        raise InvalidArgumentError(message)
+    if options.audit and ACTION in keys:
+        message = f"The audit has a column {ACTION!r} of its own, so a key cannot be called that. Rename the key."
+        raise InvalidArgumentError(message)
+    return Request(strategy, keys, options)
 
 
 def _names(columns: Sequence[str] | str, argument: str) -> list[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from merganser.core.dataset import Target
     from merganser.core.engine import Engine, H, MatchCounts, SourceFacts
+    from merganser.core.options import Request
     from merganser.core.strategy import Rule
 
 Fate = Literal["rewrite", "remove", "preserve"]
@@ -89,21 +90,13 @@ class Decision(Generic[M]):
         return frozenset(job.number for job in self.jobs)
 
 
-def decide(
-    engine: Engine[H, M],
-    handle: H,
-    facts: SourceFacts,
-    target: Target,
-    keys: Sequence[str],
-    rule: Rule,
-    *,
-    check_partition_moves: bool,
-) -> Decision[M]:
+def decide(engine: Engine[H, M], handle: H, facts: SourceFacts, target: Target, request: Request) -> Decision[M]:
     """Prune by partition, then by bounds, then scan key columns; only what the scan confirms changes (P1)."""
+    keys, rule, moves = request.keys, request.rule, request.options.check_partition_moves
     if not target.files:
         return Decision(None, (), (), (), facts.rows if rule.inserts else 0, 0, 0, ())
     codes = file_partitions(target, facts)
-    pruned = _pruned_by_partition(target, keys, codes, check_moves=check_partition_moves)
+    pruned = _pruned_by_partition(target, keys, codes, check_moves=moves)
     open_groups = np.array([pruned[file] is None for file in target.group_file], np.bool_)
     candidate = np.zeros(len(open_groups), np.bool_)
     if facts.rows:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from merganser.core.dataset import Target, list_files, load_target, make_record, partition_columns_of, read_record
 from merganser.core.engine import H
-from merganser.core.errors import InvalidArgumentError
+from merganser.core.errors import InvalidArgumentError, PartitionValueError
 from merganser.core.hive import UNKNOWN, check_partition_type, folder_name, render, tokens
 from merganser.core.schema import check_columns, check_types, plain
 from merganser.core.validate import (
+    check_carried,
     check_duplicate_keys,
     check_key_columns,
     check_null_keys,
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
 
     from merganser.core.engine import Engine, M, SourceFacts
     from merganser.core.hive import Unknown
-    from merganser.core.options import Options
+    from merganser.core.options import Options, Request
     from merganser.core.store import Location
-    from merganser.core.strategy import Rule
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,20 @@ class Prepared(Generic[H]):
     record: Mapping[str, Any] | None
 
 
-def prepare(
-    engine: Engine[H, M], handle: H, location: Location, keys: list[str], rule: Rule, options: Options
-) -> Prepared[H]:
+def prepare(engine: Engine[H, M], handle: H, location: Location, request: Request) -> Prepared[H]:
     """Validate the source against the target; what comes out may be merged."""
+    keys, rule, options = request.keys, request.rule, request.options
     given = engine.schema(handle)
     check_key_columns(given, keys, "source")
     target = load_target(location, keys, options.partition_columns, {field.name: field.type for field in given})
     schema = target.schema
+    check_carried(given, "source")
     if schema is None:
         check_columns(given, given)
         check_storable(given)
         schema = given
     else:
+        check_carried(schema, "target")
         check_columns(given, schema)
         check_types(given, schema)
     _check_partition_columns(target.partition_columns, schema)
@@ -70,9 +71,9 @@ def prepare(
         facts = engine.facts(handle, keys, target.partition_columns)
     check_duplicate_keys(facts)
     check_required(facts, sorted(target.required | {field.name for field in schema if not field.nullable}))
-    record = None
-    if target.partition_columns and not read_record(location):
-        record = make_record(target.partition_types)
+    # Recorded with the first write; then the record holds.
+    stale = bool(target.partition_columns) != bool(read_record(location)) or not target.files
+    record = make_record(target.partition_types) if stale else None
     return Prepared(handle, source_count, facts, target, schema, _folders(target, facts), record)
 
 
@@ -80,6 +81,7 @@ def prepare_overwrite(engine: Engine[H, M], handle: H, location: Location, optio
     """Take the source's own schema: nothing of the target but its files matters any more (O2)."""
     given = engine.schema(handle)
     check_columns(given, given)
+    check_carried(given, "source")
     check_storable(given)
     found = list_files(location)
     columns = options.partition_columns
@@ -103,6 +105,12 @@ def _check_partition_columns(columns: Sequence[str], schema: pa.Schema) -> None:
             f"Partition column {missing[0]!r} is missing from the source. Its columns are: {', '.join(schema.names)}."
         )
         raise InvalidArgumentError(message)
+    hidden = [name for name in columns if name.startswith(".")]
+    if hidden:
+        message = (
+            f"Partition column {hidden[0]!r} begins with a dot, so its folders would be hidden. Rename the column."
+        )
+        raise PartitionValueError(message)
     if columns and len(columns) == len(schema.names):
         message = "Every column is a partition column, so files would have none. Leave at least one out."
         raise InvalidArgumentError(message)

@@ -30,6 +30,15 @@ def open_parquet(store: Store, path: str) -> pq.ParquetFile:
     return pq.ParquetFile(store.open_input(path), coerce_int96_timestamp_unit="us", pre_buffer=not store.local)
 
 
+def read_group(parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None, path: str) -> pa.Table:
+    """Decode a row group; data that cannot be decoded is an error that names the file."""
+    try:
+        return parquet.read_row_group(group, columns=columns)
+    except (OSError, pa.ArrowException) as error:
+        message = f"Cannot read row group {group} of {path}: {error}. Restore or remove the file."
+        raise UnreadableFileError(message) from error
+
+
 def match_keys(store: Store, files: Sequence[ScanFile], keys: Sequence[str], source: pa.Table) -> pa.Table:
     """Join the key columns of row groups with canonical source keys; gives positions and source rows, in order."""
     kinds = [source.schema.field(name).type for name in key_names(len(keys))]
@@ -68,16 +77,12 @@ def _read(
     store: Store, file: ScanFile, groups: Sequence[int], keys: Sequence[str], schema: pa.Schema
 ) -> list[pa.RecordBatch]:
     batches: list[pa.RecordBatch] = []
-    try:
-        with open_parquet(store, file.path) as parquet:
-            for group in groups:
-                rows = parquet.metadata.row_group(group).num_rows
-                columns = [canonical(column) for _, column in _columns(parquet, group, file, keys)]
-                place = [np.full(rows, file.number, np.int32), np.full(rows, group, np.int32), np.arange(rows)]
-                batches += pa.table([*place, *columns], schema=schema).to_batches(max_chunksize=_ROWS_AT_ONCE)
-    except (OSError, pa.ArrowException) as error:
-        message = f"Cannot read the key columns of {file.path}: {error}. Restore or remove the file."
-        raise UnreadableFileError(message) from error
+    with open_parquet(store, file.path) as parquet:
+        for group in groups:
+            rows = parquet.metadata.row_group(group).num_rows
+            columns = [canonical(column) for _, column in _columns(parquet, group, file, keys)]
+            place = [np.full(rows, file.number, np.int32), np.full(rows, group, np.int32), np.arange(rows)]
+            batches += pa.table([*place, *columns], schema=schema).to_batches(max_chunksize=_ROWS_AT_ONCE)
     return batches
 
 
@@ -100,7 +105,7 @@ def _columns(
 ) -> Iterator[tuple[str, pa.ChunkedArray]]:
     rows = parquet.metadata.row_group(group).num_rows
     names = [name for name in keys if name not in file.constants]
-    table = parquet.read_row_group(group, columns=names, use_threads=False) if names else None
+    table = read_group(parquet, group, names, file.path) if names else None
     for name in keys:
         if table is None or name in file.constants:
             yield name, pa.chunked_array([pa.repeat(file.constants[name], rows)])

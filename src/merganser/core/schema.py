@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -189,15 +190,31 @@ def cast_column(column: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Chu
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    if isinstance(kind, pa.BaseExtensionType):
+        storage = _cast(column, kind.storage_type)
+        return pa.chunked_array([pa.ExtensionArray.from_storage(kind, chunk) for chunk in storage.chunks], kind)
+    column = _through_decimal(_unwrapped(column), kind)
+    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_fixed_size_binary(column.type):
+        _check_width(column, kind)
+    result = column.cast(kind, safe=True)
+    if pa.types.is_floating(kind) and pa.types.is_floating(column.type) and kind.bit_width < column.type.bit_width:
+        _check_narrowing(column, result)
+    return result
+
+
+def _unwrapped(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if isinstance(kind, pa.BaseExtensionType):
-        storage = _cast(column, kind.storage_type)
-        return pa.chunked_array([pa.ExtensionArray.from_storage(kind, chunk) for chunk in storage.chunks], kind)
-    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_fixed_size_binary(column.type):
-        _check_width(column, kind)
+    if pa.types.is_nested(column.type):
+        # Arrow casts all values under a list, those outside a slice as well: taking leaves them behind.
+        column = column.take(pa.array(np.arange(len(column))))
+    return column
+
+
+def _through_decimal(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Go by way of a decimal that Arrow can cast exactly from and to."""
     if pa.types.is_decimal32(column.type) or pa.types.is_decimal64(column.type):
         column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
     if pa.types.is_decimal(kind) and pa.types.is_integer(column.type):
@@ -207,10 +224,7 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         column = column.cast(pa.decimal256(76, 0)).cast(pa.decimal128(38, 0))
     if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
         column = column.cast(pa.decimal128(kind.precision, kind.scale))
-    result = column.cast(kind, safe=True)
-    if pa.types.is_floating(kind) and pa.types.is_floating(column.type) and kind.bit_width < column.type.bit_width:
-        _check_narrowing(column, result)
-    return result
+    return column
 
 
 def _check_width(column: pa.ChunkedArray, kind: pa.DataType) -> None:
@@ -236,7 +250,11 @@ def _first_misfit(column: pa.ChunkedArray, kind: pa.DataType) -> object:
             start = middle
         except (pa.ArrowInvalid, OverflowError):
             end = middle
-    return column[start].as_py()
+    try:
+        return column[start].as_py()
+    except (OverflowError, ValueError):
+        # Instants beyond Python's calendar.
+        return column[start].value
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -12,27 +12,25 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 import struct as binary
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pyarrow as pa
 
 from merganser.core import thrift
-from merganser.core.encode import Leaf, is_stored_alike, read_leaves
+from merganser.core.encode import Leaf, is_read_specially, is_stored_alike, read_leaves
 from merganser.core.errors import UnsupportedFileError
 from merganser.core.thrift import Struct, ThriftError, ThriftList
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    import pyarrow as pa
+    from collections.abc import Iterable, Sequence
 
 MAX_COLUMN_CHUNKS = 20_000  # about a second of parsing; a wider file is rewritten whole
 MAX_FOOTER_BYTES = 256 << 20
-COPY_PIECE = 8 << 20
-MIN_KERNEL_COPY = 64 << 10  # below it, reading and writing is cheaper than flushing
+COPY_PIECE, MIN_KERNEL_COPY = 8 << 20, 64 << 10  # below the latter, reading is cheaper than flushing
 
 _MAGIC, _ENCRYPTED_MAGIC = b"PAR1", b"PARE"
 _SCHEMA, _NUM_ROWS, _ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS, _ENCRYPTION, _SIGNING_KEY = 2, 3, 4, 6, 7, 8, 9
@@ -41,11 +39,8 @@ _FILE_PATH, _FILE_OFFSET, _META, _CRYPTO, _ENCRYPTED_META = 1, 2, 3, 8, 9
 _OFFSET_INDEX, _OFFSET_INDEX_LENGTH, _COLUMN_INDEX, _COLUMN_INDEX_LENGTH = 4, 5, 6, 7
 _TYPE, _PATH, _NUM_VALUES, _COMPRESSED_SIZE, _DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE = 1, 3, 5, 7, 9, 10, 11
 _STATISTICS, _BLOOM, _BLOOM_LENGTH = 12, 14, 15
-_MAX_ORDINAL = 32_767
-_ODD_WRITER = re.compile(
-    rb"\s*(parquet-mr|parquet-cpp)(?![-\w])(?:\s+version\s+(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?)?", re.IGNORECASE
-)
-_NO_KERNEL_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM, errno.ETXTBSY}
+_SMALLEST_FILE, _MAX_ORDINAL = 12, 32_767
+_NO_KERNEL_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
 
 
 class CannotSpliceError(Exception):
@@ -58,13 +53,18 @@ class _EncryptedError(CannotSpliceError):
 
 @dataclass(frozen=True, slots=True)
 class OldFile:
-    """An old file whose footer was understood completely."""
+    """A Parquet file whose footer was understood completely; the new rows in memory are another."""
 
     file: BinaryIO
     size: int
     footer: bytes
     tree: Struct
     leaves: tuple[Leaf, ...]
+
+    @property
+    def data_end(self) -> int:
+        """Where the footer begins."""
+        return self.size - 8 - len(self.footer)
 
     @property
     def num_row_groups(self) -> int:
@@ -78,18 +78,16 @@ def prepare(old: BinaryIO, size: int) -> OldFile:
     Raises `CannotSpliceError` where a whole rewrite is needed, `UnsupportedFileError` for an encrypted file.
     """
     try:
-        footer = _read_footer(size, lambda start, end: _read_at(old, start, end - start))
-        tree, leaves = _parse(footer, size - 8 - len(footer))
+        return _open(old, size)
     except _EncryptedError:
         shown = old.name if isinstance(getattr(old, "name", None), str) else "The Parquet file"
         message = f"{shown} is encrypted; rewriting it would write plaintext. Merge into an unencrypted copy."
         raise UnsupportedFileError(message) from None
-    return OldFile(old, size, footer, tree, leaves)
 
 
 def check_fits(old: OldFile, new: pa.Buffer) -> None:
     """Raise `CannotSpliceError` if row groups of `new` may not stand in `old`; a buffer without rows will do to ask."""
-    _parse_new(old, new)
+    _open_new(old, new)
 
 
 def splice(old: OldFile, groups: Iterable[int | pa.Buffer], out: BinaryIO) -> int:
@@ -104,10 +102,10 @@ def splice(old: OldFile, groups: Iterable[int | pa.Buffer], out: BinaryIO) -> in
         if isinstance(group, int):
             if not 0 <= group < old.num_row_groups:
                 raise IndexError(f"row group {group} of {old.num_row_groups}")
-            placed.append(_place(old.tree[_ROW_GROUPS][group], _from_old(old, output), output))
+            placed.append(_place(old, old.tree[_ROW_GROUPS][group], output))
         else:
-            source = _from_buffer(group, output)
-            placed += [_place(_as_new(new, old.leaves), source, output) for new in _parse_new(old, group)[_ROW_GROUPS]]
+            new = _open_new(old, group)
+            placed += [_place(new, _as_new(part, old.leaves), output) for part in new.tree[_ROW_GROUPS]]
     _write_page_indexes(placed, output)
     return _write_footer(old, placed, output)
 
@@ -115,16 +113,28 @@ def splice(old: OldFile, groups: Iterable[int | pa.Buffer], out: BinaryIO) -> in
 # -------------------- understanding a footer
 
 
-def _read_footer(size: int, read: Callable[[int, int], bytes]) -> bytes:
-    if size < 12:
+def _open(file: BinaryIO, size: int) -> OldFile:
+    if size < _SMALLEST_FILE:
         raise CannotSpliceError("the file is too short to be Parquet")
-    head, tail = read(0, 4), read(size - 8, size)
+    head, tail = _read_at(file, 0, 4), _read_at(file, size - 8, 8)
     if _ENCRYPTED_MAGIC in (head, tail[4:]):
         raise _EncryptedError
     (length,) = binary.unpack("<I", tail[:4])
-    if (head, tail[4:]) != (_MAGIC, _MAGIC) or length > min(size - 12, MAX_FOOTER_BYTES):
+    if (head, tail[4:]) != (_MAGIC, _MAGIC) or length > min(size - _SMALLEST_FILE, MAX_FOOTER_BYTES):
         raise CannotSpliceError("the file does not end in a Parquet footer")
-    return read(size - 8 - length, size - 8)
+    footer = _read_at(file, size - 8 - length, length)
+    return OldFile(file, size, footer, *_parse(footer, size - 8 - length))
+
+
+def _open_new(old: OldFile, buffer: pa.Buffer) -> OldFile:
+    reader: Any = pa.BufferReader(buffer)
+    new = _open(reader, buffer.size)
+    if len(new.leaves) != len(old.leaves):
+        raise CannotSpliceError(f"the new rows have {len(new.leaves)} leaf columns, the file has {len(old.leaves)}")
+    for before, after in zip(old.leaves, new.leaves, strict=True):
+        if not is_stored_alike(before, after):
+            raise CannotSpliceError(f"the new rows store a column in another way: {before} and {after}")
+    return new
 
 
 def _parse(footer: bytes, data_end: int) -> tuple[Struct, tuple[Leaf, ...]]:
@@ -139,7 +149,8 @@ def _parse(footer: bytes, data_end: int) -> tuple[Struct, tuple[Leaf, ...]]:
         raise reason(f"the footer is not understood: {error}") from error
     if _ENCRYPTION in tree or _SIGNING_KEY in tree:
         raise _EncryptedError
-    _check_writer(tree.get(_CREATED_BY, b""))
+    if is_read_specially(tree.get(_CREATED_BY, b"")):
+        raise CannotSpliceError(f"readers decode chunks of {tree[_CREATED_BY]!r} in a way of their own")
     if not leaves or len(tree.get(_COLUMN_ORDERS, leaves)) != len(leaves) or end != len(footer):
         raise CannotSpliceError("the footer has no columns, or not one order for each, or bytes after its end")
     extents = sorted(extent for group in tree[_ROW_GROUPS] for extent in _check_group(group, leaves, data_end))
@@ -148,19 +159,6 @@ def _parse(footer: bytes, data_end: int) -> tuple[Struct, tuple[Leaf, ...]]:
     if tree[_NUM_ROWS] != sum(group[_GROUP_ROWS] for group in tree[_ROW_GROUPS]):
         raise CannotSpliceError("the row groups do not add up to the number of rows")
     return tree, leaves
-
-
-def _check_writer(created_by: bytes) -> None:
-    """Refuse files of writers whose name makes readers decode chunks in another way.
-
-    parquet-mr before 1.2.9 miscounted the bytes of a chunk, so readers take more than the footer says; of parquet-cpp
-    before 2.0 they expect that a new data page is compressed even where it says otherwise. Distrusted statistics are
-    no such case: readers pass over those of the new chunks as well.
-    """
-    if name := _ODD_WRITER.match(created_by):
-        version = tuple(int(part or 0) for part in name.groups()[1:])
-        if version < ((1, 2, 9) if name[1].lower() == b"parquet-mr" else (2, 0, 0)):
-            raise CannotSpliceError(f"readers decode chunks of {created_by!r} in a way of their own")
 
 
 def _check_group(group: Struct, leaves: Sequence[Leaf], data_end: int) -> list[tuple[int, int]]:
@@ -180,7 +178,7 @@ def _check_group(group: Struct, leaves: Sequence[Leaf], data_end: int) -> list[t
             raise CannotSpliceError("a column chunk and its row group disagree about the number of rows")
         start, end = _extent(meta)
         pages = [meta.get(page, 0) for page in (_INDEX_PAGE, _DICTIONARY_PAGE)]
-        if not 4 <= start <= meta[_DATA_PAGE] <= end <= data_end or meta[_COMPRESSED_SIZE] < 0:
+        if not len(_MAGIC) <= start <= meta[_DATA_PAGE] <= end <= data_end or meta[_COMPRESSED_SIZE] < 0:
             raise CannotSpliceError("a column chunk lies outside the file")
         if any(page and not start <= page < end for page in pages):
             raise CannotSpliceError("a page lies outside its column chunk")
@@ -196,14 +194,8 @@ def _extent(meta: Struct) -> tuple[int, int]:
 
 def _count_chunks(footer: bytes) -> int:
     """Count column chunks by the first row group, without reading further."""
-    groups, first = _find_list(footer, 0, _ROW_GROUPS)
-    return groups * _find_list(footer, first, _COLUMNS)[0] if groups else 0
-
-
-def _find_list(data: bytes, start: int, wanted: int) -> tuple[int, int]:
-    found = (at for number, wire, at in thrift.scan_fields(data, start) if (number, wire) == (wanted, thrift.LIST))
-    position = next(found, None)
-    return (0, 0) if position is None else thrift.list_header(data, position)
+    groups, first = thrift.find_list(footer, 0, _ROW_GROUPS)
+    return groups * thrift.find_list(footer, first, _COLUMNS)[0] if groups else 0
 
 
 def _names_encryption(footer: bytes) -> bool:
@@ -216,25 +208,6 @@ def _names_encryption(footer: bytes) -> bool:
 # -------------------- placing row groups
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """Where the bytes of a row group come from: read some, or send many to the output."""
-
-    end: int
-    read: Callable[[int, int], bytes]
-    send: Callable[[int, int], None]
-
-
-def _from_old(old: OldFile, output: _Output) -> _Source:
-    end = old.size - 8 - len(old.footer)
-    return _Source(end, lambda start, stop: _read_at(old.file, start, stop - start), output.copy)
-
-
-def _from_buffer(buffer: pa.Buffer, output: _Output) -> _Source:
-    view = memoryview(buffer)
-    return _Source(len(view), lambda start, stop: bytes(view[start:stop]), lambda s, e: output.write(view[s:e]))
-
-
 @dataclass(slots=True)
 class _Placed:
     """A row group whose data is written; its page indexes follow after the last row group, as readers expect."""
@@ -242,18 +215,6 @@ class _Placed:
     group: Struct
     chunks: list[Struct] = field(default_factory=list)
     indexes: list[dict[int, bytes | None]] = field(default_factory=list)
-
-
-def _parse_new(old: OldFile, new: pa.Buffer) -> Struct:
-    view = memoryview(new)
-    footer = _read_footer(len(view), lambda start, end: bytes(view[start:end]))
-    tree, leaves = _parse(footer, len(view) - 8 - len(footer))
-    if len(leaves) != len(old.leaves):
-        raise CannotSpliceError(f"the new rows have {len(leaves)} leaf columns, the file has {len(old.leaves)}")
-    for before, after in zip(old.leaves, leaves, strict=True):
-        if not is_stored_alike(before, after):
-            raise CannotSpliceError(f"the new rows store a column in another way: {before} and {after}")
-    return tree
 
 
 def _as_new(group: Struct, leaves: Sequence[Leaf]) -> Struct:
@@ -267,24 +228,22 @@ def _as_new(group: Struct, leaves: Sequence[Leaf]) -> Struct:
     return group.replace({_SORTING: None, _COLUMNS: ThriftList(thrift.STRUCT, chunks)})
 
 
-def _place(group: Struct, source: _Source, output: _Output) -> _Placed:
+def _place(file: OldFile, group: Struct, output: _Output) -> _Placed:
     """Write the chunks of a row group and then its bloom filters; return it with every offset moved."""
     extents = [_extent(chunk[_META]) for chunk in group[_COLUMNS]]
-    starts = _send_chunks(extents, source, output)
+    starts = _send_chunks(file, extents, output)
     placed = _Placed(group)
     for chunk, (start, end), new_start in zip(group[_COLUMNS], extents, starts, strict=True):
         meta = chunk[_META]
         offsets = {page: meta.get(page, 0) for page in (_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE)}
         moved = {page: offset + new_start - start for page, offset in offsets.items() if offset > 0}
         if _BLOOM in meta:
-            bloom = _read_bloom(meta, source)
             moved[_BLOOM] = output.position
-            output.write(bloom)
+            output.write(_read_bloom(file, meta))
         # A file offset outside the chunk points at a copy of the metadata, which stays behind.
-        inside = start <= chunk[_FILE_OFFSET] < end
-        file_offset = chunk[_FILE_OFFSET] + new_start - start if inside else 0
+        file_offset = chunk[_FILE_OFFSET] + new_start - start if start <= chunk[_FILE_OFFSET] < end else 0
         placed.chunks.append(chunk.replace({_META: meta.replace(moved), _FILE_OFFSET: file_offset}))
-        indexes = {number: _read_index(chunk, number, source) for number in (_COLUMN_INDEX, _OFFSET_INDEX)}
+        indexes = {number: _read_index(file, chunk, number) for number in (_COLUMN_INDEX, _OFFSET_INDEX)}
         if (index := indexes[_OFFSET_INDEX]) is not None:
             indexes[_OFFSET_INDEX] = _move_offset_index(index, start, end, new_start - start)
         placed.indexes.append(indexes)
@@ -293,57 +252,55 @@ def _place(group: Struct, source: _Source, output: _Output) -> _Placed:
     return placed
 
 
-def _send_chunks(extents: Sequence[tuple[int, int]], source: _Source, output: _Output) -> list[int]:
+def _send_chunks(file: OldFile, extents: Sequence[tuple[int, int]], output: _Output) -> list[int]:
     """Send chunks, those that touch each other in one piece, and return where each begins now."""
     starts, run_start, run_end = [], extents[0][0], extents[0][0]
     for start, end in extents:
         if start != run_end:
-            source.send(run_start, run_end)
+            output.copy(file, run_start, run_end)
             run_start = start
         starts.append(output.position + start - run_start)
         run_end = end
-    source.send(run_start, run_end)
+    output.copy(file, run_start, run_end)
     return starts
 
 
-def _read_bloom(meta: Struct, source: _Source) -> bytes:
+def _read_bloom(file: OldFile, meta: Struct) -> bytes:
     start = meta[_BLOOM]
-    header = _read_range(source, start, min(64, max(0, source.end - start)))
-    try:
-        fields, header_length = thrift.read_struct_at(header, 0, thrift.BLOOM_FILTER_HEADER)
-    except ThriftError as error:
-        raise CannotSpliceError(f"a bloom filter is not understood: {error}") from error
+    header = _read_range(file, start, min(64, max(0, file.data_end - start)))
+    fields, header_length = _understand(header, thrift.BLOOM_FILTER_HEADER)
     length = header_length + fields[1]
     if fields[1] < 0 or meta.get(_BLOOM_LENGTH, length) != length:
         raise CannotSpliceError("a bloom filter is not as long as the footer says")
-    return _read_range(source, start, length)
+    return _read_range(file, start, length)
 
 
-def _read_index(chunk: Struct, number: int, source: _Source) -> bytes | None:
+def _read_index(file: OldFile, chunk: Struct, number: int) -> bytes | None:
     if number not in chunk and number + 1 not in chunk:
         return None
-    return _read_range(source, chunk.get(number, 0), chunk.get(number + 1, -1))
+    return _read_range(file, chunk.get(number, 0), chunk.get(number + 1, -1))
 
 
-def _read_range(source: _Source, start: int, length: int) -> bytes:
-    if start < 4 or length < 0 or start + length > source.end:
+def _read_range(file: OldFile, start: int, length: int) -> bytes:
+    if start < len(_MAGIC) or length < 0 or start + length > file.data_end:
         raise CannotSpliceError("a bloom filter or page index lies outside the file")
-    return source.read(start, start + length)
+    return _read_at(file.file, start, length)
+
+
+def _understand(data: bytes, shape: thrift.Shape) -> tuple[Struct, int]:
+    try:
+        return thrift.read_struct_at(data, 0, shape)
+    except ThriftError as error:
+        raise CannotSpliceError(f"a bloom filter or page index is not understood: {error}") from error
 
 
 def _move_offset_index(index: bytes, start: int, end: int, shift: int) -> bytes:
-    try:
-        tree, length = thrift.read_struct_at(index, 0, thrift.OFFSET_INDEX)
-    except ThriftError as error:
-        raise CannotSpliceError(f"an offset index is not understood: {error}") from error
+    tree, length = _understand(index, thrift.OFFSET_INDEX)
     pages = tree[1]
     if length != len(index) or any(not start <= page[1] <= page[1] + page[2] <= end for page in pages):
         raise CannotSpliceError("an offset index speaks of pages outside its column chunk")
     moved = [page.replace({1: page[1] + shift}) for page in pages]
     return thrift.write_struct(tree.replace({1: ThriftList(thrift.STRUCT, moved)}))
-
-
-# -------------------- the end of the file
 
 
 def _write_page_indexes(placed: Sequence[_Placed], output: _Output) -> None:
@@ -377,21 +334,20 @@ class _Output:
         self.write(_MAGIC)
         self.descriptors = _descriptors(old, out)
 
-    def write(self, data: bytes | memoryview) -> None:
+    def write(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
-            piece = rest[:COPY_PIECE]
-            written = self.out.write(piece)
-            written = len(piece) if written is None else written  # some writers return nothing and take it all
-            self.position += written
-            rest = rest[written:]
+            # Some writers return nothing and take it all; raw files may take less.
+            written = self.out.write(rest)
+            rest = rest[len(rest) if written is None else written :]
+        self.position += len(data)
 
-    def copy(self, start: int, end: int) -> None:
-        """Append bytes of the old file, inside the kernel where it can."""
-        if self.descriptors and end - start >= MIN_KERNEL_COPY:
+    def copy(self, file: OldFile, start: int, end: int) -> None:
+        """Append bytes of another file, inside the kernel where it can."""
+        if self.descriptors and file is self.old and end - start >= MIN_KERNEL_COPY:
             start = self._copy_in_kernel(*self.descriptors, start, end)
         while start < end:
-            piece = _read_at(self.old.file, start, min(end - start, COPY_PIECE))
+            piece = _read_at(file.file, start, min(end - start, COPY_PIECE))
             self.write(piece)
             start += len(piece)
 
@@ -424,7 +380,7 @@ def _descriptors(old: OldFile, out: BinaryIO) -> tuple[int, int] | None:
     try:
         out.flush()
         source, target = old.file.fileno(), out.fileno()
-        same = os.pread(source, len(old.footer), old.size - 8 - len(old.footer)) == old.footer
+        same = os.pread(source, len(old.footer), old.data_end) == old.footer
         state = os.fstat(target)
         fresh = stat.S_ISREG(state.st_mode) and state.st_size == len(_MAGIC) and out.seekable()
     except (AttributeError, OSError, ValueError):

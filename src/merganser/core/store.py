@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import filecmp
 import os
 import shutil
 import stat
@@ -28,7 +29,8 @@ from merganser.core.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-PIECE = 8 << 20
+# The identity of a link that leads nowhere: perhaps to a disk that is not mounted.
+DANGLING = "dangling"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,10 @@ class Store(ABC):
         """Move a file onto a path, which may hold a file already."""
 
     @abstractmethod
+    def same_content(self, one: str, other: str) -> bool:
+        """Compare two files byte for byte."""
+
+    @abstractmethod
     def remove(self, path: str) -> None:
         """Remove a file; fine if it is gone."""
 
@@ -173,6 +179,8 @@ class LocalStore(Store):
                     elif entry.is_file():
                         status = entry.stat()
                         yield FileInfo(rel, status.st_size, _local_identity(status))
+                    elif entry.is_symlink():
+                        yield FileInfo(rel, 0, DANGLING)
 
     def kind(self, path: str) -> str | None:
         try:
@@ -221,7 +229,8 @@ class LocalStore(Store):
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            beside = os.path.join(os.path.dirname(real), f".{os.path.basename(real)}.{uuid.uuid4().hex}.staged")
+            # Always the same name, so that a repeated attempt cleans up after a killed one.
+            beside = os.path.join(os.path.dirname(real), f".{os.path.basename(real)}.staged")
             try:
                 shutil.copy2(source, beside)
                 self.flush([beside])
@@ -229,6 +238,9 @@ class LocalStore(Store):
             finally:
                 self.remove(beside)
             os.remove(source)
+
+    def same_content(self, one: str, other: str) -> bool:
+        return filecmp.cmp(one, other, shallow=False)
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -329,6 +341,9 @@ class RemoteStore(Store):
         self.filesystem.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
         self.filesystem.cp_file(source, target)
         self.remove(source)
+
+    def same_content(self, one: str, other: str) -> bool:
+        return bool(self.filesystem.cat_file(one) == self.filesystem.cat_file(other))
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):

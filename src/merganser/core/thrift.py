@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 STOP, TRUE, FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)
 
 MAX_DEPTH = 32  # Parquet's deepest footer field lies eight structs and lists down
-_MAX_FIELD = 32_767
+_MAX_FIELD, _NIBBLE = 32_767, 15
+_MORE = 128  # a byte of a number from here on is followed by another
 _INT_BITS = {I16: 16, I32: 32, I64: 64}
 _DOUBLE = binary.Struct("<d")
 
@@ -121,19 +122,20 @@ def scan_fields(data: bytes, start: int = 0) -> Iterator[tuple[int, int, int]]:
         raise ThriftError("the bytes end inside a struct") from None
 
 
-def list_header(data: bytes, position: int) -> tuple[int, int]:
-    """Return the length of the list that begins at `position`, and the position of its first element."""
-    try:
-        _, length, first = _read_list_header(data, position)
-    except IndexError:
-        raise ThriftError("the bytes end inside a list") from None
-    return length, first
+def find_list(data: bytes, start: int, wanted: int) -> tuple[int, int]:
+    """Return length and position of the first element of a list field, or (0, 0) where the struct has no such list."""
+    for number, wire, position in scan_fields(data, start):
+        if (number, wire) == (wanted, LIST):
+            return _read_list_header(data, position)[1:]
+    return 0, 0
 
 
 # -------------------- reading
 
 
-def _read_struct(data: bytes, position: int, shape: Shape | None, depth: int) -> tuple[Struct, int]:
+def _read_struct(  # noqa: C901, PLR0912 - one loop, because a call for each field would double the time
+    data: bytes, position: int, shape: Shape | None, depth: int
+) -> tuple[Struct, int]:
     if depth > MAX_DEPTH:
         raise ThriftError(f"structs are nested more than {MAX_DEPTH} deep")
     kinds = None if shape is None else shape.fields
@@ -236,9 +238,11 @@ def _read_header(data: bytes, position: int, number: int) -> tuple[int, int, int
 
 
 def _read_list_header(data: bytes, position: int) -> tuple[int, int, int]:
-    wire, length = data[position] & 15, data[position] >> 4
+    if position >= len(data):
+        raise ThriftError("the bytes end before a list")
+    wire, length = data[position] & _NIBBLE, data[position] >> 4
     position += 1
-    if length == 15:
+    if length == _NIBBLE:
         length, position = _read_varint(data, position)
     # Every element takes a byte at least, so a length beyond the input is a lie, not a reason to allocate.
     if length > len(data) - position:
@@ -247,18 +251,17 @@ def _read_list_header(data: bytes, position: int) -> tuple[int, int, int]:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    if data[position] < 128:
+    if data[position] < _MORE:
         return data[position], position + 1
-    value = shift = 0
-    while shift < 64:
+    value = 0
+    for shift in range(0, 64, 7):
+        if position >= len(data):
+            raise ThriftError("the bytes end inside a number")
         byte = data[position]
         position += 1
         value |= (byte & 127) << shift
-        if byte < 128:
-            if value >> 64:
-                break
+        if byte < _MORE and not value >> 64:
             return value, position
-        shift += 7
     raise ThriftError("a number does not fit 64 bits")
 
 
@@ -290,7 +293,7 @@ def _write_struct(out: bytearray, tree: Struct) -> None:
         value, wire = tree.values[number], tree.wires[number]
         if wire in (TRUE, FALSE):
             wire = TRUE if value else FALSE
-        if 0 < number - last < 16:
+        if 0 < number - last <= _NIBBLE:
             out.append((number - last) << 4 | wire)
         else:
             out.append(wire)
@@ -313,17 +316,15 @@ def _write_value(out: bytearray, wire: int, value: Any) -> None:
     elif wire == STRUCT:
         _write_struct(out, value)
     elif wire == LIST:
-        if len(value) < 15:
+        if len(value) < _NIBBLE:
             out.append(len(value) << 4 | value.element)
         else:
             out.append(0xF0 | value.element)
             _write_varint(out, len(value))
         for item in value:
             _write_value(out, value.element, item)
-    elif wire in (TRUE, FALSE):
-        out.append(TRUE if value else FALSE)
-    elif wire == I8:
-        out.append(value & 0xFF)
+    elif wire in (TRUE, FALSE, I8):
+        out.append(value & 0xFF if wire == I8 else (TRUE if value else FALSE))
     elif wire == DOUBLE:
         out += _DOUBLE.pack(value)
     else:
@@ -331,7 +332,7 @@ def _write_value(out: bytearray, wire: int, value: Any) -> None:
 
 
 def _write_varint(out: bytearray, value: int) -> None:
-    while value > 127:
+    while value >= _MORE:
         out.append(value & 127 | 128)
         value >>= 7
     out.append(value)
@@ -352,30 +353,28 @@ def _union(*numbers: int) -> Shape:
     return Shape(dict.fromkeys(numbers, _one(Shape({}))), union=True)
 
 
+_each = dict.fromkeys
 _bool, _i8, _i16, _i32, _i64, _double, _bytes = (Kind(wire) for wire in (TRUE, I8, I16, I32, I64, DOUBLE, BINARY))
 _numbers, _counts, _strings, _anything = Kind(LIST, I32), Kind(LIST, I64), Kind(LIST, BINARY), Kind(STRUCT)
 _TIME = _one(Shape({1: _bool, 2: _one(_union(1, 2, 3))}, frozenset((1, 2))))
 _LOGICAL_TYPE_DETAILS = {
     5: _one(Shape({1: _i32, 2: _i32}, frozenset((1, 2)))),
-    7: _TIME,
-    8: _TIME,
+    **_each((7, 8), _TIME),
     10: _one(Shape({1: _i8, 2: _bool}, frozenset((1, 2)))),
     16: _one(Shape({1: _i8})),
     17: _one(Shape({1: _bytes})),
     18: _one(Shape({1: _bytes, 2: _i32})),
 }
 _LOGICAL_TYPE = Shape(_union(1, 2, 3, 4, 6, 11, 12, 13, 14, 15).fields | _LOGICAL_TYPE_DETAILS, union=True)
-_SCHEMA_ELEMENT = Shape(
-    dict.fromkeys((1, 2, 3, 5, 6, 7, 8, 9), _i32) | {4: _bytes, 10: _one(_LOGICAL_TYPE)}, frozenset((4,))
-)
+_SCHEMA_ELEMENT = Shape(_each((1, 2, 3, 5, 6, 7, 8, 9), _i32) | {4: _bytes, 10: _one(_LOGICAL_TYPE)}, frozenset((4,)))
 _KEY_VALUES = _structs(Shape({1: _bytes, 2: _bytes}, frozenset((1,))))
-_STATISTICS = Shape(dict.fromkeys((1, 2, 5, 6), _bytes) | dict.fromkeys((3, 4, 9), _i64) | dict.fromkeys((7, 8), _bool))
+_STATISTICS = Shape(_each((1, 2, 5, 6), _bytes) | _each((3, 4, 9), _i64) | _each((7, 8), _bool))
 _ENCODING_STATS = Shape({1: _i32, 2: _i32, 3: _i32}, frozenset((1, 2, 3)))
 _SIZE_STATISTICS = Shape({1: _i64, 2: _counts, 3: _counts})
-_GEOSPATIAL_STATISTICS = Shape({1: _one(Shape(dict.fromkeys(range(1, 9), _double))), 2: _numbers})
+_GEOSPATIAL_STATISTICS = Shape({1: _one(Shape(_each(range(1, 9), _double))), 2: _numbers})
 _COLUMN_METADATA = Shape(
-    dict.fromkeys((5, 6, 7, 9, 10, 11, 14), _i64)
-    | dict.fromkeys((1, 4, 15), _i32)
+    _each((5, 6, 7, 9, 10, 11, 14), _i64)
+    | _each((1, 4, 15), _i32)
     | {2: _numbers, 3: _strings, 8: _KEY_VALUES, 12: _one(_STATISTICS), 13: _structs(_ENCODING_STATS)}
     | {16: _one(_SIZE_STATISTICS), 17: _one(_GEOSPATIAL_STATISTICS)},
     frozenset((1, 2, 3, 4, 5, 6, 7, 9)),
@@ -397,4 +396,4 @@ FILE_METADATA = Shape(
     frozenset((1, 2, 3, 4)),
 )
 OFFSET_INDEX = Shape({1: _structs(_PAGE_LOCATION), 2: _counts}, frozenset((1,)))
-BLOOM_FILTER_HEADER = Shape({1: _i32} | dict.fromkeys((2, 3, 4), _one(_union(1))), frozenset((1, 2, 3, 4)))
+BLOOM_FILTER_HEADER = Shape({1: _i32} | _each((2, 3, 4), _one(_union(1))), frozenset((1, 2, 3, 4)))

@@ -164,6 +164,25 @@ def check_moves(moved: int, sample: pa.Table, partition_columns: Sequence[str]) 
         raise PartitionMoveError(message)
 
 
+def check_carried(schema: pa.Schema, side: str) -> None:
+    """Refuse types that PyArrow reads or casts wrongly once they span chunks (S5)."""
+    for field in schema:
+        if _uncarried(field.type):
+            message = (
+                f"Column {field.name!r} of the {side} has type {field.type}: a list view, or a dictionary inside a "
+                "nested type, is not carried. Cast it to the plain list or value type first."
+            )
+            raise UnsupportedTypeError(message)
+
+
+def _uncarried(kind: pa.DataType, *, inside: bool = False) -> bool:
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return True
+    if pa.types.is_dictionary(kind):
+        return inside or pa.types.is_nested(kind.value_type)
+    return any(_uncarried(kind.field(at).type, inside=True) for at in range(kind.num_fields))
+
+
 def check_storable(schema: pa.Schema) -> None:
     """Refuse column types that Parquet cannot hold (S5)."""
     for field in schema:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core.dataset import open_dataset
-from merganser.core.engine import ELSEWHERE, SAMPLE, UNTOLD, MatchCounts, SourceFacts
+from merganser.core.engine import ACTION, ELSEWHERE, SAMPLE, UNTOLD, MatchCounts, SourceFacts
 from merganser.core.io import DatasetIO
 from merganser.core.kernel import WORKERS, GroupChange, append_rows, partition_codes, rewrite_file
 from merganser.core.keys import SOURCE_ROW, canonical_keys, duplicate_keys, latest_rows, null_keys, row_numbers
@@ -183,7 +183,7 @@ def _rewrite(handle: pa.Table, matches: Matches | None, job: RewriteJob, staging
 
 
 def _acted(table: pa.Table, action: str) -> pa.Table:
-    return table.append_column("merge_action", pa.repeat(pa.scalar(action), table.num_rows))
+    return table.append_column(ACTION, pa.repeat(pa.scalar(action), table.num_rows))
 
 
 def _counts(

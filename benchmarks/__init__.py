@@ -1,0 +1,1 @@
+"""Benchmarks: named scenarios, each measured against a peer in the same run."""
