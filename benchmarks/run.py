@@ -177,9 +177,8 @@ def main() -> None:
         ours = figures["merganser (arrow)"]["seconds"]
         for name, found in figures.items():
             ratio = ours / found["seconds"]
-            print(
-                f"| {scenario}: {SCENARIOS[scenario]} | {name} | {found['seconds']:.3f} | {found['peak_mb']:.0f} | {ratio:.2f} |"
-            )
+            cells = [SCENARIOS[scenario], name, f"{found['seconds']:.3f}", f"{found['peak_mb']:.0f}", f"{ratio:.2f}"]
+            print(f"| {scenario}: {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ _WRITABLE_ENCODINGS = {
     "BYTE_STREAM_SPLIT": {"FLOAT", "DOUBLE", "INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"},
 }
 _DATA_PAGE_V2 = 3
+_DATA_PAGES = (0, _DATA_PAGE_V2)
+_PLAIN_ENCODING = 0
 _VERSIONS = rb"(?:\s+version\s+(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?)?"
 _ODD_WRITER = re.compile(rb"\s*(parquet-mr|parquet-cpp)(?![-\w])" + _VERSIONS, re.IGNORECASE)
 
@@ -129,8 +131,10 @@ def writer_options(metadata: pq.FileMetaData, row_group: int = 0) -> dict[str, A
     if metadata.num_row_groups:
         group = metadata.row_group(row_group)
         chunks = [group.column(number) for number in range(metadata.num_columns)]
-        options |= _chunk_options(leaves, chunks)
-        options["data_page_version"] = _data_page_version(metadata)
+        pages = _first_pages(metadata)
+        options |= _chunk_options(leaves, chunks, pages)
+        newer = any(page == _DATA_PAGE_V2 for chunk in pages for page, _, _ in chunk)
+        options["data_page_version"] = "2.0" if newer else "1.0"
     return options
 
 
@@ -185,17 +189,19 @@ def is_read_specially(created_by: bytes) -> bool:
     return version < ((1, 2, 9) if writer[1].lower() == b"parquet-mr" else (2, 0, 0))
 
 
-def _chunk_options(leaves: Sequence[Any], chunks: Sequence[Any]) -> dict[str, Any]:
+def _chunk_options(
+    leaves: Sequence[Any], chunks: Sequence[Any], pages: Sequence[Sequence[tuple[int, int, int]]]
+) -> dict[str, Any]:
     codecs: dict[str, str] = {}
     dictionary: dict[str, bool] = {}
     statistics: dict[str, bool] = {}
     encodings: dict[str, str] = {}
-    for leaf, chunk in zip(leaves, chunks, strict=True):
+    for leaf, chunk, counts in zip(leaves, chunks, pages, strict=True):
         codecs[leaf.path] = _CODECS.get(chunk.compression, chunk.compression)
         # INT96 has no usable statistics, but what takes its place does.
         statistics[leaf.path] = chunk.is_stats_set or leaf.physical_type == "INT96"
         if leaf.physical_type != "BOOLEAN":
-            dictionary[leaf.path] = bool(_DICTIONARY & set(chunk.encodings))
+            dictionary[leaf.path] = bool(_DICTIONARY & set(chunk.encodings)) and not _gave_up_dictionary(counts)
         encoding = _special_encoding(leaf, chunk)
         if encoding and not dictionary.get(leaf.path):
             encodings[leaf.path] = encoding
@@ -238,18 +244,25 @@ def _names_list_items_element(leaves: Sequence[Any]) -> bool:
     return any(".list.element" in path for path in paths) or not any(".list." in path for path in paths)
 
 
-def _data_page_version(metadata: pq.FileMetaData) -> str:
-    """Tell from the first chunk's page counts, which PyArrow reads but does not show, what pages the file has."""
+def _first_pages(metadata: pq.FileMetaData) -> list[list[tuple[int, int, int]]]:
+    """Give (page type, encoding, count) of the pages of each chunk of the first row group, which PyArrow hides."""
     sink = pa.BufferOutputStream()
     metadata.write_metadata_file(sink)
     footer = sink.getvalue().to_pybytes()[4:-8]
     _, group = thrift.find_list(footer, 0, 4)
-    length, chunk = thrift.find_list(footer, group, 1)
-    if not length:
-        return "1.0"
-    column = thrift.read_struct_at(footer, chunk)[0].get(3)
-    pages = {stats[1] for stats in column.get(13, ())} if column is not None else set()
-    return "2.0" if _DATA_PAGE_V2 in pages else "1.0"
+    length, position = thrift.find_list(footer, group, 1)
+    pages = []
+    for _ in range(length):
+        chunk, position = thrift.read_struct_at(footer, position)
+        column = chunk.get(3)
+        counted = column.get(13, ()) if column is not None else ()
+        pages.append([(stats[1], stats[2], stats[3]) for stats in counted])
+    return pages
+
+
+def _gave_up_dictionary(pages: Sequence[tuple[int, int, int]]) -> bool:
+    """Say whether some data pages are plain: the writer began a dictionary that grew too large, as ours would."""
+    return any(page in _DATA_PAGES and encoding == _PLAIN_ENCODING for page, encoding, _ in pages)
 
 
 def _meaning(element: thrift.Struct, physical: int) -> tuple[object, ...]:

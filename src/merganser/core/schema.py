@@ -183,7 +183,7 @@ def cast_column(column: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.Chu
     except (pa.ArrowInvalid, OverflowError) as error:
         value = _first_misfit(column, kind)
         message = (
-            f"Column {name!r} holds {value!r} ({column.type}), which does not fit the target's {kind}. "
+            f"Column {name!r} holds {value} ({column.type}), which does not fit the target's {kind}. "
             "Correct the value, or cast the column in the source."
         )
         raise ColumnValueError(message) from error
@@ -208,8 +208,9 @@ def _unwrapped(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_nested(column.type):
-        # Arrow casts all values under a list, those outside a slice as well: taking leaves them behind.
-        column = column.take(pa.array(np.arange(len(column))))
+        # Arrow casts all values under a list, those outside a slice as well: taking leaves them behind. It takes no
+        # views, so these go first.
+        column = column.cast(plain(column.type)).take(pa.array(np.arange(len(column))))
     return column
 
 
@@ -241,7 +242,7 @@ def _check_narrowing(column: pa.ChunkedArray, result: pa.ChunkedArray) -> None:
         raise pa.ArrowInvalid(message)
 
 
-def _first_misfit(column: pa.ChunkedArray, kind: pa.DataType) -> object:
+def _first_misfit(column: pa.ChunkedArray, kind: pa.DataType) -> str:
     start, end = 0, len(column)
     while end - start > 1:
         middle = (start + end) // 2
@@ -250,11 +251,15 @@ def _first_misfit(column: pa.ChunkedArray, kind: pa.DataType) -> object:
             start = middle
         except (pa.ArrowInvalid, OverflowError):
             end = middle
+    return shown_value(column[start])
+
+
+def shown_value(value: pa.Scalar) -> str:
+    """Show a value in a message; instants beyond Python's calendar are shown as numbers."""
     try:
-        return column[start].as_py()
+        return repr(value.as_py())
     except (OverflowError, ValueError):
-        # Instants beyond Python's calendar.
-        return column[start].value
+        return str(value.value)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -25,7 +25,7 @@ from merganser.core.keys import (
     null_keys,
     row_numbers,
 )
-from merganser.core.schema import check_columns, check_types, conform
+from merganser.core.schema import check_columns, check_types, conform, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -195,4 +195,5 @@ def check_storable(schema: pa.Schema) -> None:
 
 def shown_keys(sample: pa.Table) -> str:
     """Show a few keys."""
-    return "; ".join(", ".join(f"{name}={value!r}" for name, value in row.items()) for row in sample.to_pylist())
+    rows = ([(name, sample.column(name)[row]) for name in sample.column_names] for row in range(sample.num_rows))
+    return "; ".join(", ".join(f"{name}={shown_value(value)}" for name, value in row) for row in rows)
