@@ -86,10 +86,12 @@ class Session:
             raise
         staging.remove()
 
-    def commit(self, staging: Staging, journal: Journal) -> None:
-        """Make the staged files durable, journal the change, and publish it."""
+    def commit(self, staging: Staging, journal: Journal, check: Callable[[], None] | None = None) -> None:
+        """Make the staged files durable, look once more whether they still fit, journal the change, and publish it."""
         store = self.location.store
         store.flush([*(f"{staging.folder}/{move.staged}" for move in journal.moves), staging.folder, self.control])
+        if check is not None:
+            check()
         self.still_held()
         store.write_small(staging.journal, journal.to_json())
         try:

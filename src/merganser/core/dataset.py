@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as pads
 
 from merganser.core.commit import RECORD
 from merganser.core.errors import (
@@ -25,7 +24,7 @@ from merganser.core.errors import (
 from merganser.core.footer import MAGIC, Bound, key_bounds, read_footer
 from merganser.core.hive import UNKNOWN, Unknown, check_partition_type, parse, parse_hive_partition_path
 from merganser.core.keys import canonical, canonical_type, check_key_type
-from merganser.core.schema import check_same_schema, plain, same_meaning
+from merganser.core.schema import check_same_schema, declared, same_meaning
 from merganser.core.staging import control_folder
 from merganser.core.store import DANGLING, locate
 
@@ -234,7 +233,7 @@ def load_target(
     names = found if files else list(partition_columns or [])
     # A record outlives its files only when someone removed them by hand: then the source begins anew.
     record = read_record(location) if files else {}
-    types = {name: plain(record.get(name) or source_types.get(name) or pa.string()) for name in names}
+    types = {name: declared(record.get(name) or source_types.get(name) or pa.string()) for name in names}
     for name, kind in types.items():
         check_partition_type(kind, name)
     if not files:
@@ -316,34 +315,6 @@ def make_record(types: Mapping[str, pa.DataType]) -> dict[str, Any]:
     schema = pa.schema(list(types.items()))
     encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
     return {"columns": {name: str(kind) for name, kind in types.items()}, "schema": encoded}
-
-
-def open_dataset(location: Location) -> pads.Dataset:
-    """Open exactly the data files as an Arrow dataset, partition columns in their recorded types (O3)."""
-    target = load_target(location, [], None, {})
-    options = pads.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-    arrow_format = pads.ParquetFileFormat(read_options=options)
-    filesystem = location.store.arrow_filesystem()
-    fragments = [
-        arrow_format.make_fragment(
-            location.path(file.rel), filesystem, partition_expression=_expression(target, number)
-        )
-        for number, file in enumerate(target.files)
-    ]
-    schema = target.schema if target.schema is not None else pa.schema([])
-    return pads.FileSystemDataset(fragments, schema, arrow_format, filesystem)
-
-
-def _expression(target: Target, file: int) -> pads.Expression:
-    expression = pads.scalar(True)  # noqa: FBT003  Arrow's own signature
-    for name, kind in target.partition_types.items():
-        value = target.path_value(file, name)
-        if value is UNKNOWN:
-            continue
-        column = pads.field(name)
-        equal = column.is_null() if value is None else column == pads.scalar(partition_scalar(value, kind))
-        expression = expression & equal
-    return expression
 
 
 def canonical_value(value: Any, kind: pa.DataType) -> Any:

@@ -2,41 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from merganser.core.commit import Journal, Move, publish
-from merganser.core.dataset import canonical_value, list_files
+from merganser.core.commit import Journal, Move, writing
+from merganser.core.dataset import canonical_value, list_files, partition_scalar
 from merganser.core.engine import UNTOLD, ScanFile
-from merganser.core.errors import InvalidArgumentError
+from merganser.core.errors import InvalidArgumentError, UnreadableFileError
 from merganser.core.footer import key_bounds, read_footer
 from merganser.core.hive import UNKNOWN, parse, parse_hive_partition_path
-from merganser.core.keys import SOURCE_ROW, canonical_keys, canonical_type, keys_table, normalize_keys, row_numbers
+from merganser.core.keys import (
+    SOURCE_ROW,
+    canonical,
+    canonical_keys,
+    canonical_type,
+    keys_table,
+    natural,
+    natural_array,
+    normalize_keys,
+    row_numbers,
+)
 from merganser.core.prune import might_match
 from merganser.core.scan import match_keys
-from merganser.core.staging import control_folder, open_staging
+from merganser.core.staging import open_staging
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    import pyarrow.parquet as pq
+
+    from merganser.core.commit import Session
     from merganser.core.staging import Staging
     from merganser.core.store import Location
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetFileMetadata:
-    """One data file: its rows, the proven bounds of its columns in canonical form, its partition values as text."""
+    """One data file: its rows, the proven bounds of its columns (None where unproven), its partition values as text."""
 
     path: str
     row_group_count: int
     total_rows: int
     column_stats: dict[str, dict[str, Any]]
     partition_values: dict[str, Any] | None = None
-    schema: pa.Schema | None = None
 
 
 class ParquetMetadataAnalyzer:
@@ -54,26 +67,24 @@ class ParquetMetadataAnalyzer:
 
 def _describe(location: Location, rel: str) -> ParquetFileMetadata:
     footer = read_footer(location.store, location.path(rel), location.shown(rel))
-    schema, metadata = footer.schema, footer.metadata
+    metadata = footer.metadata
     stats: dict[str, dict[str, Any]] = {}
-    for field in schema:
+    for field in footer.schema:
         if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
             continue
         bounds = key_bounds(footer, field.name, field.type)
         known = [bound for bound in bounds if bound is not None]
         whole = bool(bounds) and len(known) == len(bounds)
         stats[field.name] = {
-            "min": min(low for low, _ in known) if whole else None,
-            "max": max(high for _, high in known) if whole else None,
-            "null_count": _null_count(metadata, schema.get_field_index(field.name), field.name),
+            "min": natural(min(low for low, _ in known), field.type) if whole else None,
+            "max": natural(max(high for _, high in known), field.type) if whole else None,
+            "null_count": _null_count(metadata, field.name),
         }
     partition = parse_hive_partition_path(rel) or None
-    return ParquetFileMetadata(
-        location.shown(rel), metadata.num_row_groups, metadata.num_rows, stats, partition, schema
-    )
+    return ParquetFileMetadata(location.shown(rel), metadata.num_row_groups, metadata.num_rows, stats, partition)
 
 
-def _null_count(metadata: Any, _index: int, name: str) -> int | None:
+def _null_count(metadata: pq.FileMetaData, name: str) -> int | None:
     total = 0
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)
@@ -108,8 +119,8 @@ class PartitionPruner:
         kept = []
         for file in file_metadata:
             values = file.partition_values or {}
-            columns = {name: (v := _path_bound(values, name, table.schema.field(name).type), v) for name in keys}
-            if _might_hold(columns, table, keys):
+            told = {name: _path_bound(values, name, table.schema.field(name).type) for name in keys}
+            if _might_hold({name: (value, value) for name, value in told.items()}, table, keys):
                 kept.append(file.path)
         return kept
 
@@ -139,13 +150,18 @@ class ConservativeMembershipChecker:
     ) -> bool:
         """Say whether a file might hold a source key; what the footer does not prove counts as might."""
         keys = normalize_keys(key_columns)
-        schema = file_metadata.schema
-        kinds = [None if schema is None or name not in schema.names else schema.field(name).type for name in keys]
-        table = keys_table(source_keys, keys, kinds)
+        stats = {name: file_metadata.column_stats.get(name, {}) for name in keys}
+        pairs = {name: natural_array([stats[name].get("min"), stats[name].get("max")]) for name in keys}
+        kinds = [None if pa.types.is_null(pair.type) else pair.type for pair in pairs.values()]
+        try:
+            table = keys_table(source_keys, keys, kinds)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            # Bounds that are not of the keys' type prove nothing.
+            return True
         bounds = {}
-        for name in keys:
-            stats = file_metadata.column_stats.get(name, {})
-            bounds[name] = (stats.get("min"), stats.get("max"))
+        for name, pair in pairs.items():
+            low, high = canonical(pa.chunked_array([pair])).to_pylist() if pair.null_count == 0 else (None, None)
+            bounds[name] = (low, high)
         return _might_hold(bounds, table, keys)
 
 
@@ -167,10 +183,11 @@ def confirm_affected_files(
         table = keys_table(source_keys, keys, kinds)
         constants = {}
         for name in keys:
-            if name not in schema.names:
+            # Where the path tells a value, it wins over the file's own.
+            if name in told or name not in schema.names:
                 kind = table.schema.field(name).type
                 value = parse(told.get(name), kind)
-                constants[name] = pa.scalar(None, kind) if value is UNKNOWN else pa.scalar(told[name]).cast(kind)
+                constants[name] = partition_scalar(None if value is UNKNOWN else value, kind)
         source = canonical_keys(table, keys).append_column(SOURCE_ROW, row_numbers(table.num_rows))
         scan = ScanFile(0, location.root, range(footer.metadata.num_row_groups), constants, UNTOLD)
         if match_keys(location.store, [scan], keys, source).num_rows:
@@ -215,32 +232,35 @@ def plan_incremental_rewrite(
 
 
 class IncrementalFileManager:
-    """Stages files beside a dataset and puts them in place under a journal."""
+    """Stages files beside a dataset and puts them in place under a journal.
+
+    The dataset is held exclusively from the first call to the last.
+    """
 
     def __init__(self) -> None:
+        self._held = contextlib.ExitStack()
+        self._session: Session | None = None
         self._staging: Staging | None = None
 
     def create_staging_directory(self, base_path: str | os.PathLike[str], filesystem: Any = None) -> str:
         """Make a hidden `.staging_<uuid>` folder for a dataset and give its path."""
+        self.cleanup_staging_files()
         location = locate(base_path, filesystem)
-        self._staging = open_staging(location, control_folder(location))
+        self._session = self._held.enter_context(writing(location))
+        self._staging = open_staging(location, self._session.control)
         return self._staging.folder
 
     def atomic_replace_files(
-        self,
-        source_files: Sequence[str],
-        target_files: Sequence[str],
-        filesystem: Any = None,
+        self, source_files: Sequence[str], target_files: Sequence[str], filesystem: Any = None
     ) -> None:
         """Put staged files in the place of data files: all of them, or after a crash and `recover` all of them."""
-        if self._staging is None:
+        if self._session is None or self._staging is None:
             message = "There is no staging folder. Call create_staging_directory first."
             raise InvalidArgumentError(message)
         if len(source_files) != len(target_files):
             message = f"{len(source_files)} source files cannot replace {len(target_files)} target files. Give pairs."
             raise InvalidArgumentError(message)
-        staging = self._staging
-        location = staging.location
+        staging, location = self._staging, self._staging.location
         moves = []
         for source, goal in zip(source_files, target_files, strict=True):
             folder, _, name = locate(source, filesystem).root.rpartition("/")
@@ -248,14 +268,15 @@ class IncrementalFileManager:
             if folder != staging.folder or not target.startswith(f"{location.root}/"):
                 message = f"Cannot move {source} onto {goal}: the one must be staged, the other inside the dataset."
                 raise InvalidArgumentError(message)
+            if location.store.kind(f"{folder}/{name}") != "file":
+                message = f"There is no staged file {source}. Write it before replacing {goal} with it."
+                raise UnreadableFileError(message)
             moves.append(Move(name, target[len(location.root) + 1 :], location.store.identity(target)))
-        journal = Journal(moves)
-        location.store.flush([f"{staging.folder}/{move.staged}" for move in moves])
-        location.store.write_small(staging.journal, journal.to_json())
-        publish(location, staging.folder.rpartition("/")[0], staging, journal)
+        self._session.commit(staging, Journal(moves))
 
     def cleanup_staging_files(self) -> None:
-        """Remove the staging folder and whatever is left in it; fine if there is none."""
+        """Remove the staging folder and whatever is left in it, and let the dataset go; fine if there is none."""
         if self._staging is not None:
             self._staging.remove()
-            self._staging = None
+        self._session = self._staging = None
+        self._held.close()

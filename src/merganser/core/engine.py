@@ -102,11 +102,13 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How new files are written: columns and key-value metadata like the target's, and the caller's wishes."""
+    """How new files are written: columns and key-value metadata like the target's, and the caller's wishes.
+
+    The schema is that of the files, so without partition columns, and in plain types.
+    """
 
     schema: pa.Schema
-    partition_columns: Sequence[str]
-    template: Mapping[bytes, bytes] | None
+    key_values: Mapping[bytes, bytes]
     compression: str
     max_rows_per_file: int
     row_group_size: int

@@ -29,7 +29,11 @@ MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 _TAIL = 8
 _GUESS = 64 << 10
-_SEARCH_LIMIT = 64 << 20
+# What follows the minimum: the deprecated one by null or distinct count or the newer maximum, an unmarked one by the
+# end of the statistics or the count of NaN.
+_AFTER_DEPRECATED = {0x16, 0x26, 0x38}
+_NO_MARKS = {0x00, 0x36}
+_LAYOUTS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
 _TYPE_DEFINED = b"\x1c\x00\x00"
 _OLD_PARQUET_MR = re.compile(r"parquet-mr version 1\.[0-9]\.")
 _ENCRYPTION_FIELDS = {8, 9}
@@ -150,16 +154,15 @@ def key_bounds(footer: Footer, column: str, kind: pa.DataType) -> list[Bound]:
     if decode is None or (_distrusted_writer(metadata) and not _plain_signed(described)):
         return unproven
     bounds: list[Bound] = []
+    position = 0
     for group in range(metadata.num_row_groups):
         statistics = metadata.row_group(group).column(leaf).statistics
-        if statistics is None or not statistics.has_min_max:
-            bounds.append(None)
-            continue
-        low, high = statistics.min_raw, statistics.max_raw
-        if isinstance(low, bytes) and not _exact_bytes(footer.raw, low, metadata.num_row_groups):
-            bounds.append(None)
-        else:
-            bounds.append(_ordered(decode(low, high)))
+        bound = None
+        if statistics is not None and statistics.has_min_max:
+            low, high = statistics.min_raw, statistics.max_raw
+            exact, position = _find_exact(footer.raw, position, *(_stored(raw, described) for raw in (low, high)))
+            bound = _ordered(decode(low, high)) if exact else None
+        bounds.append(bound)
     return bounds
 
 
@@ -210,25 +213,28 @@ def _plain_signed(column: Any) -> bool:
     return "BYTE_ARRAY" not in column.physical_type and logical != "DECIMAL" and not unsigned
 
 
-def _exact_bytes(raw: bytes, low: bytes, groups: int) -> bool:
-    """Say whether byte bounds are whole values; writers may cut long ones and mark them inexact.
+def _stored(raw: Any, column: Any) -> bytes:
+    """Give a bound back the bytes that the footer holds."""
+    if isinstance(raw, bytes):
+        return raw
+    return struct.pack(_LAYOUTS[column.physical_type], raw)
 
-    PyArrow hides those marks, and parsing every footer in Python costs a hundred times more than finding the bound
-    in it: in Thrift's compact form the marks follow the bytes of the minimum. A bound that cannot be found so is
-    taken for inexact.
+
+def _find_exact(raw: bytes, start: int, low: bytes, high: bytes) -> tuple[bool, int]:
+    """Say whether the next bounds of these bytes in a footer are whole values, and where to look on from.
+
+    Writers may cut long values and mark them inexact. PyArrow hides the marks, and parsing every footer in Python
+    costs a hundred times more than finding the bounds in it: in Thrift's compact form the maximum stands before the
+    minimum, and the marks follow. Bounds that cannot be found so are taken for inexact.
     """
-    if groups * len(raw) > _SEARCH_LIMIT:
-        return False
-    needle = b"\x18" + _varint(len(low)) + low
-    found = raw.find(needle)
-    if found < 0:
-        return False
-    while found >= 0:
-        after = raw[found + len(needle) : found + len(needle) + 2]
-        if after[:1] != b"\x00" and after != b"\x11\x11":
-            return False
+    needle = _varint(len(high)) + high + b"\x18" + _varint(len(low)) + low
+    found = raw.find(needle, start)
+    while found >= 0 and raw[found + len(needle)] in _AFTER_DEPRECATED:
         found = raw.find(needle, found + 1)
-    return True
+    if found < 0:
+        return False, start
+    end = found + len(needle)
+    return raw[end] in _NO_MARKS or raw[end : end + 2] == b"\x11\x11", end
 
 
 def _decoder(column: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911  pyarrow's column schema; one line a type

@@ -112,7 +112,7 @@ def parse(text: str | None, kind: pa.DataType) -> Hashable | Unknown:
         return None
     try:
         return token(pa.scalar(text, pa.large_string()).cast(_plain(kind)))
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return UNKNOWN
 
 

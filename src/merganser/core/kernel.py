@@ -5,6 +5,7 @@ Every engine calls these, so a file comes out the same whichever engine found th
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,10 +19,10 @@ import pyarrow.parquet as pq
 from merganser.core.encode import encode_row_group, open_writer_like
 from merganser.core.engine import Appended, Rewritten
 from merganser.core.errors import UnsupportedTypeError
-from merganser.core.footer import arrow_schema, read_footer
+from merganser.core.footer import arrow_schema
 from merganser.core.keys import canonical
 from merganser.core.scan import open_parquet, read_group
-from merganser.core.schema import cast_column, plain, plain_schema
+from merganser.core.schema import cast_column, plain_schema
 from merganser.core.splice import CannotSpliceError, prepare, splice
 
 if TYPE_CHECKING:
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
     from merganser.core.staging import Staging
     from merganser.core.store import Store
 
-WORKERS = 2
+# How many row groups, or files, are worked on at a time; memory follows.
+WORKERS = max(2, min(8, os.cpu_count() or 2))
 _SLICE = 1 << 17
+_UNWRITABLE = {"INTERVAL", "GEOMETRY", "GEOGRAPHY", "VARIANT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,9 @@ class GroupChange:
     keep_rest: bool
 
 
-def rewrite_file(store: Store, path: str, staged: str, changes: Mapping[int, GroupChange | None]) -> Rewritten:
+def rewrite_file(
+    store: Store, path: str, staged: str, changes: Mapping[int, GroupChange | None], workers: int = WORKERS
+) -> Rewritten:
     """Stage a copy of a file with some row groups changed; None drops a row group.
 
     Row groups without a change are copied byte for byte where the file allows it, else the file is written whole.
@@ -58,12 +63,12 @@ def rewrite_file(store: Store, path: str, staged: str, changes: Mapping[int, Gro
         metadata = parquet.metadata
         try:
             with store.open_reader(path) as old, store.create(staged) as out:
-                splice(prepare(old, stream_size(old)), _spliced_groups(store, path, metadata, changes), out)
+                splice(prepare(old, stream_size(old)), _spliced_groups(store, path, metadata, changes, workers), out)
         except CannotSpliceError:
+            _check_writable(metadata, path)
             store.remove(staged)
             with store.create(staged) as out:
                 _rewrite_whole(parquet, path, changes, out)
-            _check_meaning(metadata, read_footer(store, staged, path).metadata, path)
     store.keep_mode(path, staged)
     updated = sum(len(change.positions) for change in changes.values() if change is not None)
     deleted = sum(
@@ -82,10 +87,10 @@ def stream_size(stream: BinaryIO) -> int:
 
 
 def _spliced_groups(
-    store: Store, path: str, metadata: pq.FileMetaData, changes: Mapping[int, GroupChange | None]
+    store: Store, path: str, metadata: pq.FileMetaData, changes: Mapping[int, GroupChange | None], workers: int
 ) -> Iterator[int | pa.Buffer]:
     """Give the row groups of the new file in order, the changed ones encoded a few ahead."""
-    with ThreadPoolExecutor(WORKERS, thread_name_prefix="merganser-encode") as pool:
+    with ThreadPoolExecutor(workers, thread_name_prefix="merganser-encode") as pool:
         waiting: deque[object] = deque()
         for group in range(metadata.num_row_groups):
             change = changes.get(group)
@@ -93,7 +98,7 @@ def _spliced_groups(
                 waiting.append(group)
             elif change is not None:
                 waiting.append(pool.submit(_encode, store, path, group, change))
-            while len(waiting) > WORKERS:
+            while len(waiting) > workers:
                 yield _ready(waiting.popleft())
         while waiting:
             yield _ready(waiting.popleft())
@@ -125,17 +130,13 @@ def _rewrite_whole(
                 writer.write_table(table, row_group_size=table.num_rows)
 
 
-def _check_meaning(old: pq.FileMetaData, new: pq.FileMetaData, path: str) -> None:
-    """Refuse a whole rewrite that lost what a column means: PyArrow writes no INTERVAL or GEOMETRY."""
-    for number in range(old.num_columns):
-        before, after = old.schema.column(number), new.schema.column(number)
-        meanings = (before.logical_type.type, before.converted_type), (after.logical_type.type, after.converted_type)
-        lost = [then for then, now in zip(*meanings, strict=True) if then not in {"NONE", "UNKNOWN", now}]
-        if lost and "NONE" in {now for then, now in zip(*meanings, strict=True) if then in lost}:
-            message = (
-                f"Column {before.path!r} of {path} has Parquet type {lost[0]}, which PyArrow cannot write. Cast it."
-            )
-            raise UnsupportedTypeError(message)
+def _check_writable(metadata: pq.FileMetaData, path: str) -> None:
+    """Refuse to rewrite whole what would lose its meaning; splice may still copy it."""
+    for number in range(metadata.num_columns):
+        column = metadata.schema.column(number)
+        if {column.logical_type.type, column.converted_type} & _UNWRITABLE:
+            message = f"Column {column.path!r} of {path} has type {column.logical_type}, which PyArrow cannot write."
+            raise UnsupportedTypeError(message + " Cast it, or keep it out of the dataset.")
 
 
 def _changed(
@@ -242,29 +243,12 @@ def partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int6
 
 def write_rows(rows: pa.Table, layout: Layout, staging: Staging) -> str:
     """Stage one new file."""
-    names = [name for name in layout.schema.names if name not in layout.partition_columns]
     path = staging.new_path()
-    fields = [layout.schema.field(name) for name in names]
-    if layout.template is None:
-        schema = pa.schema(fields, layout.schema.metadata)
-        options: dict[str, object] = {}
-    else:
-        # The target's own key-value metadata, Arrow's schema among it, describes the new file as well.
-        schema = plain_schema(pa.schema(fields))
-        options = {"store_schema": False}
-    columns = [_as_written(rows.column(field.name), field.type) for field in schema]
+    columns = [_plain_column(rows, name, layout.schema) for name in layout.schema.names]
     with (
         staging.location.store.create(path) as stream,
-        pq.ParquetWriter(stream, schema, compression=layout.compression, **options) as writer,
+        pq.ParquetWriter(stream, layout.schema, compression=layout.compression, store_schema=False) as writer,
     ):
-        if layout.template:
-            writer.add_key_value_metadata(dict(layout.template))
-        writer.write_table(pa.table(columns, schema=schema), row_group_size=layout.row_group_size)
+        writer.add_key_value_metadata(dict(layout.key_values))
+        writer.write_table(pa.table(columns, schema=layout.schema), row_group_size=layout.row_group_size)
     return path
-
-
-def _as_written(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if pa.types.is_dictionary(kind):
-        encoded = column.cast(plain(kind)).dictionary_encode()
-        return encoded if encoded.type == kind else encoded.cast(kind)
-    return column if column.type == kind else column.cast(kind)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from merganser.core.errors import InvalidArgumentError, UnsupportedTypeError
+from merganser.core.schema import decoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,7 +76,7 @@ def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        column = decoded(column)
     goal = canonical_type(column.type)
     if pa.types.is_temporal(column.type):
         narrow = pa.int32() if column.type.bit_width == pa.int32().bit_width else pa.int64()
@@ -86,6 +86,25 @@ def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
         # Adding zero turns -0.0 into 0.0 and leaves every other value alone.
         column = pc.add(column, 0.0)
     return column
+
+
+def natural(value: Any, kind: pa.DataType) -> Any:
+    """Give a canonical value of a key of this type as the Python value that people know, or None if there is none."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view():
+        return value.decode()
+    if pa.types.is_boolean(kind):
+        return bool(value)
+    if not pa.types.is_temporal(kind):
+        return value
+    narrow = pa.int32() if kind.bit_width == pa.int32().bit_width else pa.int64()
+    try:
+        return pa.array([value], narrow).view(kind)[0].as_py()
+    except (OverflowError, ValueError):
+        return None
 
 
 def canonical_keys(table: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -157,6 +176,9 @@ def join_keys(target: pa.RecordBatchReader, source: pa.Table, positions: Sequenc
     The target streams `positions` columns beside its keys; the result holds them and the `source_row` of each match,
     in no order. NULL matches nothing. Several target rows with one key are several matches.
     """
+    # Imported here: where pandas is installed this brings it along, which `import merganser` must not.
+    from pyarrow import acero  # noqa: PLC0415
+
     names = key_names(source.num_columns - 1)
     options = acero.HashJoinNodeOptions(
         "inner", left_keys=names, right_keys=names, left_output=list(positions), right_output=[SOURCE_ROW]
@@ -185,5 +207,13 @@ def keys_table(source_keys: Any, key_columns: Sequence[str], types: Iterable[pa.
 
 
 def _typed(values: list[Any], kind: pa.DataType | None) -> pa.Array:
-    natural = pa.array(values)
-    return natural if kind is None or pa.types.is_null(natural.type) else natural.cast(kind)
+    natural = natural_array(values)
+    return natural if kind is None else natural.cast(kind)
+
+
+def natural_array(values: Sequence[Any]) -> pa.Array:
+    """Let Arrow choose a type for Python values, and help it where integers need the unsigned one."""
+    try:
+        return pa.array(values)
+    except OverflowError:
+        return pa.array(values, pa.uint64())

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+import pyarrow as pa
 
 from merganser.core.commit import Journal, Move, Removal, pending_commit, writing
 from merganser.core.dataset import list_files
-from merganser.core.engine import Layout
+from merganser.core.engine import ACTION, Layout
 from merganser.core.errors import ConcurrentWriteError, CountMismatchError, DatasetMergeError, InvalidArgumentError
 from merganser.core.footer import read_footer
 from merganser.core.kernel import write_rows
@@ -21,14 +22,13 @@ from merganser.core.options import Request, make_request
 from merganser.core.plan import MergePlan, decide, scan_files
 from merganser.core.prepare import empty_folder, prepare, prepare_overwrite
 from merganser.core.result import MergeFileMetadata, MergeResult, WriteResult, compute_merge_stats
+from merganser.core.schema import declared, key_values, plain_schema
 from merganser.core.staging import control_folder
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
-
-    import pyarrow as pa
 
     from merganser.core.commit import Session
     from merganser.core.dataset import Target
@@ -131,9 +131,9 @@ def write_dataset(
             if not appended and (removed or not prepared.target.files):
                 appended = [_schema_file(prepared, staging, options)]
             _check_rows(prepared.facts.rows, appended)
-            _check_listing(prepared.target)
             if appended:
-                session.commit(staging, Journal([_move(new) for new in appended], removed, prepared.record))
+                journal = Journal([_move(new) for new in appended], removed, prepared.record)
+                session.commit(staging, journal, lambda: _check_listing(prepared.target))
     files = [new.described(location) for new in appended]
     return WriteResult(mode, prepared.facts.rows, files, [location.shown(removal.target) for removal in removed])
 
@@ -192,10 +192,12 @@ def _append(
 
 
 def _layout(prepared: Prepared[H], options: Options) -> Layout:
+    columns = [field for field in prepared.schema if field.name not in prepared.target.partition_columns]
+    schema = pa.schema(columns, prepared.schema.metadata)
+    template = prepared.target.template
     return Layout(
-        prepared.schema,
-        prepared.target.partition_columns,
-        prepared.target.template,
+        plain_schema(schema).remove_metadata(),
+        key_values(schema) if template is None else template,
         options.compression,
         options.max_rows_per_file,
         options.row_group_size,
@@ -204,7 +206,8 @@ def _layout(prepared: Prepared[H], options: Options) -> Layout:
 
 def _schema_file(prepared: Prepared[H], staging: Staging, options: Options) -> _NewFile:
     """Stage a file of zero rows, which keeps the schema of a dataset that has none."""
-    staged = write_rows(prepared.schema.empty_table(), _layout(prepared, options), staging)
+    layout = _layout(prepared, options)
+    staged = write_rows(layout.schema.empty_table(), layout, staging)
     return _new_file(staging, staged, empty_folder(prepared.target))
 
 
@@ -283,7 +286,7 @@ def _audit(engine: Engine[H, M], prepared: Prepared[H], decision: Decision[M], r
         touched = [*decision.removed, *(job.number for job in decision.jobs)]
         shrinking = np.isin(target.group_file, touched)
     scans = scan_files(target, request.keys, [0] * len(target.files), shrinking)
-    return engine.audit(
+    audit = engine.audit(
         prepared.handle,
         decision.matches,
         request.keys,
@@ -292,6 +295,8 @@ def _audit(engine: Engine[H, M], prepared: Prepared[H], decision: Decision[M], r
         updates=request.rule.replaces,
         inserts=request.rule.inserts,
     )
+    kinds = [declared(prepared.schema.field(name).type) for name in request.keys]
+    return audit.cast(pa.schema([*zip(request.keys, kinds, strict=True), audit.schema.field(ACTION)]))
 
 
 def _commit(session: Session, staging: Staging, prepared: Prepared[H], decision: Decision[M], staged: _Staged) -> None:
@@ -300,8 +305,8 @@ def _commit(session: Session, staging: Staging, prepared: Prepared[H], decision:
     moves += [_move(new) for new in staged.appended]
     removals = [Removal(files[number].rel, files[number].identity) for number in decision.removed]
     if moves or removals:
-        _check_listing(prepared.target)
-        session.commit(staging, Journal(moves, removals, prepared.record))
+        journal = Journal(moves, removals, prepared.record)
+        session.commit(staging, journal, lambda: _check_listing(prepared.target))
 
 
 def _move(new: _NewFile, replaces: str | None = None) -> Move:

@@ -9,7 +9,7 @@ from merganser.core.dataset import Target, list_files, load_target, make_record,
 from merganser.core.engine import H
 from merganser.core.errors import InvalidArgumentError, PartitionValueError
 from merganser.core.hive import UNKNOWN, check_partition_type, folder_name, render, tokens
-from merganser.core.schema import check_columns, check_types, plain
+from merganser.core.schema import check_columns, check_types, check_unique, declared
 from merganser.core.validate import (
     check_carried,
     check_duplicate_keys,
@@ -48,15 +48,16 @@ def prepare(engine: Engine[H, M], handle: H, location: Location, request: Reques
     """Validate the source against the target; what comes out may be merged."""
     keys, rule, options = request.keys, request.rule, request.options
     given = engine.schema(handle)
+    check_unique(given, "source")
     check_key_columns(given, keys, "source")
     target = load_target(location, keys, options.partition_columns, {field.name: field.type for field in given})
     schema = target.schema
     check_carried(given, "source")
     if schema is None:
-        check_columns(given, given)
         check_storable(given)
         schema = given
     else:
+        check_unique(schema, "target")
         check_carried(schema, "target")
         check_columns(given, schema)
         check_types(given, schema)
@@ -80,7 +81,7 @@ def prepare(engine: Engine[H, M], handle: H, location: Location, request: Reques
 def prepare_overwrite(engine: Engine[H, M], handle: H, location: Location, options: Options) -> Prepared[H]:
     """Take the source's own schema: nothing of the target but its files matters any more (O2)."""
     given = engine.schema(handle)
-    check_columns(given, given)
+    check_unique(given, "source")
     check_carried(given, "source")
     check_storable(given)
     found = list_files(location)
@@ -88,7 +89,7 @@ def prepare_overwrite(engine: Engine[H, M], handle: H, location: Location, optio
     if columns is None:
         columns = [name for name in partition_columns_of(found) if name in given.names]
     _check_partition_columns(columns, given)
-    types = {name: plain(given.field(name).type) for name in columns}
+    types = {name: declared(given.field(name).type) for name in columns}
     for name, kind in types.items():
         check_partition_type(kind, name)
     handle = engine.conform(handle, given)

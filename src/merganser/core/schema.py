@@ -6,6 +6,7 @@ all is decided from the types alone; whether each value fits is decided by the c
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
 
 def check_columns(source: pa.Schema, target: pa.Schema) -> None:
     """Refuse a source whose column names are not exactly the target's (S2)."""
-    for schema, side in ((source, "source"), (target, "target")):
-        twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-        if twice:
-            message = f"The {side} has several columns named {_listed(twice)}. Rename them so that each is unique."
-            raise SchemaMismatchError(message)
     missing = [name for name in target.names if name not in source.names]
     unknown = [name for name in source.names if name not in target.names]
     if missing or unknown:
@@ -32,6 +28,14 @@ def check_columns(source: pa.Schema, target: pa.Schema) -> None:
             f"Source and target columns differ: missing from the source: {_listed(missing)}; "
             f"unknown to the target: {_listed(unknown)}. Select, rename or add columns in the source."
         )
+        raise SchemaMismatchError(message)
+
+
+def check_unique(schema: pa.Schema, side: str) -> None:
+    """Refuse columns that no name tells apart."""
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        message = f"The {side} has several columns named {_listed(twice)}. Rename them so that each is unique."
         raise SchemaMismatchError(message)
 
 
@@ -67,12 +71,12 @@ def check_same_schema(first: pa.Schema, other: pa.Schema, first_path: str, other
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """Give the type that holds the same values and has every Arrow kernel: no dictionaries, no views."""
+    """Give the type that holds the same values, has every Arrow kernel and no 2 GB limit: no dictionaries, no views."""
     if pa.types.is_dictionary(kind):
         kind = plain(kind.value_type)
-    elif kind == pa.string_view():
+    elif kind in (pa.string(), pa.string_view()):
         kind = pa.large_string()
-    elif kind == pa.binary_view():
+    elif kind in (pa.binary(), pa.binary_view()):
         kind = pa.large_binary()
     elif pa.types.is_struct(kind):
         kind = pa.struct([_plain_field(field) for field in kind])
@@ -90,6 +94,19 @@ def plain(kind: pa.DataType) -> pa.DataType:
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Give a schema in plain types, with its metadata."""
     return pa.schema([_plain_field(field) for field in schema], schema.metadata)
+
+
+def declared(kind: pa.DataType) -> pa.DataType:
+    """Give the type of single values of a column: what a dictionary holds, and strings for views."""
+    if pa.types.is_dictionary(kind):
+        return declared(kind.value_type)
+    return pa.string() if kind == pa.string_view() else kind
+
+
+def key_values(schema: pa.Schema) -> dict[bytes, bytes]:
+    """Give the key-value metadata of a new file: the schema's own, and the Arrow schema that readers restore."""
+    stored = base64.b64encode(schema.serialize().to_pybytes())
+    return {**(schema.metadata or {}), b"ARROW:schema": stored}
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
@@ -206,12 +223,19 @@ def _unwrapped(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        column = decoded(column)
     if pa.types.is_nested(column.type):
         # Arrow casts all values under a list, those outside a slice as well: taking leaves them behind. It takes no
         # views, so these go first.
         column = column.cast(plain(column.type)).take(pa.array(np.arange(len(column))))
     return column
+
+
+def decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Give the values of a dictionary column; Arrow has no cast for a dictionary of views."""
+    kind = plain(column.type)
+    chunks = [pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(kind)) for chunk in column.chunks]
+    return pa.chunked_array([chunk.cast(kind) for chunk in chunks], kind)
 
 
 def _through_decimal(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import lzma
 import os
+import re
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -12,13 +15,14 @@ import pyarrow.dataset as pads
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from merganser.core.dataset import open_dataset
 from merganser.core.errors import InvalidArgumentError, UnreadableFileError
+from merganser.core.read import open_dataset
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 _COMPRESSED = (".gz", ".bz2", ".zst", ".xz")
 
 
@@ -34,15 +38,26 @@ def read_source(source: Any) -> pa.Table:
         return _read_path(os.fspath(source))
     if isinstance(source, pads.Dataset | pads.Scanner):
         return source.to_table()
-    if hasattr(source, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(source).read_all()
-    if hasattr(source, "__arrow_c_array__"):
-        return pa.Table.from_batches([pa.record_batch(source)])
+    try:
+        if hasattr(source, "__arrow_c_stream__"):
+            return _without_index(pa.RecordBatchReader.from_stream(source).read_all())
+        if hasattr(source, "__arrow_c_array__"):
+            return pa.Table.from_batches([pa.record_batch(source)])
+    except pa.ArrowInvalid as error:
+        message = f"Cannot read rows from {type(source).__name__}: {error}. Give it as a table."
+        raise InvalidArgumentError(message) from error
     message = (
         f"Cannot read rows from {type(source).__name__}. Give an Arrow table or reader, a pandas or Polars frame, a "
         "DuckDB relation, any object with __arrow_c_stream__, or a path to Parquet, CSV or JSON."
     )
     raise InvalidArgumentError(message)
+
+
+def _without_index(table: pa.Table) -> pa.Table:
+    """Leave out the unnamed index of a pandas frame, which is no column."""
+    if b"pandas" not in (table.schema.metadata or {}):
+        return table
+    return table.drop_columns([name for name in table.column_names if _UNNAMED_INDEX.fullmatch(name)])
 
 
 def _read_path(path: str) -> pa.Table:
@@ -79,6 +94,6 @@ def _read_file(filesystem: fsspec.AbstractFileSystem, path: str) -> pa.Table:
     except FileNotFoundError as error:
         message = f"There is no source file {path}. Check the path of the source."
         raise InvalidArgumentError(message) from error
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
         message = f"Cannot read the source file {path}: {error}."
         raise UnreadableFileError(message) from error

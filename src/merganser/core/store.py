@@ -19,9 +19,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import fsspec
-import fsspec.implementations.arrow
 import pyarrow as pa
 import pyarrow.fs as pafs
+from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from merganser.core.errors import InvalidArgumentError
@@ -65,7 +65,10 @@ def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
         message = f"path must be a non-empty string or path-like object, not {path!r}."
         raise InvalidArgumentError(message)
     text = os.fspath(path)
-    if filesystem is None:
+    if filesystem is None and "://" not in text:
+        # Not through fsspec, to which "::" would mean a chain of filesystems.
+        filesystem, native = LocalFileSystem(), os.path.expanduser(text)
+    elif filesystem is None:
         filesystem, native = fsspec.core.url_to_fs(text)
     else:
         filesystem = _as_fsspec(filesystem)
@@ -82,7 +85,9 @@ def _as_fsspec(filesystem: Any) -> fsspec.AbstractFileSystem:
     if isinstance(filesystem, pafs.LocalFileSystem):
         return LocalFileSystem()
     if isinstance(filesystem, pafs.FileSystem):
-        return fsspec.implementations.arrow.ArrowFSWrapper(filesystem)
+        from fsspec.implementations.arrow import ArrowFSWrapper  # noqa: PLC0415  slow to import and seldom needed
+
+        return ArrowFSWrapper(filesystem)
     message = f"filesystem must be an fsspec or pyarrow filesystem, not {type(filesystem).__name__}."
     raise InvalidArgumentError(message)
 
@@ -295,10 +300,30 @@ class RemoteStore(Store):
     def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
         self.filesystem.invalidate_cache(folder)
         skip = len(folder) + 1
-        for path, info in self.filesystem.find(folder, detail=True, on_error="raise").items():
-            rel = path[skip:]
+        for info in self._files(folder, enter):
+            rel = info["name"].removesuffix("/")[skip:]
             if all(enter(name) for name in rel.split("/")[:-1]):
                 yield FileInfo(rel, int(info["size"] or 0), _remote_identity(info))
+
+    def _files(self, folder: str, enter: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+        """List files below a folder in one request where the filesystem can, else folder by folder.
+
+        fsspec's own walk leaves out folders that it cannot list, and so would lose their rows.
+        """
+        kind = type(self.filesystem)
+        in_one = kind.find is not fsspec.AbstractFileSystem.find
+        if issubclass(kind, AsyncFileSystem):
+            in_one = kind._find is not AsyncFileSystem._find  # noqa: SLF001  fsspec's own extension point
+        if in_one:
+            yield from self.filesystem.find(folder, detail=True).values()
+            return
+        pending = [folder]
+        while pending:
+            for info in self.filesystem.ls(pending.pop(), detail=True):
+                if info["type"] != "directory":
+                    yield info
+                elif enter(info["name"].rstrip("/").rpartition("/")[2]):
+                    pending.append(info["name"])
 
     def kind(self, path: str) -> str | None:
         self.filesystem.invalidate_cache(path)

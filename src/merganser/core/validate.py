@@ -25,7 +25,7 @@ from merganser.core.keys import (
     null_keys,
     row_numbers,
 )
-from merganser.core.schema import check_columns, check_types, conform, shown_value
+from merganser.core.schema import check_columns, check_types, check_unique, conform, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -51,8 +51,10 @@ def validate_keys_and_schema(source: TableLike, target: TableLike | None, key_co
     >>> validate_keys_and_schema(pa.table({"id": [1]}), pa.table({"id": [2]}), "id")
     """
     keys = normalize_keys(key_columns)
+    check_unique(source.schema, "source")
     check_key_columns(source.schema, keys, "source")
     if target is not None:
+        check_unique(target.schema, "target")
         check_key_columns(target.schema, keys, "target")
         check_columns(source.schema, target.schema)
         check_types(source.schema, target.schema)
@@ -139,8 +141,9 @@ def check_duplicate_keys(facts: SourceFacts) -> None:
     """Refuse two source rows with one key (K5)."""
     if facts.duplicate_keys:
         message = (
-            f"{facts.duplicate_keys} key{'s' * (facts.duplicate_keys != 1)} stand in more than one source row, for "
-            f"example {shown_keys(facts.duplicate_sample)}. Use strategy='deduplicate' to keep one row of each."
+            f"{facts.duplicate_keys} key{'s stand' if facts.duplicate_keys != 1 else ' stands'} in more than one "
+            f"source row, for example {shown_keys(facts.duplicate_sample)}. Use strategy='deduplicate' to keep one of "
+            "each."
         )
         raise DuplicateKeyError(message)
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.dataset import open_dataset
 from merganser.core.engine import ACTION, ELSEWHERE, SAMPLE, UNTOLD, MatchCounts, SourceFacts
 from merganser.core.io import DatasetIO
 from merganser.core.kernel import WORKERS, GroupChange, append_rows, partition_codes, rewrite_file
 from merganser.core.keys import SOURCE_ROW, canonical_keys, duplicate_keys, latest_rows, null_keys, row_numbers
 from merganser.core.prune import might_match
+from merganser.core.read import open_dataset
 from merganser.core.scan import match_keys, read_keys
 from merganser.core.schema import conform
 from merganser.core.source import read_source
@@ -136,8 +136,10 @@ class ArrowEngine:
     def rewrite(
         self, handle: pa.Table, matches: Matches | None, jobs: Sequence[RewriteJob], staging: Staging
     ) -> list[Rewritten]:
+        # One file uses every worker for its row groups; many files use one each.
+        inner = max(1, WORKERS // len(jobs)) if jobs else 1
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="merganser-rewrite") as pool:
-            return list(pool.map(lambda job: _rewrite(handle, matches, job, staging), jobs))
+            return list(pool.map(lambda job: _rewrite(handle, matches, job, staging, inner), jobs))
 
     def append(
         self, handle: pa.Table, matches: Matches | None, layout: Layout, partitions: pa.Table, staging: Staging
@@ -171,7 +173,7 @@ class ArrowEngine:
         return pa.concat_tables(parts) if parts else _acted(source.slice(0, 0), "update")
 
 
-def _rewrite(handle: pa.Table, matches: Matches | None, job: RewriteJob, staging: Staging) -> Rewritten:
+def _rewrite(handle: pa.Table, matches: Matches | None, job: RewriteJob, staging: Staging, workers: int) -> Rewritten:
     changes: dict[int, GroupChange | None] = dict.fromkeys(job.dropped)
     columns = handle.select([name for name in handle.column_names if name in job.columns])
     if matches is not None:
@@ -179,7 +181,7 @@ def _rewrite(handle: pa.Table, matches: Matches | None, job: RewriteJob, staging
             at = matches.of_group(job.number, group)
             rows = columns.take(pa.array(matches.source_row[at]))
             changes[group] = GroupChange(matches.position[at], rows, job.keep_missing)
-    return rewrite_file(staging.location.store, job.path, staging.new_path(), changes)
+    return rewrite_file(staging.location.store, job.path, staging.new_path(), changes, workers)
 
 
 def _acted(table: pa.Table, action: str) -> pa.Table:
