@@ -79,12 +79,14 @@ class Session:
         try:
             yield staging
         except BaseException:
-            if self.location.store.read_small(staging.journal) is None:
-                # If even this fails, the next merge removes it.
-                with contextlib.suppress(OSError):
+            # If even this fails, the next merge removes it.
+            with contextlib.suppress(OSError):
+                if self.location.store.read_small(staging.journal) is None:
                     staging.remove()
             raise
-        staging.remove()
+        # What is published stays published; leftovers are the next merge's to remove.
+        with contextlib.suppress(OSError):
+            staging.remove()
 
     def commit(self, staging: Staging, journal: Journal, check: Callable[[], None] | None = None) -> None:
         """Make the staged files durable, look once more whether they still fit, journal the change, and publish it."""
@@ -93,10 +95,12 @@ class Session:
         if check is not None:
             check()
         self.still_held()
-        store.write_small(staging.journal, journal.to_json())
         try:
+            store.write_small(staging.journal, journal.to_json())
             publish(self.location, self.control, staging, journal)
         except OSError as error:
+            if store.read_small(staging.journal) is None:
+                raise
             message = (
                 f"The merge into {self.location.display} is decided but not yet fully published: {error}. Remove the "
                 "cause, then call recover(path) or merge again; either finishes it."

@@ -150,7 +150,9 @@ class ConservativeMembershipChecker:
     ) -> bool:
         """Say whether a file might hold a source key; what the footer does not prove counts as might."""
         keys = normalize_keys(key_columns)
-        stats = {name: file_metadata.column_stats.get(name, {}) for name in keys}
+        # What the path tells is the pruner's business: the file's own column of that name means nothing.
+        told = file_metadata.partition_values or {}
+        stats = {name: {} if name in told else file_metadata.column_stats.get(name, {}) for name in keys}
         pairs = {name: natural_array([stats[name].get("min"), stats[name].get("max")]) for name in keys}
         kinds = [None if pa.types.is_null(pair.type) else pair.type for pair in pairs.values()]
         try:
@@ -160,7 +162,7 @@ class ConservativeMembershipChecker:
             return True
         bounds = {}
         for name, pair in pairs.items():
-            low, high = canonical(pa.chunked_array([pair])).to_pylist() if pair.null_count == 0 else (None, None)
+            low, high = canonical(pa.chunked_array([pair])).to_pylist()
             bounds[name] = (low, high)
         return _might_hold(bounds, table, keys)
 

@@ -48,7 +48,7 @@ def normalize_keys(key_columns: Sequence[str] | str) -> list[str]:
 
 def check_key_type(kind: pa.DataType, column: str) -> None:
     """Refuse key types that have no equality."""
-    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+    if pa.types.is_nested(kind):
         message = f"Key column {column!r} has type {kind}; a key must be a plain value. Choose another key column."
         raise UnsupportedTypeError(message)
 

@@ -207,7 +207,8 @@ def _layout(prepared: Prepared[H], options: Options) -> Layout:
 def _schema_file(prepared: Prepared[H], staging: Staging, options: Options) -> _NewFile:
     """Stage a file of zero rows, which keeps the schema of a dataset that has none."""
     layout = _layout(prepared, options)
-    staged = write_rows(layout.schema.empty_table(), layout, staging)
+    rows = pa.table([pa.chunked_array([], field.type) for field in layout.schema], schema=layout.schema)
+    staged = write_rows(rows, layout, staging)
     return _new_file(staging, staged, empty_folder(prepared.target))
 
 

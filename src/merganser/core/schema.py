@@ -166,7 +166,10 @@ def _plain_castable(have: pa.DataType, want: pa.DataType) -> bool:
 
 
 def _nested_castable(have: pa.DataType, want: pa.DataType) -> bool:
-    # Arrow narrows floats silently, and inside a nested value that cannot be checked afterwards.
+    # Arrow narrows floats silently, and asks a decimal for room for every integer; inside a nested value neither can be
+    # helped.
+    if pa.types.is_decimal(want) and pa.types.is_integer(have):
+        return False
     if pa.types.is_floating(want) and not same_meaning(have, want):
         return bool(pa.types.is_floating(have) and have.bit_width <= want.bit_width)
     return castable(have, want)
@@ -214,9 +217,26 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_fixed_size_binary(kind) and not pa.types.is_fixed_size_binary(column.type):
         _check_width(column, kind)
     result = column.cast(kind, safe=True)
-    if pa.types.is_floating(kind) and pa.types.is_floating(column.type) and kind.bit_width < column.type.bit_width:
+    if pa.types.is_float16(kind) or (pa.types.is_float32(kind) and pa.types.is_float64(column.type)):
         _check_narrowing(column, result)
+    if _null_where_required(result, kind):
+        message = "a nested value is NULL where the target declares it never NULL"
+        raise pa.ArrowInvalid(message)
     return result
+
+
+def _null_where_required(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        present = column.filter(column.is_valid())
+        children = [(field, pc.struct_field(present, [at])) for at, field in enumerate(kind)]
+    elif _is_listlike(kind):
+        children = [(kind.value_field, pc.list_flatten(column))]
+    else:
+        return False
+    return any(
+        (not field.nullable and values.null_count > 0) or _null_where_required(values, field.type)
+        for field, values in children
+    )
 
 
 def _unwrapped(column: pa.ChunkedArray) -> pa.ChunkedArray:

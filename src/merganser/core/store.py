@@ -14,6 +14,7 @@ import shutil
 import stat
 import uuid
 from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 # The identity of a link that leads nowhere: perhaps to a disk that is not mounted.
 DANGLING = "dangling"
+FLUSHES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +221,10 @@ class LocalStore(Store):
         os.makedirs(path, exist_ok=True)
 
     def flush(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        # Disks take many such requests at once, and answer them together.
+        with ThreadPoolExecutor(FLUSHES, thread_name_prefix="merganser-flush") as pool:
+            for done in [pool.submit(_fsync, path) for path in paths]:
+                done.result()
 
     def replace(self, source: str, target: str) -> None:
         # A data file may be a symlink, perhaps to another disk: the link stays, what it points at is replaced.
@@ -283,6 +283,14 @@ class LocalStore(Store):
         with contextlib.suppress(PermissionError):
             os.chown(staged, status.st_uid, status.st_gid)
         os.chmod(staged, stat.S_IMODE(status.st_mode))
+
+
+def _fsync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _local_identity(status: os.stat_result) -> str:
