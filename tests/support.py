@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 
     from merganser.core.io import DatasetIO
 
+Door: TypeAlias = "DatasetIO[Any, Any]"
+FIXTURES = Path(__file__).parent / "fixtures"
+
 
 def put(path: str, table: pa.Table, **options: Any) -> str:
     """Write one Parquet file with PyArrow, making its folder; gives the path."""
@@ -23,11 +28,32 @@ def put(path: str, table: pa.Table, **options: Any) -> str:
     return path
 
 
-def rows(io: DatasetIO[Any, Any], path: str, order: Sequence[str] = ("id",)) -> list[dict[str, Any]]:
+def load(io: Door, path: str) -> pa.Table:
+    """Read a dataset back as an Arrow table."""
+    return io.read(path).to_table()  # type: ignore[attr-defined]
+
+
+def rows(io: Door, path: str, order: Sequence[str] = ("id",)) -> list[dict[str, Any]]:
     """Read a dataset back as plain rows in a fixed order."""
-    table: pa.Table = io.read(path).to_table()  # type: ignore[attr-defined]
-    found: list[dict[str, Any]] = table.to_pylist()
+    found: list[dict[str, Any]] = load(io, path).to_pylist()
     return sorted(found, key=lambda row: [(row[name] is None, row[name]) for name in order])
+
+
+def data_files(path: str) -> list[str]:
+    """List the data files below a folder by their relative paths, in order."""
+    root = Path(path)
+    return sorted(str(file.relative_to(root)) for file in root.rglob("*.parquet"))
+
+
+def fixture(name: str, lake: str) -> str:
+    """Copy a dataset that Spark wrote; gives the copy's path."""
+    return shutil.copytree(FIXTURES / name, f"{lake}/{name}")
+
+
+def fixture_rows(name: str) -> list[dict[str, Any]]:
+    """Give the rows of a dataset that Spark wrote, as `expected.json` spells them."""
+    found: list[dict[str, Any]] = json.loads((FIXTURES / "expected.json").read_text("utf-8"))[name]["rows"]
+    return found
 
 
 def snapshot(path: str) -> dict[str, bytes]:
@@ -49,3 +75,33 @@ def unchanged(path: str) -> AbstractContextManager[None]:
         assert not list(control.glob(".staging_*"))
 
     return check()
+
+
+def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Give a column as Python values that lose nothing: times of every unit as whole numbers, UUIDs as bytes."""
+    if isinstance(column, pa.ChunkedArray):
+        return [value for chunk in column.chunks for value in plain_values(chunk)]
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return plain_values(column.dictionary_decode())
+    if pa.types.is_temporal(kind):
+        column = column.view(pa.int32() if kind.bit_width == pa.int32().bit_width else pa.int64())
+    elif pa.types.is_struct(kind):
+        fields = [plain_values(child) for child in column.flatten()]
+        names = [field.name for field in kind]
+        return [
+            dict(zip(names, values, strict=True)) if valid else None
+            for valid, *values in zip(column.is_valid().to_pylist(), *fields, strict=True)
+        ]
+    elif pa.types.is_nested(kind):
+        return [plain_values(value.values) if value.is_valid else None for value in column]
+    found: list[Any] = column.to_pylist()
+    return found
+
+
+def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
+    """Give a table as rows of plain values, in their order."""
+    columns = {name: plain_values(table.column(name)) for name in table.column_names}
+    return [{name: values[row] for name, values in columns.items()} for row in range(table.num_rows)]

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core.commit import RECORD
+from merganser.core.encode import schema_options
 from merganser.core.errors import (
     InvalidArgumentError,
     KeyColumnError,
@@ -21,7 +22,7 @@ from merganser.core.errors import (
     UnreadableFileError,
     UnsupportedFileError,
 )
-from merganser.core.footer import MAGIC, Bound, key_bounds, read_footer
+from merganser.core.footer import MAGIC, Bound, key_bounds, read_footer, unwritable
 from merganser.core.hive import UNKNOWN, Unknown, check_partition_type, parse, parse_hive_partition_path
 from merganser.core.keys import canonical, canonical_type, check_key_type
 from merganser.core.schema import check_same_schema, declared, same_meaning
@@ -124,6 +125,15 @@ def partition_columns_of(files: Iterable[DataFile]) -> list[str]:
     return list(names)
 
 
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What new files take from an old one: key-value metadata, unless it tells of other columns, and writer options."""
+
+    key_values: Mapping[bytes, bytes] | None
+    writer_options: Mapping[str, Any]
+    unwritable: str | None
+
+
 @dataclass(frozen=True)
 class Target:
     """A snapshot of a dataset, made from one listing and one read of each footer."""
@@ -133,7 +143,7 @@ class Target:
     summaries: tuple[FileSummary, ...]
     partition_types: Mapping[str, pa.DataType]
     file_schema: pa.Schema | None
-    template: Mapping[bytes, bytes] | None
+    template: Template | None
 
     @property
     def partition_columns(self) -> list[str]:
@@ -244,7 +254,9 @@ def load_target(
     with ThreadPoolExecutor(FOOTER_THREADS, thread_name_prefix="merganser-footer") as pool:
         one = partial(_summarise, location, key_types, types, files[0], first)
         summaries = tuple(pool.map(one, files))
-    template = None if set(names) & set(first.schema.names) else dict(first.metadata.metadata or {})
+    told_too = set(names) & set(first.schema.names)
+    key_values = None if told_too else dict(first.metadata.metadata or {})
+    template = Template(key_values, schema_options(first.metadata), unwritable(first.metadata))
     return Target(location, tuple(files), summaries, types, file_schema, template)
 
 

@@ -121,13 +121,7 @@ def writer_options(metadata: pq.FileMetaData, row_group: int = 0) -> dict[str, A
     A file without row groups says only what its schema says; the rest is PyArrow's default.
     """
     leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
-    options: dict[str, Any] = {
-        "version": "2.6",  # below it, nanoseconds and unsigned integers would change their type
-        "store_schema": False,
-        "use_compliant_nested_type": _names_list_items_element(leaves),
-        "store_decimal_as_integer": any(_is_decimal(leaf) and leaf.physical_type in _INTEGERS for leaf in leaves),
-        "write_time_adjusted_to_utc": any(_is_utc_time(leaf) for leaf in leaves),
-    }
+    options = schema_options(metadata)
     if metadata.num_row_groups:
         group = metadata.row_group(row_group)
         chunks = [group.column(number) for number in range(metadata.num_columns)]
@@ -136,6 +130,18 @@ def writer_options(metadata: pq.FileMetaData, row_group: int = 0) -> dict[str, A
         newer = any(page == _DATA_PAGE_V2 for chunk in pages for page, _, _ in chunk)
         options["data_page_version"] = "2.0" if newer else "1.0"
     return options
+
+
+def schema_options(metadata: pq.FileMetaData | None) -> dict[str, Any]:
+    """Return those arguments of `pq.ParquetWriter` that keep an old file's schema; without one, the newest form."""
+    leaves = [] if metadata is None else [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    return {
+        "version": "2.6",  # below it, nanoseconds and unsigned integers would change their type
+        "store_schema": False,
+        "use_compliant_nested_type": _names_list_items_element(leaves),
+        "store_decimal_as_integer": any(_is_decimal(leaf) and leaf.physical_type in _INTEGERS for leaf in leaves),
+        "write_time_adjusted_to_utc": any(_is_utc_time(leaf) for leaf in leaves),
+    }
 
 
 def read_leaves(schema: Sequence[thrift.Struct]) -> tuple[Leaf, ...]:

@@ -109,6 +109,7 @@ class Layout:
 
     schema: pa.Schema
     key_values: Mapping[bytes, bytes]
+    writer_options: Mapping[str, Any]
     compression: str
     max_rows_per_file: int
     row_group_size: int

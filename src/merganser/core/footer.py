@@ -21,7 +21,7 @@ from merganser.core.errors import UnreadableFileError, UnsupportedFileError
 from merganser.core.thrift import ThriftError, scan_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from merganser.core.store import Store
 
@@ -37,6 +37,8 @@ _LAYOUTS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBL
 _TYPE_DEFINED = b"\x1c\x00\x00"
 _OLD_PARQUET_MR = re.compile(r"parquet-mr version 1\.[0-9]\.")
 _ENCRYPTION_FIELDS = {8, 9}
+_EXTENSIONS = {"UUID", "JSON"}
+_UNWRITABLE = {"INTERVAL", "GEOMETRY", "GEOGRAPHY", "VARIANT"}
 _EXACT = Context(prec=80)
 _BITS = {"INT32": 32, "INT64": 64}
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -113,29 +115,46 @@ def _encrypted(shown: str) -> UnsupportedFileError:
 
 
 def arrow_schema(metadata: pq.FileMetaData) -> pa.Schema:
-    """Give the Arrow schema of a file, INT96 read as timestamp[us, UTC]."""
+    """Give the Arrow schema that reading a file gives, INT96 as timestamp[us, UTC], UUID and JSON as such."""
     schema = metadata.schema.to_arrow_schema()
-    int96 = [metadata.schema.column(leaf).physical_type == "INT96" for leaf in range(metadata.num_columns)]
-    if not any(int96):
+    leaves = [metadata.schema.column(leaf) for leaf in range(metadata.num_columns)]
+    if not any(leaf.physical_type == "INT96" or leaf.logical_type.type in _EXTENSIONS for leaf in leaves):
         return schema
-    leaves = iter(int96)
-    fields = [_instants(field, leaves) for field in schema]
-    return pa.schema(fields, schema.metadata)
+    walked = iter(leaves)
+    return pa.schema([_with_meaning(field, walked) for field in schema], schema.metadata)
 
 
-def _instants(field: pa.Field, leaves: Any) -> pa.Field:
+def _with_meaning(field: pa.Field, leaves: Iterator[Any]) -> pa.Field:
     kind = field.type
     if pa.types.is_struct(kind):
-        return field.with_type(pa.struct([_instants(child, leaves) for child in kind]))
-    if pa.types.is_map(kind):
-        return field.with_type(pa.map_(_instants(kind.key_field, leaves), _instants(kind.item_field, leaves)))
-    if pa.types.is_list(kind):
-        return field.with_type(pa.list_(_instants(kind.value_field, leaves)))
-    if pa.types.is_large_list(kind):
-        return field.with_type(pa.large_list(_instants(kind.value_field, leaves)))
-    if pa.types.is_fixed_size_list(kind):
-        return field.with_type(pa.list_(_instants(kind.value_field, leaves), kind.list_size))
-    return field.with_type(pa.timestamp("us", "UTC")) if next(leaves) else field
+        kind = pa.struct([_with_meaning(child, leaves) for child in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_with_meaning(kind.key_field, leaves), _with_meaning(kind.item_field, leaves))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_with_meaning(kind.value_field, leaves))
+    elif pa.types.is_large_list(kind):
+        kind = pa.large_list(_with_meaning(kind.value_field, leaves))
+    elif pa.types.is_fixed_size_list(kind):
+        kind = pa.list_(_with_meaning(kind.value_field, leaves), kind.list_size)
+    else:
+        kind = _leaf_type(kind, next(leaves))
+    return field.with_type(kind)
+
+
+def _leaf_type(kind: pa.DataType, leaf: Any) -> pa.DataType:
+    if leaf.physical_type == "INT96":
+        return pa.timestamp("us", "UTC")
+    if leaf.logical_type.type == "UUID" and kind == pa.binary(16):
+        return pa.uuid()
+    if leaf.logical_type.type == "JSON" and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return pa.json_(kind)
+    return kind
+
+
+def unwritable(metadata: pq.FileMetaData) -> str | None:
+    """Name a column whose Parquet type PyArrow reads as bare bytes and cannot write, if there is one."""
+    columns = (metadata.schema.column(leaf) for leaf in range(metadata.num_columns))
+    return next((c.path for c in columns if {c.logical_type.type, c.converted_type} & _UNWRITABLE), None)
 
 
 Bound = tuple[Any, Any] | None

@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 
 from merganser.core.encode import encode_row_group, open_writer_like
 from merganser.core.engine import Appended, Rewritten
-from merganser.core.errors import UnsupportedTypeError
-from merganser.core.footer import arrow_schema
+from merganser.core.footer import arrow_schema, unwritable
 from merganser.core.keys import canonical
 from merganser.core.scan import open_parquet, read_group
 from merganser.core.schema import cast_column, plain_schema
 from merganser.core.splice import CannotSpliceError, prepare, splice
+from merganser.core.validate import check_writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 # How many row groups, or files, are worked on at a time; memory follows.
 WORKERS = max(2, min(8, os.cpu_count() or 2))
 _SLICE = 1 << 17
-_UNWRITABLE = {"INTERVAL", "GEOMETRY", "GEOGRAPHY", "VARIANT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,8 @@ def rewrite_file(
             with store.open_reader(path) as old, store.create(staged) as out:
                 splice(prepare(old, stream_size(old)), _spliced_groups(store, path, metadata, changes, workers), out)
         except CannotSpliceError:
-            _check_writable(metadata, path)
+            # Splice may copy what cannot be written anew.
+            check_writable(unwritable(metadata), path)
             store.remove(staged)
             with store.create(staged) as out:
                 _rewrite_whole(parquet, path, changes, out)
@@ -128,15 +128,6 @@ def _rewrite_whole(
                 continue
             if table.num_rows:
                 writer.write_table(table, row_group_size=table.num_rows)
-
-
-def _check_writable(metadata: pq.FileMetaData, path: str) -> None:
-    """Refuse to rewrite whole what would lose its meaning; splice may still copy it."""
-    for number in range(metadata.num_columns):
-        column = metadata.schema.column(number)
-        if {column.logical_type.type, column.converted_type} & _UNWRITABLE:
-            message = f"Column {column.path!r} of {path} has type {column.logical_type}, which PyArrow cannot write."
-            raise UnsupportedTypeError(message + " Cast it, or keep it out of the dataset.")
 
 
 def _changed(
@@ -247,7 +238,7 @@ def write_rows(rows: pa.Table, layout: Layout, staging: Staging) -> str:
     columns = [_plain_column(rows, name, layout.schema) for name in layout.schema.names]
     with (
         staging.location.store.create(path) as stream,
-        pq.ParquetWriter(stream, layout.schema, compression=layout.compression, store_schema=False) as writer,
+        pq.ParquetWriter(stream, layout.schema, compression=layout.compression, **layout.writer_options) as writer,
     ):
         writer.add_key_value_metadata(dict(layout.key_values))
         writer.write_table(pa.table(columns, schema=layout.schema), row_group_size=layout.row_group_size)

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core.commit import Journal, Move, Removal, pending_commit, writing
-from merganser.core.dataset import list_files
+from merganser.core.dataset import Template, list_files
+from merganser.core.encode import schema_options
 from merganser.core.engine import ACTION, Layout
 from merganser.core.errors import ConcurrentWriteError, CountMismatchError, DatasetMergeError, InvalidArgumentError
 from merganser.core.footer import read_footer
@@ -25,6 +26,7 @@ from merganser.core.result import MergeFileMetadata, MergeResult, WriteResult, c
 from merganser.core.schema import declared, key_values, plain_schema
 from merganser.core.staging import control_folder
 from merganser.core.store import locate
+from merganser.core.validate import check_writable
 
 if TYPE_CHECKING:
     import os
@@ -194,10 +196,12 @@ def _append(
 def _layout(prepared: Prepared[H], options: Options) -> Layout:
     columns = [field for field in prepared.schema if field.name not in prepared.target.partition_columns]
     schema = pa.schema(columns, prepared.schema.metadata)
-    template = prepared.target.template
+    template = prepared.target.template or Template(None, schema_options(None), None)
+    check_writable(template.unwritable, prepared.target.location.display)
     return Layout(
         plain_schema(schema).remove_metadata(),
-        key_values(schema) if template is None else template,
+        key_values(schema) if template.key_values is None else template.key_values,
+        template.writer_options,
         options.compression,
         options.max_rows_per_file,
         options.row_group_size,

@@ -28,7 +28,8 @@ def open_dataset(location: Location) -> pads.Dataset:
         )
         raise UnsupportedFileError(message)
     options = pads.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-    arrow_format = pads.ParquetFileFormat(read_options=options)
+    scan = pads.ParquetFragmentScanOptions(arrow_extensions_enabled=True)
+    arrow_format = pads.ParquetFileFormat(read_options=options, default_fragment_scan_options=scan)
     filesystem = location.store.arrow_filesystem()
     fragments = [
         arrow_format.make_fragment(

@@ -131,7 +131,7 @@ def same_meaning(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _meaning(kind: pa.DataType) -> pa.DataType:
-    kind = plain(kind)
+    kind = plain(kind.storage_type if isinstance(kind, pa.JsonType) else kind)
     if pa.types.is_large_string(kind):
         return pa.string()
     return pa.binary() if pa.types.is_large_binary(kind) else kind

@@ -196,6 +196,16 @@ def check_storable(schema: pa.Schema) -> None:
             raise UnsupportedTypeError(message) from error
 
 
+def check_writable(column: str | None, path: str) -> None:
+    """Refuse to write a column whose Parquet type PyArrow cannot write (S5)."""
+    if column is not None:
+        message = (
+            f"Column {column!r} of {path} has a Parquet type that PyArrow cannot write (INTERVAL, GEOMETRY or "
+            "VARIANT). Rewrite the dataset without it, or with another type."
+        )
+        raise UnsupportedTypeError(message)
+
+
 def shown_keys(sample: pa.Table) -> str:
     """Show a few keys."""
     rows = ([(name, sample.column(name)[row]) for name in sample.column_names] for row in range(sample.num_rows))

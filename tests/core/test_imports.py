@@ -1,0 +1,145 @@
+"""Who may import whom: core knows no engine, engines do not know each other, `import merganser` loads none."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import merganser
+
+SOURCE = Path(merganser.__file__).parent
+# For each package or module, longest name first, what it may import of merganser.
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "merganser.core": ("merganser.core",),
+    "merganser.engines": ("merganser.core",),
+    "merganser.graph": ("merganser.graph", "merganser.core", "merganser.engines", "merganser.api"),
+    "merganser.pipeline": ("merganser",),
+    "merganser.cli": ("merganser",),
+    "merganser.api": ("merganser.core", "merganser.engines"),
+    "merganser": ("merganser.api", "merganser.core", "merganser.engines", "merganser.graph"),
+}
+# Heavy packages, and the only places that may import them when they are loaded.
+HEAVY: dict[str, tuple[str, ...]] = {
+    "duckdb": ("merganser.engines.duckdb",),
+    "pyspark": ("merganser.engines.spark", "merganser.pipeline", "merganser.graph"),
+    "pandas": ("merganser.engines.spark", "merganser.pipeline", "merganser.graph"),
+    "polars": (),
+}
+NOT_LOADED = ("duckdb", "polars", "pandas", "pyspark", "sqlite3", "networkx")
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, anywhere in it, for type checking too."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            base = node.module or ""
+            # `from package import module` names a module; `from module import name` does not.
+            names |= {full if (full := f"{base}.{alias.name}") in MODULES else base for alias in node.names}
+    return names
+
+
+def loaded_at_import(path: Path) -> set[str]:
+    """The top-level packages that importing a file loads: not inside functions, not for type checking."""
+    names: set[str] = set()
+    waiting: list[ast.AST] = list(ast.parse(path.read_text("utf-8")).body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add((node.module or "").partition(".")[0])
+        waiting += ast.iter_child_nodes(node)
+    return names
+
+
+def within(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_imports_only_what_its_place_allows(name: str) -> None:
+    place = next(place for place in ALLOWED if within(name, (place,)))
+    ours = {other for other in imported(MODULES[name]) if within(other, ("merganser",))}
+    refused = {other for other in ours if not within(other, ALLOWED[place])}
+    assert not refused
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if within(name, ("merganser.core",))])
+def test_core_knows_no_engine(name: str) -> None:
+    assert not [other for other in imported(MODULES[name]) if within(other, ("merganser.engines", "merganser.api"))]
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("merganser.engines.")])
+def test_engines_do_not_know_each_other(name: str) -> None:
+    others = {other for other in imported(MODULES[name]) if within(other, ("merganser.engines",))}
+    assert others <= {name}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_heavy_packages_are_loaded_only_where_they_are_needed(name: str) -> None:
+    for package in loaded_at_import(MODULES[name]) & set(HEAVY):
+        assert within(name, HEAVY[package]), package
+
+
+def loaded(code: str) -> set[str]:
+    """Run code in a fresh interpreter and give the modules it has loaded."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys, json; print(json.dumps(sorted(sys.modules)))"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def by_pyarrow() -> set[str]:
+    """What PyArrow's own modules load: where pandas is installed, that is pandas too."""
+    return loaded("import pyarrow.acero, pyarrow.dataset")
+
+
+def test_importing_merganser_loads_no_engine_and_no_heavy_package(by_pyarrow: set[str]) -> None:
+    modules = loaded("import merganser")
+    assert not [name for name in modules if name.startswith("merganser.engines.")]
+    assert not [name for name in NOT_LOADED if name in modules - by_pyarrow]
+
+
+def test_a_merge_on_pyarrow_loads_no_other_engine(by_pyarrow: set[str]) -> None:
+    code = (
+        "import tempfile, merganser, pyarrow as pa\n"
+        "merganser.merge(pa.table({'id': [1]}), tempfile.mkdtemp() + '/t', key_columns='id')"
+    )
+    modules = loaded(code)
+    assert {name for name in modules if name.startswith("merganser.engines.")} == {"merganser.engines.arrow"}
+    assert not [name for name in NOT_LOADED if name in modules - by_pyarrow]
+
+
+def test_public_names_exist_and_unknown_ones_are_refused() -> None:
+    for name in merganser.__all__:
+        assert getattr(merganser, name) is not None
+    assert len(set(merganser.__all__)) == len(merganser.__all__)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = merganser.no_such_name

@@ -1,0 +1,345 @@
+"""Faults at any single step of a change of the disk, and the changes that the crash tests put them into.
+
+Everything that changes a disk goes through a `Store`, so a step is one call of a mutating method of a store, or one
+write or close of a stream that `create` gave (of many writes to one stream, every fifth).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import shutil
+import threading
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Self
+from unittest import mock
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import merganser
+from merganser.core.staging import JOURNAL, STAGING_PREFIX, control_folder
+from merganser.core.store import LocalStore, RemoteStore, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from merganser.core.store import Store
+
+Mode = Literal["before", "after", "dead"]
+MUTATING = ("make_folder", "create", "flush", "replace", "remove", "remove_folder", "write_small", "keep_mode")
+OTHER_DISK = "another disk"
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+
+class InjectedError(OSError):
+    """The fault itself, so that a test can tell it from an error of the code under test."""
+
+
+@dataclass
+class Fault:
+    """Fails step number `at`: before it is done, after it is done, or before it and at every later step (`dead`).
+
+    `exits` ends the process instead, without any cleanup.
+    """
+
+    at: int
+    mode: Mode = "before"
+    exits: bool = False
+    on_journal: Callable[[], None] = lambda: None
+    steps: int = 0
+    fired: bool = False
+    journaled: bool = False
+    _journal: tuple[Store, str] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextlib.contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Do one step inside this block, or fail it."""
+        with self._lock:
+            self.steps += 1
+            mine = self.steps == self.at or (self.mode == "dead" and self.steps >= self.at)
+        if mine and self.mode != "after":
+            self._fail(name)
+        yield
+        if mine and self.mode == "after":
+            self._fail(name)
+
+    def _fail(self, name: str) -> None:
+        self.fired = True
+        if self.exits:
+            self.note_journal()
+            os._exit(7)
+        raise InjectedError(f"injected {self.mode} step {self.at}, {name}")
+
+    def watch_journal(self, store: Store, path: str) -> None:
+        """Take notice of a small file that is about to be written."""
+        if path.endswith(f"/{JOURNAL}"):
+            self._journal = (store, path)
+
+    def note_journal(self) -> None:
+        """Remember that a journal stood on the disk, whatever became of the merge since."""
+        if self._journal is not None and not self.journaled and self._journal[0].read_small(self._journal[1]):
+            self.journaled = True
+            self.on_journal()
+
+
+class FaultyStream:
+    """A stream whose writes and whose close are steps."""
+
+    def __init__(self, stream: Any, fault: Fault) -> None:
+        self._stream = stream
+        self._fault = fault
+        self._writes = itertools.count()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, data: Any) -> int:
+        if next(self._writes) % 5:
+            return int(self._stream.write(data))
+        with self._fault.step("write"):
+            return int(self._stream.write(data))
+
+    def close(self) -> None:
+        if not self._stream.closed:
+            try:
+                with self._fault.step("close"):
+                    self._stream.close()
+            finally:
+                # A close that fails still gives the descriptor back; what was buffered is lost.
+                self._stream.close()
+
+
+@contextlib.contextmanager
+def injected(fault: Fault) -> Iterator[Fault]:
+    """Put a fault into both stores while the block runs."""
+    with contextlib.ExitStack() as patches:
+        for store in (LocalStore, RemoteStore):
+            for name in MUTATING:
+                patches.enter_context(mock.patch.object(store, name, _faulty(getattr(store, name), name, fault)))
+        yield fault
+
+
+def _faulty(original: Any, name: str, fault: Fault) -> Any:
+    def method(self: Store, path: Any, *others: Any) -> Any:
+        done = None
+        if name == "write_small":
+            fault.watch_journal(self, path)
+        try:
+            with fault.step(name):
+                done = original(self, path, *others)
+        except InjectedError:
+            if name == "create" and done is not None:
+                done.close()
+            raise
+        finally:
+            if name == "write_small":
+                fault.note_journal()
+        return FaultyStream(done, fault) if name == "create" else done
+
+    return method
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A dataset before a change, and the change."""
+
+    setup: Callable[[Place], None]
+    change: Callable[[Place], object]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A dataset folder, local or in memory, seen without merganser's own reader."""
+
+    path: str
+
+    @property
+    def protocol(self) -> str:
+        """What makes a store's path the path of a place."""
+        return "memory:/" if self.path.startswith("memory://") else ""
+
+    @property
+    def control(self) -> str:
+        return control_folder(locate(self.path))
+
+    def put(self, rel: str, ids: list[int], value: str) -> None:
+        """Write one data file of two row groups."""
+        table = pa.table([ids, [value] * len(ids)], schema=SCHEMA)
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, row_group_size=2)
+        self.write(rel, sink.getvalue().to_pybytes())
+
+    def write(self, rel: str, data: bytes) -> None:
+        filesystem, root = fsspec.core.url_to_fs(self.path)
+        filesystem.makedirs(f"{root}/{rel}".rpartition("/")[0], exist_ok=True)
+        filesystem.pipe_file(f"{root}/{rel}", data)
+
+    def bytes(self) -> dict[str, bytes]:
+        """Give every file of the data folder with its bytes."""
+        filesystem, root = fsspec.core.url_to_fs(self.path)
+        if not filesystem.exists(root):
+            return {}
+        return {path[len(root) + 1 :]: filesystem.cat_file(path) for path in sorted(filesystem.find(root))}
+
+    def rows(self) -> list[tuple[str, int, str]]:
+        """Give every row with the folder it stands in, read file by file with PyArrow."""
+        found = []
+        for rel, data in self.bytes().items():
+            if rel.endswith(".parquet"):
+                table = pq.ParquetFile(pa.BufferReader(data)).read()
+                folder = rel.rpartition("/")[0]
+                found += [(folder, row["id"], row["v"]) for row in table.to_pylist()]
+        return sorted(found)
+
+    def staging(self) -> list[str]:
+        """Give the names of staging folders that are left."""
+        location = locate(self.path)
+        return [name for name in location.store.names(self.control) if name.startswith(STAGING_PREFIX)]
+
+    def control_files(self) -> list[str]:
+        """Give every file in the control folder."""
+        filesystem, _ = fsspec.core.url_to_fs(self.path)
+        return sorted(filesystem.find(self.control)) if filesystem.exists(self.control) else []
+
+    def expire_lease(self) -> None:
+        """Let a lease that outlived its failed holder run out at once."""
+        if self.path.startswith("memory://"):
+            filesystem, root = fsspec.core.url_to_fs(self.path)
+            parent, _, name = root.rpartition("/")
+            with contextlib.suppress(FileNotFoundError):
+                filesystem.rm_file(f"{parent}/.{name}.merganser/lease.json")
+
+    def discard(self) -> None:
+        """Free what the dataset takes."""
+        filesystem, root = fsspec.core.url_to_fs(self.path)
+        parent = root.rpartition("/")[0]
+        if self.path.startswith("memory://"):
+            filesystem.rm(parent, recursive=True)
+        else:
+            shutil.rmtree(parent)
+
+
+def new_place(kind: str, lake: str) -> Place:
+    """Make room for one dataset: "local" below the lake, or "memory"."""
+    name = uuid.uuid4().hex
+    if kind == "memory":
+        fsspec.filesystem("memory").makedirs(f"/{name}")
+        return Place(f"memory://{name}/t")
+    os.makedirs(f"{lake}/{name}")
+    return Place(f"{lake}/{name}/t")
+
+
+def _source(**values: list[Any]) -> pa.Table:
+    return pa.table(values)
+
+
+def _three_files(place: Place) -> None:
+    for number in range(3):
+        place.put(f"f{number}.parquet", [number * 10 + at for at in range(4)], "old")
+        place.write(f".f{number}.parquet.crc", b"stale")
+
+
+def _three_days(place: Place) -> None:
+    for number, day in enumerate("abc"):
+        place.put(f"day={day}/f.parquet", [number * 10 + at for at in range(4)], "old")
+
+
+def _linked_file(place: Place) -> None:
+    """Make the first of two files a link to another disk."""
+    for number in range(2):
+        place.put(f"f{number}.parquet", [number * 10 + at for at in range(4)], "old")
+    elsewhere = os.path.join(os.path.dirname(place.path), OTHER_DISK)
+    os.makedirs(elsewhere)
+    os.replace(f"{place.path}/f0.parquet", f"{elsewhere}/real")
+    os.symlink(f"{elsewhere}/real", f"{place.path}/f0.parquet")
+
+
+@contextlib.contextmanager
+def another_disk() -> Iterator[None]:
+    """Refuse renames into or out of a folder called OTHER_DISK, as the system does between disks."""
+    original = os.replace
+
+    def replace(source: Any, target: Any) -> None:
+        if (OTHER_DISK in str(source)) != (OTHER_DISK in str(target)):
+            raise OSError(errno.EXDEV, "Invalid cross-device link", source, None, target)
+        original(source, target)
+
+    with mock.patch("os.replace", replace):
+        yield
+
+
+def _linked_upsert(place: Place) -> object:
+    with another_disk():
+        return _upsert(place)
+
+
+def _nothing(_: Place) -> None:
+    pass
+
+
+def _upsert(place: Place) -> object:
+    rows = _source(id=[1, 12, 99], v=["new"] * 3)
+    return merganser.merge(rows, place.path, "upsert", "id", max_rows_per_file=1)
+
+
+def _full_merge(place: Place) -> object:
+    rows = _source(id=[1, 12, 98, 99], v=["new"] * 4)
+    return merganser.merge(rows, place.path, "full_merge", "id", max_rows_per_file=1)
+
+
+def _empty(place: Place) -> object:
+    return merganser.merge(pa.table([[], []], schema=SCHEMA), place.path, "full_merge", "id")
+
+
+def _first_load(place: Place) -> object:
+    rows = _source(id=[1, 2, 3], v=["new"] * 3)
+    return merganser.merge(rows, place.path, "upsert", "id", max_rows_per_file=2)
+
+
+def _partitioned_load(place: Place) -> object:
+    rows = _source(id=[1, 2, 3], v=["new"] * 3, day=["a", "b", "a"])
+    return merganser.merge(rows, place.path, "upsert", "id", partition_columns="day")
+
+
+def _partitioned_merge(place: Place) -> object:
+    rows = _source(id=[1, 2, 11, 99, 98], v=["new"] * 5, day=["a", "a", "b", "a", "d"])
+    return merganser.merge(rows, place.path, "full_merge", "id")
+
+
+def _append(place: Place) -> object:
+    return merganser.write_dataset(_source(id=[50, 51], v=["new"] * 2), place.path, "append", max_rows_per_file=1)
+
+
+def _overwrite(place: Place) -> object:
+    return merganser.write_dataset(_source(id=[50, 51], v=["new"] * 2), place.path, "overwrite")
+
+
+def _partitioned_overwrite(place: Place) -> object:
+    rows = _source(id=[50, 51], v=["new"] * 2, day=["c", "e"])
+    return merganser.write_dataset(rows, place.path, "overwrite", partition_columns="day")
+
+
+SCENARIOS = {
+    "upsert": Scenario(_three_files, _upsert),
+    "full_merge": Scenario(_three_files, _full_merge),
+    "empty": Scenario(_three_files, _empty),
+    "first_load": Scenario(_nothing, _first_load),
+    "partitioned_load": Scenario(_nothing, _partitioned_load),
+    "partitioned_merge": Scenario(_three_days, _partitioned_merge),
+    "linked": Scenario(_linked_file, _linked_upsert),
+    "append": Scenario(_three_files, _append),
+    "overwrite": Scenario(_three_files, _overwrite),
+    "partitioned_overwrite": Scenario(_three_days, _partitioned_overwrite),
+}

@@ -1,0 +1,449 @@
+"""Two writers, dead writers and strangers: one writer at a time, and nothing is lost or overwritten."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import pyarrow as pa
+import pytest
+from tests.crash.faults import Place, new_place
+
+import merganser
+from merganser.core import lock
+from merganser.core import merge as driver
+from merganser.core.errors import ConcurrentWriteError, LockTimeoutError
+from merganser.core.store import LocalStore, RemoteStore, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).parents[2]
+
+
+def source(ids: list[int], value: str) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": [value] * len(ids)})
+
+
+def values(place: Place) -> dict[int, str]:
+    return {key: value for _, key, value in place.rows()}
+
+
+@contextlib.contextmanager
+def process(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program of this test in a process of its own, ended with the block."""
+    command = [sys.executable, "-c", program, *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as started:
+        try:
+            yield started
+        finally:
+            if started.poll() is None:
+                os.kill(started.pid, signal.SIGKILL)
+
+
+ROUNDS = 12
+WRITER = """
+import sys
+import pyarrow as pa
+import merganser
+path, me, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+for number in range(1, rounds + 1):
+    rows = pa.table({"id": [me, 1000 * (me + 1) + number], "v": [f"round {number}", "added"]})
+    merganser.merge(rows, path, "upsert", "id")
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_that_merge_at_the_same_time_lose_nothing(lake: str) -> None:
+    # C5: the counter rows of both stand in one file, so a lost update would show
+    place = new_place("local", lake)
+    place.put("f.parquet", [0, 1], "round 0")
+    with process(WRITER, place.path, "0", str(ROUNDS)) as one, process(WRITER, place.path, "1", str(ROUNDS)) as two:
+        assert one.wait(100) == 0
+        assert two.wait(100) == 0
+    added = {1000 * (me + 1) + number: "added" for me in (0, 1) for number in range(1, ROUNDS + 1)}
+    assert values(place) == {0: f"round {ROUNDS}", 1: f"round {ROUNDS}", **added}
+    assert place.staging() == []
+
+
+def test_threads_of_one_process_exclude_each_other(lake: str) -> None:
+    # C5
+    for kind in ("local", "memory"):
+        place = new_place(kind, lake)
+        place.put("f.parquet", [0, 1, 2], "round 0")
+
+        def rounds(me: int, place: Place = place) -> None:
+            for number in range(1, 5):
+                merganser.merge(source([me, 100 * (me + 1) + number], f"round {number}"), place.path, "upsert", "id")
+
+        assert in_threads([lambda me=me: rounds(me) for me in range(3)]) == []  # type: ignore[misc]
+        found = values(place)
+        assert [found[me] for me in range(3)] == ["round 4"] * 3
+        assert len(found) == 15
+
+
+def in_threads(works: list[Callable[[], object]]) -> list[BaseException]:
+    """Run works side by side to their ends; gives what they raised."""
+    errors: list[BaseException] = []
+
+    def run(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001  the caller asserts on it
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return errors
+
+
+STALLED = """
+import sys, time
+import pyarrow as pa
+import merganser
+from merganser.core.store import LocalStore
+path, where = sys.argv[1:]
+original, calls = getattr(LocalStore, where), []
+def stalled(self, *arguments):
+    calls.append(arguments)
+    if len(calls) == (2 if where == "replace" else 1):
+        print("stalled", flush=True)
+        time.sleep(60)
+    return original(self, *arguments)
+setattr(LocalStore, where, stalled)
+rows = pa.table({"id": [1, 11, 99], "v": ["killed"] * 3})
+merganser.merge(rows, path, "upsert", "id")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["create", "write_small", "replace"])
+def test_a_killed_writer_blocks_nobody_and_its_work_is_settled(where: str, lake: str) -> None:
+    # C4, C5: while it lives the dataset is held, in its name; once it is dead the next merge settles what it left
+    place = new_place("local", lake)
+    place.put("f0.parquet", [0, 1], "old")
+    place.put("f1.parquet", [10, 11], "old")
+    with process(STALLED, place.path, where) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "stalled\n"
+        with pytest.raises(LockTimeoutError) as refused:
+            merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=0.1)
+        assert isinstance(refused.value, TimeoutError)
+        assert f"process {writer.pid} on {socket.gethostname()}" in str(refused.value)
+        assert place.path in str(refused.value)
+        with pytest.raises(LockTimeoutError):
+            merganser.recover(place.path, lock_timeout=0.1)
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait(30)
+    started = time.monotonic()
+    merganser.merge(source([0], "mine"), place.path, "upsert", "id")
+    assert time.monotonic() - started < 10
+    theirs = "killed" if where == "replace" else "old"
+    expected = {0: "mine", 1: theirs, 10: "old", 11: theirs}
+    assert values(place) == (expected | {99: "killed"} if where == "replace" else expected)
+    assert place.staging() == []
+
+
+@pytest.mark.parametrize("action", ["upsert", "append", "overwrite"])
+def test_the_lock_is_held_from_before_the_listing_until_staging_is_gone(
+    action: Any, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # C5
+    place = new_place("local", lake)
+    place.put("f.parquet", [0, 1], "old")
+    store, seen = LocalStore(), []
+
+    def watched(name: str) -> Any:
+        original = getattr(LocalStore, name)
+
+        def method(self: LocalStore, *arguments: Any, **options: Any) -> Any:
+            with pytest.raises(LockTimeoutError), lock.exclusive(store, place.control, place.path, 0):
+                pass
+            seen.append(name)
+            return original(self, *arguments, **options)
+
+        return method
+
+    for name in ("names", "walk", "replace", "remove_folder"):
+        monkeypatch.setattr(LocalStore, name, watched(name))
+    change: Callable[..., object] = partial(merganser.merge, strategy=action, key_columns="id")
+    if action != "upsert":
+        change = partial(merganser.write_dataset, mode=action)
+    change(source([0, 9], "new"), place.path)
+    assert seen[0] == "names"
+    assert seen[-1] == "remove_folder"
+    assert {"walk", "replace"} <= set(seen)
+    with lock.exclusive(store, place.control, place.path, 0):
+        pass
+
+
+def test_recovery_waits_for_the_lock(lake: str) -> None:
+    # C5: a commit that its writer is still publishing is nobody else's to finish
+    for kind in ("local", "memory"):
+        place = new_place(kind, lake)
+        place.put("f.parquet", [0], "old")
+        staged = place.control + "/.staging_theirs"
+        fsspec.core.url_to_fs(place.path)[0].makedirs(staged)
+        fsspec.core.url_to_fs(place.path)[0].pipe_file(f"{staged}/000000.staged", b"half")
+        location = locate(place.path)
+        with lock.exclusive(location.store, place.control, place.path, 1), pytest.raises(LockTimeoutError):
+            merganser.recover(place.path, lock_timeout=0.1)
+        assert place.staging() == [".staging_theirs"]
+        assert merganser.recover(place.path) is True
+        assert place.staging() == []
+
+
+@pytest.mark.parametrize("holder", [b"", b"{", b"[]", b'{"pid": 1', b"\xff\xfe"])
+def test_a_holder_that_cannot_be_named_is_another_writer(lake: str, holder: bytes) -> None:
+    # C5: the note about the holder is written after the lock is taken, so it may be missing or half there
+    place = new_place("local", lake)
+    place.put("f.parquet", [0], "old")
+    location = locate(place.path)
+    os.makedirs(place.control)
+    with lock.exclusive(location.store, place.control, place.path, 1):
+        Path(place.control, "holder.json").write_bytes(holder)
+        with pytest.raises(LockTimeoutError, match="another writer"):
+            merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=0.05)
+
+
+def _add(place: Place) -> None:
+    place.put("stranger.parquet", [500], "stranger")
+
+
+def _change(place: Place) -> None:
+    place.put("f0.parquet", [0, 1, 7], "stranger")
+
+
+def _remove(place: Place) -> None:
+    filesystem, root = fsspec.core.url_to_fs(place.path)
+    filesystem.rm_file(f"{root}/f1.parquet")
+
+
+@pytest.mark.parametrize("stranger", [_add, _change, _remove])
+@pytest.mark.parametrize("kind", ["local", "memory"])
+@pytest.mark.parametrize("action", ["upsert", "full_merge", "append", "overwrite"])
+def test_a_stranger_between_listing_and_publication_is_noticed(
+    action: Any, kind: str, stranger: Callable[[Place], None], lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # C6
+    place = new_place(kind, lake)
+    place.put("f0.parquet", [0, 1], "old")
+    place.put("f1.parquet", [10, 11], "old")
+    check = driver._check_listing
+    seen: list[dict[str, bytes]] = []
+
+    def interfere(target: Any) -> None:
+        stranger(place)
+        seen.append(place.bytes())
+        check(target)
+
+    monkeypatch.setattr(driver, "_check_listing", interfere)
+    rows = source([1, 11, 99], "mine")
+    change: Callable[..., object] = partial(merganser.merge, strategy=action, key_columns="id")
+    if action in {"append", "overwrite"}:
+        change = partial(merganser.write_dataset, mode=action)
+    with pytest.raises(ConcurrentWriteError, match=r"(stranger|f0|f1)\.parquet was changed.*run the merge again"):
+        change(rows, place.path)
+    assert place.bytes() == seen[0]
+    assert place.staging() == []
+
+
+def test_a_file_changed_after_the_decision_is_held_back_not_overwritten(
+    lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # C6, C4: between the journal and the rename, or between a crash and its recovery
+    place = new_place("local", lake)
+    place.put("f0.parquet", [0, 1], "old")
+    original = LocalStore.write_small
+
+    def write_small(self: LocalStore, path: str, data: bytes) -> None:
+        original(self, path, data)
+        _change(place)
+
+    monkeypatch.setattr(LocalStore, "write_small", write_small)
+    with pytest.raises(ConcurrentWriteError, match=r"f0\.parquet was changed.*recover\(path\)"):
+        merganser.merge(source([0], "mine"), place.path, "upsert", "id")
+    monkeypatch.undo()
+    assert values(place) == {0: "stranger", 1: "stranger", 7: "stranger"}
+    with pytest.raises(ConcurrentWriteError, match=r"f0\.parquet was changed"):
+        merganser.recover(place.path)
+    os.remove(f"{place.path}/f0.parquet")
+    assert merganser.recover(place.path) is True
+    assert values(place) == {0: "mine", 1: "old"}
+
+
+# The lease of object stores.
+
+
+@pytest.fixture
+def place(lake: str) -> Place:
+    found = new_place("memory", lake)
+    found.put("f.parquet", [0, 1], "old")
+    return found
+
+
+@pytest.fixture
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> float:
+    monkeypatch.setattr(lock, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(lock, "POLL_SECONDS", 0.01)
+    return 0.5
+
+
+def lease_path(place: Place) -> str:
+    return f"{place.control}/lease.json"
+
+
+def leave_lease(place: Place, pid: int, host: str, token: str = "theirs") -> None:  # noqa: S107  not a secret
+    memory = fsspec.filesystem("memory")
+    memory.makedirs(place.control, exist_ok=True)
+    content = {"pid": pid, "host": host, "since": "2025-01-01T00:00:00+00:00", "token": token, "beat": 0}
+    memory.pipe_file(lease_path(place), json.dumps(content).encode())
+
+
+def dead_pid() -> int:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait(30)
+    return ended.pid
+
+
+def test_a_living_lease_is_waited_for_and_named(place: Place) -> None:
+    # C5, C6
+    leave_lease(place, 4711, "elsewhere")
+    with pytest.raises(LockTimeoutError, match="process 4711 on elsewhere") as refused:
+        merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=0.1)
+    assert place.path in str(refused.value)
+    assert values(place) == {0: "old", 1: "old"}
+
+
+def test_the_lease_of_a_dead_process_of_this_machine_does_not_block(place: Place) -> None:
+    # C5
+    leave_lease(place, dead_pid(), socket.gethostname())
+    merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=5)
+    assert values(place) == {0: "mine", 1: "old"}
+    assert place.control_files() == []
+
+
+def test_a_lease_that_is_no_longer_renewed_is_taken_over(place: Place, short_lease: float) -> None:
+    # C5, C6
+    leave_lease(place, 4711, "elsewhere")
+    started = time.monotonic()
+    merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=10)
+    assert time.monotonic() - started >= short_lease
+    assert values(place) == {0: "mine", 1: "old"}
+
+
+@pytest.mark.usefixtures("short_lease")
+def test_a_claim_whose_creator_died_does_not_block_either(place: Place) -> None:
+    # C5
+    leave_lease(place, dead_pid(), socket.gethostname())
+    fsspec.filesystem("memory").pipe_file(f"{place.control}/claim-theirs", b"{}")
+    merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=10)
+    assert values(place) == {0: "mine", 1: "old"}
+
+
+def test_waiting_for_a_claim_ends_at_the_timeout(place: Place) -> None:
+    # C5
+    leave_lease(place, dead_pid(), socket.gethostname())
+    fsspec.filesystem("memory").pipe_file(f"{place.control}/claim-theirs", b"{}")
+    with pytest.raises(LockTimeoutError):
+        merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=0.2)
+
+
+@pytest.mark.usefixtures("short_lease")
+@pytest.mark.parametrize("content", [b"", b"not json", b"[]"])
+def test_an_unreadable_lease_is_taken_over_when_it_stays_the_same(place: Place, content: bytes) -> None:
+    # C5
+    memory = fsspec.filesystem("memory")
+    memory.makedirs(place.control, exist_ok=True)
+    memory.pipe_file(lease_path(place), content)
+    merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=10)
+    assert values(place) == {0: "mine", 1: "old"}
+
+
+@pytest.mark.usefixtures("short_lease")
+@pytest.mark.parametrize(("waiters", "here"), [(2, True), (8, True), (8, False)])
+def test_of_several_waiters_one_at_a_time_takes_a_dead_lease(place: Place, waiters: int, here: bool) -> None:
+    # C5: nobody is ever inside together with another, whether the holder is known dead or only silent
+    leave_lease(place, dead_pid(), socket.gethostname() if here else "elsewhere")
+    location = locate(place.path)
+    inside: list[int] = []
+    most: list[int] = []
+
+    def enter() -> None:
+        with lock.exclusive(location.store, place.control, place.path, 30) as still_held:
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.02)
+            still_held()
+            inside.pop()
+
+    assert in_threads([enter] * waiters) == []
+    assert most == [1] * waiters
+    assert place.control_files() == []
+
+
+def test_a_lease_is_renewed_while_its_holder_works(place: Place, short_lease: float) -> None:
+    # C5: a holder that works longer than a lease lasts keeps it
+    location = locate(place.path)
+    memory = fsspec.filesystem("memory")
+    with lock.exclusive(location.store, place.control, place.path, 1) as still_held:
+        first = memory.cat_file(lease_path(place))
+        with pytest.raises(LockTimeoutError):
+            merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=3 * short_lease)
+        assert memory.cat_file(lease_path(place)) != first
+        still_held()
+    assert place.control_files() == []
+
+
+def test_a_heartbeat_outlives_a_store_that_fails_for_a_moment(
+    place: Place, short_lease: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # C5
+    location = locate(place.path)
+    failures = [1, 1]
+
+    def write_small(self: RemoteStore, path: str, data: bytes) -> None:
+        if failures:
+            failures.pop()
+            raise OSError("the network is gone")
+        self.filesystem.pipe_file(path, data)
+
+    monkeypatch.setattr(RemoteStore, "write_small", write_small)
+    with lock.exclusive(location.store, place.control, place.path, 1):
+        first = fsspec.filesystem("memory").cat_file(lease_path(place))
+        time.sleep(2 * short_lease)
+        assert failures == []
+        assert fsspec.filesystem("memory").cat_file(lease_path(place)) != first
+
+
+def test_a_holder_whose_lease_was_taken_publishes_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    # C6: a writer that was stalled for too long finds out before it changes anything
+    before = place.bytes()
+    original = RemoteStore.flush
+
+    def flush(self: RemoteStore, paths: Any) -> None:
+        original(self, paths)
+        leave_lease(place, 4711, "elsewhere", token=uuid.uuid4().hex)
+
+    monkeypatch.setattr(RemoteStore, "flush", flush)
+    with pytest.raises(ConcurrentWriteError, match=r"took .* over"):
+        merganser.merge(source([0, 9], "mine"), place.path, "upsert", "id")
+    assert place.bytes() == before
+    assert place.staging() == []
+    assert place.control_files() == [lease_path(place)]

@@ -1,0 +1,252 @@
+"""A fault at every single step of every kind of change: afterwards the dataset is the old one or the new one."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.crash.faults import SCENARIOS, Fault, InjectedError, Place, another_disk, injected, new_place
+from tests.crash.killed import journaled, killed_steps
+
+import merganser
+from merganser.core.commit import Journal, Move, Removal, writing
+from merganser.core.errors import DatasetMergeError
+from merganser.core.store import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.crash.faults import Mode
+
+Rows = list[tuple[str, int, str]]
+
+
+@pytest.fixture(autouse=True)
+def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here loses what is not yet on the disk, and waiting for the disk is most of the time."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an undisturbed change does to a dataset."""
+
+    old: Rows
+    new: Rows
+    steps: int
+
+
+def undisturbed(name: str, kind: str, lake: str) -> Outcome:
+    place = new_place(kind, lake)
+    SCENARIOS[name].setup(place)
+    old = place.rows()
+    with injected(Fault(at=0)) as fault:
+        SCENARIOS[name].change(place)
+    new = place.rows()
+    assert old != new
+    assert fault.journaled
+    return Outcome(old, new, fault.steps)
+
+
+def failing(name: str, place: Place, fault: Fault) -> None:
+    """Run a change with a fault in it, which may fail in the ways that are allowed only."""
+    SCENARIOS[name].setup(place)
+    before = place.bytes()
+    refusal = ""
+    with injected(fault):
+        try:
+            SCENARIOS[name].change(place)
+        except InjectedError:
+            pass
+        except DatasetMergeError as error:
+            refusal = str(error)
+    if refusal:
+        # Publication may fail only once it is decided, and says so.
+        assert fault.journaled, refusal
+        assert "recover(path)" in refusal
+    if fault.fired and not fault.journaled:
+        assert place.bytes() == before  # C7
+        if fault.mode == "before":
+            assert place.staging() == []  # C7
+    place.expire_lease()
+
+
+def settled(place: Place, outcome: Outcome, old_bytes: dict[str, bytes], *, committed: bool) -> None:
+    """Assert that a dataset is whole, and exactly the old one or the new one."""
+    assert place.staging() == []
+    if committed:
+        assert place.rows() == outcome.new
+    else:
+        assert place.bytes() == old_bytes
+    strangers = [rel for rel in place.bytes() if not rel.endswith((".parquet", ".crc"))]
+    assert strangers == []
+    assert not [path for path in place.control_files() if path.endswith(".parquet")]
+    after = place.bytes()
+    assert merganser.recover(place.path) is False
+    assert place.bytes() == after
+
+
+def sweep(name: str, kind: str, lake: str, mode: Mode) -> Iterator[tuple[Place, Fault, dict[str, bytes]]]:
+    """Fail one step after another, until a run comes through."""
+    fresh = new_place(kind, lake)
+    SCENARIOS[name].setup(fresh)
+    old = fresh.bytes()
+    for step in itertools.count(1):
+        place, fault = new_place(kind, lake), Fault(step, mode)
+        failing(name, place, fault)
+        yield place, fault, old
+        place.discard()
+        if not fault.fired:
+            return
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "mode"),
+    [
+        ("upsert", "local", "before"),
+        ("upsert", "local", "after"),
+        ("upsert", "memory", "before"),
+        ("upsert", "memory", "after"),
+        ("full_merge", "local", "dead"),
+        ("full_merge", "memory", "dead"),
+        ("empty", "local", "dead"),
+        ("empty", "memory", "after"),
+        ("first_load", "local", "dead"),
+        ("partitioned_load", "local", "after"),
+        ("partitioned_load", "memory", "dead"),
+        pytest.param("partitioned_merge", "local", "before", marks=pytest.mark.slow),
+        pytest.param("partitioned_merge", "local", "after", marks=pytest.mark.slow),
+        pytest.param("partitioned_merge", "memory", "before", marks=pytest.mark.slow),
+        ("linked", "local", "before"),
+        ("linked", "local", "dead"),
+        ("append", "local", "dead"),
+        ("append", "memory", "dead"),
+        ("overwrite", "local", "dead"),
+        ("partitioned_overwrite", "local", "after"),
+        ("partitioned_overwrite", "local", "dead"),
+        ("partitioned_overwrite", "memory", "dead"),
+    ],
+)
+def test_a_fault_at_any_step_leaves_the_old_dataset_or_the_new_one(name: str, kind: str, mode: Mode, lake: str) -> None:
+    # C3, C4, C7
+    outcome = undisturbed(name, kind, lake)
+    seen: set[bool] = set()
+    for place, fault, old in sweep(name, kind, lake, mode):
+        with another_disk():
+            merganser.recover(place.path)
+        settled(place, outcome, old, committed=fault.journaled)
+        seen.add(fault.journaled)
+    assert seen == {False, True}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind"), [("full_merge", "local"), ("partitioned_merge", "memory")])
+def test_the_next_merge_recovers_as_well(name: str, kind: str, lake: str) -> None:
+    # C4, C7: running the same change again gives the new dataset, whatever the first run left
+    outcome = undisturbed(name, kind, lake)
+    for place, _, _ in sweep(name, kind, lake, "dead"):
+        SCENARIOS[name].change(place)
+        assert place.rows() == outcome.new
+        assert place.staging() == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind"), [("full_merge", "local"), ("partitioned_overwrite", "memory")])
+def test_recovery_may_fail_at_every_step_too(name: str, kind: str, lake: str) -> None:
+    # C4: recovery dies at its first step, then at its second, and so on, over what the earlier ones left
+    outcome = undisturbed(name, kind, lake)
+    for place, fault, old in sweep(name, kind, lake, "dead"):
+        if not fault.fired:
+            continue
+        for step in itertools.count(1):
+            again = Fault(step, "dead")
+            with injected(again):
+                try:
+                    merganser.recover(place.path)
+                except InjectedError:
+                    place.expire_lease()
+            if not again.fired:
+                break
+        settled(place, outcome, old, committed=fault.journaled)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_recovery_of_each_state_may_fail_at_each_step(kind: str, lake: str) -> None:
+    # C4: every pair of a step of a commit after its journal and a step of the recovery
+    pairs = 0
+    for step in itertools.count(1):
+        for second in itertools.count(1):
+            place, fault, again = new_place(kind, lake), Fault(step, "dead"), Fault(second, "dead")
+            _commit_by_hand(place, fault)
+            if fault.journaled:
+                with injected(again):
+                    try:
+                        merganser.recover(place.path)
+                    except InjectedError:
+                        place.expire_lease()
+                merganser.recover(place.path)
+                assert place.rows() == [("", 0, "new"), ("", 20, "new")]
+            else:
+                merganser.recover(place.path)
+                assert place.rows() == [("", 0, "old"), ("", 10, "old")]
+            assert place.staging() == []
+            place.discard()
+            pairs += 1
+            if not again.fired:
+                break
+        if not fault.fired:
+            break
+    assert pairs > 100
+
+
+def _commit_by_hand(place: Place, fault: Fault) -> None:
+    """Replace one file, add one and remove one: the smallest commit that has everything."""
+    place.put("f0.parquet", [0], "old")
+    place.put("f1.parquet", [10], "old")
+    location = locate(place.path)
+    store = location.store
+    f0, f1 = (store.identity(location.path(f"f{number}.parquet")) for number in range(2))
+    assert f1 is not None
+    with (
+        contextlib.suppress(InjectedError, DatasetMergeError),
+        writing(location) as session,
+        session.staging() as staging,
+    ):
+        for name, key in (("0.staged", 0), ("1.staged", 20)):
+            Place(f"{place.protocol}{staging.folder}").put(name, [key], "new")
+        moves = [Move("0.staged", "f0.parquet", f0), Move("1.staged", "g.parquet")]
+        with injected(fault):
+            session.commit(staging, Journal(moves, [Removal("f1.parquet", f1)]))
+            staging.remove()
+    place.expire_lease()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "mode"), [("full_merge", "before"), ("overwrite", "after")])
+def test_a_process_that_ends_at_any_step_leaves_a_dataset_to_recover(name: str, mode: Mode, lake: str) -> None:
+    # C4, C5: real processes, ended without any cleanup, in the merge and again in the recovery after it
+    outcome = undisturbed(name, "local", lake)
+    folder = os.path.join(lake, "killed")
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-m", "tests.crash.killed", name, mode, folder]
+    subprocess.run(command, cwd=root, check=True, timeout=100)
+    steps = killed_steps(folder)
+    assert len(steps) > 10
+    committed = []
+    for step in steps:
+        place = Place(f"{folder}/{step}/t")
+        committed.append(journaled(folder, step))
+        merganser.recover(place.path)
+        assert place.staging() == [], step
+        assert place.rows() == (outcome.new if committed[-1] else outcome.old), step
+        assert merganser.recover(place.path) is False
+    assert set(committed) == {False, True}
+    assert committed == sorted(committed)

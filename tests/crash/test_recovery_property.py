@@ -1,0 +1,158 @@
+"""Random commits and merges with a fault anywhere, then recoveries that fail: the old state or the new one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.crash.faults import Fault, InjectedError, Place, injected, new_place
+
+import merganser
+from merganser.core.commit import Journal, Move, Removal, writing
+from merganser.core.errors import DatasetMergeError
+from merganser.core.store import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Content = dict[str, int]
+NAMES = [f"{folder}{name}.parquet" for folder in ("", "day=a/", "day=b/deep/") for name in ("f", "g")]
+modes = st.sampled_from(["before", "after", "dead"])
+steps = st.integers(1, 40)
+kinds = st.sampled_from(["local", "memory"])
+PROPERTY = settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here loses what is not yet on the disk, and waiting for the disk is most of the time."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Data files by name, each with one number in it, before and after; and the partition record, if it changes."""
+
+    old: Content
+    new: Content
+    record: dict[str, Any] | None
+
+
+contents = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 3), max_size=len(NAMES))
+commits = st.builds(
+    Commit, contents, contents.filter(bool), st.none() | st.just({"columns": {"day": "string"}, "schema": ""})
+)
+
+
+@contextlib.contextmanager
+def temporary_place(kind: str) -> Iterator[Place]:
+    with tempfile.TemporaryDirectory() as lake:
+        place = new_place(kind, lake)
+        yield place
+        place.discard()
+
+
+def content(place: Place) -> Content:
+    return {rel: int(data) for rel, data in place.bytes().items()}
+
+
+def commit(place: Place, work: Commit, fault: Fault) -> None:
+    """Publish files of one number each by a journal, with a fault on the way."""
+    location = locate(place.path)
+    store = location.store
+    changed = {rel: number for rel, number in work.new.items() if work.old.get(rel) != number}
+    found = {rel: store.identity(location.path(rel)) for rel in work.old}
+    removals = [Removal(rel, identity) for rel, identity in found.items() if identity and rel not in work.new]
+    allowed = contextlib.suppress(InjectedError, DatasetMergeError)
+    with allowed, injected(fault), writing(location) as session, session.staging() as staging:
+        moves = []
+        for rel, number in changed.items():
+            path = staging.new_path()
+            with store.create(path) as stream:
+                stream.write(str(number).encode())
+            moves.append(Move(path.rpartition("/")[2], rel, found.get(rel)))
+        session.commit(staging, Journal(moves, removals, work.record))
+    place.expire_lease()
+
+
+def recover_after(place: Place, faults: list[Fault]) -> None:
+    """Recover with each fault in turn, and then without."""
+    for fault in faults:
+        with injected(fault), contextlib.suppress(InjectedError):
+            merganser.recover(place.path)
+        place.expire_lease()
+    merganser.recover(place.path)
+    assert place.staging() == []
+    assert merganser.recover(place.path) is False
+
+
+@PROPERTY
+@given(commits, st.builds(Fault, steps, modes), st.lists(st.builds(Fault, steps, modes), max_size=4), kinds)
+def test_a_commit_happens_whole_or_not_at_all(work: Commit, fault: Fault, again: list[Fault], kind: str) -> None:
+    # C3, C4, C7
+    with temporary_place(kind) as place:
+        for rel, number in work.old.items():
+            place.write(rel, str(number).encode())
+        commit(place, work, fault)
+        if not fault.journaled:
+            assert content(place) == work.old
+        recover_after(place, again)
+        assert content(place) == (work.new if fault.journaled else work.old)
+
+
+rows = st.dictionaries(st.integers(0, 30), st.sampled_from(["a", "b", "c"]), min_size=1, max_size=8)
+strategies = st.sampled_from(["insert", "update", "upsert", "full_merge", "deduplicate"])
+
+
+@pytest.mark.slow
+@PROPERTY
+@given(
+    st.lists(rows, min_size=1, max_size=3),
+    rows,
+    strategies,
+    st.builds(Fault, steps, modes),
+    st.lists(st.builds(Fault, steps, modes), max_size=3),
+    kinds,
+)
+def test_a_merge_happens_whole_or_not_at_all(
+    files: list[dict[int, str]],
+    source: dict[int, str],
+    strategy: Any,
+    fault: Fault,
+    again: list[Fault],
+    kind: str,
+) -> None:
+    # C4, C7, C3
+    target = {100 * number + key: value for number, file in enumerate(files) for key, value in file.items()}
+    with temporary_place(kind) as place:
+        for number, file in enumerate(files):
+            place.put(f"f{number}.parquet", [100 * number + key for key in file], "old")
+        old = place.bytes()
+        table = pa.table({"id": pa.array(source, pa.int64()), "v": list(source.values())})
+        with injected(fault), contextlib.suppress(InjectedError, DatasetMergeError):
+            merganser.merge(table, place.path, strategy, "id", max_rows_per_file=2)
+        place.expire_lease()
+        if not fault.journaled:
+            assert place.bytes() == old
+        recover_after(place, again)
+        assert place.bytes() == old or fault.journaled
+        found = {key: value for _, key, value in place.rows()}
+        before = dict.fromkeys(target, "old")
+        assert found == (merged(before, source, strategy) if fault.journaled else before)
+
+
+def merged(target: dict[int, str], source: dict[int, str], strategy: str) -> dict[int, str]:
+    if strategy == "insert":
+        return source | target
+    if strategy == "update":
+        return {key: source.get(key, value) for key, value in target.items()}
+    return dict(source) if strategy == "full_merge" else target | source

@@ -1,0 +1,566 @@
+"""Any merge into any dataset does what the oracle says: rows, counts, files, plan and audit."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+import re
+import tempfile
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import Phase, given, reject, settings
+from hypothesis import strategies as st
+from tests import oracle
+from tests.support import plain_rows, plain_values, put, snapshot, unchanged
+from tests.values import FLOATS, NESTED, PLAIN, build, cells, stored
+
+from merganser.core.errors import DuplicateKeyError, KeyColumnError, PartitionMoveError, UnsupportedTypeError
+from merganser.engines import open_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from merganser.core.io import DatasetIO
+    from merganser.core.plan import MergePlan
+    from merganser.core.result import MergeResult
+
+REFUSALS = {"null key": KeyColumnError, "duplicate key": DuplicateKeyError, "partition move": PartitionMoveError}
+# What folder names can carry exactly.
+PARTITIONED = (
+    pa.string(),
+    pa.large_string(),
+    pa.int16(),
+    pa.int64(),
+    pa.uint32(),
+    pa.date32(),
+    pa.bool_(),
+    pa.decimal128(9, 2),
+    pa.timestamp("us"),
+)
+FOLDER_TEXTS = (
+    "007",
+    "7",
+    " a b ",
+    "x=y",
+    "a/b",
+    "50%",
+    "%2F",
+    "10:30",
+    "東京",
+    "é",
+    "e\u0301",
+    "A",
+    "a",
+    "null",
+    "a+b",
+    "'\"",
+)
+
+
+# -------------------- cases
+
+
+@dataclass(frozen=True)
+class TargetFile:
+    """A file of the target: its path below the root, its rows, and how to write them."""
+
+    rel: str
+    table: pa.Table
+    place: tuple[Any, ...]
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A dataset, a source, and how to merge the one into the other."""
+
+    columns: pa.Schema
+    partitions: pa.Schema
+    keys: list[str]
+    source: pa.Table
+    strategy: Any
+    order_by: list[str] = field(default_factory=list)
+    files: list[TargetFile] = field(default_factory=list)
+    # A target that the library itself writes, in place of files.
+    written: pa.Table | None = None
+    max_rows: int = 3
+    group_rows: int = 2
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Every column as the dataset must give it back."""
+        fields = [inner.with_type(stored(inner.type)) for inner in self.columns]
+        return pa.schema([*fields, *self.partitions])
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Shapes, types and values are drawn; which row gets which of them is decided by a drawn seed."""
+    rnd = random.Random(draw(st.integers(0, 1 << 32)))
+    partition_kinds = draw(st.lists(st.sampled_from(PARTITIONED), max_size=2))
+    partition_keys = [name for name in ("day", "ré gion")[: len(partition_kinds)] if rnd.random() < 0.4]
+    key_kinds = draw(
+        st.lists(
+            st.sampled_from([*PLAIN, *FLOATS, *FLOATS]),
+            min_size=0 if partition_keys else 1,
+            max_size=3 - len(partition_keys),
+        )
+    )
+    value_kinds = draw(st.lists(st.sampled_from([*PLAIN, *NESTED, *NESTED]), min_size=1, max_size=3))
+    key_names = ["id", "a.b", "名"][: len(key_kinds)]
+    value_names = ["v", "w", "x y"][: len(value_kinds)]
+    kinds = dict(zip(key_names + value_names, key_kinds + value_kinds, strict=True))
+    places = dict(zip(("day", "ré gion"), partition_kinds, strict=False))
+    pools = {name: draw(st.lists(cells(kind), min_size=1, max_size=5)) for name, kind in kinds.items()}
+    pools |= {name: draw(st.lists(folder_values(kind), min_size=1, max_size=3)) for name, kind in places.items()}
+    for name, kind in zip(key_names, key_kinds, strict=True):
+        pools[name] += [0.0, -0.0] if pa.types.is_floating(kind) else []
+    required = {name for name in kinds if rnd.random() < 0.1}
+    order = rnd.sample(list(kinds), len(kinds))
+    keys = rnd.sample([*key_names, *partition_keys], len(key_names) + len(partition_keys))
+    fields = [pa.field(name, kinds[name], nullable=name not in required) for name in order]
+    metadata = {"owner": "ducks"} if rnd.random() < 0.3 else None
+    columns, partitions = pa.schema(fields, metadata), pa.schema(places.items())
+
+    moving = rnd.random() < 0.3
+    homes: dict[str, dict[str, Any]] = {}
+
+    def row(null: float) -> dict[str, Any]:
+        cell = {name: _pick(rnd, pools[name], 0 if name in required else null) for name in [*kinds, *places]}
+        free = {name: cell[name] for name in places if name not in keys}
+        return cell if moving else cell | homes.setdefault(repr([cell[name] for name in keys]), free)
+
+    target = [row(0.15) for _ in range(rnd.choice([0, 4, 8, 8, 14, 14]))]
+    strategy = rnd.choice(list(oracle.STRATEGIES))
+    # Several rows of a key are what `deduplicate` is for, and no rows at all what `full_merge` may have to face.
+    sizes = {"deduplicate": [8, 14], "full_merge": [0, 8, 12]}.get(strategy, [0, 4, 8, 12])
+    rows = [row(0.15) for _ in range(rnd.choice(sizes))]
+    if rnd.random() < 0.95:
+        rows = [one for one in rows if not any(oracle.is_null(one[name]) for name in keys)]
+    if strategy != "deduplicate" and rnd.random() < 0.93:
+        rows = list({_equal(one, keys, kinds | places): one for one in rows}.values())
+    shuffled = rnd.sample([*columns, *partitions], len(columns) + len(partitions))
+    source = _table(rows, pa.schema(shuffled, metadata))
+    sortable = [one.name for one in shuffled if not pa.types.is_nested(one.type) and one.name not in keys]
+    order_by = rnd.sample(sortable, min(rnd.randint(0, 2), len(sortable)))
+    made = Case(
+        columns,
+        partitions,
+        keys,
+        source,
+        strategy,
+        order_by if strategy == "deduplicate" else [],
+        max_rows=rnd.randint(1, 4),
+        group_rows=rnd.randint(1, 3),
+    )
+    if rnd.random() < 0.25:
+        return replace(made, written=_table(target, pa.schema([*columns, *partitions], metadata)))
+    return replace(made, files=_laid_out(rnd, target, made, pools))
+
+
+def folder_values(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    if pa.types.is_integer(kind):
+        return st.integers(0, 9) | st.just(120)
+    if pa.types.is_date(kind):
+        return st.integers(-3, 3).map(lambda days: dt.date(2025, 1, 4) + dt.timedelta(days))
+    if pa.types.is_boolean(kind):
+        return st.booleans()
+    if pa.types.is_decimal(kind):
+        return st.sampled_from(["0.00", "-1.50", "1.50", "1234567.89"]).map(Decimal)
+    if pa.types.is_timestamp(kind):
+        return st.sampled_from([dt.datetime(2025, 1, 1), dt.datetime(2025, 1, 1, 10, 30, 0, 1500)])  # noqa: DTZ001
+    return st.sampled_from(FOLDER_TEXTS)
+
+
+def _pick(rnd: random.Random, pool: Sequence[Any], null: float) -> Any:
+    return None if rnd.random() < null else rnd.choice(pool)
+
+
+def _equal(row: dict[str, Any], keys: Sequence[str], kinds: dict[str, pa.DataType]) -> oracle.Key:
+    return tuple(plain_values(build([row[name]], kinds[name]))[0] for name in keys)
+
+
+def _table(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    return pa.table([build([row[one.name] for row in rows], one.type) for one in schema], schema=schema)
+
+
+def _laid_out(
+    rnd: random.Random, rows: Sequence[dict[str, Any]], case: Case, pools: dict[str, list[Any]]
+) -> list[TargetFile]:
+    """Spread rows over a few files in each of their partitions, some of them empty, each written in its own way."""
+    names = case.partitions.names
+    slots: dict[tuple[str, int], tuple[tuple[Any, ...], list[dict[str, Any]]]] = {}
+    files = rnd.randint(1, 4)
+    for row in rows:
+        place = tuple(row[name] for name in names)
+        slots.setdefault((repr(place), rnd.randrange(files)), (place, []))[1].append(row)
+    for number in range(rnd.choice([0, 0, 1, 2])):
+        place = tuple(_pick(rnd, pools[name], 0.2) for name in names)
+        slots[repr(place), files + number] = (place, [])
+    made = []
+    for number, (place, members) in enumerate(slots.values()):
+        inside, schema = members, case.columns
+        if names and rnd.random() < 0.15:
+            # The file holds a partition column too, and not even the value of its folder: the path wins.
+            copied = rnd.choice(list(case.partitions))
+            inside = [row | {copied.name: _pick(rnd, pools[copied.name], 0.2)} for row in members]
+            schema = schema.insert(rnd.randint(0, len(schema)), copied)
+        folders = "".join(f"{name}={spelled(rnd, value)}/" for name, value in zip(names, place, strict=True))
+        made.append(TargetFile(f"{folders}f{number}.parquet", _table(inside, schema), place, _options(rnd)))
+    return made
+
+
+def _options(rnd: random.Random) -> dict[str, Any]:
+    return {
+        "row_group_size": rnd.choice([1, 2, 3, 100]),
+        "compression": rnd.choice(["snappy", "snappy", "zstd", "gzip", "brotli", "lz4", "none"]),
+        "use_dictionary": rnd.random() < 0.6,
+        "write_statistics": rnd.random() < 0.8,
+        "data_page_version": rnd.choice(["1.0", "2.0"]),
+        "write_page_index": rnd.random() < 0.3,
+        "store_decimal_as_integer": rnd.random() < 0.3,
+    }
+
+
+def text_of(value: Any) -> str | None:
+    """The text of a partition value, before escaping."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dt.datetime):
+        return str(value)[:19] + (str(value)[19:].rstrip("0") if value.microsecond else "")
+    return None if value is None else str(value)
+
+
+def spelled(rnd: random.Random, value: Any) -> str:
+    """Spell a partition value the way one writer or another would."""
+    text = text_of(value)
+    if text is None:
+        return "__HIVE_DEFAULT_PARTITION__"
+    if isinstance(value, int) and not isinstance(value, bool) and rnd.random() < 0.2:
+        text = f"00{text}"
+    return quote(text, safe="") if rnd.random() < 0.3 else escaped(text)
+
+
+def escaped(text: str) -> str:
+    """Escape what Spark escapes, and nothing else."""
+    return re.sub(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]", lambda found: f"%{ord(found[0]):02X}", text)
+
+
+# -------------------- the target on disk
+
+
+def write_target(io: DatasetIO[Any, Any], path: str, case: Case) -> dict[str, list[oracle.Row]]:
+    """Write the target, and give its rows by file as the oracle sees them."""
+    for file in case.files:
+        put(f"{path}/{file.rel}", file.table, **file.options)
+    if case.written is not None:
+        columns = case.partitions.names or None
+        io.write_dataset(case.written, path, "overwrite", columns, max_rows_per_file=case.max_rows, row_group_size=2)
+    return {rel: file_rows(path, rel, case) for rel in snapshot(path)}
+
+
+def file_rows(path: str, rel: str, case: Case, columns: pa.Schema | None = None) -> list[oracle.Row]:
+    """Read one file with PyArrow alone; its folders give the partition values."""
+    names = case.partitions.names
+    folders = rel.split("/")[:-1]
+    assert len(folders) == len(names)
+    fixed = {
+        field.name: plain_values(build([_folder_value(case, depth, folders[depth], field)], field.type))[0]
+        for depth, field in enumerate(case.partitions)
+    }
+    table = read_file(f"{path}/{rel}")
+    own = table.drop_columns([name for name in names if name in table.column_names]).schema
+    wanted = columns or file_schema(case)
+    # Not `check_metadata`: Parquet calls the elements of a list `element`, whatever Arrow called them.
+    assert own.equals(wanted)
+    assert own.metadata == wanted.metadata
+    return [row | fixed for row in plain_rows(table)]
+
+
+def read_file(path: str) -> pa.Table:
+    with pq.ParquetFile(path) as parquet:
+        groups = [parquet.read_row_group(group) for group in range(parquet.num_row_groups)]
+        none = [pa.chunked_array([], type=one.type) for one in parquet.schema_arrow]
+        return pa.concat_tables(groups) if groups else pa.table(none, schema=parquet.schema_arrow)
+
+
+def file_schema(case: Case) -> pa.Schema:
+    """The schema that every file must have, but for copies of partition columns."""
+    return pa.schema([one.with_type(stored(one.type)) for one in case.columns], case.columns.metadata)
+
+
+def _folder_value(case: Case, depth: int, folder: str, partition: pa.Field) -> Any:
+    """Read a folder that the target had, however it is spelled, or a new one, which has only one spelling."""
+    for file in case.files:
+        if file.rel.split("/")[depth] == folder:
+            return file.place[depth]
+    known = [*FOLDER_TEXTS, *range(10), 120, True, False, *map(Decimal, ("0.00", "-1.50", "1.50", "1234567.89"))]
+    known += [dt.date(2025, 1, 1) + dt.timedelta(days) for days in range(7)]
+    known += [dt.datetime(2025, 1, 1), dt.datetime(2025, 1, 1, 10, 30, 0, 1500)]  # noqa: DTZ001
+    name, _, text = folder.partition("=")
+    assert name == partition.name
+    if text == "__HIVE_DEFAULT_PARTITION__":
+        return None
+    for value in known:
+        try:
+            build([value], partition.type)
+        except (pa.ArrowException, TypeError):
+            continue
+        if text == escaped(text_of(value) or ""):
+            return value
+    raise AssertionError(folder)
+
+
+# -------------------- the checks
+
+
+def check(engine: str, case: Case) -> None:
+    """Merge, and compare everything there is to see with the oracle."""
+    with tempfile.TemporaryDirectory() as lake:
+        io, path = open_engine(engine), f"{lake}/t"
+        before: dict[str, bytes] = {}
+        try:
+            target = write_target(io, path, case)
+            before = snapshot(path)
+            _check(io, lake, path, case, target)
+        except UnsupportedTypeError:
+            # An engine may decline a type, if it does so before it changes anything; this one carries them all.
+            if engine == "arrow":
+                raise
+            assert snapshot(path) == before
+            reject()
+
+
+def _check(io: DatasetIO[Any, Any], lake: str, path: str, case: Case, before: dict[str, list[oracle.Row]]) -> None:
+    source = plain_rows(case.source.cast(_stored_schema(case.source.schema)))
+    arguments: dict[str, Any] = {
+        "source": case.source,
+        "path": path,
+        "strategy": case.strategy,
+        "key_columns": case.keys,
+        "partition_columns": case.partitions.names or None,
+        "dedup_order_by": case.order_by or None,
+    }
+    try:
+        expected = oracle.merge(before, source, case.strategy, case.keys, case.partitions.names, case.order_by)
+    except oracle.RefusedError as refused:
+        untouched = _everything(lake)
+        with pytest.raises(REFUSALS[refused.reason]):
+            io.plan(**arguments)
+        assert _everything(lake) == untouched
+        with unchanged(path), pytest.raises(REFUSALS[refused.reason]):
+            io.merge(**arguments)
+        return
+    untouched, old = _everything(lake), snapshot(path)
+    plan = io.plan(**arguments)
+    assert _everything(lake) == untouched
+    limits: dict[str, Any] = {"max_rows_per_file": case.max_rows, "row_group_size": case.group_rows}
+    result = io.merge(**arguments, **limits, audit=True)
+    _check_counts(result, plan, expected, len(source), sum(map(len, before.values())))
+    _check_files(result, plan, expected, path, old, case)
+    _check_new_files(result, expected, path, case, first_load=not before)
+    _check_audit(result, expected, case)
+    if not (result.rewritten_files or result.inserted_files or result.removed_files):
+        assert snapshot(path) == old
+        return
+    table = io.read(path).to_table()  # type: ignore[attr-defined]
+    _check_schema(table.schema, case, first_load=not before)
+    assert oracle.bag(plain_rows(table)) == oracle.bag(expected.rows)
+
+    again = io.merge(**arguments)
+    assert (again.inserted, again.deleted, again.removed_files) == (0, 0, [])
+    assert again.updated == (0 if case.strategy == "insert" else expected.count("update") + expected.count("insert"))
+    assert oracle.bag(plain_rows(io.read(path).to_table())) == oracle.bag(expected.rows)  # type: ignore[attr-defined]
+
+
+def _stored_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([one.with_type(stored(one.type)) for one in schema])
+
+
+def _everything(lake: str) -> tuple[dict[str, bytes], list[str]]:
+    folders = [folder for folder, _, _ in os.walk(lake)]
+    return snapshot(lake), sorted(folders)
+
+
+def _check_counts(result: MergeResult, plan: MergePlan, expected: oracle.Outcome, given: int, before: int) -> None:
+    counts = (given, before, len(expected.rows), *map(expected.count, ("insert", "update", "delete")))
+    for one in (result, plan):
+        assert counts == (
+            one.source_count,
+            one.target_count_before,
+            one.target_count_after,
+            one.inserted,
+            one.updated,
+            one.deleted,
+        )
+    assert result.target_count_after == result.target_count_before + result.inserted - result.deleted
+
+
+def _check_files(
+    result: MergeResult, plan: MergePlan, expected: oracle.Outcome, path: str, old: dict[str, bytes], case: Case
+) -> None:
+    fates = {"rewrite": expected.rewritten, "preserve": expected.preserved, "remove": expected.removed}
+    for fate, names in fates.items():
+        assert sorted(file.path for file in plan.files if file.fate == fate) == _full(path, names)
+    assert sorted(result.rewritten_files) == _full(path, expected.rewritten)
+    assert sorted(result.preserved_files) == _full(path, expected.preserved)
+    assert sorted(result.removed_files) == _full(path, expected.removed)
+    now = snapshot(path)
+    assert _full(path, now) == sorted(file.path for file in result.files)
+    assert all(now[name] == old[name] for name in expected.preserved)
+    for file in result.files:
+        rel = os.path.relpath(file.path, path)
+        assert (file.size_bytes, file.row_count) == (len(now[rel]), pq.read_metadata(file.path).num_rows)
+    for name in expected.rewritten:
+        # The rows stand in their old order, under the old schema and metadata.
+        got = file_rows(path, name, case)
+        assert [oracle.freeze(dict(sorted(row.items()))) for row in got] == [
+            oracle.freeze(dict(sorted(row.items()))) for row in expected.files[name]
+        ]
+        was, new = pq.ParquetFile(pa.BufferReader(old[name])), pq.ParquetFile(f"{path}/{name}")
+        assert new.schema_arrow.equals(was.schema_arrow, check_metadata=True)
+        assert new.metadata.metadata == was.metadata.metadata
+
+
+def _full(path: str, names: Sequence[str] | dict[str, bytes]) -> list[str]:
+    return sorted(f"{path}/{name}" for name in names)
+
+
+def _check_new_files(result: MergeResult, expected: oracle.Outcome, path: str, case: Case, *, first_load: bool) -> None:
+    columns = file_schema(case)
+    if first_load:
+        names = [name for name in case.source.schema.names if name in columns.names]
+        columns = pa.schema([columns.field(name) for name in names], columns.metadata)
+    found = []
+    for name in result.inserted_files:
+        metadata = pq.read_metadata(name)
+        assert metadata.num_rows <= case.max_rows
+        assert all(metadata.row_group(at).num_rows <= case.group_rows for at in range(metadata.num_row_groups))
+        found += file_rows(path, os.path.relpath(name, path), case, columns)
+    assert oracle.bag(found) == oracle.bag(expected.new)
+
+
+def _check_audit(result: MergeResult, expected: oracle.Outcome, case: Case) -> None:
+    assert result.audit is not None
+    assert result.audit.column_names == [*case.keys, "merge_action"]
+    audit = result.audit.cast(_stored_schema(result.audit.schema))
+    got = [tuple(row.values()) for row in plain_rows(audit)]
+    assert oracle.bag(got) == oracle.bag((*key, action) for key, action in expected.changes)
+
+
+def _check_schema(schema: pa.Schema, case: Case, *, first_load: bool) -> None:
+    if first_load:
+        names = [name for name in case.source.schema.names if name not in case.partitions.names]
+        wanted = pa.schema([case.schema.field(name) for name in [*names, *case.partitions.names]])
+        assert schema.equals(wanted)
+    else:
+        assert schema.equals(case.schema)
+
+
+# -------------------- the tests
+
+
+# K3 K4 K5 K6 K8 K9 K10 T1 T2 T3 T4 T5 S1 S4 H1 H2 H3 H4 H5 P1 P5 W1 W3 W4 C2 C7 R1 R2 R5
+@settings(max_examples=10)
+@given(case=cases())
+def test_a_merge_does_what_the_oracle_says(engine: str, case: Case) -> None:
+    check(engine, case)
+
+
+# K3 K4 K5 K6 K8 K9 K10 T1 T2 T3 T4 T5 S1 S4 H1 H2 H3 H4 H5 P1 P5 W1 W3 W4 C2 C7 R1 R2 R5
+@pytest.mark.slow
+@settings(max_examples=150)
+@given(case=cases())
+def test_many_merges_do_what_the_oracle_says(engine: str, case: Case) -> None:
+    check(engine, case)
+
+
+# S1 S4 T1 W1
+@pytest.mark.parametrize("kind", [*PLAIN, *NESTED], ids=str)
+@settings(max_examples=2, phases=[Phase.generate])
+@given(data=st.data())
+def test_every_type_survives_a_merge(engine: str, kind: pa.DataType, data: st.DataObject) -> None:
+    values = data.draw(st.lists(cells(kind), min_size=1, max_size=4))
+    strategy = data.draw(st.sampled_from(["upsert", "full_merge"]))
+    check(engine, small_case(strategy, pa.int32(), [1, 2, 3, 4], kind, [*values, None]))
+
+
+# S4 K4 K6 K9 R5
+@pytest.mark.parametrize("kind", PLAIN, ids=str)
+@settings(max_examples=2, phases=[Phase.generate])
+@given(data=st.data())
+def test_every_plain_type_can_be_a_key(engine: str, kind: pa.DataType, data: st.DataObject) -> None:
+    real = cells(kind).filter(lambda value: not oracle.is_null(value))
+    keys = data.draw(st.lists(real, min_size=2, max_size=2 if kind == pa.bool_() else 5, unique=True))
+    strategy = data.draw(st.sampled_from(["upsert", "full_merge"]))
+    check(engine, small_case(strategy, kind, keys, pa.int8(), [1, None, 2]))
+
+
+def small_case(strategy: str, key: pa.DataType, keys: Sequence[Any], kind: pa.DataType, values: Sequence[Any]) -> Case:
+    """Two files: one without a match, one with a key that stands there twice; the source also has new keys."""
+    schema = pa.schema([("id", key), ("v", kind)])
+    held = [None, keys[0], keys[1], None, keys[1]]
+    rows = [{"id": one, "v": values[at % len(values)]} for at, one in enumerate(held)]
+    files = [
+        TargetFile(f"f{number}.parquet", _table(part, schema), (), {"row_group_size": 2})
+        for number, part in enumerate((rows[:2], rows[2:]))
+    ]
+    source = [{"id": one, "v": values[-1 - at % len(values)]} for at, one in enumerate(keys[1:])]
+    return Case(schema, pa.schema([]), ["id"], _table(source, schema), strategy, files=files)
+
+
+# -------------------- found cases
+
+
+# O2 S4 W3
+@pytest.mark.parametrize("kind", [*PLAIN, *NESTED, pa.list_(pa.uuid())], ids=str)
+def test_a_source_without_rows_is_written_as_one_file_of_none(engine: str, lake: str, kind: pa.DataType) -> None:
+    kinds = {"id": pa.int8(), "v": kind}
+    source = pa.table({name: pa.chunked_array([], type=one) for name, one in kinds.items()})
+    for partitions in ([], ["id"]):
+        path = f"{lake}/t{len(partitions)}"
+        written = open_engine(engine).write_dataset(source, path, "overwrite", partitions)
+        assert [file.row_count for file in written.files] == [0]
+        assert pq.read_schema(written.files[0].path).field("v").type == stored(kind)
+
+
+# T4 R5
+def test_the_audit_of_an_update_of_an_absent_target_is_empty(engine: str, lake: str) -> None:
+    result = open_engine(engine).merge(pa.table({"id": [1], "v": [1]}), f"{lake}/t", "update", "id", audit=True)
+    assert result.audit is not None
+    assert result.audit.column_names == ["id", "merge_action"]
+    assert result.audit.num_rows == 0
+
+
+# T5
+@pytest.mark.parametrize("kind", PARTITIONED, ids=str)
+@pytest.mark.parametrize("strategy", list(oracle.STRATEGIES))
+def test_an_empty_source_meets_every_partition_type(engine: str, kind: pa.DataType, strategy: str) -> None:
+    schema = pa.schema([("id", pa.int64())])
+    texts = {pa.bool_(): "true", pa.date32(): "2025-01-01", pa.timestamp("us"): "2025-01-01 00%3A00%3A00"}
+    values = {pa.bool_(): True, pa.date32(): dt.date(2025, 1, 1), pa.timestamp("us"): dt.datetime(2025, 1, 1)}  # noqa: DTZ001
+    value = values.get(kind, "1" if kind in (pa.string(), pa.large_string()) else 1)
+    file = TargetFile(f"day={texts.get(kind, '1')}/f.parquet", pa.table({"id": [1, 2]}), (value,), {})
+    partitions = pa.schema([("day", kind)])
+    source = pa.schema([*schema, *partitions]).empty_table()
+    check(engine, Case(schema, partitions, ["id"], source, strategy, files=[file]))
+
+
+# K5 H4
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("s"), pa.date32(), pa.duration("s")], ids=str)
+def test_a_refusal_shows_keys_that_python_has_no_value_for(engine: str, lake: str, kind: pa.DataType) -> None:
+    far = pa.array([(1 << 31) - 1 if kind == pa.date32() else (1 << 62) // 1000], kind)
+    table = pa.table({"id": far, "v": [1], "day": ["a"]})
+    io, path = open_engine(engine), f"{lake}/t"
+    io.merge(table, path, "insert", "id", partition_columns=["day"])
+    with unchanged(path), pytest.raises(DuplicateKeyError):
+        io.merge(pa.concat_tables([table, table]), path, "upsert", "id")
+    with unchanged(path), pytest.raises(PartitionMoveError):
+        io.merge(table.set_column(2, "day", pa.array(["b"])), path, "upsert", "id")
