@@ -121,12 +121,14 @@ def by_pyarrow() -> set[str]:
     return loaded("import pyarrow.acero, pyarrow.dataset")
 
 
+@pytest.mark.slow
 def test_importing_merganser_loads_no_engine_and_no_heavy_package(by_pyarrow: set[str]) -> None:
     modules = loaded("import merganser")
     assert not [name for name in modules if name.startswith("merganser.engines.")]
     assert not [name for name in NOT_LOADED if name in modules - by_pyarrow]
 
 
+@pytest.mark.slow
 def test_a_merge_on_pyarrow_loads_no_other_engine(by_pyarrow: set[str]) -> None:
     code = (
         "import tempfile, merganser, pyarrow as pa\n"

@@ -261,6 +261,7 @@ def test_page_indexes_point_at_pages(writer: str, tmp_path: Path) -> None:
 LAYOUTS = st.lists(st.sampled_from(["copy", "drop", "replace", "split", "empty"]), min_size=6, max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(layout=LAYOUTS, order=st.permutations(range(6)))
 def test_any_layout_gives_its_rows(layout: list[str], order: list[int]) -> None:

@@ -78,6 +78,7 @@ def test_two_processes_that_merge_at_the_same_time_lose_nothing(lake: str) -> No
     assert place.staging() == []
 
 
+@pytest.mark.slow
 def test_threads_of_one_process_exclude_each_other(lake: str) -> None:
     # C5
     for kind in ("local", "memory"):
@@ -398,6 +399,7 @@ def test_of_several_waiters_one_at_a_time_takes_a_dead_lease(place: Place, waite
     assert place.control_files() == []
 
 
+@pytest.mark.slow
 def test_a_lease_is_renewed_while_its_holder_works(place: Place, short_lease: float) -> None:
     # C5: a holder that works longer than a lease lasts keeps it
     location = locate(place.path)

@@ -107,32 +107,36 @@ def sweep(name: str, kind: str, lake: str, mode: Mode) -> Iterator[tuple[Place, 
             return
 
 
+FAULTS: list[tuple[str, str, Mode]] = [
+    ("upsert", "local", "before"),
+    ("upsert", "local", "after"),
+    ("upsert", "memory", "before"),
+    ("upsert", "memory", "after"),
+    ("full_merge", "local", "dead"),
+    ("full_merge", "memory", "dead"),
+    ("empty", "local", "dead"),
+    ("empty", "memory", "after"),
+    ("first_load", "local", "dead"),
+    ("partitioned_load", "local", "after"),
+    ("partitioned_load", "memory", "dead"),
+    ("partitioned_merge", "local", "before"),
+    ("partitioned_merge", "local", "after"),
+    ("partitioned_merge", "memory", "before"),
+    ("linked", "local", "before"),
+    ("linked", "local", "dead"),
+    ("append", "local", "dead"),
+    ("append", "memory", "dead"),
+    ("overwrite", "local", "dead"),
+    ("partitioned_overwrite", "local", "after"),
+    ("partitioned_overwrite", "local", "dead"),
+    ("partitioned_overwrite", "memory", "dead"),
+]
+QUICK = [("upsert", "local", "before"), ("first_load", "local", "dead"), ("append", "memory", "dead")]
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "mode"),
-    [
-        ("upsert", "local", "before"),
-        ("upsert", "local", "after"),
-        ("upsert", "memory", "before"),
-        ("upsert", "memory", "after"),
-        ("full_merge", "local", "dead"),
-        ("full_merge", "memory", "dead"),
-        ("empty", "local", "dead"),
-        ("empty", "memory", "after"),
-        ("first_load", "local", "dead"),
-        ("partitioned_load", "local", "after"),
-        ("partitioned_load", "memory", "dead"),
-        pytest.param("partitioned_merge", "local", "before", marks=pytest.mark.slow),
-        pytest.param("partitioned_merge", "local", "after", marks=pytest.mark.slow),
-        pytest.param("partitioned_merge", "memory", "before", marks=pytest.mark.slow),
-        ("linked", "local", "before"),
-        ("linked", "local", "dead"),
-        ("append", "local", "dead"),
-        ("append", "memory", "dead"),
-        ("overwrite", "local", "dead"),
-        ("partitioned_overwrite", "local", "after"),
-        ("partitioned_overwrite", "local", "dead"),
-        ("partitioned_overwrite", "memory", "dead"),
-    ],
+    [pytest.param(*fault, marks=() if fault in QUICK else pytest.mark.slow) for fault in FAULTS],
 )
 def test_a_fault_at_any_step_leaves_the_old_dataset_or_the_new_one(name: str, kind: str, mode: Mode, lake: str) -> None:
     # C3, C4, C7

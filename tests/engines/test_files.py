@@ -220,6 +220,7 @@ def test_a_footer_that_cannot_be_read_is_an_error_with_its_path(io: Door, lake: 
             attempt()
 
 
+@pytest.mark.slow
 def test_a_footer_with_a_byte_changed_fails_cleanly_if_at_all(io: Door, lake: str) -> None:
     # P6: every third byte in turn; no other error than our own, and a refused merge changes nothing
     path = f"{lake}/t"

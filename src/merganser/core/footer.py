@@ -31,8 +31,8 @@ _TAIL = 8
 _GUESS = 64 << 10
 # What follows the minimum: the deprecated one by null or distinct count or the newer maximum, an unmarked one by the
 # end of the statistics or the count of NaN.
-_AFTER_DEPRECATED = {0x16, 0x26, 0x38}
-_NO_MARKS = {0x00, 0x36}
+_AFTER_DEPRECATED = {b"\x16", b"\x26", b"\x38"}
+_NO_MARKS = {b"\x00", b"\x36"}
 _LAYOUTS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
 _TYPE_DEFINED = b"\x1c\x00\x00"
 _OLD_PARQUET_MR = re.compile(r"parquet-mr version 1\.[0-9]\.")
@@ -248,12 +248,12 @@ def _find_exact(raw: bytes, start: int, low: bytes, high: bytes) -> tuple[bool, 
     """
     needle = _varint(len(high)) + high + b"\x18" + _varint(len(low)) + low
     found = raw.find(needle, start)
-    while found >= 0 and raw[found + len(needle)] in _AFTER_DEPRECATED:
+    while found >= 0 and raw[found + len(needle) : found + len(needle) + 1] in _AFTER_DEPRECATED:
         found = raw.find(needle, found + 1)
     if found < 0:
         return False, start
     end = found + len(needle)
-    return raw[end] in _NO_MARKS or raw[end : end + 2] == b"\x11\x11", end
+    return raw[end : end + 1] in _NO_MARKS or raw[end : end + 2] == b"\x11\x11", end
 
 
 def _decoder(column: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911  pyarrow's column schema; one line a type
