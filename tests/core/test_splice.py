@@ -24,7 +24,7 @@ from merganser.core import splice as splice_module
 from merganser.core import thrift
 from merganser.core.encode import encode_row_group, open_writer_like, writer_options
 from merganser.core.errors import UnsupportedFileError
-from merganser.core.splice import CannotSpliceError, check_fits, prepare, splice
+from merganser.core.splice import CannotSpliceError, check_fits, open_old, splice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -109,11 +109,11 @@ class Old:
             self.groups = [file.read_row_group(number) for number in range(file.num_row_groups)]
 
     def encode(self, table: pa.Table, number: int) -> pa.Buffer:
-        return encode_row_group(table.to_batches(), table.schema, self.metadata, number)
+        return encode_row_group(table.to_batches(), table.schema, writer_options(self.metadata, number))
 
     def splice(self, groups: Sequence[int | pa.Buffer], to: str) -> int:
         with open(self.path, "rb") as old, open(to, "wb") as out:
-            return splice(prepare(old, os.path.getsize(self.path)), iter(groups), out)
+            return splice(open_old(old, os.path.getsize(self.path)), iter(groups), out)
 
     def rewrite(self, tables: Sequence[pa.Table], to: str) -> None:
         with open_writer_like(to, self.groups[0].schema, self.metadata) as writer:
@@ -171,7 +171,7 @@ def with_footer(path: str, change: Callable[[thrift.Struct], thrift.Struct]) -> 
 
 def prepare_path(path: str) -> splice_module.OldFile:
     with open(path, "rb") as file:
-        return prepare(file, os.path.getsize(path))
+        return open_old(file, os.path.getsize(path))
 
 
 # -------------------- the same as a whole rewrite
@@ -282,11 +282,14 @@ def test_any_layout_gives_its_rows(layout: list[str], order: list[int]) -> None:
         if layout[number] == "copy":
             groups.append(number)
         elif layout[number] == "empty":
-            groups.append(encode_row_group([], table.schema, file.metadata, number))
+            groups.append(encode_row_group([], table.schema, writer_options(file.metadata, number)))
         else:
-            groups += [encode_row_group(piece.to_batches(), piece.schema, file.metadata, number) for piece in pieces]
+            groups += [
+                encode_row_group(piece.to_batches(), piece.schema, writer_options(file.metadata, number))
+                for piece in pieces
+            ]
     out = io.BytesIO()
-    rows = splice(prepare(io.BytesIO(sink.getvalue()), len(sink.getvalue())), groups, out)
+    rows = splice(open_old(io.BytesIO(sink.getvalue()), len(sink.getvalue())), groups, out)
     result = pq.read_table(io.BytesIO(out.getvalue()))
     assert result.equals(pa.concat_tables(expected), check_metadata=True)
     assert rows == result.num_rows
@@ -302,7 +305,7 @@ def test_no_row_groups_leave_a_file_with_its_schema(old: Old, tmp_path: Path) ->
 def test_the_old_file_may_be_spliced_again_and_groups_are_taken_as_they_come(arrow: Old) -> None:
     # W5
     with open(arrow.path, "rb") as file:
-        prepared = prepare(file, os.path.getsize(arrow.path))
+        prepared = open_old(file, os.path.getsize(arrow.path))
         first, second = io.BytesIO(), io.BytesIO()
         sizes = []
 
@@ -386,7 +389,7 @@ def test_copying_in_the_kernel_gives_the_same_file(
     groups: list[int | pa.Buffer] = [0, arrow.encode(changed(arrow.groups[1]), 1), 2]
     expected = io.BytesIO()
     with open(arrow.path, "rb") as file:
-        splice(prepare(file, os.path.getsize(arrow.path)), groups, expected)
+        splice(open_old(file, os.path.getsize(arrow.path)), groups, expected)
     calls = []
     real = os.copy_file_range
 
@@ -429,7 +432,7 @@ def test_a_writer_need_only_write(arrow: Old, tmp_path: Path) -> None:
     # W2
     out = OnlyWrites()
     with open(arrow.path, "rb") as file:
-        splice(prepare(file, os.path.getsize(arrow.path)), [0, 1, 2], cast("BinaryIO", out))
+        splice(open_old(file, os.path.getsize(arrow.path)), [0, 1, 2], cast("BinaryIO", out))
     arrow.splice([0, 1, 2], str(tmp_path / "spliced.parquet"))
     assert out.data == read_bytes(str(tmp_path / "spliced.parquet"))
 
@@ -443,7 +446,7 @@ def test_a_descriptor_of_other_bytes_is_not_copied_from(
     with gzip.open(packed, "wb") as file:
         file.write(read_bytes(arrow.path))
     with gzip.open(packed, "rb") as file, open(spliced, "wb") as out:
-        splice(prepare(cast("BinaryIO", file), os.path.getsize(arrow.path)), [2, 0], out)
+        splice(open_old(cast("BinaryIO", file), os.path.getsize(arrow.path)), [2, 0], out)
     assert pq.read_table(spliced).equals(pa.concat_tables([arrow.groups[2], arrow.groups[0]]))
 
 
@@ -455,7 +458,7 @@ def test_many_rows_make_one_row_group(tmp_path: Path) -> None:
     path = str(tmp_path / "old.parquet")
     pq.write_table(pa.table({"x": pa.array([1], pa.int8())}), path)
     batch = pa.record_batch({"x": pa.array(bytearray(1_200_000), pa.int8())})
-    buffer = encode_row_group([batch, batch], batch.schema, pq.read_metadata(path), 0)
+    buffer = encode_row_group([batch, batch], batch.schema, writer_options(pq.read_metadata(path), 0))
     metadata = pq.read_metadata(pa.BufferReader(buffer))
     assert (metadata.num_row_groups, metadata.num_rows) == (1, 2_400_000)
 
@@ -507,12 +510,12 @@ def test_a_column_stored_in_another_way_may_not_enter(arrow: Old, change: Callab
     # W2
     table = change(arrow.groups[1])
     with open(arrow.path, "rb") as file:
-        prepared = prepare(file, os.path.getsize(arrow.path))
+        prepared = open_old(file, os.path.getsize(arrow.path))
         with pytest.raises(CannotSpliceError):
             check_fits(prepared, arrow.encode(table, 1))
         with pytest.raises(CannotSpliceError):
             splice(prepared, [0, arrow.encode(table, 1)], io.BytesIO())
-        check_fits(prepared, encode_row_group([], arrow.groups[1].schema, arrow.metadata, 0))
+        check_fits(prepared, encode_row_group([], arrow.groups[1].schema, writer_options(arrow.metadata, 0)))
 
 
 def test_equal_levels_of_other_groups_may_not_enter(tmp_path: Path) -> None:
@@ -523,9 +526,9 @@ def test_equal_levels_of_other_groups_may_not_enter(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [{"b": None}]}, schema=inner_null), path)
     batch = pa.record_batch({"a": pa.array([None], outer_null.field(0).type)}, schema=outer_null)
     with open(path, "rb") as file:
-        prepared = prepare(file, os.path.getsize(path))
+        prepared = open_old(file, os.path.getsize(path))
         with pytest.raises(CannotSpliceError):
-            check_fits(prepared, encode_row_group([batch], outer_null, pq.read_metadata(path), 0))
+            check_fits(prepared, encode_row_group([batch], outer_null, writer_options(pq.read_metadata(path), 0)))
 
 
 def test_decimals_of_another_width_are_rewritten_whole(tmp_path: Path) -> None:
@@ -549,7 +552,7 @@ def test_int96_is_copied_but_never_joined_by_int64(tmp_path: Path) -> None:
     assert pq.read_metadata(new).schema.column(0).physical_type == "INT96"
     instants = old.groups[0].cast(pa.schema([("t", pa.timestamp("us", "UTC"))]))
     with pytest.raises(CannotSpliceError):
-        old.splice([encode_row_group(instants.to_batches(), instants.schema, old.metadata, 0)], new)
+        old.splice([encode_row_group(instants.to_batches(), instants.schema, writer_options(old.metadata, 0))], new)
     with open_writer_like(new, instants.schema, old.metadata) as writer:
         writer.write_table(instants)
     assert pq.read_metadata(new).schema.column(0).physical_type == "INT64"
@@ -660,12 +663,12 @@ def test_a_very_wide_file_is_rewritten_whole(arrow: Old, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" * 3, b"x" * 100, b"PAR1\xff\xff\xff\xffPAR1"])
 def test_what_is_not_parquet_cannot_be_spliced(content: bytes) -> None:
     with pytest.raises(CannotSpliceError):
-        prepare(io.BytesIO(content), len(content))
+        open_old(io.BytesIO(content), len(content))
 
 
 def test_a_file_that_is_shorter_than_said_cannot_be_spliced(arrow: Old) -> None:
     with open(arrow.path, "rb") as file, pytest.raises(CannotSpliceError):
-        prepare(file, os.path.getsize(arrow.path) + 100)
+        open_old(file, os.path.getsize(arrow.path) + 100)
 
 
 def in_memory_kms(_: object) -> Any:

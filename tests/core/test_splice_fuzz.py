@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merganser.core.errors import UnsupportedFileError
-from merganser.core.splice import CannotSpliceError, prepare, splice
+from merganser.core.splice import CannotSpliceError, open_old, splice
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def splice_or_refuse(data: bytes, groups: list[int]) -> tuple[bytes, list[int]] 
     """Return the new file and the row groups in it, of those asked for that the damage has left."""
     out = io.BytesIO()
     try:
-        prepared = prepare(io.BytesIO(data), len(data))
+        prepared = open_old(io.BytesIO(data), len(data))
         copied = [group for group in groups if group < prepared.num_row_groups]
         splice(prepared, copied, out)
     except (CannotSpliceError, UnsupportedFileError):

@@ -22,13 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import merganser
+from merganser.core.local import LocalStore
+from merganser.core.remote import RemoteStore
 from merganser.core.staging import JOURNAL, STAGING_PREFIX, control_folder
-from merganser.core.store import LocalStore, RemoteStore, locate
+from merganser.core.store import locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from merganser.core.store import Store
+    from merganser.core.storage import Store
 
 Mode = Literal["before", "after", "dead"]
 MUTATING = ("make_folder", "create", "flush", "replace", "remove", "remove_folder", "write_small", "keep_mode")

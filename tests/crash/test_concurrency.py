@@ -25,7 +25,9 @@ import merganser
 from merganser.core import lock
 from merganser.core import merge as driver
 from merganser.core.errors import ConcurrentWriteError, LockTimeoutError
-from merganser.core.store import LocalStore, RemoteStore, locate
+from merganser.core.local import LocalStore
+from merganser.core.remote import RemoteStore
+from merganser.core.store import locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -118,7 +120,7 @@ STALLED = """
 import sys, time
 import pyarrow as pa
 import merganser
-from merganser.core.store import LocalStore
+from merganser.core.local import LocalStore
 path, where = sys.argv[1:]
 original, calls = getattr(LocalStore, where), []
 def stalled(self, *arguments):
@@ -313,7 +315,7 @@ def lease_path(place: Place) -> str:
 def leave_lease(place: Place, pid: int, host: str, token: str = "theirs") -> None:  # noqa: S107  not a secret
     memory = fsspec.filesystem("memory")
     memory.makedirs(place.control, exist_ok=True)
-    content = {"pid": pid, "host": host, "since": "2025-01-01T00:00:00+00:00", "token": token, "beat": 0}
+    content = {**lock._myself(), "pid": pid, "host": host, "since": "2025-01-01T00:00:00+00:00", "token": token}
     memory.pipe_file(lease_path(place), json.dumps(content).encode())
 
 

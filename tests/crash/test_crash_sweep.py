@@ -17,7 +17,7 @@ from tests.crash.killed import journaled, killed_steps
 
 import merganser
 from merganser.core.commit import Journal, Move, Removal, writing
-from merganser.core.errors import DatasetMergeError
+from merganser.core.errors import DatasetMergeError, StagingError
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def failing(name: str, place: Place, fault: Fault) -> None:
     with injected(fault):
         try:
             SCENARIOS[name].change(place)
-        except InjectedError:
+        except (InjectedError, StagingError):
             pass
         except DatasetMergeError as error:
             refusal = str(error)

@@ -20,7 +20,8 @@ import merganser
 from merganser.core import merge as driver
 from merganser.core import staging
 from merganser.core.errors import ConcurrentWriteError
-from merganser.core.store import LocalStore, locate
+from merganser.core.local import LocalStore
+from merganser.core.store import locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,8 @@ from merganser.core.errors import (
     TargetPathError,
     UnreadableFileError,
 )
-from merganser.core.store import LocalStore, RemoteStore
+from merganser.core.local import LocalStore
+from merganser.core.remote import RemoteStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -266,7 +267,7 @@ def test_a_folder_that_cannot_be_written_changes_nothing(
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     monkeypatch.setattr(LocalStore, method, refuse)
-    with unchanged(path), pytest.raises(PermissionError, match="Permission denied: '/"):
+    with unchanged(path), pytest.raises(OSError, match="Permission denied: '/"):
         change(io, path, action)
 
 

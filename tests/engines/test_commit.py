@@ -19,7 +19,7 @@ from tests.support import put, rows, snapshot, unchanged
 
 import merganser
 from merganser.core.errors import CountMismatchError, DatasetMergeError
-from merganser.core.store import LocalStore
+from merganser.core.local import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from tests.support import data_files, load, put, rows, snapshot, unchanged
 
 import merganser
 from merganser.core.errors import DatasetMergeError, UnreadableFileError, UnsupportedFileError
-from merganser.core.store import LocalStore
+from merganser.core.local import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

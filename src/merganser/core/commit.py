@@ -11,9 +11,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.errors import ConcurrentWriteError, DatasetMergeError
+from merganser.core.errors import ConcurrentWriteError, DatasetMergeError, MerganserError, StagingError
 from merganser.core.lock import exclusive
-from merganser.core.staging import control_folder, find_staging, open_staging
+from merganser.core.staging import RECORD, control_folder, find_staging, open_staging
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from merganser.core.staging import Staging
     from merganser.core.store import Location
 
-RECORD = "partitions.json"
+VERSION = 1
 LOCK_TIMEOUT = 60.0
 
 
@@ -54,12 +54,15 @@ class Journal:
 
     def to_json(self) -> bytes:
         """Write the journal as text."""
-        return json.dumps({"version": 1, **asdict(self)}, indent=1).encode()
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=1).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Journal:
         """Read a journal's text."""
         found = json.loads(data)
+        if found["version"] != VERSION:
+            message = "An interrupted commit was made by another version of merganser. Recover with that version."
+            raise DatasetMergeError(message)
         moves = [Move(**move) for move in found["moves"]]
         return cls(moves, [Removal(**removal) for removal in found["removals"]], found["record"])
 
@@ -78,11 +81,17 @@ class Session:
         staging = open_staging(self.location, self.control)
         try:
             yield staging
-        except BaseException:
+        except BaseException as error:
             # If even this fails, the next merge removes it.
             with contextlib.suppress(OSError):
                 if self.location.store.read_small(staging.journal) is None:
                     staging.remove()
+            if isinstance(error, OSError) and not isinstance(error, MerganserError):
+                message = (
+                    f"Cannot stage files for {self.location.display} in {self.control}: {error}. Nothing was "
+                    "published; see to space and permissions there, then run again."
+                )
+                raise StagingError(message) from error
             raise
         # What is published stays published; leftovers are the next merge's to remove.
         with contextlib.suppress(OSError):
@@ -91,12 +100,16 @@ class Session:
     def commit(self, staging: Staging, journal: Journal, check: Callable[[], None] | None = None) -> None:
         """Make the staged files durable, look once more whether they still fit, journal the change, and publish it."""
         store = self.location.store
-        store.flush([*(f"{staging.folder}/{move.staged}" for move in journal.moves), staging.folder, self.control])
+        staged = [f"{staging.folder}/{move.staged}" for move in journal.moves]
+        store.flush([*staged, staging.folder, self.control, _folder(self.control)])
         if check is not None:
             check()
         self.still_held()
         try:
             store.write_small(staging.journal, journal.to_json())
+            # Whoever took a stalled writer's place has recovered: this commit is theirs to finish, or is gone.
+            self.still_held()
+            _check_staged(staging, journal)
             publish(self.location, self.control, staging, journal)
         except OSError as error:
             if store.read_small(staging.journal) is None:
@@ -106,6 +119,17 @@ class Session:
                 "cause, then call recover(path) or merge again; either finishes it."
             )
             raise DatasetMergeError(message) from error
+        # What is done must not be done again over a staged file that takes an old one's name.
+        with contextlib.suppress(OSError):
+            store.remove(staging.journal)
+
+
+def _check_staged(staging: Staging, journal: Journal) -> None:
+    waiting = set(staging.location.store.names(staging.folder))
+    if not {move.staged for move in journal.moves} <= waiting:
+        staging.remove()
+        message = f"Another writer removed the staged files of {staging.location.display}. Nothing changed; run again."
+        raise ConcurrentWriteError(message)
 
 
 @contextlib.contextmanager
@@ -167,14 +191,22 @@ def publish(location: Location, control: str, staging: Staging, journal: Journal
             # Spark refuses a file whose checksum sidecar tells of its predecessor.
             store.remove(_sidecar(target))
             store.replace(f"{staging.folder}/{move.staged}", target)
-    for removal in journal.removals:
-        target = location.path(removal.target)
-        if store.identity(target) == removal.identity:
-            store.remove(_sidecar(target))
-            store.remove(target)
+    _remove(location, journal.removals)
     touched = [location.path(move.target) for move in journal.moves]
     touched += [location.path(removal.target) for removal in journal.removals]
     store.flush(_folders_to_flush(location, touched))
+
+
+def _remove(location: Location, removals: Sequence[Removal]) -> None:
+    if not removals:
+        return
+    # Identities come from a listing, as those in the journal did: other requests may tell other things of a file.
+    found = {info.rel: info.identity for info in location.store.walk(location.root, enter=lambda _: True)}
+    for removal in removals:
+        if found.get(removal.target) == removal.identity:
+            target = location.path(removal.target)
+            location.store.remove(_sidecar(target))
+            location.store.remove(target)
 
 
 def _check_replaced(location: Location, staging: Staging, move: Move) -> None:

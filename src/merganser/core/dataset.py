@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.commit import RECORD
 from merganser.core.encode import schema_options
 from merganser.core.errors import (
     InvalidArgumentError,
@@ -23,11 +22,12 @@ from merganser.core.errors import (
     UnsupportedFileError,
 )
 from merganser.core.footer import MAGIC, Bound, key_bounds, read_footer, unwritable
-from merganser.core.hive import UNKNOWN, Unknown, check_partition_type, parse, parse_hive_partition_path
+from merganser.core.hive import UNKNOWN, Unknown, check_partition_type, parse, parse_hive_partition_path, untoken
 from merganser.core.keys import canonical, canonical_type, check_key_type
-from merganser.core.schema import check_same_schema, declared, same_meaning
-from merganser.core.staging import control_folder
-from merganser.core.store import DANGLING, locate
+from merganser.core.local import DANGLING
+from merganser.core.schema import check_same_schema, check_unique, declared, same_meaning
+from merganser.core.staging import RECORD, control_folder
+from merganser.core.store import locate
 
 if TYPE_CHECKING:
     import os
@@ -249,6 +249,7 @@ def load_target(
     if not files:
         return Target(location, (), (), types, None, None)
     first = read_footer(location.store, location.path(files[0].rel), location.shown(files[0].rel))
+    check_unique(first.schema, "target")
     file_schema = _without(first.schema, names)
     key_types = _key_types(keys, file_schema, types)
     with ThreadPoolExecutor(FOOTER_THREADS, thread_name_prefix="merganser-footer") as pool:
@@ -315,10 +316,17 @@ def _without(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
 
 def read_record(location: Location) -> dict[str, pa.DataType]:
     """Read the recorded types of partition columns; without a record there are none."""
-    data = location.store.read_small(f"{control_folder(location)}/{RECORD}")
+    path = f"{control_folder(location)}/{RECORD}"
+    data = location.store.read_small(path)
     if data is None:
         return {}
-    schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(json.loads(data)["schema"])))
+    try:
+        schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(json.loads(data)["schema"])))
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        message = (
+            f"{path} is damaged: {error}. Remove it; the types of the partition columns then come from the source."
+        )
+        raise UnreadableFileError(message) from error
     return {field.name: field.type for field in schema}
 
 
@@ -331,11 +339,4 @@ def make_record(types: Mapping[str, pa.DataType]) -> dict[str, Any]:
 
 def canonical_value(value: Any, kind: pa.DataType) -> Any:
     """Give the canonical form of a partition token of this type."""
-    return canonical(pa.chunked_array([pa.array([partition_scalar(value, kind)], kind)]))[0].as_py()
-
-
-def partition_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
-    """Give a partition token back its type."""
-    if pa.types.is_timestamp(kind) and value is not None:
-        return pa.scalar(value, pa.int64()).cast(kind)
-    return pa.scalar(value, kind)
+    return canonical(pa.chunked_array([pa.array([untoken(value, kind)], kind)]))[0].as_py()

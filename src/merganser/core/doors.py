@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from merganser.core.commit import Journal, Move, writing
-from merganser.core.dataset import canonical_value, list_files, partition_scalar
+from merganser.core.dataset import canonical_value, list_files
 from merganser.core.engine import UNTOLD, ScanFile
-from merganser.core.errors import InvalidArgumentError, UnreadableFileError
+from merganser.core.errors import DatasetMergeError, InvalidArgumentError, UnreadableFileError
 from merganser.core.footer import key_bounds, read_footer
-from merganser.core.hive import UNKNOWN, parse, parse_hive_partition_path
+from merganser.core.hive import UNKNOWN, parse, parse_hive_partition_path, untoken
 from merganser.core.keys import (
     SOURCE_ROW,
     canonical,
@@ -157,7 +157,7 @@ class ConservativeMembershipChecker:
         kinds = [None if pa.types.is_null(pair.type) else pair.type for pair in pairs.values()]
         try:
             table = keys_table(source_keys, keys, kinds)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, DatasetMergeError):
             # Bounds that are not of the keys' type prove nothing.
             return True
         bounds = {}
@@ -168,33 +168,32 @@ class ConservativeMembershipChecker:
 
 
 def confirm_affected_files(
-    candidate_files: Sequence[str],
-    key_columns: Sequence[str] | str,
-    source_keys: Any,
-    filesystem: Any = None,
+    candidate_files: Sequence[str], key_columns: Sequence[str] | str, source_keys: Any, filesystem: Any = None
 ) -> list[str]:
     """Read the key columns, and nothing else, of files to find those that hold a source key."""
+    told = {path: parse_hive_partition_path(path) for path in candidate_files}
+    return [path for path in candidate_files if _holds_key(path, told[path], key_columns, source_keys, filesystem)]
+
+
+def _holds_key(
+    path: str, told: dict[str, Any], key_columns: Sequence[str] | str, source_keys: Any, filesystem: Any
+) -> bool:
     keys = normalize_keys(key_columns)
-    affected = []
-    for path in candidate_files:
-        location = locate(path, filesystem)
-        footer = read_footer(location.store, location.root, str(path))
-        told = parse_hive_partition_path(str(path))
-        schema = footer.schema
-        kinds = [schema.field(name).type if name in schema.names else None for name in keys]
-        table = keys_table(source_keys, keys, kinds)
-        constants = {}
-        for name in keys:
-            # Where the path tells a value, it wins over the file's own.
-            if name in told or name not in schema.names:
-                kind = table.schema.field(name).type
-                value = parse(told.get(name), kind)
-                constants[name] = partition_scalar(None if value is UNKNOWN else value, kind)
-        source = canonical_keys(table, keys).append_column(SOURCE_ROW, row_numbers(table.num_rows))
-        scan = ScanFile(0, location.root, range(footer.metadata.num_row_groups), constants, UNTOLD)
-        if match_keys(location.store, [scan], keys, source).num_rows:
-            affected.append(path)
-    return affected
+    location = locate(path, filesystem)
+    footer = read_footer(location.store, location.root, path)
+    schema = footer.schema
+    kinds = [schema.field(name).type if name in schema.names else None for name in keys]
+    table = keys_table(source_keys, keys, kinds)
+    constants = {}
+    for name in keys:
+        # Where the path tells a value, it wins over the file's own.
+        if name in told or name not in schema.names:
+            kind = table.schema.field(name).type
+            value = parse(told.get(name), kind)
+            constants[name] = untoken(None if value is UNKNOWN else value, kind)
+    source = canonical_keys(table, keys).append_column(SOURCE_ROW, row_numbers(table.num_rows))
+    scan = ScanFile(0, location.root, range(footer.metadata.num_row_groups), constants, UNTOLD)
+    return bool(match_keys(location.store, [scan], keys, source).num_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +222,8 @@ def plan_incremental_rewrite(
         for file in files
         if file.path in candidates and checker.file_might_contain_keys(file, key_columns, source_keys)
     ]
-    affected = confirm_affected_files(likely, key_columns, source_keys, filesystem)
+    told = {file.path: file.partition_values or {} for file in files}
+    affected = [path for path in likely if _holds_key(path, told[path], key_columns, source_keys, filesystem)]
     hit = set(affected)
     return IncrementalRewritePlan(
         affected,
@@ -266,7 +266,9 @@ class IncrementalFileManager:
         moves = []
         for source, goal in zip(source_files, target_files, strict=True):
             folder, _, name = locate(source, filesystem).root.rpartition("/")
-            target = locate(goal, filesystem).root
+            # The folder's links are followed, the file's own is not: it stays, and what it leads to is replaced.
+            beside, _, last = str(goal).rpartition("/")
+            target = f"{locate(beside or '.', filesystem).root}/{last}"
             if folder != staging.folder or not target.startswith(f"{location.root}/"):
                 message = f"Cannot move {source} onto {goal}: the one must be staged, the other inside the dataset."
                 raise InvalidArgumentError(message)
@@ -278,7 +280,7 @@ class IncrementalFileManager:
 
     def cleanup_staging_files(self) -> None:
         """Remove the staging folder and whatever is left in it, and let the dataset go; fine if there is none."""
-        if self._staging is not None:
-            self._staging.remove()
-        self._session = self._staging = None
-        self._held.close()
+        with self._held:
+            staging, self._session, self._staging = self._staging, None, None
+            if staging is not None:
+                staging.remove()

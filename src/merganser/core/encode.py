@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from merganser.core import thrift
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 # PyArrow has no name for Hadoop's framed LZ4 and cannot write it; LZ4_RAW is what the format put in its place.
 _CODECS = {"UNCOMPRESSED": "NONE", "UNKNOWN": "LZ4"}
@@ -91,16 +91,14 @@ class Leaf:
         return self.meaning == _INTERVAL
 
 
-def encode_row_group(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, metadata: pq.FileMetaData, row_group: int
-) -> pa.Buffer:
-    """Encode rows as a Parquet file in memory, like row group `row_group` of the file that `metadata` describes.
+def encode_row_group(batches: Iterable[pa.RecordBatch], schema: pa.Schema, options: Mapping[str, Any]) -> pa.Buffer:
+    """Encode rows as a Parquet file in memory, with the `writer_options` of an old row group.
 
     The rows make one row group (PyArrow's limit is 64 Mi rows; beyond it more); no rows make none.
     """
     table = pa.Table.from_batches(batches, schema=schema)
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, schema.remove_metadata(), **writer_options(metadata, row_group)) as writer:
+    with pq.ParquetWriter(sink, schema.remove_metadata(), **options) as writer:
         if table.num_rows:
             writer.write_table(table, row_group_size=table.num_rows)
     return sink.getvalue()
@@ -120,15 +118,24 @@ def writer_options(metadata: pq.FileMetaData, row_group: int = 0) -> dict[str, A
 
     A file without row groups says only what its schema says; the rest is PyArrow's default.
     """
+    return options_by_group(metadata, [row_group])[row_group]
+
+
+def options_by_group(metadata: pq.FileMetaData, row_groups: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """Return the writer options of several row groups, looking through the footer once."""
     leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
-    options = schema_options(metadata)
-    if metadata.num_row_groups:
-        group = metadata.row_group(row_group)
-        chunks = [group.column(number) for number in range(metadata.num_columns)]
-        pages = _first_pages(metadata)
-        options |= _chunk_options(leaves, chunks, pages)
-        newer = any(page == _DATA_PAGE_V2 for chunk in pages for page, _, _ in chunk)
-        options["data_page_version"] = "2.0" if newer else "1.0"
+    shared = schema_options(metadata)
+    wanted = set(row_groups)
+    if not metadata.num_row_groups or not wanted:
+        return dict.fromkeys(wanted, shared)
+    pages = _page_counts(metadata, wanted)
+    options = {}
+    for number in wanted:
+        group = metadata.row_group(number)
+        chunks = [group.column(leaf) for leaf in range(metadata.num_columns)]
+        newer = any(page == _DATA_PAGE_V2 for chunk in pages[number] for page, _, _ in chunk)
+        version = {"data_page_version": "2.0" if newer else "1.0"}
+        options[number] = shared | _chunk_options(leaves, chunks, pages[number]) | version
     return options
 
 
@@ -250,20 +257,22 @@ def _names_list_items_element(leaves: Sequence[Any]) -> bool:
     return any(".list.element" in path for path in paths) or not any(".list." in path for path in paths)
 
 
-def _first_pages(metadata: pq.FileMetaData) -> list[list[tuple[int, int, int]]]:
-    """Give (page type, encoding, count) of the pages of each chunk of the first row group, which PyArrow hides."""
+def _page_counts(metadata: pq.FileMetaData, wanted: set[int]) -> dict[int, list[list[tuple[int, int, int]]]]:
+    """Give (page type, encoding, count) of the pages of each chunk of some row groups, which PyArrow hides."""
     sink = pa.BufferOutputStream()
     metadata.write_metadata_file(sink)
     footer = sink.getvalue().to_pybytes()[4:-8]
     _, group = thrift.find_list(footer, 0, 4)
-    length, position = thrift.find_list(footer, group, 1)
-    pages = []
-    for _ in range(length):
-        chunk, position = thrift.read_struct_at(footer, position)
-        column = chunk.get(3)
-        counted = column.get(13, ()) if column is not None else ()
-        pages.append([(stats[1], stats[2], stats[3]) for stats in counted])
-    return pages
+    found = {}
+    for number in range(max(wanted) + 1):
+        if number not in wanted:
+            group = thrift.skip_struct(footer, group)
+            continue
+        tree, group = thrift.read_struct_at(footer, group)
+        columns = [chunk.get(3) for chunk in tree.get(1, ())]
+        counted = [column.get(13, ()) if column is not None else () for column in columns]
+        found[number] = [[(stats[1], stats[2], stats[3]) for stats in chunk] for chunk in counted]
+    return found
 
 
 def _gave_up_dictionary(pages: Sequence[tuple[int, int, int]]) -> bool:

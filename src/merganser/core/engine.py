@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from merganser.core.staging import Staging
-    from merganser.core.store import Store
+    from merganser.core.storage import Store
 
 H = TypeVar("H")
 M = TypeVar("M")
@@ -57,9 +57,10 @@ class ScanFile:
 
 @dataclass(frozen=True, slots=True)
 class MatchCounts:
-    """How many target rows match in each row group that has any, and what that means for the source.
+    """How many target rows match in each row group that has any, one entry each, and how many source rows match none.
 
-    `moved` counts matches whose source row belongs to another partition than the file, `moved_sample` shows keys.
+    `moved` counts the matches in files that tell their partition whose source row belongs to another; `moved_sample`
+    shows up to SAMPLE of their keys.
     """
 
     file: npt.NDArray[np.int32]
@@ -76,7 +77,7 @@ class RewriteJob:
 
     number: int
     path: str
-    columns: Sequence[str]
+    columns: frozenset[str]
     groups: Sequence[int]
     dropped: Sequence[int]
     keep_missing: bool
@@ -96,7 +97,6 @@ class Appended:
     """A staged new file, and which row of `SourceFacts.partitions` its rows belong to (0 if unpartitioned)."""
 
     staged: str
-    rows: int
     partition: int
 
 
@@ -116,7 +116,12 @@ class Layout:
 
 
 class Engine(Protocol[H, M]):
-    """The verbs, in the order the driver calls them."""
+    """The verbs, in the order the driver calls them.
+
+    After `conform` a handle's columns are in the plain types of `merganser.core.schema.plain`, all of them nullable.
+    Keys are compared in the form of `merganser.core.keys.canonical`, which an engine that matches in its own way must
+    equal: strings as bytes, instants as integers of the target's unit, decimals at the target's scale, no -0.0.
+    """
 
     name: str
 
@@ -127,7 +132,7 @@ class Engine(Protocol[H, M]):
         """Tell the source's columns and types."""
 
     def conform(self, handle: H, schema: pa.Schema) -> H:
-        """Cast the source to the target's columns without loss, through `merganser.core.schema.conform`."""
+        """Cast the source to the target's columns without loss, with the errors of `merganser.core.schema.conform`."""
 
     def deduplicate(self, handle: H, keys: Sequence[str], order_by: Sequence[str]) -> H:
         """Keep the one row of each key that counts (T3)."""
@@ -136,15 +141,18 @@ class Engine(Protocol[H, M]):
         """Count rows, NULL and repeated keys, and list partition values."""
 
     def candidates(self, handle: H, keys: Sequence[str], bounds: pa.Table) -> npt.NDArray[np.bool_]:
-        """Say which row groups might hold a source key (`Target.bounds`)."""
+        """Say of each row of `bounds` (see `Target.bounds`) whether its row group might hold a source key."""
 
     def match(
         self, handle: H, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table
     ) -> tuple[M, MatchCounts]:
-        """Find every target row whose key is a source key, reading key columns only."""
+        """Find every target row whose key is a source key, reading key columns only.
+
+        `partitions` is `SourceFacts.partitions`; a source row's number there says whether its match has moved.
+        """
 
     def rewrite(self, handle: H, matches: M | None, jobs: Sequence[RewriteJob], staging: Staging) -> list[Rewritten]:
-        """Stage a replacement for each file, in the order of the jobs."""
+        """Stage a replacement for each file, in the order of the jobs; without matches, jobs only drop row groups."""
 
     def append(
         self, handle: H, matches: M | None, layout: Layout, partitions: pa.Table, staging: Staging
@@ -162,7 +170,7 @@ class Engine(Protocol[H, M]):
         updates: bool,
         inserts: bool,
     ) -> pa.Table:
-        """List key columns and `merge_action` (insert, update, delete) of every row changed.
+        """List key columns and `merge_action` (insert, update, delete) of every row changed, in any order.
 
         `shrinking` are row groups whose unmatched rows are deleted.
         """

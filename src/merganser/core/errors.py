@@ -17,6 +17,7 @@
         ├── TargetPathError        ValueError    a target that is not a dataset folder
         ├── UnreadableFileError    OSError       a data file or footer that cannot be read
         ├── UnsupportedFileError   ValueError    a file that merganser must not touch
+        ├── StagingError           OSError       staged files cannot be written
         ├── LockTimeoutError       TimeoutError  another writer holds the dataset
         ├── ConcurrentWriteError                 the dataset changed under the merge
         └── CountMismatchError                   staged rows do not add up; nothing was published
@@ -86,6 +87,10 @@ class UnreadableFileError(DatasetMergeError, OSError):
 
 class UnsupportedFileError(DatasetMergeError, ValueError):
     """A file that merganser must not touch, such as an encrypted one."""
+
+
+class StagingError(DatasetMergeError, OSError):
+    """Staged files cannot be written: no space, no permission."""
 
 
 class LockTimeoutError(DatasetMergeError, TimeoutError):

@@ -23,7 +23,7 @@ from merganser.core.thrift import ThriftError, scan_fields
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from merganser.core.store import Store
+    from merganser.core.storage import Store
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
@@ -179,6 +179,7 @@ def key_bounds(footer: Footer, column: str, kind: pa.DataType) -> list[Bound]:
         bound = None
         if statistics is not None and statistics.has_min_max:
             low, high = statistics.min_raw, statistics.max_raw
+            position = _find_chunk(footer.raw, position, column)
             exact, position = _find_exact(footer.raw, position, *(_stored(raw, described) for raw in (low, high)))
             bound = _ordered(decode(low, high)) if exact else None
         bounds.append(bound)
@@ -237,6 +238,13 @@ def _stored(raw: Any, column: Any) -> bytes:
     if isinstance(raw, bytes):
         return raw
     return struct.pack(_LAYOUTS[column.physical_type], raw)
+
+
+def _find_chunk(raw: bytes, start: int, column: str) -> int:
+    """Find the next column chunk of a plain column by its path, which stands before its statistics."""
+    name = column.encode()
+    found = raw.find(b"\x19\x18" + _varint(len(name)) + name, start)
+    return found if found >= 0 else len(raw)
 
 
 def _find_exact(raw: bytes, start: int, low: bytes, high: bytes) -> tuple[bool, int]:

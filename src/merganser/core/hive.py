@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from merganser.core.errors import PartitionValueError, UnsupportedTypeError
 
@@ -53,16 +52,6 @@ def parse_hive_partition_path(file_path: str, partition_columns: Sequence[str] |
     return {name: values[name] for name in partition_columns if name in values}
 
 
-def partition_folders(file_path: str) -> dict[str, str]:
-    """Map each partition column of a path to its folder name as it is spelled there."""
-    folders = {}
-    for segment in file_path.split("/")[:-1]:
-        name, equals, _ = segment.partition("=")
-        if name and equals:
-            folders[_unescape(name)] = segment
-    return folders
-
-
 def folder_name(column: str, text: str | None) -> str:
     """Spell one partition folder; values that no folder can carry are refused.
 
@@ -94,16 +83,30 @@ def folder_name(column: str, text: str | None) -> str:
     return name
 
 
-def render(values: pa.Array, column: str) -> list[str | None]:
-    """Turn partition values into the text of their folders, before escaping."""
+def render(values: pa.ChunkedArray, column: str) -> list[str | None]:
+    """Turn partition values into the text of their folders, before escaping; each must read back as itself."""
     check_partition_type(values.type, column)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    texts: list[str | None] = pc.cast(values, pa.large_string()).to_pylist()
+    texts: list[str | None] = [_text(value, column) for value in values.cast(pa.large_string())]
     if pa.types.is_timestamp(values.type):
         # Spark writes no trailing zeros; one spelling for one instant, whatever the unit.
         texts = [text if text is None or "." not in text else text.rstrip("0").rstrip(".") for text in texts]
+    for text, value in zip(texts, values, strict=True):
+        if parse(text, values.type) != token(value):
+            message = (
+                f"Partition column {column!r} holds {text}, which does not read back from a folder name. Change it."
+            )
+            raise PartitionValueError(message)
     return texts
+
+
+def _text(value: pa.Scalar, column: str) -> str | None:
+    try:
+        return value.as_py()  # type: ignore[no-any-return]
+    except UnicodeDecodeError as error:
+        message = f"Partition column {column!r} holds text that is not valid UTF-8: {error.object!r}. Clean it first."
+        raise PartitionValueError(message) from error
 
 
 def parse(text: str | None, kind: pa.DataType) -> Hashable | Unknown:
@@ -122,10 +125,16 @@ def token(value: pa.Scalar) -> Hashable:
         return None
     if pa.types.is_dictionary(value.type):
         value = value.value
-    if pa.types.is_timestamp(value.type):
-        # Nanoseconds have no Python datetime.
-        return value.value  # type: ignore[no-any-return]
-    return value.as_py()  # type: ignore[no-any-return]
+    # Instants and days as numbers: Python's calendar is shorter than Arrow's.
+    return value.value if pa.types.is_temporal(value.type) else value.as_py()  # type: ignore[no-any-return]
+
+
+def untoken(value: Any, kind: pa.DataType) -> pa.Scalar:
+    """Give a token back its type."""
+    if value is None or not pa.types.is_temporal(kind):
+        return pa.scalar(value, kind)
+    narrow = pa.int32() if kind.bit_width == pa.int32().bit_width else pa.int64()
+    return pa.array([value], narrow).view(kind)[0]
 
 
 def check_partition_type(kind: pa.DataType, column: str) -> None:

@@ -7,32 +7,34 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from functools import partial
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merganser.core.encode import encode_row_group, open_writer_like
+from merganser.core.encode import encode_row_group, open_writer_like, options_by_group, writer_options
 from merganser.core.engine import Appended, Rewritten
 from merganser.core.footer import arrow_schema, unwritable
 from merganser.core.keys import canonical
 from merganser.core.scan import open_parquet, read_group
 from merganser.core.schema import cast_column, plain_schema
-from merganser.core.splice import CannotSpliceError, prepare, splice
+from merganser.core.splice import CannotSpliceError, check_fits, open_old, splice
 from merganser.core.validate import check_writable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import numpy.typing as npt
 
     from merganser.core.engine import Layout
+    from merganser.core.splice import OldFile
     from merganser.core.staging import Staging
-    from merganser.core.store import Store
+    from merganser.core.storage import Store
 
 # How many row groups, or files, are worked on at a time; memory follows.
 WORKERS = max(2, min(8, os.cpu_count() or 2))
@@ -43,11 +45,12 @@ _SLICE = 1 << 17
 class GroupChange:
     """New rows for some positions of a row group; the other rows are kept or deleted.
 
-    `rows` stands in the order of `positions`, which ascend. Columns it lacks keep their old values.
+    `rows` is called when the row group's turn comes, and gives them in the order of `positions`, which ascend. Columns
+    that it lacks keep their old values.
     """
 
     positions: npt.NDArray[np.int64]
-    rows: pa.Table
+    rows: Callable[[], pa.Table]
     keep_rest: bool
 
 
@@ -62,7 +65,9 @@ def rewrite_file(
         metadata = parquet.metadata
         try:
             with store.open_reader(path) as old, store.create(staged) as out:
-                splice(prepare(old, stream_size(old)), _spliced_groups(store, path, metadata, changes, workers), out)
+                splice(
+                    _checked_old(old, metadata, changes), _spliced_groups(store, path, metadata, changes, workers), out
+                )
         except CannotSpliceError:
             # Splice may copy what cannot be written anew.
             check_writable(unwritable(metadata), path)
@@ -79,39 +84,46 @@ def rewrite_file(
     return Rewritten(staged, updated, deleted)
 
 
-def stream_size(stream: BinaryIO) -> int:
-    """Tell the length of a seekable stream, leaving it at its start."""
-    size = stream.seek(0, 2)
-    stream.seek(0)
-    return size
+def _checked_old(old: BinaryIO, metadata: pq.FileMetaData, changes: Mapping[int, GroupChange | None]) -> OldFile:
+    """Find out before any row is encoded whether what we would write may stand beside what is there."""
+    opened = open_old(old, old.seek(0, 2))
+    changed = next((group for group, change in changes.items() if change is not None), None)
+    if changed is not None:
+        schema = plain_schema(arrow_schema(metadata))
+        check_fits(opened, encode_row_group([], schema, writer_options(metadata, changed)))
+    return opened
 
 
 def _spliced_groups(
     store: Store, path: str, metadata: pq.FileMetaData, changes: Mapping[int, GroupChange | None], workers: int
 ) -> Iterator[int | pa.Buffer]:
     """Give the row groups of the new file in order, the changed ones encoded a few ahead."""
+    encode = partial(_encode, store, path, metadata)
+    options = options_by_group(metadata, [group for group, change in changes.items() if change is not None])
     with ThreadPoolExecutor(workers, thread_name_prefix="merganser-encode") as pool:
-        waiting: deque[object] = deque()
+        waiting: deque[int | Future[pa.Buffer]] = deque()
         for group in range(metadata.num_row_groups):
             change = changes.get(group)
             if group not in changes:
                 waiting.append(group)
             elif change is not None:
-                waiting.append(pool.submit(_encode, store, path, group, change))
+                waiting.append(pool.submit(encode, group, change, options[group]))
             while len(waiting) > workers:
                 yield _ready(waiting.popleft())
         while waiting:
             yield _ready(waiting.popleft())
 
 
-def _ready(part: object) -> int | pa.Buffer:
-    return part if isinstance(part, int) else part.result()  # type: ignore[attr-defined]
+def _ready(part: int | Future[pa.Buffer]) -> int | pa.Buffer:
+    return part if isinstance(part, int) else part.result()
 
 
-def _encode(store: Store, path: str, group: int, change: GroupChange) -> pa.Buffer:
-    with open_parquet(store, path) as parquet:
-        schema = plain_schema(arrow_schema(parquet.metadata))
-        return encode_row_group(_changed(parquet, path, group, change, schema), schema, parquet.metadata, group)
+def _encode(
+    store: Store, path: str, metadata: pq.FileMetaData, group: int, change: GroupChange, options: Mapping[str, Any]
+) -> pa.Buffer:
+    with open_parquet(store, path, metadata) as parquet:
+        schema = plain_schema(arrow_schema(metadata))
+        return encode_row_group(_changed(parquet, path, group, change, schema), schema, options)
 
 
 def _rewrite_whole(
@@ -134,10 +146,11 @@ def _changed(
     parquet: pq.ParquetFile, path: str, group: int, change: GroupChange, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Give the rows of a changed row group, slice by slice, in the types of the file."""
+    rows = change.rows()
     new = {
-        name: cast_column(change.rows.column(name), schema.field(name).type, name)
+        name: cast_column(rows.column(name), schema.field(name).type, name)
         for name in schema.names
-        if name in change.rows.column_names
+        if name in rows.column_names
     }
     if change.keep_rest:
         yield from _replaced_rows(read_group(parquet, group, None, path), change.positions, new, schema)
@@ -204,7 +217,7 @@ def append_rows(
     def write(piece: tuple[int, npt.NDArray[np.int64]]) -> Appended:
         code, picks = piece
         part = rows.slice(picks[0], len(picks)) if sorted_already else rows.take(pa.array(picks))
-        return Appended(write_rows(part, layout, staging), len(picks), code)
+        return Appended(write_rows(part, layout, staging), code)
 
     with ThreadPoolExecutor(workers, thread_name_prefix="merganser-append") as pool:
         return list(pool.map(write, pieces))

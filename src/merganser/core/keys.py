@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.errors import InvalidArgumentError, UnsupportedTypeError
-from merganser.core.schema import decoded
+from merganser.core.schema import cast_column, decoded, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -195,15 +195,21 @@ def row_numbers(count: int) -> pa.Array:
 
 def keys_table(source_keys: Any, key_columns: Sequence[str], types: Iterable[pa.DataType | None]) -> pa.Table:
     """Build a key table from scalars, tuples (for composite keys), an Arrow array or an Arrow table."""
-    if isinstance(source_keys, pa.Table):
-        return source_keys.select(list(key_columns))
+    names, kinds = list(key_columns), list(types)
     if isinstance(source_keys, pa.Array | pa.ChunkedArray):
-        return pa.table([source_keys], names=list(key_columns))
+        source_keys = pa.table([source_keys], names=names)
+    if isinstance(source_keys, pa.Table):
+        columns = [source_keys.column(name) for name in names]
+        cast = [
+            c if kind is None else cast_column(c, plain(kind), n)
+            for c, kind, n in zip(columns, kinds, names, strict=True)
+        ]
+        return pa.table(cast, names=names)
     rows = list(source_keys)
     composite = len(key_columns) > 1 or any(isinstance(row, tuple) for row in rows)
     columns = [[row[number] for row in rows] if composite else rows for number in range(len(key_columns))]
-    arrays = [_typed(column, kind) for column, kind in zip(columns, types, strict=True)]
-    return pa.table(arrays, names=list(key_columns))
+    arrays = [_typed(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    return pa.table(arrays, names=names)
 
 
 def _typed(values: list[Any], kind: pa.DataType | None) -> pa.Array:

@@ -13,18 +13,19 @@ import socket
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
 from filelock import FileLock, Timeout
 
 from merganser.core.errors import ConcurrentWriteError, LockTimeoutError
-from merganser.core.store import RemoteStore
+from merganser.core.remote import RemoteStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from merganser.core.store import Store
+    from merganser.core.storage import Store
 
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 0.05
@@ -59,7 +60,16 @@ def exclusive(store: Store, folder: str, shown: str, timeout: float) -> Iterator
 
 
 def _myself() -> dict[str, object]:
-    return {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"pid": os.getpid(), "host": socket.gethostname(), "space": _process_space(), "since": since}
+
+
+def _process_space() -> str | None:
+    """Name the space in which process ids mean something: containers may share a host name, not this."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
 
 
 def _timed_out(shown: str, timeout: float, holder: bytes | None) -> LockTimeoutError:
@@ -148,13 +158,19 @@ class _Lease:
         self._store.remove(claim)
 
     def _renew(self) -> None:
-        while not self._stop.wait(LEASE_SECONDS / 3):
-            self._beat += 1
-            # A store that fails now may answer at the next beat; `check` has the last word before publication.
-            with contextlib.suppress(OSError):
-                if _read(self._store.read_small(self._path)).get("token") != self._token:
+        # Store clients raise what they like. Beats run in a pool, so that one that fails is followed by the next.
+        with ThreadPoolExecutor(1, thread_name_prefix="merganser-lease") as pool:
+            while not self._stop.wait(LEASE_SECONDS / 3):
+                beat = pool.submit(self._renew_once)
+                if beat.exception() is None and not beat.result():
                     return
-                self._store.write_small(self._path, self._content())
+
+    def _renew_once(self) -> bool:
+        self._beat += 1
+        if _read(self._store.read_small(self._path)).get("token") != self._token:
+            return False
+        self._store.write_small(self._path, self._content())
+        return True
 
 
 class _Watched:
@@ -178,7 +194,8 @@ class _Watched:
 
 def _process_gone(who: dict[str, object]) -> bool:
     pid = who.get("pid")
-    if who.get("host") != socket.gethostname() or not isinstance(pid, int):
+    here = (socket.gethostname(), _process_space())
+    if (who.get("host"), who.get("space")) != here or not isinstance(pid, int):
         return False
     try:
         os.kill(pid, 0)

@@ -87,7 +87,10 @@ def plan(
     request = make_request(strategy, key_columns, options)
     location = locate(path, filesystem)
     if pending_commit(location):
-        message = f"An interrupted commit waits in {location.display}. Call recover(path) first, then plan."
+        message = (
+            f"A commit into {location.display} is being published, or was interrupted. Wait for it, or call "
+            "recover(path), then plan again."
+        )
         raise DatasetMergeError(message)
     prepared = prepare(engine, engine.open(source), location, request)
     decision = decide(engine, prepared.handle, prepared.facts, prepared.target, request)

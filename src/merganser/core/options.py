@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.engine import ACTION
 from merganser.core.errors import InvalidArgumentError
@@ -17,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from merganser.core.strategy import MergeStrategy, Rule
+
+
+CODECS = ("snappy", "zstd", "gzip", "brotli", "lz4", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +39,16 @@ class Options:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 message = f"{name} must be a positive whole number, not {value!r}."
                 raise InvalidArgumentError(message)
-        codec = self.compression
-        if not isinstance(codec, str) or (codec.lower() not in {"none", "uncompressed"} and not _codec_known(codec)):
-            message = f"Unknown compression {codec!r}. Choose snappy, zstd, gzip, brotli, lz4 or none."
+        if not isinstance(self.compression, str) or self.compression.lower() not in CODECS:
+            message = f"Unknown compression {self.compression!r}. Choose one of: {', '.join(CODECS)}."
             raise InvalidArgumentError(message)
-
-
-def _codec_known(name: str) -> bool:
-    try:
-        return bool(pa.Codec.is_available(name))
-    except ValueError:
-        return False
+        if (
+            not isinstance(self.lock_timeout, int | float)
+            or isinstance(self.lock_timeout, bool)
+            or self.lock_timeout < 0
+        ):
+            message = f"lock_timeout must be a number of seconds, not {self.lock_timeout!r}."
+            raise InvalidArgumentError(message)
 
 
 def make_options(

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Generic, Literal
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.dataset import partition_scalar
 from merganser.core.engine import ELSEWHERE, UNTOLD, M, RewriteJob, ScanFile
 from merganser.core.errors import PartitionMoveError
-from merganser.core.hive import UNKNOWN, tokens
+from merganser.core.hive import UNKNOWN, tokens, untoken
 from merganser.core.validate import check_moves
 
 if TYPE_CHECKING:
@@ -76,7 +75,6 @@ class Decision(Generic[M]):
     """The plan as the driver runs it: matches, jobs and counts."""
 
     matches: M | None
-    scans: tuple[ScanFile, ...]
     jobs: tuple[RewriteJob, ...]
     removed: tuple[int, ...]
     inserted: int
@@ -84,17 +82,12 @@ class Decision(Generic[M]):
     deleted: int
     files: tuple[FilePlan, ...]
 
-    @property
-    def rewritten(self) -> frozenset[int]:
-        """The files that get a replacement."""
-        return frozenset(job.number for job in self.jobs)
-
 
 def decide(engine: Engine[H, M], handle: H, facts: SourceFacts, target: Target, request: Request) -> Decision[M]:
     """Prune by partition, then by bounds, then scan key columns; only what the scan confirms changes (P1)."""
     keys, rule, moves = request.keys, request.rule, request.options.check_partition_moves
     if not target.files:
-        return Decision(None, (), (), (), facts.rows if rule.inserts else 0, 0, 0, ())
+        return Decision(None, (), (), facts.rows if rule.inserts else 0, 0, 0, ())
     codes = file_partitions(target, facts)
     pruned = _pruned_by_partition(target, keys, codes, check_moves=moves)
     open_groups = np.array([pruned[file] is None for file in target.group_file], np.bool_)
@@ -107,7 +100,7 @@ def decide(engine: Engine[H, M], handle: H, facts: SourceFacts, target: Target, 
     if rule.replaces:
         check_moves(counts.moved, counts.moved_sample, target.partition_columns)
         _check_untold(target, codes, counts)
-    return _fates(target, rule, matches, counts, scans, candidate, pruned)
+    return _fates(target, rule, matches, counts, candidate, pruned)
 
 
 def file_partitions(target: Target, facts: SourceFacts) -> list[int]:
@@ -147,7 +140,7 @@ def scan_files(
         for name in keys:
             value = target.path_value(file, name)
             if value is not UNKNOWN:
-                constants[name] = partition_scalar(value, target.partition_types[name])
+                constants[name] = untoken(value, target.partition_types[name])
             elif name not in target.summaries[file].columns:
                 constants[name] = pa.scalar(None, target.partition_types[name])
         scans.append(
@@ -172,7 +165,6 @@ def _fates(
     rule: Rule,
     matches: M,
     counts: MatchCounts,
-    scans: tuple[ScanFile, ...],
     candidate: npt.NDArray[np.bool_],
     pruned: Sequence[str | None],
 ) -> Decision[M]:
@@ -195,21 +187,22 @@ def _fates(
         # A dataset left with no rows keeps one file of none, so that its schema survives (W3).
         first = removed.pop(0)
         jobs[first] = _job(target, first, [], range(len(target.summaries[first].group_rows)), rule)
+    gone = set(removed)
     candidates = np.bincount(target.group_file[candidate], minlength=len(target.files)).tolist()
     files = tuple(
         _file_plan(
-            target, file, jobs.get(file), file in removed, pruned[file], candidates[file], len(hit.get(file, {})), rule
+            target, file, jobs.get(file), file in gone, pruned[file], candidates[file], len(hit.get(file, {})), rule
         )
         for file in range(len(target.files))
     )
     ordered = tuple(jobs[file] for file in sorted(jobs))
-    return Decision(matches, scans, ordered, tuple(removed), inserted, updated, deleted, files)
+    return Decision(matches, ordered, tuple(removed), inserted, updated, deleted, files)
 
 
 def _job(target: Target, file: int, groups: Sequence[int], dropped: Sequence[int], rule: Rule) -> RewriteJob:
     # Where the path tells a partition column, a copy inside the file is left as it is: the path wins (H1).
     told = {name for name in target.partition_columns if target.path_value(file, name) is not UNKNOWN}
-    columns = sorted(target.summaries[file].columns - told)
+    columns = target.summaries[file].columns - told
     path = target.location.path(target.files[file].rel)
     return RewriteJob(file, path, columns, tuple(groups), tuple(dropped), not rule.deletes_missing)
 

@@ -57,7 +57,6 @@ def prepare(engine: Engine[H, M], handle: H, location: Location, request: Reques
         check_storable(given)
         schema = given
     else:
-        check_unique(schema, "target")
         check_carried(schema, "target")
         check_columns(given, schema)
         check_types(given, schema)
@@ -73,7 +72,7 @@ def prepare(engine: Engine[H, M], handle: H, location: Location, request: Reques
     check_duplicate_keys(facts)
     check_required(facts, sorted(target.required | {field.name for field in schema if not field.nullable}))
     # Recorded with the first write; then the record holds.
-    stale = bool(target.partition_columns) != bool(read_record(location)) or not target.files
+    stale = set(target.partition_columns) != set(read_record(location)) or not target.files
     record = make_record(target.partition_types) if stale else None
     return Prepared(handle, source_count, facts, target, schema, _folders(target, facts), record)
 
@@ -138,12 +137,16 @@ def _known_folders(target: Target) -> dict[tuple[Hashable | Unknown, ...], str]:
         if list(file.folders) != target.partition_columns or UNKNOWN in values:
             continue
         path, depth = "", 0
+        folders = {}
         for segment in file.rel.split("/")[:-1]:
             path += f"{segment}/"
             name, equals, _ = segment.partition("=")
             depth += bool(name and equals)
             if depth:
-                known.setdefault(values[:depth], path)
+                folders[values[:depth]] = path
+        # A column that stands twice in a path means its last folder only.
+        if depth == len(values):
+            known = folders | known
     return known
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from merganser.core.dataset import load_target, partition_scalar
+from merganser.core.dataset import load_target
 from merganser.core.errors import UnsupportedFileError
-from merganser.core.hive import UNKNOWN
+from merganser.core.hive import UNKNOWN, untoken
 
 if TYPE_CHECKING:
     from merganser.core.dataset import Target
@@ -48,6 +48,6 @@ def _expression(target: Target, file: int) -> pads.Expression:
         if value is UNKNOWN:
             continue
         column = pads.field(name)
-        equal = column.is_null() if value is None else column == pads.scalar(partition_scalar(value, kind))
+        equal = column.is_null() if value is None else column == pads.scalar(untoken(value, kind))
         expression = expression & equal
     return expression

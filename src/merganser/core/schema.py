@@ -7,6 +7,7 @@ all is decided from the types alone; whether each value fits is decided by the c
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 def check_columns(source: pa.Schema, target: pa.Schema) -> None:
     """Refuse a source whose column names are not exactly the target's (S2)."""
-    missing = [name for name in target.names if name not in source.names]
-    unknown = [name for name in source.names if name not in target.names]
+    have, want = set(source.names), set(target.names)
+    missing = [name for name in target.names if name not in have]
+    unknown = [name for name in source.names if name not in want]
     if missing or unknown:
         message = (
             f"Source and target columns differ: missing from the source: {_listed(missing)}; "
@@ -33,7 +35,7 @@ def check_columns(source: pa.Schema, target: pa.Schema) -> None:
 
 def check_unique(schema: pa.Schema, side: str) -> None:
     """Refuse columns that no name tells apart."""
-    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(schema.names).items() if count > 1)
     if twice:
         message = f"The {side} has several columns named {_listed(twice)}. Rename them so that each is unique."
         raise SchemaMismatchError(message)
@@ -70,6 +72,16 @@ def check_same_schema(first: pa.Schema, other: pa.Schema, first_path: str, other
         raise SchemaMismatchError(message)
 
 
+def check_same_columns(first: pa.Schema, other: pa.Schema, first_path: str, other_path: str) -> None:
+    """Refuse source files that do not have the same columns."""
+    differing = sorted(set(first.names) ^ set(other.names))
+    if differing:
+        message = (
+            f"The source files {first_path} and {other_path} do not both have {_listed(differing)}. Read them apart."
+        )
+        raise SchemaMismatchError(message)
+
+
 def plain(kind: pa.DataType) -> pa.DataType:
     """Give the type that holds the same values, has every Arrow kernel and no 2 GB limit: no dictionaries, no views."""
     if pa.types.is_dictionary(kind):
@@ -78,6 +90,9 @@ def plain(kind: pa.DataType) -> pa.DataType:
         kind = pa.large_string()
     elif kind in (pa.binary(), pa.binary_view()):
         kind = pa.large_binary()
+    elif pa.types.is_date64(kind):
+        # Parquet has days only.
+        kind = pa.date32()
     elif pa.types.is_struct(kind):
         kind = pa.struct([_plain_field(field) for field in kind])
     elif pa.types.is_map(kind):
@@ -97,9 +112,11 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def declared(kind: pa.DataType) -> pa.DataType:
-    """Give the type of single values of a column: what a dictionary holds, and strings for views."""
+    """Give the type of single values of a column: what a dictionary holds, strings for views, days for dates."""
     if pa.types.is_dictionary(kind):
         return declared(kind.value_type)
+    if pa.types.is_date64(kind):
+        return pa.date32()
     return pa.string() if kind == pa.string_view() else kind
 
 
@@ -147,7 +164,8 @@ def castable(have: pa.DataType, want: pa.DataType) -> bool:
     if pa.types.is_map(have) and pa.types.is_map(want):
         return _nested_castable(have.key_type, want.key_type) and _nested_castable(have.item_type, want.item_type)
     if _is_listlike(have) and _is_listlike(want):
-        return _nested_castable(have.value_type, want.value_type)
+        sizes = {kind.list_size for kind in (have, want) if pa.types.is_fixed_size_list(kind)}
+        return len(sizes) < 2 and _nested_castable(have.value_type, want.value_type)  # noqa: PLR2004  two sizes differ
     return _plain_castable(have, want)
 
 
@@ -219,6 +237,9 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     result = column.cast(kind, safe=True)
     if pa.types.is_float16(kind) or (pa.types.is_float32(kind) and pa.types.is_float64(column.type)):
         _check_narrowing(column, result)
+    if pa.types.is_date64(column.type) and not result.cast(column.type).equals(column):
+        message = "a date64 is not a whole day"
+        raise pa.ArrowInvalid(message)
     if _null_where_required(result, kind):
         message = "a nested value is NULL where the target declares it never NULL"
         raise pa.ArrowInvalid(message)
@@ -229,6 +250,9 @@ def _null_where_required(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
         present = column.filter(column.is_valid())
         children = [(field, pc.struct_field(present, [at])) for at, field in enumerate(kind)]
+    elif pa.types.is_map(kind):
+        entries = pa.list_(pa.struct([kind.key_field, kind.item_field]))
+        return _null_where_required(column.cast(entries), entries)
     elif _is_listlike(kind):
         children = [(kind.value_field, pc.list_flatten(column))]
     else:
@@ -299,9 +323,11 @@ def _first_misfit(column: pa.ChunkedArray, kind: pa.DataType) -> str:
 
 
 def shown_value(value: pa.Scalar) -> str:
-    """Show a value in a message; instants beyond Python's calendar are shown as numbers."""
+    """Show a value in a message; instants beyond Python's calendar as numbers, text that is none as bytes."""
     try:
         return repr(value.as_py())
+    except UnicodeDecodeError as error:
+        return repr(error.object)
     except (OverflowError, ValueError):
         return str(value.value)
 

@@ -15,8 +15,11 @@ import pyarrow.dataset as pads
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from merganser.core.errors import InvalidArgumentError, UnreadableFileError
+from merganser.core.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
+from merganser.core.footer import arrow_schema
 from merganser.core.read import open_dataset
+from merganser.core.remote import RemoteStore
+from merganser.core.schema import check_same_columns
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
@@ -61,16 +64,33 @@ def _without_index(table: pa.Table) -> pa.Table:
 
 
 def _read_path(path: str) -> pa.Table:
-    filesystem, native = fsspec.core.url_to_fs(path)
-    if filesystem.isdir(native):
-        return open_dataset(locate(path)).to_table()
-    found = sorted(filesystem.glob(native)) if any(mark in native for mark in "*?[") else [native]
-    if not found and filesystem.exists(native):
-        found = [native]
+    location = locate(path)
+    filesystem = location.store.filesystem if isinstance(location.store, RemoteStore) else fsspec.filesystem("file")
+    kind = location.store.kind(location.root)
+    if kind == "directory":
+        return open_dataset(location).to_table()
+    found = [location.root] if kind == "file" else []
+    if not found and any(mark in location.root for mark in "*?["):
+        found = sorted(filesystem.glob(location.root))
     if not found:
-        message = f"No file matches {path}. Check the path of the source."
+        nothing = "No file matches" if "*" in path else "There is no source file"
+        message = f"{nothing} {path}. Check the path of the source."
         raise InvalidArgumentError(message)
-    return pa.concat_tables([_read_file(filesystem, name) for name in found], promote_options="default")
+    tables = [_read_file(filesystem, name) for name in found]
+    for name, table in zip(found, tables, strict=True):
+        check_same_columns(tables[0].schema, table.schema, found[0], name)
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        message = (
+            f"The files that {path} matches disagree about a column: {error}. Give them one schema, or one by one."
+        )
+        raise SchemaMismatchError(message) from error
+
+
+def _read_parquet(stream: Any) -> pa.Table:
+    with pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as parquet:
+        return parquet.read().cast(arrow_schema(parquet.metadata))
 
 
 def _read_file(filesystem: fsspec.AbstractFileSystem, path: str) -> pa.Table:
@@ -78,7 +98,7 @@ def _read_file(filesystem: fsspec.AbstractFileSystem, path: str) -> pa.Table:
     for suffix in _COMPRESSED:
         stem = stem.removesuffix(suffix)
     readers: dict[str, Callable[[Any], pa.Table]] = {
-        ".parquet": pq.read_table,
+        ".parquet": _read_parquet,
         ".csv": pacsv.read_csv,
         ".json": pajson.read_json,
         ".jsonl": pajson.read_json,

@@ -1,6 +1,6 @@
 """A new Parquet file from row groups of an old one, copied byte for byte, and row groups encoded anew.
 
-A Parquet file is column chunks and a footer that points at them. `prepare` reads and checks the footer of the old file;
+A Parquet file is column chunks and a footer that points at them. `open_old` reads and checks the old file's footer;
 `splice` places one row group after another and ends with the old footer, in which only row groups, offsets and the
 number of rows have changed: schema, created_by, column orders and key-value metadata stay verbatim.
 
@@ -72,7 +72,7 @@ class OldFile:
         return len(self.tree[_ROW_GROUPS])
 
 
-def prepare(old: BinaryIO, size: int) -> OldFile:
+def open_old(old: BinaryIO, size: int) -> OldFile:
     """Read the footer of a Parquet file of `size` bytes and check all that copying its row groups relies on.
 
     Raises `CannotSpliceError` where a whole rewrite is needed, `UnsupportedFileError` for an encrypted file.

@@ -7,18 +7,18 @@ that holds other files.
 from __future__ import annotations
 
 import os
-import threading
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from merganser.core.store import LocalStore
+from merganser.core.local import LocalStore
 
 if TYPE_CHECKING:
     from merganser.core.store import Location
 
 STAGING_PREFIX = ".staging_"
 JOURNAL = "journal.json"
+RECORD = "partitions.json"
 
 
 def control_folder(location: Location) -> str:
@@ -47,8 +47,6 @@ class Staging:
 
     location: Location
     folder: str
-    _names: set[str] = field(default_factory=set)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def journal(self) -> str:
@@ -56,11 +54,8 @@ class Staging:
         return f"{self.folder}/{JOURNAL}"
 
     def new_path(self) -> str:
-        """Give the path of the next staged file."""
-        with self._lock:
-            name = f"{len(self._names):06d}.staged"
-            self._names.add(name)
-        return f"{self.folder}/{name}"
+        """Give a path for a staged file that no other thread, process or attempt gets."""
+        return f"{self.folder}/{uuid.uuid4().hex}.staged"
 
     def remove(self) -> None:
         """Remove the journal, then everything else: what is left of an interrupted removal is no commit."""

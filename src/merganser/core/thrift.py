@@ -122,6 +122,14 @@ def scan_fields(data: bytes, start: int = 0) -> Iterator[tuple[int, int, int]]:
         raise ThriftError("the bytes end inside a struct") from None
 
 
+def skip_struct(data: bytes, start: int) -> int:
+    """Return the position after the struct that begins at `start`."""
+    try:
+        return _skip(data, start, STRUCT, 1)
+    except IndexError:
+        raise ThriftError("the bytes end inside a struct") from None
+
+
 def find_list(data: bytes, start: int, wanted: int) -> tuple[int, int]:
     """Return length and position of the first element of a list field, or (0, 0) where the struct has no such list."""
     for number, wire, position in scan_fields(data, start):

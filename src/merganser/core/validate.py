@@ -191,7 +191,7 @@ def check_storable(schema: pa.Schema) -> None:
     for field in schema:
         try:
             pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        except (pa.ArrowException, OSError) as error:
             message = f"Column {field.name!r} has type {field.type}, which Parquet cannot hold: {error}. Cast it first."
             raise UnsupportedTypeError(message) from error
 

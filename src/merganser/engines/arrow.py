@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from merganser.core.engine import Appended, Layout, RewriteJob, Rewritten, ScanFile
     from merganser.core.result import MergeStats
     from merganser.core.staging import Staging
-    from merganser.core.store import Store
+    from merganser.core.storage import Store
     from merganser.core.strategy import MergeStrategy
 
 
@@ -51,9 +52,9 @@ class PyArrowDatasetIO(DatasetIO[pa.Table, "Matches"]):
     def __init__(self, filesystem: Any = None) -> None:
         super().__init__(ArrowEngine(), filesystem)
 
-    def read(self, path: str | os.PathLike[str]) -> pads.Dataset:
+    def read(self, path: str | os.PathLike[str], filesystem: Any = None) -> pads.Dataset:
         """Open exactly the data files as a `pyarrow.dataset`, partition columns in their recorded types."""
-        return open_dataset(locate(path, self.filesystem))
+        return open_dataset(locate(path, self._filesystem(filesystem)))
 
 
 def merge_parquet_dataset_pyarrow(
@@ -106,7 +107,8 @@ class ArrowEngine:
         return handle.schema
 
     def conform(self, handle: pa.Table, schema: pa.Schema) -> pa.Table:
-        return conform(handle, schema)
+        # In one piece: rows are taken from it again and again.
+        return conform(handle, schema).combine_chunks()
 
     def deduplicate(self, handle: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
         return handle.take(pa.array(latest_rows(handle, keys, order_by)))
@@ -179,7 +181,7 @@ def _rewrite(handle: pa.Table, matches: Matches | None, job: RewriteJob, staging
     if matches is not None:
         for group in job.groups:
             at = matches.of_group(job.number, group)
-            rows = columns.take(pa.array(matches.source_row[at]))
+            rows = partial(columns.take, pa.array(matches.source_row[at]))
             changes[group] = GroupChange(matches.position[at], rows, job.keep_missing)
     return rewrite_file(staging.location.store, job.path, staging.new_path(), changes, workers)
 

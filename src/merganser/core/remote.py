@@ -1,0 +1,132 @@
+"""Any fsspec filesystem: renames are copy and delete, folders exist by holding files."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from merganser.core.storage import FileInfo, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import fsspec
+
+# Filesystems whose `find` is one flat listing that raises what goes wrong.
+FLAT = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"}
+
+
+class RemoteStore(Store):
+    """Any fsspec filesystem: renames are copy and delete, folders exist by holding files."""
+
+    local = False
+
+    def __init__(self, filesystem: fsspec.AbstractFileSystem) -> None:
+        self.filesystem = filesystem
+
+    def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
+        self.filesystem.invalidate_cache(folder)
+        skip = len(folder) + 1
+        for info in self._files(folder, enter):
+            rel = info["name"].removesuffix("/")[skip:]
+            if all(enter(name) for name in rel.split("/")[:-1]):
+                yield FileInfo(rel, int(info["size"] or 0), _remote_identity(info))
+
+    def _files(self, folder: str, enter: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+        """List files below a folder in one request where the filesystem can, else folder by folder.
+
+        fsspec's own walk leaves out folders that it cannot list, and so would lose their rows.
+        """
+        protocol = self.filesystem.protocol
+        if FLAT & set([protocol] if isinstance(protocol, str) else protocol):
+            yield from self.filesystem.find(folder, detail=True).values()
+            return
+        pending = [folder]
+        while pending:
+            for info in self.filesystem.ls(pending.pop(), detail=True):
+                if info["type"] != "directory":
+                    yield info
+                elif enter(info["name"].rstrip("/").rpartition("/")[2]):
+                    pending.append(info["name"])
+
+    def kind(self, path: str) -> str | None:
+        self.filesystem.invalidate_cache(path)
+        try:
+            return cast("str", self.filesystem.info(path)["type"])
+        except FileNotFoundError:
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        self.filesystem.invalidate_cache(folder)
+        try:
+            found = self.filesystem.ls(folder, detail=False)
+        except FileNotFoundError:
+            return []
+        return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in found})
+
+    def identity(self, path: str) -> str | None:
+        self.filesystem.invalidate_cache(path)
+        try:
+            return _remote_identity(self.filesystem.info(path))
+        except FileNotFoundError:
+            return None
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return self.arrow_filesystem().open_input_file(path)
+
+    def open_reader(self, path: str) -> BinaryIO:
+        return cast("BinaryIO", self.filesystem.open(path, "rb"))
+
+    def create(self, path: str) -> BinaryIO:
+        return cast("BinaryIO", self.filesystem.open(path, "wb"))
+
+    def make_folder(self, path: str) -> None:
+        self.filesystem.makedirs(path, exist_ok=True)
+
+    def flush(self, paths: Iterable[str]) -> None:
+        """Do nothing: an object is durable once its write returns."""
+
+    def replace(self, source: str, target: str) -> None:
+        self.filesystem.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
+        self.filesystem.cp_file(source, target)
+        self.remove(source)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.filesystem.rm_file(path)
+
+    def remove_folder(self, path: str) -> None:
+        self.filesystem.invalidate_cache(path)
+        with contextlib.suppress(FileNotFoundError):
+            self.filesystem.rm(path, recursive=True)
+
+    def write_small(self, path: str, data: bytes) -> None:
+        self.filesystem.pipe_file(path, data)
+
+    def read_small(self, path: str) -> bytes | None:
+        self.filesystem.invalidate_cache(path)
+        try:
+            return cast("bytes", self.filesystem.cat_file(path))
+        except FileNotFoundError:
+            return None
+
+    def arrow_filesystem(self) -> pafs.FileSystem:
+        return pafs.PyFileSystem(pafs.FSSpecHandler(self.filesystem))
+
+    def keep_mode(self, old: str, staged: str) -> None:
+        """Do nothing: objects have neither."""
+
+
+def _remote_identity(info: dict[str, Any]) -> str:
+    marks = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "updated", "created")
+    values = (f"{mark}={_instant(info[mark])}" for mark in marks if info.get(mark) is not None)
+    return ":".join([str(info.get("size")), *values])
+
+
+def _instant(value: Any) -> Any:
+    # One filesystem may give the same instant as a number in a listing and as a datetime for a single file.
+    return value.timestamp() if isinstance(value, datetime) else value

@@ -1,0 +1,105 @@
+"""What a merge needs of storage, so that every change of a disk goes through one door and a test can fail any step.
+
+Paths given to a store are its own: absolute paths locally, protocol-free paths elsewhere.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
+    import pyarrow.fs as pafs
+
+PIECE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One listed file, its path relative to the folder that was listed."""
+
+    rel: str
+    size: int
+    identity: str
+
+
+class Store(ABC):
+    """The few operations a merge needs of storage; every one either happens or raises OSError."""
+
+    local: bool
+
+    @abstractmethod
+    def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
+        """Yield every file below the folder, not entering folders whose name `enter` refuses."""
+
+    @abstractmethod
+    def kind(self, path: str) -> str | None:
+        """Say whether a path is a "file", a "directory" or absent (None)."""
+
+    @abstractmethod
+    def names(self, folder: str) -> list[str]:
+        """List the names directly in a folder; an absent folder has none."""
+
+    @abstractmethod
+    def identity(self, path: str) -> str | None:
+        """Describe a file so that any rewrite of it gives another text; None if it is absent."""
+
+    @abstractmethod
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Open a file for Arrow's random access."""
+
+    @abstractmethod
+    def open_reader(self, path: str) -> BinaryIO:
+        """Open a file as a seekable Python stream."""
+
+    @abstractmethod
+    def create(self, path: str) -> BinaryIO:
+        """Open a new file for writing."""
+
+    @abstractmethod
+    def make_folder(self, path: str) -> None:
+        """Create a folder and its parents; fine if it exists."""
+
+    @abstractmethod
+    def flush(self, paths: Iterable[str]) -> None:
+        """Force files or folders to disk, where that has a meaning."""
+
+    @abstractmethod
+    def replace(self, source: str, target: str) -> None:
+        """Move a file onto a path, which may hold a file already."""
+
+    def same_content(self, one: str, other: str) -> bool:
+        """Compare two files byte for byte."""
+        with self.open_reader(one) as left, self.open_reader(other) as right:
+            while (piece := left.read(PIECE)) == right.read(PIECE):
+                if not piece:
+                    return True
+        return False
+
+    @abstractmethod
+    def remove(self, path: str) -> None:
+        """Remove a file; fine if it is gone."""
+
+    @abstractmethod
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder and everything in it; fine if it is gone."""
+
+    @abstractmethod
+    def write_small(self, path: str, data: bytes) -> None:
+        """Write a small file all at once: a reader, or a crash, meets the old content or the new."""
+
+    @abstractmethod
+    def read_small(self, path: str) -> bytes | None:
+        """Read a small file; None if it is absent."""
+
+    @abstractmethod
+    def arrow_filesystem(self) -> pafs.FileSystem:
+        """Give the filesystem under which Arrow knows these paths."""
+
+    @abstractmethod
+    def keep_mode(self, old: str, staged: str) -> None:
+        """Give a staged file the mode and owner of the file it will replace, where files have them."""
