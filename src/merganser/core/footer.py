@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merganser.core.errors import UnreadableFileError, UnsupportedFileError
-from merganser.core.thrift import ThriftError, scan_fields
+from merganser.core.thrift import ThriftError, scan_fields, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -207,20 +207,11 @@ def _declared_orders(footer: Footer) -> Sequence[bool] | None:
     leaves = footer.metadata.num_columns
     end = len(footer.raw) - 1
     start = end - leaves * len(_TYPE_DEFINED)
-    header = bytes([leaves << 4 | 0xC]) if leaves < 0xF else b"\xfc" + _varint(leaves)
+    header = bytes([leaves << 4 | 0xC]) if leaves < 0xF else b"\xfc" + varint(leaves)
     if start < len(header) + 1 or footer.raw[end:] != b"\x00" or footer.raw[start - len(header) : start] != header:
         return None
     entries = footer.raw[start:end]
     return [entries[3 * leaf : 3 * leaf + 3] == _TYPE_DEFINED for leaf in range(leaves)]
-
-
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
 
 
 def _distrusted_writer(metadata: pq.FileMetaData) -> bool:
@@ -243,7 +234,7 @@ def _stored(raw: Any, column: Any) -> bytes:
 def _find_chunk(raw: bytes, start: int, column: str) -> int:
     """Find the next column chunk of a plain column by its path, which stands before its statistics."""
     name = column.encode()
-    found = raw.find(b"\x19\x18" + _varint(len(name)) + name, start)
+    found = raw.find(b"\x19\x18" + varint(len(name)) + name, start)
     return found if found >= 0 else len(raw)
 
 
@@ -254,7 +245,7 @@ def _find_exact(raw: bytes, start: int, low: bytes, high: bytes) -> tuple[bool, 
     costs a hundred times more than finding the bounds in it: in Thrift's compact form the maximum stands before the
     minimum, and the marks follow. Bounds that cannot be found so are taken for inexact.
     """
-    needle = _varint(len(high)) + high + b"\x18" + _varint(len(low)) + low
+    needle = varint(len(high)) + high + b"\x18" + varint(len(low)) + low
     found = raw.find(needle, start)
     while found >= 0 and raw[found + len(needle) : found + len(needle) + 1] in _AFTER_DEPRECATED:
         found = raw.find(needle, found + 1)

@@ -107,6 +107,13 @@ def write_struct(tree: Struct) -> bytes:
     return bytes(out)
 
 
+def varint(value: int) -> bytes:
+    """Encode an unsigned number the way lengths are written."""
+    out = bytearray()
+    _write_varint(out, value)
+    return bytes(out)
+
+
 def scan_fields(data: bytes, start: int = 0) -> Iterator[tuple[int, int, int]]:
     """Yield (number, wire type, position of the value) of each field of a struct without building anything.
 
