@@ -61,7 +61,7 @@ def rewrite_file(
 
     Row groups without a change are copied byte for byte where the file allows it, else the file is written whole.
     """
-    with open_parquet(store, path) as parquet:
+    with open_parquet(store, path, read_ahead=not store.local) as parquet:
         metadata = parquet.metadata
         try:
             with store.open_reader(path) as old, store.create(staged) as out:
@@ -121,7 +121,7 @@ def _ready(part: int | Future[pa.Buffer]) -> int | pa.Buffer:
 def _encode(
     store: Store, path: str, metadata: pq.FileMetaData, group: int, change: GroupChange, options: Mapping[str, Any]
 ) -> pa.Buffer:
-    with open_parquet(store, path, metadata) as parquet:
+    with open_parquet(store, path, metadata, read_ahead=not store.local) as parquet:
         schema = plain_schema(arrow_schema(metadata))
         return encode_row_group(_changed(parquet, path, group, change, schema), schema, options)
 

@@ -25,13 +25,17 @@ READERS = 4
 _ROWS_AT_ONCE = 1 << 20
 
 
-def open_parquet(store: Store, path: str, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+def open_parquet(
+    store: Store, path: str, metadata: pq.FileMetaData | None = None, *, read_ahead: bool = False
+) -> pq.ParquetFile:
     """Open a data file the way every part of merganser reads one: INT96 as microseconds.
 
-    Without Arrow's read-ahead: it runs on Arrow's IO threads, and a key scan already holds one of them while it waits
-    for our readers, so that enough scans at once would wait for each other for ever.
+    Reading ahead runs on Arrow's IO threads. A key scan does without: it holds one of them while it waits for our
+    readers, so that enough scans at once would wait for each other for ever.
     """
-    return pq.ParquetFile(store.open_input(path), metadata=metadata, coerce_int96_timestamp_unit="us", pre_buffer=False)
+    return pq.ParquetFile(
+        store.open_input(path), metadata=metadata, coerce_int96_timestamp_unit="us", pre_buffer=read_ahead
+    )
 
 
 def read_group(parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None, path: str) -> pa.Table:
