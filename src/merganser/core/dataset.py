@@ -249,13 +249,14 @@ def load_target(
     if not files:
         return Target(location, (), (), types, None, None)
     first = read_footer(location.store, location.path(files[0].rel), location.shown(files[0].rel))
-    check_unique(first.schema, "target")
-    file_schema = _without(first.schema, names)
+    first_schema = first.schema
+    check_unique(first_schema, "target")
+    file_schema = _without(first_schema, names)
     key_types = _key_types(keys, file_schema, types)
     with ThreadPoolExecutor(FOOTER_THREADS, thread_name_prefix="merganser-footer") as pool:
-        one = partial(_summarise, location, key_types, types, files[0], first)
+        one = partial(_summarise, location, key_types, types, files[0], first, first_schema)
         summaries = tuple(pool.map(one, files))
-    told_too = set(names) & set(first.schema.names)
+    told_too = set(names) & set(first_schema.names)
     key_values = None if told_too else dict(first.metadata.metadata or {})
     template = Template(key_values, schema_options(first.metadata), unwritable(first.metadata))
     return Target(location, tuple(files), summaries, types, file_schema, template)
@@ -285,13 +286,15 @@ def _summarise(
     types: Mapping[str, pa.DataType],
     first_file: DataFile,
     first: Footer,
+    first_schema: pa.Schema,
     file: DataFile,
 ) -> FileSummary:
     is_first = file is first_file
     footer = first if is_first else read_footer(location.store, location.path(file.rel), location.shown(file.rel))
-    schema = footer.schema
+    schema = first_schema
     if not (is_first or footer.metadata.schema.equals(first.metadata.schema)):
-        here, there = _without(first.schema, types), _without(schema, types)
+        schema = footer.schema
+        here, there = _without(first_schema, types), _without(schema, types)
         check_same_schema(here, there, location.shown(first_file.rel), location.shown(file.rel))
     for name in types:
         if name not in file.folders and name in schema.names and not same_meaning(schema.field(name).type, types[name]):
