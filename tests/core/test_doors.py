@@ -27,6 +27,7 @@ from merganser.core import (
     plan_incremental_rewrite,
     recover,
 )
+from merganser.core.local import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -345,6 +346,39 @@ def test_plan_incremental_rewrite_where_the_file_holds_the_partition_column_too(
     assert plan_incremental_rewrite(f"{lake}/t", [(7, 9)], ["id", "day"]).affected_files == []
 
 
+# P2, P3
+@pytest.mark.parametrize(
+    ("have", "given"),
+    [
+        (pa.timestamp("us"), pa.timestamp("ms")),
+        (pa.timestamp("ms"), pa.timestamp("us")),
+        (pa.timestamp("us"), pa.timestamp("s")),
+        (pa.timestamp("us", "UTC"), pa.timestamp("ns", "+02:00")),
+        (pa.date32(), pa.date64()),
+        (pa.int64(), pa.int16()),
+        (pa.string(), pa.large_string()),
+    ],
+    ids=str,
+)
+def test_keys_of_another_unit_or_width_find_their_file(lake: str, have: pa.DataType, given: pa.DataType) -> None:
+    moments = [dt.datetime(2024, 1, 2, tzinfo=dt.UTC), dt.datetime(2024, 3, 4, tzinfo=dt.UTC)]
+    values = pa.array(moments if pa.types.is_temporal(have) else [12, 34]).cast(have)
+    path = put(f"{lake}/t/a.parquet", pa.table({"id": values}))
+    keys = values.slice(1).cast(given)
+    for source in (keys, pa.chunked_array([keys]), pa.table({"id": keys})):
+        assert ConservativeMembershipChecker().file_might_contain_keys(described(f"{lake}/t"), "id", source)
+        assert confirm_affected_files([path], "id", source) == [path]
+        assert plan_incremental_rewrite(f"{lake}/t", source, "id").affected_files == [path]
+
+
+# P1, H1
+def test_folders_above_the_dataset_tell_nothing_of_its_keys(lake: str) -> None:
+    root = f"{lake}/id=5/t"
+    path = put(f"{root}/a.parquet", ids([1, 2]))
+    assert plan_incremental_rewrite(root, [1], "id").affected_files == [path]
+    assert plan_incremental_rewrite(root, [5], "id").affected_files == []
+
+
 # C1, C3
 def test_manager_stages_replaces_and_cleans_up(lake: str) -> None:
     old = [put(f"{lake}/t/{name}.parquet", ids([n])) for n, name in enumerate("ab")]
@@ -416,4 +450,51 @@ def test_a_merge_removes_what_a_manager_left_behind(lake: str) -> None:
     put(f"{folder}/0.staged", ids([2]))
     with unchanged(f"{lake}/t"):
         assert recover(f"{lake}/t") is True
+    assert not os.path.exists(folder)
+
+
+# C4
+@pytest.mark.parametrize("goal", ["a.parquet", "new.parquet"])
+def test_a_staged_file_written_again_is_not_published_by_recovery(lake: str, goal: str) -> None:
+    put(f"{lake}/t/a.parquet", ids([1]))
+    manager = IncrementalFileManager()
+    folder = manager.create_staging_directory(f"{lake}/t")
+    manager.atomic_replace_files([put(f"{folder}/0.staged", ids([2]))], [f"{lake}/t/{goal}"])
+    put(f"{folder}/0.staged", ids([3]))
+    # As if the process ended here: the lock goes, the staging folder stays.
+    manager._held.close()
+    with unchanged(f"{lake}/t"):
+        assert recover(f"{lake}/t") is True
+    assert pq.read_table(f"{lake}/t/{goal}").column("id").to_pylist() == [2]
+
+
+# C4, W6
+def test_manager_replaces_what_a_link_leads_to_and_keeps_the_link(lake: str) -> None:
+    real = put(f"{lake}/elsewhere/real", ids([1]))
+    os.makedirs(f"{lake}/t")
+    os.symlink(real, f"{lake}/t/a.parquet")
+    manager = IncrementalFileManager()
+    folder = manager.create_staging_directory(f"{lake}/t")
+    manager.atomic_replace_files([put(f"{folder}/0.staged", ids([2]))], [f"{lake}/t/a.parquet"])
+    manager.cleanup_staging_files()
+    assert os.readlink(f"{lake}/t/a.parquet") == real
+    assert pq.read_table(real).column("id").to_pylist() == [2]
+
+
+# C4, C5
+def test_manager_lets_the_dataset_go_even_if_cleaning_up_fails(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(f"{lake}/t/a.parquet", ids([1]))
+    manager = IncrementalFileManager()
+    folder = manager.create_staging_directory(f"{lake}/t")
+    put(f"{folder}/0.staged", ids([2]))
+
+    def refuse(_: LocalStore, path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(LocalStore, "remove_folder", refuse)
+    with pytest.raises(OSError, match="Permission denied"):
+        manager.cleanup_staging_files()
+    monkeypatch.undo()
+    with unchanged(f"{lake}/t"):
+        assert recover(f"{lake}/t", lock_timeout=0.5) is True
     assert not os.path.exists(folder)

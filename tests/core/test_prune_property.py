@@ -367,6 +367,30 @@ def test_statistics_marked_inexact_prove_nothing(tmp_path: Path, kind: pa.DataTy
     assert not is_pruned(tmp_path, kind, with_statistics(marks))
 
 
+def with_second_statistics(changes: dict[int, Any]) -> Callable[[Struct], Struct]:
+    """Change the statistics of the second column of every row group."""
+
+    def group(one: Struct) -> Struct:
+        first, second, *others = one[1]
+        changed = second.replace({3: second[3].replace({12: second[3][12].replace(changes)})})
+        return one.replace({1: ThriftList(one[1].element, [first, changed, *others])})
+
+    return lambda tree: tree.replace({4: ThriftList(tree[4].element, [group(one) for one in tree[4]])})
+
+
+# P4
+@EVERY_KIND
+def test_marks_of_a_column_are_its_own(tmp_path: Path, kind: pa.DataType) -> None:
+    # The column before it has the same bounds, and nothing marks those.
+    table, source = far_outside(kind)
+    twin = pa.table({"a": table["id"], "id": table["id"]})
+    path = put(f"{tmp_path}/t/f.parquet", twin, row_group_size=2)
+    assert not any(in_groups(candidates(f"{tmp_path}/t", ["id"], source)))
+    patch(path, with_second_statistics({7: False, 8: False}))
+    assert all(in_groups(candidates(f"{tmp_path}/t", ["id"], source)))
+    assert not any(in_groups(candidates(f"{tmp_path}/t", ["a"], source.rename_columns(["a"]))))
+
+
 # P3
 @EVERY_KIND
 def test_statistics_marked_exact_prune(tmp_path: Path, kind: pa.DataType) -> None:

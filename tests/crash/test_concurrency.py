@@ -27,6 +27,7 @@ from merganser.core import merge as driver
 from merganser.core.errors import ConcurrentWriteError, LockTimeoutError
 from merganser.core.local import LocalStore
 from merganser.core.remote import RemoteStore
+from merganser.core.staging import JOURNAL
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
@@ -114,6 +115,41 @@ def in_threads(works: list[Callable[[], object]]) -> list[BaseException]:
         thread.join(60)
         assert not thread.is_alive()
     return errors
+
+
+SIDE_BY_SIDE = """
+import sys, threading
+import pyarrow as pa
+import merganser
+writers, io_threads = int(sys.argv[1]), int(sys.argv[2])
+if io_threads:
+    pa.set_io_thread_count(io_threads)
+ids, updated = list(range(200)), []
+for number in range(writers):
+    rows = pa.table({"id": ids, "v": ["old"] * len(ids)})
+    merganser.write_dataset(rows, f"memory://lake/t{number}", row_group_size=20)
+start = threading.Barrier(writers)
+def work(number):
+    start.wait()
+    rows = pa.table({"id": ids[::4], "v": ["new"] * len(ids[::4])})
+    updated.append(merganser.merge(rows, f"memory://lake/t{number}", "upsert", "id").updated)
+threads = [threading.Thread(target=work, args=(number,)) for number in range(writers)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(updated)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("writers", "io_threads"), [(12, 0), (1, 1)])
+def test_merges_never_wait_for_each_other_on_the_threads_of_arrow(writers: int, io_threads: int) -> None:
+    # P1, W5: however many key scans run at once, and however few threads Arrow has, each comes to its end
+    with process(SIDE_BY_SIDE, str(writers), str(io_threads)) as started:
+        output, _ = started.communicate(timeout=30)
+        assert started.returncode == 0
+    assert json.loads(output) == [50] * writers
 
 
 STALLED = """
@@ -312,10 +348,11 @@ def lease_path(place: Place) -> str:
     return f"{place.control}/lease.json"
 
 
-def leave_lease(place: Place, pid: int, host: str, token: str = "theirs") -> None:  # noqa: S107  not a secret
+def leave_lease(place: Place, pid: int, host: str, token: str = "theirs", **others: str) -> None:  # noqa: S107  not a secret
     memory = fsspec.filesystem("memory")
     memory.makedirs(place.control, exist_ok=True)
-    content = {**lock._myself(), "pid": pid, "host": host, "since": "2025-01-01T00:00:00+00:00", "token": token}
+    since = "2025-01-01T00:00:00+00:00"
+    content = {**lock._myself(), "pid": pid, "host": host, "since": since, "token": token, **others}
     memory.pipe_file(lease_path(place), json.dumps(content).encode())
 
 
@@ -340,6 +377,14 @@ def test_the_lease_of_a_dead_process_of_this_machine_does_not_block(place: Place
     merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=5)
     assert values(place) == {0: "mine", 1: "old"}
     assert place.control_files() == []
+
+
+def test_a_process_of_another_container_is_not_taken_for_dead(place: Place) -> None:
+    # C5: containers may share a host name, but not the process ids
+    leave_lease(place, dead_pid(), socket.gethostname(), space="pid:[1]")
+    with pytest.raises(LockTimeoutError):
+        merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=0.2)
+    assert values(place) == {0: "old", 1: "old"}
 
 
 def test_a_lease_that_is_no_longer_renewed_is_taken_over(place: Place, short_lease: float) -> None:
@@ -415,17 +460,18 @@ def test_a_lease_is_renewed_while_its_holder_works(place: Place, short_lease: fl
     assert place.control_files() == []
 
 
+@pytest.mark.parametrize("error", [OSError, RuntimeError])
 def test_a_heartbeat_outlives_a_store_that_fails_for_a_moment(
-    place: Place, short_lease: float, monkeypatch: pytest.MonkeyPatch
+    place: Place, short_lease: float, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # C5
+    # C5: with whatever its client raises
     location = locate(place.path)
     failures = [1, 1]
 
     def write_small(self: RemoteStore, path: str, data: bytes) -> None:
         if failures:
             failures.pop()
-            raise OSError("the network is gone")
+            raise error("the network is gone")
         self.filesystem.pipe_file(path, data)
 
     monkeypatch.setattr(RemoteStore, "write_small", write_small)
@@ -451,3 +497,28 @@ def test_a_holder_whose_lease_was_taken_publishes_nothing(place: Place, monkeypa
     assert place.bytes() == before
     assert place.staging() == []
     assert place.control_files() == [lease_path(place)]
+
+
+@pytest.mark.parametrize("action", ["upsert", "full_merge", "append", "overwrite"])
+def test_a_commit_whose_staged_files_are_gone_changes_nothing(
+    action: Any, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # C5, C6: between the last look at the lease and the journal another writer took over, recovered and finished
+    place.put("g.parquet", [10, 11], "old")
+    before = place.bytes()
+    original = RemoteStore.write_small
+
+    def write_small(self: RemoteStore, path: str, data: bytes) -> None:
+        if path.endswith(f"/{JOURNAL}"):
+            self.remove_folder(path.rpartition("/")[0])
+        original(self, path, data)
+
+    monkeypatch.setattr(RemoteStore, "write_small", write_small)
+    change: Callable[..., object] = partial(merganser.merge, strategy=action, key_columns="id")
+    if action in {"append", "overwrite"}:
+        change = partial(merganser.write_dataset, mode=action)
+    with pytest.raises(ConcurrentWriteError, match="Nothing changed; run again"):
+        change(source([0, 9], "mine"), place.path)
+    assert place.bytes() == before
+    assert place.control_files() == []
+    assert merganser.recover(place.path) is False

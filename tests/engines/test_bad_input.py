@@ -19,6 +19,7 @@ from merganser.core.errors import (
     DatasetMergeError,
     InvalidArgumentError,
     MerganserError,
+    StagingError,
     TargetPathError,
     UnreadableFileError,
 )
@@ -91,6 +92,14 @@ def test_an_unknown_filesystem_is_refused(io: Door, path: str) -> None:
     # C6
     with unchanged(path), pytest.raises(InvalidArgumentError, match="filesystem must be"):
         io.merge(table([1]), path, "upsert", "id", filesystem=object())
+
+
+def test_a_url_of_an_unknown_protocol_is_refused(io: Door) -> None:
+    # C6, S3: as a target and as a source
+    with pytest.raises(InvalidArgumentError, match="foo://x/y"):
+        io.merge(table([1]), "foo://x/y", "upsert", "id")
+    with pytest.raises(InvalidArgumentError, match=r"foo://x/y\.parquet"):
+        io.merge("foo://x/y.parquet", "memory://x/y", "upsert", "id")
 
 
 # Broken files.
@@ -228,6 +237,20 @@ def test_a_full_disk_changes_nothing(
     monkeypatch.undo()
     change(io, path, action)
     assert merganser.recover(path) is False
+
+
+@pytest.mark.parametrize("action", ["upsert", "insert", "full_merge", "append", "overwrite"])
+def test_a_disk_too_full_for_a_staged_file_is_named(
+    io: Door, path: str, action: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # C7
+    def create(_: LocalStore, path: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+    monkeypatch.setattr(LocalStore, "create", create)
+    with unchanged(path), pytest.raises(StagingError, match=rf"{path} in .*/\.t\.merganser: .*No space left") as caught:
+        change(io, path, action)
+    assert isinstance(caught.value, OSError)
 
 
 def change(io: Door, path: str, action: Any) -> object:

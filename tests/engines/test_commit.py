@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from tests.support import put, rows, snapshot, unchanged
 
 import merganser
@@ -372,3 +373,28 @@ def test_a_relative_path_is_relative_to_the_working_folder(
     result = io.merge(table([1], "one"), "t", "upsert", "id")
     assert result.files[0].path.startswith("t/part-")
     assert sorted(os.listdir(lake)) == [".t.merganser", "t"]
+
+
+class MoreOfOneFile(MemoryFileSystem):  # type: ignore[misc]
+    """A filesystem that tells more of a single file than of the same file in a listing."""
+
+    protocol = "more"
+    cachable = False
+
+    def info(self, path: str, **options: Any) -> dict[str, Any]:
+        return {**super().info(path, **options), "ETag": "abc"}
+
+
+def test_what_is_reported_removed_is_gone_whatever_the_store_tells_of_a_file(io: Door) -> None:
+    # C6, O2
+    root = f"/{uuid.uuid4().hex}"
+    path, io.filesystem = f"{root}/t", MoreOfOneFile()
+    io.write_dataset(table([1, 2], "x"), path)
+    result = io.write_dataset(table([7], "x"), path, "overwrite")
+    assert len(result.removed_files) == 1
+    assert [row["id"] for row in rows(io, path)] == [7]
+    io.write_dataset(table([8], "x"), path)
+    merged = io.merge(table([8], "x"), path, "full_merge", "id")
+    assert (merged.deleted, len(merged.removed_files)) == (1, 1)
+    assert [row["id"] for row in rows(io, path)] == [8]
+    io.filesystem.rm(root, recursive=True)

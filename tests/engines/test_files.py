@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from tests.support import data_files, load, put, rows, snapshot, unchanged
 
@@ -179,6 +180,21 @@ def test_a_remote_listing_that_fails_is_an_error(io: Door, lake: str, fails: str
         with pytest.raises(OSError, match="out of date"):
             attempt()
     assert {name: memory.cat_file(name) for name in memory.find(root)} == before
+
+
+def test_a_listing_that_fails_below_another_filesystem_is_an_error(io: Door, lake: str) -> None:
+    # P6: a filesystem around another may have a `find` that leaves out what it cannot list
+    name, inner = Path(lake).name, Failing()
+    io.filesystem = DirFileSystem(f"/{name}", fs=inner)
+    source = table([1, 2]).append_column("day", pa.array(["a", "b"]))
+    io.merge(source, "t", "upsert", "id", "day")
+    before = {file: inner.cat_file(file) for file in inner.find(f"/{name}/t")}
+    inner.fails = "/day=b"
+    for attempt in attempts(io, "t", source):
+        with pytest.raises(OSError, match="out of date"):
+            attempt()
+    inner.fails = ""
+    assert {file: inner.cat_file(file) for file in inner.find(f"/{name}/t")} == before
 
 
 def _whole() -> bytes:
@@ -478,6 +494,24 @@ def test_a_rewrite_keeps_how_each_column_is_stored(
         assert count.fetchall() == [(len(touched),)]
 
 
+def test_each_row_group_keeps_its_own_dictionaries(io: Door, lake: str) -> None:
+    # W2: the first row group gave its dictionary up, the second did not
+    path, count = f"{lake}/t", 60_000
+    unique = [f"{number:032x}" for number in range(count)]
+    few = [f"one of five {number % 5}" for number in range(count)]
+    rows = pa.table({"id": range(2 * count), "v": unique + few})
+    put(f"{path}/a.parquet", rows, row_group_size=count, compression="none")
+    old = [pq.read_metadata(f"{path}/a.parquet").row_group(group).column(1) for group in range(2)]
+    assert "PLAIN" in old[0].encodings
+    assert io.merge(table([count + 1], "new"), path, "update", "id").updated == 1
+    new = pq.read_metadata(f"{path}/a.parquet").row_group(1).column(1)
+    assert "RLE_DICTIONARY" in new.encodings
+    assert new.total_compressed_size < 1.1 * old[1].total_compressed_size
+    io.merge(table([1], "new"), path, "update", "id")
+    first = pq.read_metadata(f"{path}/a.parquet").row_group(0).column(1)
+    assert first.total_compressed_size < 1.1 * old[0].total_compressed_size
+
+
 def test_a_bloom_filter_does_not_outlive_the_values_it_knows(io: Door, lake: str) -> None:
     # W2: a stale filter would hide the new rows from DuckDB
     path = f"{lake}/t"
@@ -580,3 +614,28 @@ def test_memory_is_bounded_by_row_groups_not_by_the_file(engine: str, lake: str)
     command = [sys.executable, "-c", MEASURED, engine, path, str(groups), str(count)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100)
     assert int(done.stdout) < 150, f"{done.stdout} MB more than before"
+
+
+REPEATED = """
+import os, sys
+os.cpu_count = lambda: 2  # as many row groups are worked on at a time
+import pyarrow as pa
+from merganser.engines import open_engine
+engine, path = sys.argv[1:]
+source = pa.table({"id": [1], "v": ["y" * 2000]})
+before = pa.default_memory_pool().max_memory()
+result = open_engine(engine).merge(source, path, "update", "id")
+print(result.updated, (pa.default_memory_pool().max_memory() - before) >> 20)
+"""
+
+
+@pytest.mark.slow
+def test_rows_of_a_repeated_key_are_taken_row_group_by_row_group(engine: str, lake: str) -> None:
+    # W5, K9: a source row of 2 KB becomes 20 row groups of 4 MB each
+    groups, count = 20, 2000
+    put(f"{lake}/t/a.parquet", table([1] * groups * count), row_group_size=count)
+    command = [sys.executable, "-c", REPEATED, engine, f"{lake}/t"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=100)
+    updated, peak = map(int, done.stdout.split())
+    assert updated == groups * count
+    assert peak < 50, f"{peak} MB, of {groups * count * 2000 >> 20} MB for all rows at once"

@@ -159,6 +159,13 @@ def test_duplicates_of_a_composite_key_show_every_part(io: Door, lake: str) -> N
 
 
 # K5
+def test_repeated_text_that_is_not_utf8_is_shown_as_bytes(io: Door, lake: str) -> None:
+    bad = pa.array([b"\xff", b"\xff", b"a"], pa.binary()).view(pa.string())
+    with unchanged(f"{lake}/t"), pytest.raises(DuplicateKeyError, match=r"1 key stands .*id=b'\\xff'"):
+        io.merge(pa.table({"id": bad}), f"{lake}/t", key_columns="id")
+
+
+# K5
 def test_deduplicate_takes_repeated_keys(io: Door, lake: str) -> None:
     result = io.merge(pairs([1, 1], ["a", "b"]), f"{lake}/t", "deduplicate", "id")
     assert (result.inserted, result.source_count) == (1, 2)

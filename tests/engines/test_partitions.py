@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import shutil
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,9 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support import data_files, load, put, rows, snapshot, unchanged
 
-from merganser.core import PartitionMoveError, PartitionValueError, UnsupportedTypeError
+from merganser.core import PartitionMoveError, PartitionValueError, UnreadableFileError, UnsupportedTypeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support import Door
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -23,7 +26,7 @@ NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 SPARK_ESCAPES = "\"#%'*/:=?\\\x7f{[]^"
 
 
-def days(ids: list[int], values: list[Any], kind: pa.DataType | None = None) -> pa.Table:
+def days(ids: list[int], values: list[Any] | pa.Array, kind: pa.DataType | None = None) -> pa.Table:
     return pa.table({"id": ids, "v": [f"v{n}" for n in ids], "day": pa.array(values, kind)})
 
 
@@ -177,6 +180,38 @@ def test_a_dataset_made_anew_is_not_held_to_the_old_record(io: Door, lake: str) 
     for _ in range(2):
         io.merge(days([1], [7]), f"{lake}/t", key_columns="id", partition_columns="day")
     assert rows(io, f"{lake}/t") == [{"id": 1, "v": "v1", "day": 7}]
+
+
+# H2
+def test_a_record_of_other_columns_is_replaced(io: Door, lake: str) -> None:
+    io.merge(days([1], ["mon"]), f"{lake}/t", key_columns="id", partition_columns="day")
+    shutil.rmtree(f"{lake}/t")
+    put(f"{lake}/t/b=7/f.parquet", pa.table({"id": [1]}))
+    io.merge(pa.table({"id": [2], "b": pa.array([7], pa.int16())}), f"{lake}/t", key_columns="id")
+    assert load(io, f"{lake}/t").schema.field("b").type == pa.int16()
+    assert rows(io, f"{lake}/t") == [{"id": 1, "b": 7}, {"id": 2, "b": 7}]
+
+
+# H2
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[]", b"\xff", b'{"schema": 3}', b'{"schema": "AAAA"}'])
+def test_a_damaged_record_is_named_with_the_remedy(io: Door, lake: str, content: bytes) -> None:
+    io.merge(days([1], [7]), f"{lake}/t", key_columns="id", partition_columns="day")
+    record = Path(f"{lake}/.t.merganser/partitions.json")
+    record.write_bytes(content)
+    attempts: list[Callable[[], object]] = [
+        lambda: io.merge(days([2], [7]), f"{lake}/t", key_columns="id"),
+        lambda: io.write_dataset(days([2], [7]), f"{lake}/t"),
+        lambda: load(io, f"{lake}/t"),
+    ]
+    for attempt in attempts:
+        with (
+            unchanged(f"{lake}/t"),
+            pytest.raises(UnreadableFileError, match=r"partitions\.json is damaged.*Remove it"),
+        ):
+            attempt()
+    record.unlink()
+    assert io.merge(days([2], [7]), f"{lake}/t", key_columns="id").inserted == 1
+    assert [row["day"] for row in rows(io, f"{lake}/t")] == [7, 7]
 
 
 # H2
@@ -371,6 +406,66 @@ def test_values_that_no_folder_can_carry_are_refused(io: Door, lake: str, value:
     assert isinstance(caught.value, ValueError)
     with unchanged(f"{lake}/t"), pytest.raises(PartitionValueError, match=message):
         io.write_dataset(days([2], [value]), f"{lake}/t")
+
+
+def numbered(values: list[int], kind: pa.DataType) -> pa.Array:
+    """Days or instants by their numbers, also beyond Python's calendar."""
+    return pa.array(values, pa.int32() if kind == pa.date32() else pa.int64()).view(kind)
+
+
+YEAR_10000 = 253_402_300_800
+
+
+# H2, H3
+@pytest.mark.parametrize(
+    "far",
+    [
+        numbered([YEAR_10000], pa.timestamp("s")),
+        numbered([YEAR_10000 * 10**6 + 1], pa.timestamp("us")),
+        numbered([4_000_000], pa.date32()),
+        numbered([4_000_000 * 86_400_000], pa.date64()),
+    ],
+    ids=lambda far: str(far.type),
+)
+def test_values_that_do_not_read_back_are_refused(io: Door, lake: str, far: pa.Array) -> None:
+    io.merge(days([1], numbered([0], far.type)), f"{lake}/t", key_columns="id", partition_columns="day")
+    for path in (f"{lake}/t", f"{lake}/new"):
+        with unchanged(path), pytest.raises(PartitionValueError, match=r"'day' .*does not read back"):
+            io.merge(days([2], far), path, key_columns="id", partition_columns="day")
+        with unchanged(path), pytest.raises(PartitionValueError, match=r"'day' .*does not read back"):
+            io.write_dataset(days([2], far), path, partition_columns="day")
+    assert not os.path.exists(f"{lake}/new")
+
+
+# H2, H3
+@pytest.mark.parametrize("day", [-800_000, -719_529, -719_163, -719_162, 2_932_896, 2_932_897])
+def test_a_day_at_either_end_of_the_calendar_comes_back_or_is_refused(io: Door, lake: str, day: int) -> None:
+    source = days([1], numbered([day], pa.date32()))
+    try:
+        io.merge(source, f"{lake}/t", key_columns="id", partition_columns="day")
+    except PartitionValueError:
+        assert not os.path.exists(f"{lake}/t")
+        assert not -719_162 <= day <= 2_932_896, "Python's own calendar is carried"
+        return
+    assert load(io, f"{lake}/t").column("day").cast(pa.int32()).to_pylist() == [day]
+    result = io.merge(source, f"{lake}/t", key_columns="id")
+    assert (result.inserted, result.updated) == (0, 1)
+
+
+# H3
+def test_text_that_is_not_utf8_is_refused(io: Door, lake: str) -> None:
+    io.merge(days([1], ["mon"]), f"{lake}/t", key_columns="id", partition_columns="day")
+    bad = pa.array([b"\xff"], pa.binary()).view(pa.string())
+    for path in (f"{lake}/t", f"{lake}/new"):
+        with unchanged(path), pytest.raises(PartitionValueError, match=r"'day' .*not valid UTF-8.*xff"):
+            io.merge(days([2], bad), path, key_columns="id", partition_columns="day")
+
+
+# H3
+def test_a_column_that_stands_twice_in_a_path_means_its_last_folder(io: Door, lake: str) -> None:
+    put(f"{lake}/t/a=1/a=2/f.parquet", pa.table({"id": [1]}))
+    io.merge(pa.table({"id": [2, 3], "a": [2, 1]}), f"{lake}/t", key_columns="id")
+    assert rows(io, f"{lake}/t") == [{"id": 1, "a": 2}, {"id": 2, "a": 2}, {"id": 3, "a": 1}]
 
 
 # H3

@@ -525,6 +525,85 @@ def test_types_that_are_not_carried_are_refused_by_name(io: Door, lake: str, kin
     assert str(kind) in str(caught.value)
 
 
+DAY_MS = 86_400_000
+
+
+def dates64(milliseconds: list[int | None]) -> pa.Array:
+    return pa.array(milliseconds, pa.int64()).view(pa.date64())
+
+
+# S4, S5
+@pytest.mark.parametrize("role", ["key", "value"])
+def test_a_date64_is_a_whole_day_or_refused(io: Door, lake: str, role: str) -> None:
+    name = "v" if role == "value" else "id"
+
+    def source(dates: pa.Array) -> pa.Table:
+        return keyed(dates) if role == "value" else pa.table({"id": dates, "v": range(len(dates))})
+
+    with pytest.raises(ColumnValueError, match=f"'{name}'.*date64"):
+        io.merge(source(dates64([0, DAY_MS + 5])), f"{lake}/t", key_columns="id")
+    with pytest.raises(ColumnValueError, match=f"'{name}'.*date64"):
+        io.write_dataset(source(dates64([0, DAY_MS + 5])), f"{lake}/t")
+    assert data_files(f"{lake}/t") == []
+    whole = source(dates64([0, DAY_MS, -DAY_MS]))
+    for inserted in (3, 0):
+        result = io.merge(whole, f"{lake}/t", key_columns="id")
+        assert (result.inserted, result.updated) == (inserted, 3 - inserted)
+    days = load(io, f"{lake}/t").column(name).cast(pa.date32()).cast(pa.int32())
+    assert days.to_pylist() == [0, 1, -1]
+    with unchanged(f"{lake}/t"), pytest.raises(ColumnValueError, match=f"'{name}'"):
+        io.merge(source(dates64([1])), f"{lake}/t", key_columns="id")
+
+
+# S5
+def test_a_decimal_of_negative_scale_is_refused_by_name(io: Door, lake: str) -> None:
+    source = keyed([Decimal(100)], pa.decimal128(5, -2))
+    with pytest.raises(TypeError, match=r"'v'.*decimal128\(5, -2\)"):
+        io.merge(source, f"{lake}/t", key_columns="id")
+    with pytest.raises(TypeError, match=r"'v'.*decimal128\(5, -2\)"):
+        io.write_dataset(source, f"{lake}/t", "overwrite")
+    assert data_files(f"{lake}/t") == []
+
+
+# S3
+def test_fixed_size_lists_of_another_size_are_refused_by_name(io: Door, lake: str) -> None:
+    put(f"{lake}/t/a.parquet", keyed([[1, 2]], pa.list_(pa.int64(), 2)))
+    with unchanged(f"{lake}/t"), pytest.raises(TypeError, match=r"Column 'v'"):
+        io.merge(keyed([[1, 2, 3]], pa.list_(pa.int64(), 3)), f"{lake}/t", key_columns="id")
+    with unchanged(f"{lake}/t"), pytest.raises(ValueError, match=r"Column 'v'"):
+        io.merge(keyed([[1, 2, 3]], pa.list_(pa.int64())), f"{lake}/t", key_columns="id")
+
+
+# S1, S3
+@pytest.mark.parametrize(
+    ("item", "value"),
+    [
+        (pa.field("value", pa.int64(), nullable=False), None),
+        (pa.field("value", pa.struct([pa.field("x", pa.int64(), nullable=False)])), {"x": None}),
+    ],
+    ids=["value", "inside the value"],
+)
+@pytest.mark.parametrize("start", [1, 2])
+def test_null_in_a_required_part_of_a_map_is_refused(
+    io: Door, lake: str, item: pa.Field, value: Any, start: int
+) -> None:
+    good = 1 if value is None else {"x": 1}
+    put(f"{lake}/t/a.parquet", keyed([[("a", good)]], pa.map_(pa.string(), item)))
+    loose = pa.map_(pa.string(), pa.int64() if value is None else pa.struct([("x", pa.int64())]))
+    with unchanged(f"{lake}/t"), pytest.raises(ValueError, match="Column 'v'"):
+        io.merge(keyed([[("b", value)]], loose, start), f"{lake}/t", key_columns="id")
+    assert io.merge(keyed([[("b", good)]], loose, start), f"{lake}/t", key_columns="id").source_count == 1
+
+
+# S2
+@pytest.mark.parametrize("twice", ["id", "v"])
+def test_a_target_with_one_name_twice_is_refused(io: Door, lake: str, twice: str) -> None:
+    put(f"{lake}/t/a.parquet", pa.table([[1], [2], [3]], names=["id", "v", twice]))
+    for attempt in (io.merge, io.plan):
+        with unchanged(f"{lake}/t"), pytest.raises(SchemaMismatchError, match=f"target has several columns.*'{twice}'"):
+            attempt(pa.table({"id": [1], "v": [2]}), f"{lake}/t", key_columns="id")
+
+
 # S6
 def test_int96_is_an_instant_in_microseconds(io: Door, lake: str) -> None:
     instants = pa.array([0, 1_700_000_000_123_456_000, None], pa.timestamp("ns", "UTC"))

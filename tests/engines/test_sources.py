@@ -18,7 +18,9 @@ import pyarrow.csv as pacsv
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
-from tests.support import data_files, put, rows, unchanged
+from tests.support import data_files, load, put, rows, unchanged
+
+from merganser.core import SchemaMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,6 +181,39 @@ def test_a_glob_over_csv_files_whose_types_were_guessed_differently(io: Door, la
     assert merged(io, lake, f"{lake}/*.csv") == AFTER
 
 
+# S3
+def test_a_file_whose_name_looks_like_a_pattern_is_itself(io: Door, lake: str) -> None:
+    put(f"{lake}/in/[1].parquet", TABLE)
+    put(f"{lake}/in/1.parquet", pa.table({"id": [77, 78], "v": ["not", "this"]}))
+    assert merged(io, lake, f"{lake}/in/[1].parquet") == AFTER
+
+
+# S3
+def test_a_local_path_is_never_a_chain_of_filesystems(io: Door, lake: str) -> None:
+    put(f"{lake}/a::b/c::d.parquet", TABLE)
+    assert merged(io, f"{lake}/a::b", f"{lake}/a::b/c::d.parquet") == AFTER
+
+
+# S6, S3
+@pytest.mark.parametrize("folder", [False, True])
+def test_int96_in_a_source_file_is_an_instant(io: Door, lake: str, folder: bool) -> None:
+    kind = pa.timestamp("us", "UTC")
+    # Also where nanoseconds since 1970 would not fit 64 bits.
+    instants = [dt.datetime(year, 2, 28, 12, 30, tzinfo=dt.UTC) for year in (1500, 1970, 3000)]
+    source = pa.table({"id": [1, 2, 3], "v": pa.array(instants, kind)})
+    path = put(f"{lake}/in/rows.parquet", source, use_deprecated_int96_timestamps=True)
+    assert pq.ParquetFile(path).schema.column(1).physical_type == "INT96"
+    if folder:
+        path = f"{lake}/in"
+    io.write_dataset(path, f"{lake}/w")
+    assert load(io, f"{lake}/w").schema.field("v").type == kind
+    assert rows(io, f"{lake}/w") == source.to_pylist()
+    io.merge(source.slice(0, 1).set_column(1, "v", pa.array([0], kind)), f"{lake}/t", key_columns="id")
+    result = io.merge(path, f"{lake}/t", key_columns="id")
+    assert (result.inserted, result.updated) == (2, 1)
+    assert rows(io, f"{lake}/t") == source.to_pylist()
+
+
 # S3, O3
 def test_a_folder_is_read_as_a_dataset(io: Door, lake: str) -> None:
     put(f"{lake}/in/a.parquet", TABLE.slice(0, 1))
@@ -294,6 +329,27 @@ def test_a_glob_over_files_that_do_not_go_together_is_refused(io: Door, lake: st
     put(f"{lake}/in/2.parquet", pa.table({"id": ["x"], "v": ["y"]}))
     with unchanged(f"{lake}/t"), pytest.raises((ValueError, TypeError), match="id"):
         io.merge(f"{lake}/in/*.parquet", f"{lake}/t", key_columns="id")
+
+
+# S2
+@pytest.mark.parametrize(
+    ("name", "first", "second", "message"),
+    [
+        ("parquet", {"id": [1], "v": ["a"]}, {"id": [2]}, r"2\.parquet.*'v'"),
+        ("csv", {"id": [1]}, {"id": [2], "v": ["b"]}, r"2\.csv.*'v'"),
+        ("parquet", {"id": [1], "v": ["a"]}, {"id": [2], "v": [5]}, r"\*\.parquet.*disagree"),
+        ("csv", {"id": [1], "v": [5]}, {"id": [2], "v": ["b"]}, r"\*\.csv.*disagree"),
+    ],
+)
+def test_a_glob_never_fills_columns_or_mixes_types(
+    io: Door, lake: str, name: str, first: dict[str, Any], second: dict[str, Any], message: str
+) -> None:
+    Path(f"{lake}/in").mkdir()
+    for number, columns in enumerate((first, second), 1):
+        write = pq.write_table if name == "parquet" else pacsv.write_csv
+        write(pa.table(columns), f"{lake}/in/{number}.{name}")
+    with unchanged(f"{lake}/t"), pytest.raises(SchemaMismatchError, match=message):
+        io.merge(f"{lake}/in/*.{name}", f"{lake}/t", key_columns="id")
 
 
 # S2, T5

@@ -83,6 +83,12 @@ def test_options_speak_of_the_new_files(io: Door, lake: str) -> None:
         ("row_group_size", 0),
         ("row_group_size", "8"),
         ("compression", "zip"),
+        ("compression", "bz2"),
+        ("compression", "lz4_frame"),
+        ("lock_timeout", "5"),
+        ("lock_timeout", None),
+        ("lock_timeout", -1),
+        ("lock_timeout", True),
         ("compression", None),
     ],
 )
@@ -157,6 +163,16 @@ def test_overwrite_replaces_the_data_files_and_keeps_every_other(io: Door, lake:
     new = {os.path.relpath(file.path, f"{lake}/t") for file in result.files}
     assert left == {"README.txt", "_SUCCESS", ".hidden", "deep/notes.md", "_old/c.parquet"} | new
     assert [row["id"] for row in rows(io, f"{lake}/t")] == [7, 8]
+
+
+# O2
+def test_overwrite_removes_a_link_that_leads_nowhere(io: Door, lake: str) -> None:
+    put(f"{lake}/t/a.parquet", pairs([1]))
+    os.symlink(f"{lake}/unmounted/b.parquet", f"{lake}/t/b.parquet")
+    result = io.write_dataset(pairs([7]), f"{lake}/t", "overwrite")
+    assert sorted(result.removed_files) == [f"{lake}/t/a.parquet", f"{lake}/t/b.parquet"]
+    assert os.listdir(f"{lake}/t") == [os.path.basename(result.files[0].path)]
+    assert [row["id"] for row in rows(io, f"{lake}/t")] == [7]
 
 
 # O2
