@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,8 +23,17 @@ from merganser.core import thrift
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# PyArrow has no name for Hadoop's framed LZ4 and cannot write it; LZ4_RAW is what the format put in its place.
-_CODECS = {"UNCOMPRESSED": "NONE", "UNKNOWN": "LZ4"}
+# Parquet's numbers and PyArrow's names. PyArrow cannot write Hadoop's framed LZ4 (5); what it calls LZ4 is LZ4_RAW (7),
+# which the format put in its place.
+_CODECS = {0: "NONE", 1: "SNAPPY", 2: "GZIP", 4: "BROTLI", 5: "LZ4", 6: "ZSTD", 7: "LZ4"}
+_ENCODINGS = {
+    2: "PLAIN_DICTIONARY",
+    5: "DELTA_BINARY_PACKED",
+    6: "DELTA_LENGTH_BYTE_ARRAY",
+    7: "DELTA_BYTE_ARRAY",
+    8: "RLE_DICTIONARY",
+    9: "BYTE_STREAM_SPLIT",
+}
 _INTEGERS = {"INT32", "INT64"}
 _DICTIONARY = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
 _WRITABLE_ENCODINGS = {
@@ -128,14 +137,14 @@ def options_by_group(metadata: pq.FileMetaData, row_groups: Iterable[int]) -> di
     wanted = set(row_groups)
     if not metadata.num_row_groups or not wanted:
         return dict.fromkeys(wanted, shared)
-    pages = _page_counts(metadata, wanted)
+    read = _read_chunks(metadata, wanted)
     options = {}
     for number in wanted:
         group = metadata.row_group(number)
-        chunks = [group.column(leaf) for leaf in range(metadata.num_columns)]
-        newer = any(page == _DATA_PAGE_V2 for chunk in pages[number] for page, _, _ in chunk)
+        described = [group.column(leaf) for leaf in range(metadata.num_columns)]
+        newer = any(page == _DATA_PAGE_V2 for chunk in read[number] for page, _, _ in chunk.pages)
         version = {"data_page_version": "2.0" if newer else "1.0"}
-        options[number] = shared | _chunk_options(leaves, chunks, pages[number]) | version
+        options[number] = shared | _chunk_options(leaves, described, read[number]) | version
     return options
 
 
@@ -202,19 +211,17 @@ def is_read_specially(created_by: bytes) -> bool:
     return version < ((1, 2, 9) if writer[1].lower() == b"parquet-mr" else (2, 0, 0))
 
 
-def _chunk_options(
-    leaves: Sequence[Any], chunks: Sequence[Any], pages: Sequence[Sequence[tuple[int, int, int]]]
-) -> dict[str, Any]:
+def _chunk_options(leaves: Sequence[Any], described: Sequence[Any], chunks: Sequence[_Chunk]) -> dict[str, Any]:
     codecs: dict[str, str] = {}
     dictionary: dict[str, bool] = {}
     statistics: dict[str, bool] = {}
     encodings: dict[str, str] = {}
-    for leaf, chunk, counts in zip(leaves, chunks, pages, strict=True):
-        codecs[leaf.path] = _CODECS.get(chunk.compression, chunk.compression)
+    for leaf, column, chunk in zip(leaves, described, chunks, strict=True):
+        codecs[leaf.path] = chunk.codec
         # INT96 has no usable statistics, but what takes its place does.
-        statistics[leaf.path] = chunk.is_stats_set or leaf.physical_type == "INT96"
+        statistics[leaf.path] = column.is_stats_set or leaf.physical_type == "INT96"
         if leaf.physical_type != "BOOLEAN":
-            dictionary[leaf.path] = bool(_DICTIONARY & set(chunk.encodings)) and not _gave_up_dictionary(counts)
+            dictionary[leaf.path] = bool(_DICTIONARY & chunk.encodings) and not _gave_up_dictionary(chunk.pages)
         encoding = _special_encoding(leaf, chunk)
         if encoding and not dictionary.get(leaf.path):
             encodings[leaf.path] = encoding
@@ -224,7 +231,7 @@ def _chunk_options(
         "use_dictionary": _where_true(dictionary),
         "write_statistics": _where_true(statistics),
         "column_encoding": encodings or None,
-        "write_page_index": any(chunk.has_offset_index or chunk.has_column_index for chunk in chunks),
+        "write_page_index": any(column.has_offset_index or column.has_column_index for column in described),
     }
 
 
@@ -236,7 +243,7 @@ def _where_true(choices: dict[str, bool]) -> bool | list[str]:
     return True if len(chosen) == len(choices) else chosen
 
 
-def _special_encoding(leaf: Any, chunk: Any) -> str | None:
+def _special_encoding(leaf: Any, chunk: _Chunk) -> str | None:
     # A decimal may change its physical type in a whole rewrite, and the encoding would no longer suit it.
     if _is_decimal(leaf):
         return None
@@ -257,8 +264,15 @@ def _names_list_items_element(leaves: Sequence[Any]) -> bool:
     return any(".list.element" in path for path in paths) or not any(".list." in path for path in paths)
 
 
-def _page_counts(metadata: pq.FileMetaData, wanted: set[int]) -> dict[int, list[list[tuple[int, int, int]]]]:
-    """Give (page type, encoding, count) of the pages of each chunk of some row groups, which PyArrow hides."""
+class _Chunk(NamedTuple):
+    """What the footer says of a column chunk; PyArrow hides the pages, and aborts over a codec it does not know."""
+
+    codec: str
+    encodings: frozenset[str]
+    pages: list[tuple[int, int, int]]
+
+
+def _read_chunks(metadata: pq.FileMetaData, wanted: set[int]) -> dict[int, list[_Chunk]]:
     sink = pa.BufferOutputStream()
     metadata.write_metadata_file(sink)
     footer = sink.getvalue().to_pybytes()[4:-8]
@@ -269,10 +283,17 @@ def _page_counts(metadata: pq.FileMetaData, wanted: set[int]) -> dict[int, list[
             group = thrift.skip_struct(footer, group)
             continue
         tree, group = thrift.read_struct_at(footer, group)
-        columns = [chunk.get(3) for chunk in tree.get(1, ())]
-        counted = [column.get(13, ()) if column is not None else () for column in columns]
-        found[number] = [[(stats[1], stats[2], stats[3]) for stats in chunk] for chunk in counted]
+        found[number] = [_read_chunk(chunk) for chunk in tree.get(1, ())]
     return found
+
+
+def _read_chunk(chunk: thrift.Struct) -> _Chunk:
+    column = chunk.get(3)
+    codec = _CODECS.get(column.get(4)) if column is not None else None
+    if column is None or codec is None:
+        raise thrift.ThriftError("a column chunk has no codec that is known")
+    encodings = frozenset(_ENCODINGS.get(encoding, "") for encoding in column.get(2, ()))
+    return _Chunk(codec, encodings, [(stats[1], stats[2], stats[3]) for stats in column.get(13, ())])
 
 
 def _gave_up_dictionary(pages: Sequence[tuple[int, int, int]]) -> bool:

@@ -19,11 +19,13 @@ import pyarrow.parquet as pq
 
 from merganser.core.encode import encode_row_group, open_writer_like, options_by_group, writer_options
 from merganser.core.engine import Appended, Rewritten
+from merganser.core.errors import UnreadableFileError
 from merganser.core.footer import arrow_schema, unwritable
 from merganser.core.keys import canonical
 from merganser.core.scan import open_parquet, read_group
 from merganser.core.schema import cast_column, plain_schema
 from merganser.core.splice import CannotSpliceError, check_fits, open_old, splice
+from merganser.core.thrift import ThriftError
 from merganser.core.validate import check_writable
 
 if TYPE_CHECKING:
@@ -64,16 +66,10 @@ def rewrite_file(
     with open_parquet(store, path, read_ahead=not store.local) as parquet:
         metadata = parquet.metadata
         try:
-            with store.open_reader(path) as old, store.create(staged) as out:
-                splice(
-                    _checked_old(old, metadata, changes), _spliced_groups(store, path, metadata, changes, workers), out
-                )
-        except CannotSpliceError:
-            # Splice may copy what cannot be written anew.
-            check_writable(unwritable(metadata), path)
-            store.remove(staged)
-            with store.create(staged) as out:
-                _rewrite_whole(parquet, path, changes, out)
+            _stage_changed(store, path, staged, parquet, changes, workers)
+        except ThriftError as error:
+            message = f"The Parquet footer of {path} cannot be read: {error}. Restore or remove the file."
+            raise UnreadableFileError(message) from error
     store.keep_mode(path, staged)
     updated = sum(len(change.positions) for change in changes.values() if change is not None)
     deleted = sum(
@@ -82,6 +78,27 @@ def rewrite_file(
         if change is None or not change.keep_rest
     )
     return Rewritten(staged, updated, deleted)
+
+
+def _stage_changed(
+    store: Store,
+    path: str,
+    staged: str,
+    parquet: pq.ParquetFile,
+    changes: Mapping[int, GroupChange | None],
+    workers: int,
+) -> None:
+    metadata = parquet.metadata
+    try:
+        with store.open_reader(path) as old, store.create(staged) as out:
+            opened = _checked_old(old, metadata, changes)
+            splice(opened, _spliced_groups(store, path, metadata, changes, workers), out)
+    except CannotSpliceError:
+        # Splice may copy what cannot be written anew.
+        check_writable(unwritable(metadata), path)
+        store.remove(staged)
+        with store.create(staged) as out:
+            _rewrite_whole(parquet, path, changes, out)
 
 
 def _checked_old(old: BinaryIO, metadata: pq.FileMetaData, changes: Mapping[int, GroupChange | None]) -> OldFile:

@@ -45,7 +45,7 @@ class Options:
         if (
             not isinstance(self.lock_timeout, int | float)
             or isinstance(self.lock_timeout, bool)
-            or self.lock_timeout < 0
+            or not self.lock_timeout >= 0
         ):
             message = f"lock_timeout must be a number of seconds, not {self.lock_timeout!r}."
             raise InvalidArgumentError(message)
