@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import merganser
-from merganser import core
+from merganser import core, engines
 from merganser.core import errors
 from merganser.core.errors import DatasetMergeError, MerganserError
 
@@ -92,3 +92,18 @@ def test_nothing_is_decided_by_except_exception() -> None:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) == "Exception"):
                 pytest.fail(f"{path}:{node.lineno} catches everything")
+
+
+def test_a_missing_package_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "far_engine.py").write_text("import surely_not_installed\n", "utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(engines.ENGINES, "far", engines._Entry("far_engine", "FarDatasetIO", "merganser[far]"))
+    with pytest.raises(errors.MissingExtraError, match=r"'surely_not_installed'.*pip install 'merganser\[far\]'"):
+        engines.open_engine("far")
+    with pytest.raises(ImportError):
+        engines.open_engine("far")
+
+
+def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"Unknown engine 'nosuch'\. Choose one of: .*arrow"):
+        engines.open_engine("nosuch")
