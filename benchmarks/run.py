@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -178,10 +179,8 @@ def main() -> None:
         measure(scenario, contender, arguments.rows, path)
         return
     dataset = build(arguments.data, arguments.rows)
-    print(
-        f"{arguments.rows:,} rows, {FILES} files, 7 columns; {platform.machine()}, Python {platform.python_version()}, "
-    )
-    print(f"PyArrow {pa.__version__}; best of {arguments.repeat}\n")
+    print(f"{arguments.rows:,} rows, {FILES} files, 7 columns; {os.cpu_count()} cores, {platform.machine()}, ", end="")
+    print(f"Python {platform.python_version()}, PyArrow {pa.__version__}; best of {arguments.repeat}\n")
     print("| scenario | contender | seconds | peak MB | time of merganser / its time |\n|---|---|---|---|---|")
     for scenario in arguments.scenarios or SCENARIOS:
         figures = {name: run(scenario, name, arguments.rows, dataset, arguments.repeat) for name in CONTENDERS}

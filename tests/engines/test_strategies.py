@@ -277,3 +277,11 @@ def test_an_unknown_strategy_lists_the_known_ones(io: Door, lake: str, strategy:
     assert all(name in str(caught.value) for name in STRATEGIES)
     with pytest.raises(ValueError, match="Unknown strategy"):
         io.plan(pairs([1], ["a"]), f"{lake}/t", strategy, "id")
+
+
+# T3
+def test_nan_is_the_highest_order_and_null_the_lowest(io: Door, lake: str) -> None:
+    order = pa.array([None, float("nan"), float("inf"), 1.0, None, float("-inf")])
+    source = pa.table({"id": [1, 1, 1, 2, 2, 3], "at": order, "v": ["a", "b", "c", "d", "e", "f"]})
+    io.merge(source, f"{lake}/t", "deduplicate", "id", dedup_order_by="at")
+    assert {row["id"]: row["v"] for row in rows(io, f"{lake}/t")} == {1: "b", 2: "d", 3: "f"}

@@ -146,7 +146,8 @@ def _known_folders(target: Target) -> dict[tuple[Hashable | Unknown, ...], str]:
                 folders[values[:depth]] = path
         # A column that stands twice in a path means its last folder only.
         if depth == len(values):
-            known = folders | known
+            for prefix, folder in folders.items():
+                known.setdefault(prefix, folder)
     return known
 
 
