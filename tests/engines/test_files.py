@@ -25,6 +25,7 @@ from tests.support import data_files, load, put, rows, snapshot, unchanged
 import merganser
 from merganser.core.errors import DatasetMergeError, UnreadableFileError, UnsupportedFileError
 from merganser.core.local import LocalStore
+from merganser.core.thrift import FILE_METADATA, read_struct_at, write_struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,6 +235,21 @@ def test_a_footer_that_cannot_be_read_is_an_error_with_its_path(io: Door, lake: 
     for attempt in attempts(io, path):
         with unchanged(path), pytest.raises(UnreadableFileError, match=r"/t/b\.parquet"):
             attempt()
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_column_shorter_than_its_row_group_is_an_error_with_its_path(io: Door, lake: str, column: int) -> None:
+    # P6, C7
+    path = f"{lake}/t"
+    file = Path(put(f"{path}/a.parquet", table([5, 6, 7])))
+    data = file.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little")
+    footer, _ = read_struct_at(data[-8 - length : -8], 0, FILE_METADATA)
+    footer[4][0][1][column][3].values[5] = 0
+    changed = write_struct(footer)
+    file.write_bytes(data[: -8 - length] + changed + len(changed).to_bytes(4, "little") + b"PAR1")
+    with unchanged(path), pytest.raises(UnreadableFileError, match=r"/t/a\.parquet"):
+        io.merge(table([6], "new"), path, "update", "id")
 
 
 @pytest.mark.slow

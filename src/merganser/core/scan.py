@@ -41,10 +41,18 @@ def open_parquet(
 def read_group(parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None, path: str) -> pa.Table:
     """Decode a row group; data that cannot be decoded is an error that names the file."""
     try:
-        return parquet.read_row_group(group, columns=columns)
+        table = parquet.read_row_group(group, columns=columns)
     except (OSError, pa.ArrowException) as error:
         message = f"Cannot read row group {group} of {path}: {error}. Restore or remove the file."
         raise UnreadableFileError(message) from error
+    rows = parquet.metadata.row_group(group).num_rows
+    if table.num_rows != rows:
+        message = (
+            f"Row group {group} of {path} holds {table.num_rows} rows where its footer says {rows}. "
+            "Restore or remove the file."
+        )
+        raise UnreadableFileError(message)
+    return table
 
 
 def match_keys(store: Store, files: Sequence[ScanFile], keys: Sequence[str], source: pa.Table) -> pa.Table:
