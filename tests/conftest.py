@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-from merganser.engines import ENGINES, open_engine
+from tests.support import DOORS, open_door
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,18 +23,18 @@ settings.load_profile("merganser")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--engine", action="append", choices=list(ENGINES), help="run with this engine only; repeatable")
+    parser.addoption("--engine", action="append", choices=list(DOORS), help="run with this engine only; repeatable")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" in metafunc.fixturenames:
-        metafunc.parametrize("engine", metafunc.config.getoption("--engine") or list(ENGINES), scope="session")
+        metafunc.parametrize("engine", metafunc.config.getoption("--engine") or list(DOORS), scope="session")
 
 
 @pytest.fixture
 def io(engine: str) -> DatasetIO[Any, Any]:
     """The door of the engine under test."""
-    return open_engine(engine)
+    return open_door(engine)
 
 
 @pytest.fixture

@@ -5,20 +5,44 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from merganser import DuckDBDatasetIO
+from merganser.core.io import Job
+from merganser.engines import ENGINES, open_engine
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from merganser.core.io import DatasetIO
+    from merganser.core.result import MergeResult
 
 Door: TypeAlias = "DatasetIO[Any, Any]"
 FIXTURES = Path(__file__).parent / "fixtures"
+
+
+class DuckDBUnionIO(DuckDBDatasetIO):
+    """DuckDB with the fallback instead of MERGE."""
+
+    def merge(self, *arguments: Any, **options: Any) -> MergeResult:
+        return super().merge(*arguments, **{"use_merge": False, **options})
+
+
+DOORS: dict[str, Callable[[], DatasetIO[Any, Any]]] = {
+    **{name: partial(open_engine, name) for name in ENGINES},
+    "duckdb-union": DuckDBUnionIO,
+}
+
+
+def open_door(name: str) -> Door:
+    """Open the door of an engine, or of a way of using one."""
+    return DOORS[name]()
 
 
 def put(path: str, table: pa.Table, **options: Any) -> str:
@@ -29,14 +53,26 @@ def put(path: str, table: pa.Table, **options: Any) -> str:
 
 
 def load(io: Door, path: str) -> pa.Table:
-    """Read a dataset back as an Arrow table."""
-    return io.read(path).to_table()  # type: ignore[attr-defined]
+    """Read a dataset back as an Arrow table, whichever engine wrote it."""
+    return open_engine("arrow").read(path, io.filesystem).to_table()  # type: ignore[attr-defined]
+
+
+def read_table(io: Door, path: str | os.PathLike[str]) -> pa.Table:
+    """Read a dataset through the engine's own door: an Arrow dataset, a relation."""
+    found = io.read(path)  # type: ignore[attr-defined]
+    return found.to_arrow_table() if hasattr(found, "to_arrow_table") else found.to_table()
 
 
 def rows(io: Door, path: str, order: Sequence[str] = ("id",)) -> list[dict[str, Any]]:
     """Read a dataset back as plain rows in a fixed order."""
     found: list[dict[str, Any]] = load(io, path).to_pylist()
     return sorted(found, key=lambda row: [(row[name] is None, row[name]) for name in order])
+
+
+def engine_type(io: Door) -> type:
+    """Give the class of the engine behind a door."""
+    with io._engine(Job("merge", "t", None)) as engine:
+        return type(engine)
 
 
 def data_files(path: str) -> list[str]:

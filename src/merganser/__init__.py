@@ -19,11 +19,14 @@ from merganser.engines import load
 
 if TYPE_CHECKING:
     from merganser.engines.arrow import PyArrowDatasetIO, merge_parquet_dataset_pyarrow
+    from merganser.engines.duckdb import DuckDBDatasetIO, DuckDBParquetHandler
 
 __version__ = version("merganser")
 
 __all__ = [
     "DatasetMergeError",
+    "DuckDBDatasetIO",
+    "DuckDBParquetHandler",
     "MerganserError",
     "MergeFileMetadata",
     "MergePlan",
@@ -40,6 +43,8 @@ __all__ = [
 ]
 
 _LAZY = {
+    "DuckDBDatasetIO": ("merganser.engines.duckdb", "merganser"),
+    "DuckDBParquetHandler": ("merganser.engines.duckdb", "merganser"),
     "PyArrowDatasetIO": ("merganser.engines.arrow", "merganser"),
     "merge_parquet_dataset_pyarrow": ("merganser.engines.arrow", "merganser"),
 }

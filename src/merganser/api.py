@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["merge", "plan", "recover", "write_dataset"]
 
-DEFAULT_ENGINE = "arrow"
+DEFAULT_ENGINE = "duckdb"
 
 
 def merge(

@@ -74,6 +74,11 @@ def loaded_at_import(path: Path) -> set[str]:
     return names
 
 
+def own_package(name: str) -> str:
+    """An engine is a module or a package: `merganser.engines.duckdb.scan` belongs to `merganser.engines.duckdb`."""
+    return ".".join(name.split(".")[:3])
+
+
 def within(name: str, packages: tuple[str, ...]) -> bool:
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 
@@ -82,7 +87,7 @@ def within(name: str, packages: tuple[str, ...]) -> bool:
 def test_every_module_imports_only_what_its_place_allows(name: str) -> None:
     place = next(place for place in ALLOWED if within(name, (place,)))
     ours = {other for other in imported(MODULES[name]) if within(other, ("merganser",))}
-    refused = {other for other in ours if not within(other, ALLOWED[place])}
+    refused = {other for other in ours if not within(other, (*ALLOWED[place], own_package(name)))}
     assert not refused
 
 
@@ -94,7 +99,7 @@ def test_core_knows_no_engine(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("merganser.engines.")])
 def test_engines_do_not_know_each_other(name: str) -> None:
     others = {other for other in imported(MODULES[name]) if within(other, ("merganser.engines",))}
-    assert others <= {name}
+    assert not [other for other in others if not within(other, (own_package(name),))]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -132,7 +137,7 @@ def test_importing_merganser_loads_no_engine_and_no_heavy_package(by_pyarrow: se
 def test_a_merge_on_pyarrow_loads_no_other_engine(by_pyarrow: set[str]) -> None:
     code = (
         "import tempfile, merganser, pyarrow as pa\n"
-        "merganser.merge(pa.table({'id': [1]}), tempfile.mkdtemp() + '/t', key_columns='id')"
+        "merganser.merge(pa.table({'id': [1]}), tempfile.mkdtemp() + '/t', key_columns='id', engine='arrow')"
     )
     modules = loaded(code)
     assert {name for name in modules if name.startswith("merganser.engines.")} == {"merganser.engines.arrow"}

@@ -125,7 +125,7 @@ def attempts(io: Door, path: str, source: pa.Table | None = None) -> list[Callab
         lambda: io.merge(rows, path, "full_merge", "id"),
         lambda: io.plan(rows, path, "upsert", "id"),
         lambda: io.write_dataset(rows, path, "append"),
-        lambda: io.read(path).to_table(),  # type: ignore[attr-defined]
+        lambda: io.read(path),  # type: ignore[attr-defined]
     ]
 
 
@@ -601,9 +601,9 @@ def test_new_files_beside_old_ones_share_their_metadata(io: Door, lake: str) -> 
 MEASURED = """
 import resource, sys
 import pyarrow as pa
-from merganser.engines import open_engine
+from tests.support import open_door
 engine, path, groups, rows = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-io = open_engine(engine)
+io = open_door(engine)
 source = pa.table({"id": [group * rows for group in range(groups)], **{f"c{n}": [0.5] * groups for n in range(5)}})
 io.merge(source.slice(0, 1), path + "-warm", "upsert", "id")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -636,11 +636,11 @@ REPEATED = """
 import os, sys
 os.cpu_count = lambda: 2  # as many row groups are worked on at a time
 import pyarrow as pa
-from merganser.engines import open_engine
+from tests.support import open_door
 engine, path = sys.argv[1:]
 source = pa.table({"id": [1], "v": ["y" * 2000]})
 before = pa.default_memory_pool().max_memory()
-result = open_engine(engine).merge(source, path, "update", "id")
+result = open_door(engine).merge(source, path, "update", "id")
 print(result.updated, (pa.default_memory_pool().max_memory() - before) >> 20)
 """
 

@@ -18,11 +18,10 @@ import pytest
 from hypothesis import Phase, given, reject, settings
 from hypothesis import strategies as st
 from tests import oracle
-from tests.support import plain_rows, plain_values, put, snapshot, unchanged
+from tests.support import load, open_door, plain_rows, plain_values, put, snapshot, unchanged
 from tests.values import FLOATS, NESTED, PLAIN, build, cells, stored
 
 from merganser.core.errors import DuplicateKeyError, KeyColumnError, PartitionMoveError, UnsupportedTypeError
-from merganser.engines import open_engine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -324,7 +323,7 @@ def _folder_value(case: Case, depth: int, folder: str, partition: pa.Field) -> A
 def check(engine: str, case: Case) -> None:
     """Merge, and compare everything there is to see with the oracle."""
     with tempfile.TemporaryDirectory() as lake:
-        io, path = open_engine(engine), f"{lake}/t"
+        io, path = open_door(engine), f"{lake}/t"
         before: dict[str, bytes] = {}
         try:
             target = write_target(io, path, case)
@@ -370,14 +369,14 @@ def _check(io: DatasetIO[Any, Any], lake: str, path: str, case: Case, before: di
     if not (result.rewritten_files or result.inserted_files or result.removed_files):
         assert snapshot(path) == old
         return
-    table = io.read(path).to_table()  # type: ignore[attr-defined]
+    table = load(io, path)
     _check_schema(table.schema, case, first_load=not before)
     assert oracle.bag(plain_rows(table)) == oracle.bag(expected.rows)
 
     again = io.merge(**arguments)
     assert (again.inserted, again.deleted, again.removed_files) == (0, 0, [])
     assert again.updated == (0 if case.strategy == "insert" else expected.count("update") + expected.count("insert"))
-    assert oracle.bag(plain_rows(io.read(path).to_table())) == oracle.bag(expected.rows)  # type: ignore[attr-defined]
+    assert oracle.bag(plain_rows(load(io, path))) == oracle.bag(expected.rows)
 
 
 def _stored_schema(schema: pa.Schema) -> pa.Schema:
@@ -526,14 +525,14 @@ def test_a_source_without_rows_is_written_as_one_file_of_none(engine: str, lake:
     source = pa.table({name: pa.chunked_array([], type=one) for name, one in kinds.items()})
     for partitions in ([], ["id"]):
         path = f"{lake}/t{len(partitions)}"
-        written = open_engine(engine).write_dataset(source, path, "overwrite", partitions)
+        written = open_door(engine).write_dataset(source, path, "overwrite", partitions)
         assert [file.row_count for file in written.files] == [0]
         assert pq.read_schema(written.files[0].path).field("v").type == stored(kind)
 
 
 # T4 R5
 def test_the_audit_of_an_update_of_an_absent_target_is_empty(engine: str, lake: str) -> None:
-    result = open_engine(engine).merge(pa.table({"id": [1], "v": [1]}), f"{lake}/t", "update", "id", audit=True)
+    result = open_door(engine).merge(pa.table({"id": [1], "v": [1]}), f"{lake}/t", "update", "id", audit=True)
     assert result.audit is not None
     assert result.audit.column_names == ["id", "merge_action"]
     assert result.audit.num_rows == 0
@@ -558,7 +557,7 @@ def test_an_empty_source_meets_every_partition_type(engine: str, kind: pa.DataTy
 def test_a_refusal_shows_keys_that_python_has_no_value_for(engine: str, lake: str, kind: pa.DataType) -> None:
     far = pa.array([(1 << 31) - 1 if kind == pa.date32() else (1 << 62) // 1000], kind)
     table = pa.table({"id": far, "v": [1], "day": ["a"]})
-    io, path = open_engine(engine), f"{lake}/t"
+    io, path = open_door(engine), f"{lake}/t"
     io.merge(table, path, "insert", "id", partition_columns=["day"])
     with unchanged(path), pytest.raises(DuplicateKeyError):
         io.merge(pa.concat_tables([table, table]), path, "upsert", "id")

@@ -12,7 +12,7 @@ import pytest
 from tests.support import data_files, put, rows, snapshot, unchanged
 
 from merganser import core
-from merganser.engines import ENGINES, open_engine
+from merganser.engines import open_engine
 
 if TYPE_CHECKING:
     from tests.support import Door
@@ -172,7 +172,6 @@ def test_update_rewrites_only_affected_files(io: Door, lake: str) -> None:
 
 
 # D8
-@pytest.mark.xfail("duckdb" not in ENGINES, reason="there is no DuckDB engine yet", raises=ValueError, strict=True)
 @pytest.mark.parametrize("strategy", ["update", "upsert"])
 def test_write_parquet_dataset_incremental_delegates_to_merge(lake: str, strategy: str) -> None:
     door: Any = open_engine("duckdb")

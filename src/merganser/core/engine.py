@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
+    from merganser.core.strategy import Rule
 
 H = TypeVar("H")
 M = TypeVar("M")
@@ -46,6 +47,8 @@ class ScanFile:
 
     `constants` are key columns that the path tells, or that the file does not have. `partition` is the row of
     `SourceFacts.partitions` that equals the file's partition, ELSEWHERE if none does, UNTOLD if the path tells none.
+    `spans` are the first row of each row group in the file and the one after its last; `whole` says that the file has
+    no other row groups.
     """
 
     number: int
@@ -53,6 +56,8 @@ class ScanFile:
     groups: Sequence[int]
     constants: Mapping[str, pa.Scalar]
     partition: int
+    spans: Sequence[tuple[int, int]] = ()
+    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,8 @@ class MatchCounts:
     """How many target rows match in each row group that has any, one entry each, and how many source rows match none.
 
     `moved` counts the matches in files that tell their partition whose source row belongs to another; `moved_sample`
-    shows up to SAMPLE of their keys.
+    shows up to SAMPLE of their keys. What a rule neither replaces nor inserts need not be counted in `moved` or
+    `new_rows`.
     """
 
     file: npt.NDArray[np.int32]
@@ -144,11 +150,12 @@ class Engine(Protocol[H, M]):
         """Say of each row of `bounds` (see `Target.bounds`) whether its row group might hold a source key."""
 
     def match(
-        self, handle: H, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table
+        self, handle: H, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, rule: Rule
     ) -> tuple[M, MatchCounts]:
         """Find every target row whose key is a source key, reading key columns only.
 
-        `partitions` is `SourceFacts.partitions`; a source row's number there says whether its match has moved.
+        The counts are of all matches; the matches themselves are those that the rule replaces or inserts. `partitions`
+        is `SourceFacts.partitions`; a source row's number there says whether its match has moved.
         """
 
     def rewrite(self, handle: H, matches: M | None, jobs: Sequence[RewriteJob], staging: Staging) -> list[Rewritten]:
@@ -167,10 +174,9 @@ class Engine(Protocol[H, M]):
         store: Store,
         shrinking: Sequence[ScanFile],
         *,
-        updates: bool,
         inserts: bool,
     ) -> pa.Table:
         """List key columns and `merge_action` (insert, update, delete) of every row changed, in any order.
 
-        `shrinking` are row groups whose unmatched rows are deleted.
+        `shrinking` are row groups whose unmatched rows are deleted; without matches, every row is an insert or none.
         """

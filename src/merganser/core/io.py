@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
 from merganser.core import merge as driver
@@ -12,6 +14,7 @@ from merganser.core.options import make_options
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from merganser.core.engine import Engine
     from merganser.core.merge import WriteMode
@@ -20,12 +23,26 @@ if TYPE_CHECKING:
     from merganser.core.strategy import MergeStrategy
 
 
-class DatasetIO(Generic[H, M]):
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What an engine is opened for, so that its errors can say it."""
+
+    operation: str
+    path: str | os.PathLike[str]
+    filesystem: Any
+    strategy: str | None = None
+    keys: Sequence[str] | str = ()
+
+
+class DatasetIO(ABC, Generic[H, M]):
     """Parquet datasets through one engine. `filesystem` is used where a call names none."""
 
-    def __init__(self, engine: Engine[H, M], filesystem: Any = None) -> None:
-        self._engine = engine
+    def __init__(self, filesystem: Any = None) -> None:
         self.filesystem = filesystem
+
+    @abstractmethod
+    def _engine(self, job: Job) -> AbstractContextManager[Engine[H, M]]:
+        """Open the engine for one call, and close it however the call ends."""
 
     def merge(
         self,
@@ -62,7 +79,9 @@ class DatasetIO(Generic[H, M]):
             audit=audit,
             lock_timeout=lock_timeout,
         )
-        return driver.merge(self._engine, source, path, strategy, key_columns, self._filesystem(filesystem), options)
+        job = Job("merge", path, self._filesystem(filesystem), strategy, key_columns)
+        with self._engine(job) as engine:
+            return driver.merge(engine, source, path, strategy, key_columns, job.filesystem, options)
 
     def plan(
         self,
@@ -81,7 +100,9 @@ class DatasetIO(Generic[H, M]):
         options = make_options(
             partition_columns, partition_by, dedup_order_by, check_partition_moves=check_partition_moves
         )
-        return driver.plan(self._engine, source, path, strategy, key_columns, self._filesystem(filesystem), options)
+        job = Job("plan", path, self._filesystem(filesystem), strategy, key_columns)
+        with self._engine(job) as engine:
+            return driver.plan(engine, source, path, strategy, key_columns, job.filesystem, options)
 
     def write_dataset(
         self,
@@ -106,7 +127,9 @@ class DatasetIO(Generic[H, M]):
             row_group_size=row_group_size,
             lock_timeout=lock_timeout,
         )
-        return driver.write_dataset(self._engine, source, path, mode, self._filesystem(filesystem), options)
+        job = Job("write_dataset", path, self._filesystem(filesystem))
+        with self._engine(job) as engine:
+            return driver.write_dataset(engine, source, path, mode, job.filesystem, options)
 
     def _filesystem(self, given: Any) -> Any:
         return self.filesystem if given is None else given

@@ -22,6 +22,7 @@ from merganser.core.engine import Appended, Rewritten
 from merganser.core.errors import UnreadableFileError
 from merganser.core.footer import arrow_schema, unwritable
 from merganser.core.keys import canonical
+from merganser.core.rows import take
 from merganser.core.scan import open_parquet, read_group
 from merganser.core.schema import cast_column, plain_schema
 from merganser.core.splice import CannotSpliceError, check_fits, open_old, splice
@@ -212,29 +213,34 @@ def _plain_column(table: pa.Table, name: str, schema: pa.Schema) -> pa.ChunkedAr
 
 
 def append_rows(
-    rows: pa.Table, layout: Layout, partitions: pa.Table, staging: Staging, workers: int = WORKERS
+    table: pa.Table,
+    rows: npt.NDArray[np.int64],
+    layout: Layout,
+    partitions: pa.Table,
+    staging: Staging,
+    workers: int = WORKERS,
 ) -> list[Appended]:
-    """Stage rows as new files, split by partition and by `max_rows_per_file`, keeping their order.
+    """Stage some rows of a table as new files, split by partition and by `max_rows_per_file`, keeping their order.
 
     `partitions` lists the distinct partition values; each file names its row there.
     """
-    if not rows.num_rows:
+    if not len(rows):
         return []
-    codes = partition_codes(rows, partitions)
+    codes = np.zeros(len(rows), np.int64)
+    if partitions.num_columns:
+        codes = partition_codes(take(table.select(partitions.column_names), rows), partitions)
     order = np.argsort(codes, kind="stable")
     present, starts = np.unique(codes[order], return_index=True)
     ends = [*starts[1:], len(order)]
     pieces = [
-        (int(code), order[at : min(at + layout.max_rows_per_file, end)])
+        (int(code), rows[order[at : min(at + layout.max_rows_per_file, end)]])
         for code, start, end in zip(present, starts, ends, strict=True)
         for at in range(start, end, layout.max_rows_per_file)
     ]
-    sorted_already = len(present) <= 1
 
     def write(piece: tuple[int, npt.NDArray[np.int64]]) -> Appended:
         code, picks = piece
-        part = rows.slice(picks[0], len(picks)) if sorted_already else rows.take(pa.array(picks))
-        return Appended(write_rows(part, layout, staging), code)
+        return Appended(write_rows(table, picks, layout, staging), code)
 
     with ThreadPoolExecutor(workers, thread_name_prefix="merganser-append") as pool:
         return list(pool.map(write, pieces))
@@ -262,14 +268,16 @@ def partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int6
     return place[codes]
 
 
-def write_rows(rows: pa.Table, layout: Layout, staging: Staging) -> str:
-    """Stage one new file."""
+def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, staging: Staging) -> str:
+    """Stage one new file, a row group at a time."""
     path = staging.new_path()
-    columns = [_plain_column(rows, name, layout.schema) for name in layout.schema.names]
+    table = table.select(layout.schema.names)
     with (
         staging.location.store.create(path) as stream,
         pq.ParquetWriter(stream, layout.schema, compression=layout.compression, **layout.writer_options) as writer,
     ):
         writer.add_key_value_metadata(dict(layout.key_values))
-        writer.write_table(pa.table(columns, schema=layout.schema), row_group_size=layout.row_group_size)
+        for start in range(0, max(1, len(rows)), layout.row_group_size):
+            part = take(table, rows[start : start + layout.row_group_size])
+            writer.write_table(_plain_table(part, layout.schema), row_group_size=layout.row_group_size)
     return path

@@ -215,7 +215,7 @@ def _schema_file(prepared: Prepared[H], staging: Staging, options: Options) -> _
     """Stage a file of zero rows, which keeps the schema of a dataset that has none."""
     layout = _layout(prepared, options)
     rows = pa.table([pa.chunked_array([], field.type) for field in layout.schema], schema=layout.schema)
-    staged = write_rows(rows, layout, staging)
+    staged = write_rows(rows, np.arange(0), layout, staging)
     return _new_file(staging, staged, empty_folder(prepared.target))
 
 
@@ -300,7 +300,6 @@ def _audit(engine: Engine[H, M], prepared: Prepared[H], decision: Decision[M], r
         request.keys,
         target.location.store,
         scans,
-        updates=request.rule.replaces,
         inserts=request.rule.inserts,
     )
     kinds = [declared(prepared.schema.field(name).type) for name in request.keys]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.engine import ACTION
@@ -20,6 +20,27 @@ if TYPE_CHECKING:
 CODECS = ("snappy", "zstd", "gzip", "brotli", "lz4", "none")
 
 
+class WriteOptions(TypedDict, total=False):
+    """What the doors take beside source, path and mode of a write."""
+
+    partition_columns: Sequence[str] | str | None
+    partition_by: Sequence[str] | str | None
+    filesystem: Any
+    compression: str
+    max_rows_per_file: int
+    row_group_size: int
+    lock_timeout: float
+
+
+class MergeOptions(WriteOptions, total=False):
+    """What the doors take beside source, path, strategy and keys of a merge; `use_merge` is DuckDB's own."""
+
+    dedup_order_by: Sequence[str] | str | None
+    check_partition_moves: bool
+    audit: bool
+    use_merge: bool | None
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a caller may ask of a merge or write beyond its source and target; checked before anything is read."""
@@ -31,6 +52,7 @@ class Options:
     dedup_order_by: Sequence[str] = ()
     check_partition_moves: bool = True
     audit: bool = False
+    rewrite_all: bool = False
     lock_timeout: float = LOCK_TIMEOUT
 
     def __post_init__(self) -> None:

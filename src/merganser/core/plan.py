@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Generic, Literal
 
 import numpy as np
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from merganser.core.strategy import Rule
 
 Fate = Literal["rewrite", "remove", "preserve"]
+
+
+# Why a file without a match is rewritten: every file is, or it is the last one.
+_UNMATCHED = {True: "every file is rewritten", False: "it keeps the schema of a dataset without rows"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +101,11 @@ def decide(engine: Engine[H, M], handle: H, facts: SourceFacts, target: Target, 
         bounds = target.bounds(keys).filter(pa.array(open_groups))
         candidate[open_groups] = engine.candidates(handle, keys, bounds)
     scans = scan_files(target, keys, codes, candidate)
-    matches, counts = engine.match(handle, keys, target.location.store, scans, facts.partitions)
+    matches, counts = engine.match(handle, keys, target.location.store, scans, facts.partitions, rule)
     if rule.replaces:
         check_moves(counts.moved, counts.moved_sample, target.partition_columns)
         _check_untold(target, codes, counts)
-    return _fates(target, rule, matches, counts, candidate, pruned)
+    return _fates(target, request, matches, counts, candidate, pruned)
 
 
 def file_partitions(target: Target, facts: SourceFacts) -> list[int]:
@@ -143,8 +148,19 @@ def scan_files(
                 constants[name] = untoken(value, target.partition_types[name])
             elif name not in target.summaries[file].columns:
                 constants[name] = pa.scalar(None, target.partition_types[name])
+        group_rows = target.summaries[file].group_rows
+        ends = list(accumulate(group_rows))
+        numbers = groups.tolist()
         scans.append(
-            ScanFile(file, target.location.path(target.files[file].rel), groups.tolist(), constants, codes[file])
+            ScanFile(
+                file,
+                target.location.path(target.files[file].rel),
+                numbers,
+                constants,
+                codes[file],
+                [(ends[group] - group_rows[group], ends[group]) for group in numbers],
+                len(numbers) == len(group_rows),
+            )
         )
     return tuple(scans)
 
@@ -162,12 +178,13 @@ def _check_untold(target: Target, codes: Sequence[int], counts: MatchCounts) -> 
 
 def _fates(
     target: Target,
-    rule: Rule,
+    request: Request,
     matches: M,
     counts: MatchCounts,
     candidate: npt.NDArray[np.bool_],
     pruned: Sequence[str | None],
 ) -> Decision[M]:
+    rule = request.rule
     inserted = counts.new_rows if rule.inserts else 0
     updated = int(counts.rows.sum()) if rule.replaces else 0
     deleted = target.rows - int(counts.rows.sum()) if rule.deletes_missing else 0
@@ -180,9 +197,11 @@ def _fates(
         found = sorted(hit.get(file, {}))
         if rule.deletes_missing and summary.rows and not found:
             removed.append(file)
-        elif rule.replaces and found:
-            dropped = [g for g in range(len(summary.group_rows)) if g not in hit[file]] if rule.deletes_missing else []
-            jobs[file] = _job(target, file, found, dropped, rule)
+        elif (rule.replaces and found) or request.options.rewrite_all:
+            groups = range(len(summary.group_rows))
+            dropped = [group for group in groups if group not in found] if rule.deletes_missing else []
+            whole = request.options.rewrite_all and not rule.deletes_missing
+            jobs[file] = _job(target, file, groups if whole else found, dropped, rule)
     if removed and len(removed) == len(target.files) and not inserted:
         # A dataset left with no rows keeps one file of none, so that its schema survives (W3).
         first = removed.pop(0)
@@ -222,7 +241,7 @@ def _file_plan(
     affected = 0
     if job is not None:
         fate, affected = "rewrite", len(job.groups) + len(job.dropped)
-        reason = "it holds matched rows" if job.groups else "it keeps the schema of a dataset without rows"
+        reason = "it holds matched rows" if matched else _UNMATCHED[bool(job.groups)]
     elif removed:
         fate, affected, reason = "remove", len(summary.group_rows), "none of its rows is in the source"
     elif matched:

@@ -57,12 +57,16 @@ def read_group(parquet: pq.ParquetFile, group: int, columns: Sequence[str] | Non
 
 def match_keys(store: Store, files: Sequence[ScanFile], keys: Sequence[str], source: pa.Table) -> pa.Table:
     """Join the key columns of row groups with canonical source keys; gives positions and source rows, in order."""
-    kinds = [source.schema.field(name).type for name in key_names(len(keys))]
-    fields = [*((name, pa.int32()) for name in POSITION[:2]), (POSITION[2], pa.int64())]
-    schema = pa.schema([*fields, *zip(key_names(len(keys)), kinds, strict=True)])
+    schema = key_schema([source.schema.field(name).type for name in key_names(len(keys))])
     reader = pa.RecordBatchReader.from_batches(schema, key_batches(store, files, keys, schema))
     matches = join_keys(reader, source, POSITION)
     return matches.sort_by([(name, "ascending") for name in POSITION])
+
+
+def key_schema(kinds: Sequence[pa.DataType]) -> pa.Schema:
+    """Describe canonical keys of these types with the file, row group and position of each row."""
+    fields = [*((name, pa.int32()) for name in POSITION[:2]), (POSITION[2], pa.int64())]
+    return pa.schema([*fields, *zip(key_names(len(kinds)), kinds, strict=True)])
 
 
 def key_batches(

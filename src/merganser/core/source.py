@@ -6,6 +6,7 @@ import lzma
 import os
 import re
 import zlib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -23,9 +24,10 @@ from merganser.core.schema import check_same_columns
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
+_ROWS_AT_ONCE = 1 << 17
 _COMPRESSED = (".gz", ".bz2", ".zst", ".xz")
 
 
@@ -35,15 +37,27 @@ def read_source(source: Any) -> pa.Table:
     >>> read_source(pa.record_batch({"id": [1, 2]})).num_rows
     2
     """
-    if isinstance(source, pa.Table):
+    found = stream_source(source)
+    return found if isinstance(found, pa.Table) else found.read_all()
+
+
+def stream_source(source: Any) -> pa.Table | pa.RecordBatchReader:
+    """Open a source, to be read once; what need not be in memory at once comes as a reader.
+
+    >>> stream_source(pa.table({"id": [1, 2]}).to_reader()).schema.names
+    ['id']
+    """
+    if isinstance(source, pa.Table | pa.RecordBatchReader):
         return source
     if isinstance(source, str | os.PathLike):
-        return _read_path(os.fspath(source))
-    if isinstance(source, pads.Dataset | pads.Scanner):
-        return source.to_table()
+        return _open_path(os.fspath(source))
+    if isinstance(source, pads.Dataset):
+        return source.scanner().to_reader()
+    if isinstance(source, pads.Scanner):
+        return source.to_reader()
     try:
         if hasattr(source, "__arrow_c_stream__"):
-            return _without_index(pa.RecordBatchReader.from_stream(source).read_all())
+            return _without_index(pa.RecordBatchReader.from_stream(source))
         if hasattr(source, "__arrow_c_array__"):
             return pa.Table.from_batches([pa.record_batch(source)])
     except pa.ArrowInvalid as error:
@@ -56,19 +70,20 @@ def read_source(source: Any) -> pa.Table:
     raise InvalidArgumentError(message)
 
 
-def _without_index(table: pa.Table) -> pa.Table:
+def _without_index(reader: pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
     """Leave out the unnamed index of a pandas frame, which is no column."""
-    if b"pandas" not in (table.schema.metadata or {}):
-        return table
+    if b"pandas" not in (reader.schema.metadata or {}):
+        return reader
+    table = reader.read_all()
     return table.drop_columns([name for name in table.column_names if _UNNAMED_INDEX.fullmatch(name)])
 
 
-def _read_path(path: str) -> pa.Table:
+def _open_path(path: str) -> pa.Table | pa.RecordBatchReader:
     location = locate(path)
     filesystem = location.store.filesystem if isinstance(location.store, RemoteStore) else fsspec.filesystem("file")
     kind = location.store.kind(location.root)
     if kind == "directory":
-        return open_dataset(location).to_table()
+        return open_dataset(location).scanner().to_reader()
     found = [location.root] if kind == "file" else []
     if not found and any(mark in location.root for mark in "*?["):
         found = sorted(filesystem.glob(location.root))
@@ -76,16 +91,50 @@ def _read_path(path: str) -> pa.Table:
         nothing = "No file matches" if "*" in path else "There is no source file"
         message = f"{nothing} {path}. Check the path of the source."
         raise InvalidArgumentError(message)
+    if all(name.lower().endswith(".parquet") for name in found):
+        return _parquet_reader(filesystem, found, path)
     tables = [_read_file(filesystem, name) for name in found]
     for name, table in zip(found, tables, strict=True):
         check_same_columns(tables[0].schema, table.schema, found[0], name)
+    schema = _common_schema([table.schema for table in tables], path)
+    return pa.concat_tables([_as(schema, table) for table in tables])
+
+
+def _common_schema(schemas: list[pa.Schema], path: str) -> pa.Schema:
     try:
-        return pa.concat_tables(tables, promote_options="permissive")
+        return pa.unify_schemas(schemas, promote_options="permissive")
     except pa.ArrowException as error:
         message = (
             f"The files that {path} matches disagree about a column: {error}. Give them one schema, or one by one."
         )
         raise SchemaMismatchError(message) from error
+
+
+def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
+    ordered = table if table.column_names == schema.names else table.select(schema.names)
+    return ordered.cast(schema)
+
+
+def _parquet_reader(filesystem: fsspec.AbstractFileSystem, names: list[str], path: str) -> pa.RecordBatchReader:
+    """Stream Parquet files one after another, in the one schema they agree on."""
+    schemas = []
+    for name in names:
+        with _reading(name), filesystem.open(name, "rb") as stream:
+            schemas.append(arrow_schema(pq.read_metadata(stream)))
+        check_same_columns(schemas[0], schemas[-1], names[0], name)
+    schema = _common_schema(schemas, path)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for name in names:
+            with (
+                _reading(name),
+                filesystem.open(name, "rb") as stream,
+                pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as parquet,
+            ):
+                for batch in parquet.iter_batches(_ROWS_AT_ONCE):
+                    yield from _as(schema, pa.Table.from_batches([batch])).to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _read_parquet(stream: Any) -> pa.Table:
@@ -108,9 +157,15 @@ def _read_file(filesystem: fsspec.AbstractFileSystem, path: str) -> pa.Table:
     if reader is None:
         message = f"Cannot tell the format of {path} from its name. Use .parquet, .csv, .json, .jsonl or .ndjson."
         raise InvalidArgumentError(message)
+    with _reading(path), filesystem.open(path, "rb", compression=None if stem == path else "infer") as stream:
+        return reader(stream)
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Say which source file cannot be read."""
     try:
-        with filesystem.open(path, "rb", compression=None if stem == path else "infer") as stream:
-            return reader(stream)
+        yield
     except FileNotFoundError as error:
         message = f"There is no source file {path}. Check the path of the source."
         raise InvalidArgumentError(message) from error

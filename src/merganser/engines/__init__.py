@@ -17,7 +17,10 @@ class _Entry(NamedTuple):
     install: str
 
 
-ENGINES = {"arrow": _Entry("merganser.engines.arrow", "PyArrowDatasetIO", "merganser")}
+ENGINES = {
+    "duckdb": _Entry("merganser.engines.duckdb", "DuckDBDatasetIO", "merganser"),
+    "arrow": _Entry("merganser.engines.arrow", "PyArrowDatasetIO", "merganser"),
+}
 
 
 def open_engine(name: str) -> DatasetIO[Any, Any]:

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.engine import ACTION, ELSEWHERE, SAMPLE, UNTOLD, MatchCounts, SourceFacts
+from merganser.core.engine import SAMPLE, MatchCounts, SourceFacts
 from merganser.core.io import DatasetIO
-from merganser.core.kernel import WORKERS, GroupChange, append_rows, partition_codes, rewrite_file
 from merganser.core.keys import SOURCE_ROW, canonical_keys, duplicate_keys, latest_rows, null_keys, row_numbers
 from merganser.core.prune import might_match
 from merganser.core.read import open_dataset
-from merganser.core.scan import match_keys, read_keys
+from merganser.core.rows import evened, take
+from merganser.core.scan import match_keys
 from merganser.core.schema import conform
 from merganser.core.source import read_source
 from merganser.core.store import locate
+from merganser.core.tables import Matches, TableEngine, moved_rows
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     import numpy.typing as npt
     import pyarrow.dataset as pads
 
-    from merganser.core.engine import Appended, Layout, RewriteJob, Rewritten, ScanFile
+    from merganser.core.engine import ScanFile
+    from merganser.core.io import Job
     from merganser.core.result import MergeStats
-    from merganser.core.staging import Staging
     from merganser.core.storage import Store
-    from merganser.core.strategy import MergeStrategy
+    from merganser.core.strategy import MergeStrategy, Rule
 
 
-class PyArrowDatasetIO(DatasetIO[pa.Table, "Matches"]):
+class PyArrowDatasetIO(DatasetIO[pa.Table, Matches]):
     """Merge, plan, write and read Parquet datasets with PyArrow.
 
     >>> import tempfile
@@ -49,12 +49,12 @@ class PyArrowDatasetIO(DatasetIO[pa.Table, "Matches"]):
     ['a', 'B', 'c']
     """
 
-    def __init__(self, filesystem: Any = None) -> None:
-        super().__init__(ArrowEngine(), filesystem)
-
     def read(self, path: str | os.PathLike[str], filesystem: Any = None) -> pads.Dataset:
         """Open exactly the data files as a `pyarrow.dataset`, partition columns in their recorded types."""
         return open_dataset(locate(path, self._filesystem(filesystem)))
+
+    def _engine(self, job: Job) -> AbstractContextManager[ArrowEngine]:  # noqa: ARG002  nothing depends on the job
+        return nullcontext(ArrowEngine())
 
 
 def merge_parquet_dataset_pyarrow(
@@ -78,24 +78,7 @@ def merge_parquet_dataset_pyarrow(
     return result.stats
 
 
-@dataclass(frozen=True, slots=True)
-class Matches:
-    """Matched target rows in file order, each with its source row, and the source rows that match nothing."""
-
-    file: npt.NDArray[np.int32]
-    row_group: npt.NDArray[np.int32]
-    position: npt.NDArray[np.int64]
-    source_row: npt.NDArray[np.int64]
-    new: npt.NDArray[np.int64]
-
-    def of_group(self, file: int, group: int) -> slice:
-        """Find the matches of one row group."""
-        start, end = np.searchsorted(self.file, [file, file + 1])
-        inner = np.searchsorted(self.row_group[start:end], [group, group + 1])
-        return slice(start + inner[0], start + inner[1])
-
-
-class ArrowEngine:
+class ArrowEngine(TableEngine):
     """The verbs of `merganser.core.engine.Engine` on Arrow tables."""
 
     name = "arrow"
@@ -103,15 +86,11 @@ class ArrowEngine:
     def open(self, source: Any) -> pa.Table:
         return read_source(source)
 
-    def schema(self, handle: pa.Table) -> pa.Schema:
-        return handle.schema
-
     def conform(self, handle: pa.Table, schema: pa.Schema) -> pa.Table:
-        # In one piece: rows are taken from it again and again.
-        return conform(handle, schema).combine_chunks()
+        return evened(conform(handle, schema))
 
     def deduplicate(self, handle: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
-        return handle.take(pa.array(latest_rows(handle, keys, order_by)))
+        return take(handle, latest_rows(handle, keys, order_by))
 
     def facts(self, handle: pa.Table, keys: Sequence[str], partition_columns: Sequence[str]) -> SourceFacts:
         twice, sample = duplicate_keys(handle, keys, SAMPLE) if keys else (0, handle.select([]))
@@ -125,89 +104,24 @@ class ArrowEngine:
         return might_match(bounds, canonical_keys(handle, keys))
 
     def match(
-        self, handle: pa.Table, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table
+        self,
+        handle: pa.Table,
+        keys: Sequence[str],
+        store: Store,
+        files: Sequence[ScanFile],
+        partitions: pa.Table,
+        rule: Rule,
     ) -> tuple[Matches, MatchCounts]:
         source = canonical_keys(handle, keys).append_column(SOURCE_ROW, row_numbers(handle.num_rows))
         found = match_keys(store, files, keys, source)
         file, group, position, row = (found.column(name).to_numpy() for name in found.column_names)
+        pairs, counts = np.unique((file.astype(np.int64) << 32) | group, return_counts=True)
         matched = np.zeros(handle.num_rows, np.bool_)
         matched[row] = True
-        matches = Matches(file, group, position, row, np.flatnonzero(~matched))
-        return matches, _counts(matches, handle, keys, files, partitions)
-
-    def rewrite(
-        self, handle: pa.Table, matches: Matches | None, jobs: Sequence[RewriteJob], staging: Staging
-    ) -> list[Rewritten]:
-        # One file uses every worker for its row groups; many files use one each.
-        inner = max(1, WORKERS // len(jobs)) if jobs else 1
-        with ThreadPoolExecutor(WORKERS, thread_name_prefix="merganser-rewrite") as pool:
-            return list(pool.map(lambda job: _rewrite(handle, matches, job, staging, inner), jobs))
-
-    def append(
-        self, handle: pa.Table, matches: Matches | None, layout: Layout, partitions: pa.Table, staging: Staging
-    ) -> list[Appended]:
-        rows = handle
-        if matches is not None and len(matches.new) < handle.num_rows:
-            rows = handle.take(pa.array(matches.new))
-        return append_rows(rows, layout, partitions, staging)
-
-    def audit(
-        self,
-        handle: pa.Table,
-        matches: Matches | None,
-        keys: Sequence[str],
-        store: Store,
-        shrinking: Sequence[ScanFile],
-        *,
-        updates: bool,
-        inserts: bool,
-    ) -> pa.Table:
-        source = handle.select(list(keys))
-        new = row_numbers(handle.num_rows) if matches is None else pa.array(matches.new)
-        parts = [_acted(source.take(new), "insert")] if inserts else []
-        if updates and matches is not None:
-            parts.append(_acted(source.take(pa.array(matches.source_row)), "update"))
-        if matches is not None:
-            for scan, group, table in read_keys(store, shrinking, keys, source.schema):
-                keep = np.ones(table.num_rows, np.bool_)
-                keep[matches.position[matches.of_group(scan.number, group)]] = False
-                parts.append(_acted(table.filter(pa.array(keep)), "delete"))
-        return pa.concat_tables(parts) if parts else _acted(source.slice(0, 0), "update")
-
-
-def _rewrite(handle: pa.Table, matches: Matches | None, job: RewriteJob, staging: Staging, workers: int) -> Rewritten:
-    changes: dict[int, GroupChange | None] = dict.fromkeys(job.dropped)
-    columns = handle.select([name for name in handle.column_names if name in job.columns])
-    if matches is not None:
-        for group in job.groups:
-            at = matches.of_group(job.number, group)
-            rows = partial(columns.take, pa.array(matches.source_row[at]))
-            changes[group] = GroupChange(matches.position[at], rows, job.keep_missing)
-    return rewrite_file(staging.location.store, job.path, staging.new_path(), changes, workers)
-
-
-def _acted(table: pa.Table, action: str) -> pa.Table:
-    return table.append_column(ACTION, pa.repeat(pa.scalar(action), table.num_rows))
-
-
-def _counts(
-    matches: Matches, handle: pa.Table, keys: Sequence[str], files: Sequence[ScanFile], partitions: pa.Table
-) -> MatchCounts:
-    pairs = (matches.file.astype(np.int64) << 32) | matches.row_group
-    distinct, rows = np.unique(pairs, return_counts=True)
-    place = np.full(max((scan.number for scan in files), default=-1) + 1, ELSEWHERE, np.int64)
-    place[[scan.number for scan in files]] = [scan.partition for scan in files]
-    expected = place[matches.file]
-    moved = np.zeros(len(expected), np.bool_)
-    if partitions.num_columns:
-        codes = partition_codes(handle, partitions)
-        moved = (expected != UNTOLD) & (codes[matches.source_row] != expected)
-    sample = handle.select(list(keys)).take(pa.array(np.unique(matches.source_row[moved])[:SAMPLE]))
-    return MatchCounts(
-        (distinct >> 32).astype(np.int32),
-        (distinct & 0xFFFFFFFF).astype(np.int32),
-        rows,
-        len(matches.new),
-        int(moved.sum()),
-        sample,
-    )
+        new = np.flatnonzero(~matched) if rule.inserts else np.arange(0)
+        if not rule.replaces:
+            file, group, position, row = (column[:0] for column in (file, group, position, row))
+        matches = Matches(file, group, position, row, new)
+        moved, sample = moved_rows(matches, handle, keys, files, partitions)
+        groups = (pairs & 0xFFFFFFFF).astype(np.int32)
+        return matches, MatchCounts((pairs >> 32).astype(np.int32), groups, counts, len(new), moved, sample)

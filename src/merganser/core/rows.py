@@ -1,0 +1,74 @@
+"""Rows of an Arrow table by number, without laying its chunks together first."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import numpy.typing as npt
+
+# Rows of a chunk below which the work of visiting it is more than that of copying it.
+EVEN = 1 << 17
+
+
+def take(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
+    """Take rows in the order asked for; Arrow's own `take` would copy every column whole to do it.
+
+    The chunks of all columns have to end at the same rows, as those of `evened` and `gathered` do.
+    """
+    if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
+        return table.slice(rows[0], len(rows))
+    chunks = table.column(0).chunks if table.num_columns else []
+    if len(chunks) < 2:  # noqa: PLR2004  one chunk, or none
+        return table.take(pa.array(rows))
+    starts = np.cumsum([0, *map(len, chunks)])
+    order = np.argsort(rows, kind="stable")
+    ascending = rows[order]
+    cuts = np.searchsorted(ascending, starts)
+    pieces = [
+        _chunk(table, number).take(pa.array(ascending[first:last] - starts[number]))
+        for number, (first, last) in enumerate(pairwise(cuts))
+        if first < last
+    ]
+    found = pa.Table.from_batches(pieces, table.schema).combine_chunks()
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return found.take(pa.array(place))
+
+
+def evened(table: pa.Table) -> pa.Table:
+    """Give a table whose columns have the same chunks, none of them small; nothing is copied if it is so already."""
+    widest = max((column.num_chunks for column in table.columns), default=0)
+    if widest * EVEN > table.num_rows + EVEN:
+        return table.combine_chunks()
+    return pa.Table.from_batches(table.to_batches(), table.schema)
+
+
+def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Lay small batches together."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        waiting.append(batch)
+        count += batch.num_rows
+        if count >= EVEN:
+            yield _joined(waiting, schema)
+            waiting, count = [], 0
+    if count:
+        yield _joined(waiting, schema)
+
+
+def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches, schema).combine_chunks().to_batches()[0]
+
+
+def _chunk(table: pa.Table, number: int) -> pa.RecordBatch:
+    return pa.record_batch([column.chunk(number) for column in table.columns], schema=table.schema)

@@ -1,0 +1,7 @@
+"""The DuckDB engine, the default: embedded, out of core, and with MERGE where DuckDB has it."""
+
+from __future__ import annotations
+
+from merganser.engines.duckdb.door import DuckDBDatasetIO, DuckDBParquetHandler
+
+__all__ = ["DuckDBDatasetIO", "DuckDBParquetHandler"]

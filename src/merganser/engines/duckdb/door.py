@@ -1,0 +1,226 @@
+"""The doors: a dataset through DuckDB, on the caller's connection or on one of our own."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+import duckdb
+import pyarrow as pa
+
+from merganser.core import merge as driver
+from merganser.core.commit import LOCK_TIMEOUT
+from merganser.core.errors import DatasetMergeError, InvalidArgumentError, TargetPathError
+from merganser.core.io import DatasetIO, Job
+from merganser.core.options import make_options
+from merganser.core.paths import PathValidator
+from merganser.core.read import open_dataset
+from merganser.core.store import locate
+from merganser.core.tables import Matches
+from merganser.engines.duckdb.engine import DuckDBEngine
+from merganser.engines.duckdb.instance import Instance, Limits, limits_of
+from merganser.engines.duckdb.version import announce, merge_wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Unpack
+
+    from merganser.core.merge import WriteMode
+    from merganser.core.options import MergeOptions, Options, WriteOptions
+    from merganser.core.result import MergeResult, MergeStats, WriteResult
+    from merganser.core.strategy import MergeStrategy
+
+RewriteMode = Literal["full", "incremental"]
+_log = logging.getLogger(__name__)
+
+
+class DuckDBDatasetIO(DatasetIO[pa.Table, Matches]):
+    """Merge, plan, write and read Parquet datasets with DuckDB.
+
+    A given connection lends its limits of memory, threads and disk, and reads what `read` opens. The work itself is
+    done in an instance apart, so the connection's transaction, tables, views and settings stay as they are.
+
+    >>> import tempfile
+    >>> lake = tempfile.mkdtemp()
+    >>> io = DuckDBDatasetIO(duckdb.connect())
+    >>> written = io.write_dataset(pa.table({"id": [1, 2], "v": ["a", "b"]}), f"{lake}/t", mode="overwrite")
+    >>> result = io.merge(pa.table({"id": [2, 3], "v": ["B", "c"]}), f"{lake}/t", key_columns=["id"])
+    >>> result.inserted, result.updated
+    (1, 1)
+    >>> io.read(f"{lake}/t").order("id").fetchall()
+    [(1, 'a'), (2, 'B'), (3, 'c')]
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection | None = None, filesystem: Any = None) -> None:
+        super().__init__(filesystem)
+        if connection is not None and not isinstance(connection, duckdb.DuckDBPyConnection):
+            message = f"connection must be a DuckDB connection, not {type(connection).__name__}."
+            raise InvalidArgumentError(message)
+        self._given = connection
+        self._own: duckdb.DuckDBPyConnection | None = None
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The caller's connection, or one of this door's own: where `read` reads."""
+        if self._given is not None:
+            return self._given
+        if self._own is None:
+            self._own = duckdb.connect()
+        return self._own
+
+    def merge(
+        self,
+        source: Any,
+        path: str | os.PathLike[str],
+        strategy: MergeStrategy = "upsert",
+        key_columns: Sequence[str] | str = (),
+        partition_columns: Sequence[str] | str | None = None,
+        filesystem: Any = None,
+        compression: str = "snappy",
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int = 500_000,
+        *,
+        partition_by: Sequence[str] | str | None = None,
+        dedup_order_by: Sequence[str] | str | None = None,
+        check_partition_moves: bool = True,
+        audit: bool = False,
+        lock_timeout: float = LOCK_TIMEOUT,
+        use_merge: bool | None = None,
+    ) -> MergeResult:
+        """Merge keyed rows into a dataset, as `DatasetIO.merge` says.
+
+        `use_merge` is True for DuckDB's MERGE (1.4.0 or newer), False for UNION ALL and NOT EXISTS, None for MERGE
+        where there is one. Both give the same rows and counts.
+        """
+        options = make_options(
+            partition_columns,
+            partition_by,
+            dedup_order_by,
+            compression=compression,
+            max_rows_per_file=max_rows_per_file,
+            row_group_size=row_group_size,
+            check_partition_moves=check_partition_moves,
+            audit=audit,
+            lock_timeout=lock_timeout,
+        )
+        return self._merged(source, path, strategy, key_columns, filesystem, use_merge, options)
+
+    def write_parquet_dataset(
+        self,
+        source: Any,
+        path: str | os.PathLike[str],
+        strategy: MergeStrategy | None = None,
+        key_columns: Sequence[str] | str | None = None,
+        mode: WriteMode = "append",
+        rewrite_mode: RewriteMode = "full",
+        **options: Unpack[MergeOptions],
+    ) -> MergeResult | WriteResult:
+        """Write a dataset, or with a strategy merge into it; the options are those of `write_dataset` or `merge`.
+
+        `rewrite_mode="incremental"` rewrites the files that hold matched rows, as `merge` does; `"full"` every file.
+        """
+        if rewrite_mode not in get_args(RewriteMode):
+            message = f"Unknown rewrite_mode {rewrite_mode!r}. Choose full or incremental."
+            raise InvalidArgumentError(message)
+        if strategy is None:
+            if key_columns is not None:
+                message = "key_columns belong to a strategy. Name one, or leave key_columns out."
+                raise InvalidArgumentError(message)
+            # An option that only a merge has is an unexpected argument there, as it should be.
+            return self.write_dataset(source, path, mode, **cast("WriteOptions", options))
+        filesystem, use_merge = options.pop("filesystem", None), options.pop("use_merge", None)
+        names = [
+            options.pop("partition_columns", None),
+            options.pop("partition_by", None),
+            options.pop("dedup_order_by", None),
+        ]
+        made = make_options(*names, rewrite_all=rewrite_mode == "full", **options)
+        return self._merged(source, path, strategy, key_columns or (), filesystem, use_merge, made)
+
+    def read(self, path: str | os.PathLike[str], filesystem: Any = None) -> duckdb.DuckDBPyRelation:
+        """Open exactly the data files as a relation, partition columns in their recorded types."""
+        job = Job("read", path, self._filesystem(filesystem))
+        _check_path(job)
+        dataset = open_dataset(locate(path, job.filesystem))
+        if not dataset.schema.names:
+            message = f"There are no Parquet files below {path}, so a relation would have no columns. Check the path."
+            raise TargetPathError(message)
+        with _explained(job):
+            return self.connection.from_arrow(dataset)
+
+    def _merged(
+        self,
+        source: Any,
+        path: str | os.PathLike[str],
+        strategy: MergeStrategy,
+        key_columns: Sequence[str] | str,
+        filesystem: Any,
+        use_merge: bool | None,  # noqa: FBT001
+        options: Options,
+    ) -> MergeResult:
+        job = Job("merge", path, self._filesystem(filesystem), strategy, key_columns)
+        with self._engine(job, use_merge) as engine:
+            return driver.merge(engine, source, path, strategy, key_columns, job.filesystem, options)
+
+    @contextmanager
+    def _engine(self, job: Job, use_merge: bool | None = None) -> Iterator[DuckDBEngine]:  # noqa: FBT001
+        _check_path(job)
+        limits = Limits()
+        with _explained(job):
+            if self._given is not None:
+                limits = limits_of(self._given)
+            with Instance(limits) as instance:
+                merges = merge_wanted(self._given or instance.database, use_merge)
+                if job.operation == "merge":
+                    announce(use_merge, merges)
+                yield DuckDBEngine(instance, merges=merges)
+
+
+class DuckDBParquetHandler:
+    """The older door, which gives the counts only.
+
+    >>> import tempfile
+    >>> handler = DuckDBParquetHandler()
+    >>> handler.merge_parquet_dataset(pa.table({"id": [1]}), tempfile.mkdtemp(), "id")
+    {'inserted': 1, 'updated': 0, 'deleted': 0, 'total': 1}
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection | None = None, filesystem: Any = None) -> None:
+        self._io = DuckDBDatasetIO(connection, filesystem)
+
+    def merge_parquet_dataset(
+        self,
+        source: Any,
+        target_path: str | os.PathLike[str],
+        key_columns: Sequence[str] | str,
+        strategy: MergeStrategy = "upsert",
+        dedup_order_by: Sequence[str] | str | None = None,
+        compression: str = "snappy",
+    ) -> MergeStats:
+        """Merge with DuckDB and give the counts only."""
+        result = self._io.merge(
+            source, target_path, strategy, key_columns, dedup_order_by=dedup_order_by, compression=compression
+        )
+        return result.stats
+
+
+@contextmanager
+def _explained(job: Job) -> Iterator[None]:
+    """Say what was being done when DuckDB failed (D7)."""
+    try:
+        yield
+    except duckdb.Error as error:
+        keys = [job.keys] if isinstance(job.keys, str) else job.keys
+        about = f"operation {job.operation}, strategy {job.strategy}, key columns {', '.join(keys) or 'none'}"
+        _log.error("%s failed in DuckDB: %s: %s (%s)", job.path, type(error).__name__, error, about)
+        message = f"MERGE operation failed: {error} ({about}). Nothing was changed."
+        raise DatasetMergeError(message) from error
+
+
+def _check_path(job: Job) -> None:
+    """Refuse a path that should not stand in an SQL statement (D5); ours are bound, but they may be shown elsewhere."""
+    if isinstance(job.path, str | os.PathLike) and (text := os.fspath(job.path)):
+        local = job.filesystem is None and "://" not in text
+        PathValidator.escape_for_sql(os.path.join(os.getcwd(), text) if local else text)

@@ -1,0 +1,251 @@
+"""The DuckDB engine: what to do with each row is decided in SQL, the rows themselves stay in Arrow.
+
+DuckDB sees the canonical keys of the source, as a view of Arrow memory, and those of the target, as Parquet files. It
+counts, prunes, joins and merges them, and may spill; then the shared kernels lay source rows over the target's files.
+So no column but a key ever passes through DuckDB, and none can lose its type there.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from merganser.core.engine import SAMPLE, MatchCounts, SourceFacts
+from merganser.core.keys import SOURCE_ROW, canonical_keys, canonical_type, key_names
+from merganser.core.rows import EVEN, evened, take
+from merganser.core.schema import conform
+from merganser.core.source import stream_source
+from merganser.core.spool import spool
+from merganser.core.tables import Matches, TableEngine, moved_rows
+from merganser.engines.duckdb.client import query, stream
+from merganser.engines.duckdb.keys import comparable, comparable_type
+from merganser.engines.duckdb.scan import scan_keys, scan_keys_by_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from merganser.core.engine import ScanFile
+    from merganser.core.storage import Store
+    from merganser.core.strategy import Rule
+    from merganser.engines.duckdb.instance import Instance
+    from merganser.engines.duckdb.scan import KeyScan
+
+# Source rows that row groups are tested against at first; most are found to be candidates at once.
+_FIRST_PIECE = 1 << 14
+_GROWTH = 8
+INSERT, UPDATE = "INSERT", "UPDATE"
+
+
+class DuckDBEngine(TableEngine):
+    """The verbs of `merganser.core.engine.Engine` in SQL, in an instance of the engine's own."""
+
+    name = "duckdb"
+
+    def __init__(self, instance: Instance, *, merges: bool) -> None:
+        self._instance = instance
+        self._merges = merges
+        self._views: dict[tuple[int, tuple[str, ...]], tuple[pa.Table, str]] = {}
+
+    @property
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        return self._instance.connection
+
+    def open(self, source: Any) -> pa.Table | pa.RecordBatchReader:
+        # A relation streams through its own connection: ours would not see that one's temporary tables.
+        return stream(source) if isinstance(source, duckdb.DuckDBPyRelation) else stream_source(source)
+
+    def conform(self, handle: pa.Table | pa.RecordBatchReader, schema: pa.Schema) -> pa.Table:
+        if isinstance(handle, pa.Table):
+            return evened(conform(handle, schema))
+        pieces = (conform(pa.Table.from_batches([batch]), schema) for batch in handle)
+        plain = conform(handle.schema.empty_table(), schema).schema
+        return spool((batch for piece in pieces for batch in piece.to_batches()), plain)
+
+    def deduplicate(self, handle: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
+        view = self._view(handle, [*keys, *order_by])
+        names = key_names(len(keys) + len(order_by))
+        order = [f"{name} DESC NULLS LAST" for name in [*names[len(keys) :], SOURCE_ROW]]
+        latest = query(
+            self._connection,
+            f"SELECT {SOURCE_ROW} FROM {view} QUALIFY row_number() OVER "
+            f"(PARTITION BY {', '.join(names[: len(keys)])} ORDER BY {', '.join(order)}) = 1",
+        )
+        rows = np.sort(latest.read_all().column(0).to_numpy())
+        pieces = (take(handle, rows[start : start + EVEN]) for start in range(0, len(rows), EVEN))
+        return spool((batch for piece in pieces for batch in piece.to_batches()), handle.schema)
+
+    def facts(self, handle: pa.Table, keys: Sequence[str], partition_columns: Sequence[str]) -> SourceFacts:
+        partitions = handle.select(list(partition_columns))
+        if partition_columns:
+            partitions = take(partitions, self._first_rows(handle, partition_columns))
+        null_keys, twice, sample = self._key_facts(handle, keys) if keys else ({}, 0, handle.select([]))
+        with_nulls = frozenset(name for name in handle.column_names if handle.column(name).null_count)
+        return SourceFacts(handle.num_rows, null_keys, twice, sample, with_nulls, partitions)
+
+    def candidates(self, handle: pa.Table, keys: Sequence[str], bounds: pa.Table) -> npt.NDArray[np.bool_]:
+        answer = np.zeros(bounds.num_rows, np.bool_)
+        if not bounds.num_rows:
+            return answer
+        numbers = range(len(keys))
+        view, open_groups = self._view(handle, keys), _unique("bounds")
+        columns = {name: comparable(bounds.column(name)) for name in bounds.column_names}
+        given = self._register("bounds", pa.table({**columns, "number": np.arange(bounds.num_rows)}))
+        # Where a bound is unknown, the source's own is as good.
+        lows = [f"coalesce(min_{at}, (SELECT min(key_{at}) FROM {view}))" for at in numbers]
+        highs = [f"coalesce(max_{at}, (SELECT max(key_{at}) FROM {view}))" for at in numbers]
+        limits = ", ".join(f"{lows[at]} AS low_{at}, {highs[at]} AS high_{at}" for at in numbers)
+        fits = " AND ".join(f"key_{at} >= low_{at} AND key_{at} <= high_{at}" for at in numbers)
+        self._connection.execute(f"CREATE TEMP TABLE {open_groups} AS SELECT number, {limits} FROM {given}")
+        start, size = 0, _FIRST_PIECE
+        while start < handle.num_rows and not answer.all():
+            # A range join gives every pair that fits, so a few rows come first: most row groups fit one of them.
+            found = query(
+                self._connection,
+                f"DELETE FROM {open_groups} USING (SELECT DISTINCT number FROM {open_groups} JOIN {view} ON {fits} "
+                f"WHERE {SOURCE_ROW} >= {start} AND {SOURCE_ROW} < {start + size}) AS hit "
+                f"WHERE {open_groups}.number = hit.number RETURNING number",
+            )
+            answer[found.read_all().column(0).to_numpy()] = True
+            start, size = start + size, size * _GROWTH
+        self._connection.execute(f"DROP TABLE {open_groups}")
+        return answer
+
+    def match(
+        self,
+        handle: pa.Table,
+        keys: Sequence[str],
+        store: Store,
+        files: Sequence[ScanFile],
+        partitions: pa.Table,
+        rule: Rule,
+    ) -> tuple[Matches, MatchCounts]:
+        try:
+            matched = self._scanned(handle, keys, store, files, scan_keys)
+        except (duckdb.FatalException, duckdb.InternalException):
+            # Some broken files take the whole instance along; our own reader only says that they are broken.
+            self._instance.renew()
+            self._views.clear()
+            matched = self._scanned(handle, keys, store, files, scan_keys_by_arrow)
+        view = self._view(handle, keys)
+        count = f"SELECT file, row_group, count(*) AS rows FROM {matched} GROUP BY ALL ORDER BY ALL"
+        file, group, rows = _columns(query(self._connection, count).read_all())
+        way = _merge_statement if self._merges else _union_statement
+        decided = query(self._connection, way(matched, view, len(keys), rule)).read_all()
+        self._connection.execute(f"DROP TABLE {matched}")
+        matches = _matches(decided)
+        moved, sample = moved_rows(matches, handle, keys, files, partitions)
+        return matches, MatchCounts(file, group, rows, len(matches.new), moved, sample)
+
+    def _scanned(
+        self, handle: pa.Table, keys: Sequence[str], store: Store, files: Sequence[ScanFile], scan: KeyScan
+    ) -> str:
+        """Make the table of target rows that have a source key; their own source row comes with the merge."""
+        view, matched = self._view(handle, keys), _unique("matched")
+        names = ", ".join(key_names(len(keys)))
+        self._connection.execute(
+            f"CREATE TEMP TABLE {matched} AS SELECT 0::INTEGER AS file, 0::INTEGER AS row_group, 0::BIGINT AS place, "
+            f"{names}, {SOURCE_ROW} FROM {view} LIMIT 0"
+        )
+        scan(self._connection, matched, view, store, files, keys, handle.schema)
+        return matched
+
+    def _key_facts(self, handle: pa.Table, keys: Sequence[str]) -> tuple[dict[str, int], int, pa.Table]:
+        view, names = self._view(handle, keys), key_names(len(keys))
+        kinds = [canonical_type(handle.schema.field(key).type) for key in keys]
+        bad = [
+            f"{name} IS NULL OR isnan({name})" if pa.types.is_floating(kind) else f"{name} IS NULL"
+            for name, kind in zip(names, kinds, strict=True)
+        ]
+        counts = ", ".join(f"count(*) FILTER ({condition})" for condition in bad)
+        nulls = query(self._connection, f"SELECT {counts} FROM {view}").read_all()
+        groups = f"SELECT min({SOURCE_ROW}) AS first FROM {view} GROUP BY {', '.join(names)} HAVING count(*) > 1"
+        twice = query(
+            self._connection,
+            f"SELECT count(*) OVER () AS keys, first FROM ({groups}) ORDER BY first LIMIT {SAMPLE}",
+        ).read_all()
+        null_keys = {key: int(rows[0]) for key, rows in zip(keys, _columns(nulls), strict=True) if rows[0]}
+        count = twice.column(0)[0].as_py() if twice.num_rows else 0
+        return null_keys, count, take(handle.select(list(keys)), twice.column(1).to_numpy())
+
+    def _first_rows(self, handle: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Find the first row of each combination of values, in row order."""
+        view, names = self._view(handle, columns), ", ".join(key_names(len(columns)))
+        first = f"SELECT min({SOURCE_ROW}) AS first FROM {view} GROUP BY {names} ORDER BY first"
+        return _columns(query(self._connection, first).read_all())[0]
+
+    def _view(self, handle: pa.Table, columns: Sequence[str]) -> str:
+        """Register the canonical form of some columns, beside the number of each row, once."""
+        known = self._views.get((id(handle), tuple(columns)))
+        if known is None:
+            kinds = [comparable_type(canonical_type(handle.schema.field(name).type)) for name in columns]
+            schema = pa.schema([*zip(key_names(len(columns)), kinds, strict=True), (SOURCE_ROW, pa.int64())])
+            table = spool(_numbered(handle, columns, schema), schema)
+            known = handle, self._register("source_view", table)
+            self._views[id(handle), tuple(columns)] = known
+        return known[1]
+
+    def _register(self, name: str, table: pa.Table) -> str:
+        view = _unique(name)
+        self._connection.register(view, table)
+        return view
+
+
+def _merge_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
+    """MERGE the source into the matched rows: a match learns its source row, the others come in without a place."""
+    return f"""
+        MERGE INTO {matched} AS target USING {view} AS source ON ({_equal(keys)})
+        {"WHEN MATCHED THEN UPDATE BY NAME" if rule.replaces else ""}
+        {"WHEN NOT MATCHED THEN INSERT BY NAME" if rule.inserts else ""}
+        RETURNING merge_action, file, row_group, place, target.{SOURCE_ROW}
+        """
+
+
+def _union_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
+    """Say the same as MERGE without it."""
+    updates = f"""
+        SELECT '{UPDATE}' AS merge_action, file, row_group, place, source.{SOURCE_ROW}
+        FROM {matched} AS target JOIN {view} AS source ON ({_equal(keys)})
+        """
+    inserts = f"""
+        SELECT '{INSERT}' AS merge_action, NULL::INTEGER AS file, NULL::INTEGER AS row_group, NULL::BIGINT AS place,
+            source.{SOURCE_ROW}
+        FROM {view} AS source WHERE NOT EXISTS (SELECT 1 FROM {matched} AS target WHERE {_equal(keys)})
+        """
+    return " UNION ALL ".join([updates] * rule.replaces + [inserts] * rule.inserts)
+
+
+def _equal(keys: int) -> str:
+    return " AND ".join(f"target.{name} = source.{name}" for name in key_names(keys))
+
+
+def _matches(decided: pa.Table) -> Matches:
+    """Put what MERGE returned in the order of the files, and the new rows in that of the source."""
+    action = decided.column("merge_action")
+    updated = decided.filter(pa.compute.equal(action, UPDATE)).drop_columns("merge_action")
+    new = decided.filter(pa.compute.equal(action, INSERT)).column(SOURCE_ROW).to_numpy()
+    ordered = updated.sort_by([(name, "ascending") for name in ("file", "row_group", "place")])
+    file, group, place, row = _columns(ordered)
+    return Matches(file, group, place, row, np.sort(new))
+
+
+def _numbered(handle: pa.Table, columns: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    start = 0
+    for batch in handle.select(list(columns)).to_batches():
+        keys = canonical_keys(pa.Table.from_batches([batch]), columns).columns
+        numbers = np.arange(start, start + batch.num_rows)
+        yield from pa.table([*map(comparable, keys), numbers], schema=schema).to_batches()
+        start += batch.num_rows
+
+
+def _columns(table: pa.Table) -> list[npt.NDArray[Any]]:
+    return [column.to_numpy() for column in table.columns]
+
+
+def _unique(name: str) -> str:
+    return f"{name}_{uuid.uuid4().hex}"

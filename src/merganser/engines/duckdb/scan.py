@@ -1,0 +1,243 @@
+"""The key scan in SQL: which rows of the target have a source key, and where they stand."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import duckdb
+import pyarrow as pa
+
+from merganser.core.errors import MerganserError
+from merganser.core.keys import canonical, canonical_type, key_names
+from merganser.core.scan import key_batches, key_schema
+from merganser.engines.duckdb.files import readable_by
+from merganser.engines.duckdb.keys import comparable, comparable_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from merganser.core.engine import ScanFile
+    from merganser.core.storage import Store
+
+    KeyScan = Callable[[duckdb.DuckDBPyConnection, str, str, Store, Sequence[ScanFile], Sequence[str], pa.Schema], None]
+
+# What DuckDB takes for a pattern in a path, even where a file has that very name.
+_GLOB = frozenset("*?[")
+# Errors that another reader would not help against.
+_NOT_OF_THE_FILE = (
+    duckdb.OutOfMemoryException,
+    duckdb.InterruptException,
+    duckdb.FatalException,
+    duckdb.InternalException,
+)
+# Columns that DuckDB adds to those of a file, unless the file has them.
+_ADDED = frozenset({"filename", "file_index", "file_row_number"})
+
+
+def scan_keys(
+    connection: duckdb.DuckDBPyConnection,
+    matched: str,
+    source: str,
+    store: Store,
+    files: Sequence[ScanFile],
+    keys: Sequence[str],
+    schema: pa.Schema,
+) -> None:
+    """Put the place and key of every target row that has a source key into the table `matched`.
+
+    DuckDB reads the files itself where it takes them for the same as we do. What is left, or what it stumbles over, our
+    own reader streams into it; that one also says which file is at fault.
+    """
+    scan = _Scan(connection, matched, source, keys, schema)
+    ours = [file for file in files if _GLOB & set(file.path) or not _read_alike(schema, file, keys)]
+    others = {file.number for file in ours}
+    with readable_by(connection, store) as spelled:
+        for together in _together([file for file in files if file.number not in others]):
+            try:
+                scan.by_duckdb(together, [spelled(file.path) for file in together])
+            except _NOT_OF_THE_FILE:
+                raise
+            except duckdb.Error:
+                ours += together
+    if ours:
+        scan.by_arrow(store, ours)
+
+
+def scan_keys_by_arrow(
+    connection: duckdb.DuckDBPyConnection,
+    matched: str,
+    source: str,
+    store: Store,
+    files: Sequence[ScanFile],
+    keys: Sequence[str],
+    schema: pa.Schema,
+) -> None:
+    """Do the same with our own reader alone."""
+    _Scan(connection, matched, source, keys, schema).by_arrow(store, files)
+
+
+def _read_alike(schema: pa.Schema, file: ScanFile, keys: Sequence[str]) -> bool:
+    """Say whether DuckDB gives the keys of a file the meaning that we do; names are all one to it in any case."""
+    names = [name.lower() for name in schema.names]
+    read = [name for name in keys if name not in file.constants]
+    return (
+        not _ADDED & set(names)
+        and all(names.count(name.lower()) == 1 for name in read)
+        and all(_expression(schema.field(name).type, "") is not None for name in read)
+    )
+
+
+def _expression(kind: pa.DataType, column: str) -> str | None:
+    """Give the canonical form of a column in SQL, as `merganser.core.keys.canonical` makes it; None if there is none.
+
+    Instants, times and UUIDs have none: DuckDB reads some of them in other units, or with less of them.
+    """
+    if pa.types.is_large_string(kind):
+        return f"encode({column})"
+    if pa.types.is_large_binary(kind):
+        return column
+    if pa.types.is_decimal128(kind):
+        return f"CAST({column} AS DECIMAL(38, {kind.scale}))"
+    if pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        return f"CAST({column} AS DOUBLE)"
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return f"CAST({column} AS {'UBIGINT' if canonical_type(kind) == pa.uint64() else 'BIGINT'})"
+    return None
+
+
+def _together(files: Sequence[ScanFile]) -> Iterator[list[ScanFile]]:
+    """Group the files that one statement can read: whole ones whose paths tell the same key columns."""
+    whole: dict[frozenset[str], list[ScanFile]] = defaultdict(list)
+    for file in files:
+        if file.whole:
+            whole[frozenset(file.constants)].append(file)
+        else:
+            yield [file]
+    yield from whole.values()
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """Where matched keys go, and what they are matched with."""
+
+    connection: duckdb.DuckDBPyConnection
+    matched: str
+    source: str
+    keys: Sequence[str]
+    schema: pa.Schema
+
+    def by_duckdb(self, files: Sequence[ScanFile], paths: Sequence[str]) -> None:
+        """Let DuckDB read files: any number of whole ones, or some row groups of one."""
+        told = files[0].constants
+        columns = [self._key(number, key in told) for number, key in enumerate(self.keys)]
+        limit = "TRUE" if files[0].whole else " OR ".join(_within(*span) for span in files[0].spans)
+        with (
+            registered(self.connection, _groups(files)) as groups,
+            registered(self.connection, _told(files, self.keys)) as values,
+        ):
+            self._insert(
+                f"""
+                SELECT span.file, span.row_group, target.line - span.first AS place, {self._names("target")}
+                FROM (
+                    SELECT file_index, file_row_number AS line, {", ".join(columns)}
+                    FROM read_parquet(?, hive_partitioning = false, union_by_name = false, binary_as_string = false)
+                    {f"JOIN {values} USING (file_index)" if told else ""}
+                    WHERE {limit}
+                ) AS target
+                SEMI JOIN {self.source} AS source ON {self._equal()}
+                ASOF JOIN {groups} AS span ON target.file_index = span.file_index AND target.line >= span.first
+                WHERE target.line < span.after
+                """,
+                [list(paths)],
+            )
+
+    def by_arrow(self, store: Store, files: Sequence[ScanFile]) -> None:
+        """Stream keys from our own reader into DuckDB."""
+        kinds = [canonical_type(self.schema.field(key).type) for key in self.keys]
+        failed: list[Exception] = []
+        batches = _remembering(key_batches(store, files, self.keys, key_schema(kinds)), failed)
+        shown = key_schema([comparable_type(kind) for kind in kinds])
+        reader = pa.RecordBatchReader.from_batches(shown, (_shown(batch, shown) for batch in batches))
+        try:
+            with registered(self.connection, reader) as target:
+                self._insert(
+                    f"""
+                    SELECT file, row_group, "position" AS place, {self._names("target")}
+                    FROM {target} AS target SEMI JOIN {self.source} AS source ON {self._equal()}
+                    """
+                )
+        except duckdb.Error as error:
+            # DuckDB tells of our reader's error in words of its own.
+            raise failed[0] if failed else error from None
+
+    def _insert(self, rows: str, parameters: Sequence[object] = ()) -> None:
+        self.connection.execute(f"INSERT INTO {self.matched} BY NAME {rows}", list(parameters))
+
+    def _key(self, number: int, told: bool) -> str:  # noqa: FBT001
+        if told:
+            return f"told_{number} AS key_{number}"
+        name = self.keys[number]
+        column = '"' + name.replace('"', '""') + '"'
+        form = _expression(self.schema.field(name).type, column)
+        # Behind a CASE a column is no column any more: DuckDB would skip row groups by their statistics, some of which
+        # we know to prove nothing.
+        return f"CASE WHEN file_row_number >= 0 THEN {form} END AS key_{number}"
+
+    def _names(self, table: str) -> str:
+        return ", ".join(f"{table}.{name}" for name in key_names(len(self.keys)))
+
+    def _equal(self) -> str:
+        return " AND ".join(f"target.{name} = source.{name}" for name in key_names(len(self.keys)))
+
+
+@contextmanager
+def registered(connection: duckdb.DuckDBPyConnection, rows: pa.Table | pa.RecordBatchReader) -> Iterator[str]:
+    """Show Arrow rows to DuckDB, without a copy, for a while."""
+    name = f"view_{uuid.uuid4().hex}"
+    connection.register(name, rows)
+    try:
+        yield name
+    finally:
+        connection.unregister(name)
+
+
+def _within(first: int, after: int) -> str:
+    return f"(file_row_number >= {first} AND file_row_number < {after})"
+
+
+def _groups(files: Sequence[ScanFile]) -> pa.Table:
+    """List the row groups to look at, files by their place in the list that DuckDB is given."""
+    rows = [
+        (index, file.number, group, first, after)
+        for index, file in enumerate(files)
+        for group, (first, after) in zip(file.groups, file.spans, strict=True)
+    ]
+    names = ["file_index", "file", "row_group", "first", "after"]
+    return pa.table([pa.array(column, pa.int64()) for column in zip(*rows, strict=True)], names=names)
+
+
+def _told(files: Sequence[ScanFile], keys: Sequence[str]) -> pa.Table:
+    """List the key columns that paths tell, in canonical form."""
+    columns = {"file_index": pa.array(range(len(files)), pa.int64())}
+    for number, key in enumerate(keys):
+        if key in files[0].constants:
+            told = pa.chunked_array([pa.repeat(file.constants[key], 1) for file in files])
+            columns[f"told_{number}"] = comparable(canonical(told))
+    return pa.table(columns)
+
+
+def _shown(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [comparable(pa.chunked_array([column])) for column in batch.columns]
+    return pa.table(columns, schema=schema).combine_chunks().to_batches()[0]
+
+
+def _remembering(batches: Iterator[pa.RecordBatch], failed: list[Exception]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from batches
+    except (MerganserError, OSError, pa.ArrowException) as error:
+        failed.append(error)
+        raise
