@@ -4,6 +4,7 @@
 #
 #     PYTHON=python3.12 scripts/setup.sh    uses that Python
 #     scripts/setup.sh --uv                 only makes sure of uv, and prints its path
+#     scripts/setup.sh --oldest             makes .venv-oldest instead, with the oldest DuckDB that is supported
 set -eu
 
 . "$(dirname "$0")/packages.sh"
@@ -105,10 +106,23 @@ fi
 # What is on the machine is used; a Python is never downloaded.
 export UV_PYTHON_DOWNLOADS=never
 
-if ! new_enough .venv/bin/python; then
-    "$uv" venv --quiet --clear --python "$python" .venv
+# An environment with all that is named, and this project.
+make_environment() {
+    environment=$1
+    shift
+    if ! new_enough "$environment/bin/python"; then
+        "$uv" venv --quiet --clear --python "$python" "$environment"
+    fi
+    for requirements in "$@"; do
+        # Not `pip sync`, which asks the package index even when all is there.
+        "$uv" pip install --quiet --python "$environment" --require-hashes -r "$requirements"
+    done
+    # Built with the locked backend that is in the environment, so nothing is fetched for it.
+    "$uv" pip install --quiet --python "$environment" --no-deps --no-build-isolation --editable .
+}
+
+if [ "${1:-}" = --oldest ]; then
+    make_environment .venv-oldest requirements/dev.txt requirements/oldest.txt
+else
+    make_environment .venv requirements/dev.txt
 fi
-# Not `pip sync`, which asks the package index even when all is there.
-"$uv" pip install --quiet --python .venv --require-hashes -r requirements/dev.txt
-# Built with the locked backend that is in .venv, so nothing is fetched for it.
-"$uv" pip install --quiet --python .venv --no-deps --no-build-isolation --editable .
