@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from tests.support import Door
 
+# A relation of DuckDB 1.3 does not keep its connection alive.
+CONNECTION = duckdb.connect()
 TABLE = pa.table({"id": pa.array([2, 3], pa.int64()), "v": ["B", "c"]})
 AFTER = [{"id": 1, "v": "a"}, {"id": 2, "v": "B"}, {"id": 3, "v": "c"}]
 
@@ -61,7 +63,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "pandas": TABLE.to_pandas,
     "pandas with Arrow types": lambda: TABLE.to_pandas(types_mapper=pd.ArrowDtype),
     "Polars": lambda: pl.from_arrow(TABLE),
-    "DuckDB relation": lambda: duckdb.connect().from_arrow(TABLE),
+    "DuckDB relation": lambda: CONNECTION.from_arrow(TABLE),
     "stream capsule": lambda: OnlyStream(TABLE),
     "array capsule": lambda: OnlyArray(TABLE.to_batches()[0]),
 }
