@@ -13,13 +13,13 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from merganser import DatasetMergeError, MergeResult, PyArrowDatasetIO
+from merganser import DatasetMergeError, DuckDBDatasetIO, MergeResult
 
 MONDAY, TUESDAY = dt.date(2025, 1, 6), dt.date(2025, 1, 7)
 SCHEMA = pa.schema(
     [("order", pa.int64()), ("status", pa.string()), ("price", pa.decimal128(9, 2)), ("day", pa.date32())]
 )
-io = PyArrowDatasetIO()
+io = DuckDBDatasetIO()
 
 
 def main(lake: str) -> None:
@@ -70,7 +70,7 @@ def batch(*orders: tuple[int, str, str, dt.date]) -> pa.Table:
 
 def rows(path: str) -> list[dict[str, object]]:
     """Read the dataset back, in order."""
-    table = io.read(path).to_table().sort_by("order")
+    table = io.read(path).to_arrow_table().sort_by("order")
     found: list[dict[str, object]] = table.to_pylist()
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import tempfile
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -50,17 +51,29 @@ def _drained(kept: list[pa.RecordBatch], coming: Iterator[pa.RecordBatch]) -> It
 
 
 def _mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    try:
-        with tempfile.TemporaryFile(prefix="merganser-") as file:
-            with pa.ipc.new_file(file, schema) as writer:
-                for batch in batches:
-                    writer.write_batch(batch)
+    with _keeping():
+        file = tempfile.TemporaryFile(prefix="merganser-")  # noqa: SIM115  closed below
+    with file:
+        with _keeping():
+            writer = pa.ipc.new_file(file, schema)
+        for batch in batches:
+            with _keeping():
+                writer.write_batch(batch)
+        with _keeping():
+            writer.close()
             file.flush()
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return pa.ipc.open_file(pa.py_buffer(mapped)).read_all()
+
+
+@contextmanager
+def _keeping() -> Iterator[None]:
+    """Say where rows cannot be kept; an error of the source itself is not meant."""
+    try:
+        yield
     except OSError as error:
         message = (
             f"The source does not fit into memory and cannot be kept in {tempfile.gettempdir()}: {error}. Free some "
             "space there, or set TMPDIR to a folder on a larger disk."
         )
         raise StagingError(message) from error
-    return pa.ipc.open_file(pa.py_buffer(mapped)).read_all()

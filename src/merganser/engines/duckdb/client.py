@@ -1,25 +1,47 @@
-"""Where DuckDB's Python interface differs between versions: Arrow results."""
+"""Arrow to DuckDB and back, which is where the versions of its Python interface differ."""
 
 from __future__ import annotations
 
+import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+import duckdb
+import pyarrow as pa
 
-    import duckdb
-    import pyarrow as pa
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _ROWS_AT_ONCE = 1 << 17
+
+
+def query(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
+    """Run a statement and give its rows."""
+    # Not by way of `execute`, whose Arrow results 2.0 copies once more and 1.3 knows by another name.
+    return connection.sql(sql).to_arrow_table()
 
 
 def stream(relation: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader:
     """Give the rows of a relation as they come; 1.x calls this by another name than 2.0."""
     read = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
-    return read(_ROWS_AT_ONCE)
+    reader = read(_ROWS_AT_ONCE)
+    return pa.RecordBatchReader.from_batches(reader.schema, _batches(reader))
 
 
-def query(connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()) -> pa.RecordBatchReader:
-    """Run a statement and give its rows as they come."""
-    # Not by way of `execute`, whose Arrow results 2.0 copies once more and 1.3 knows by yet another name.
-    return stream(connection.sql(sql, params=list(parameters) or None))
+def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from reader
+    except OSError as error:
+        # What fails in DuckDB while rows are streamed comes through Arrow as this.
+        raise duckdb.Error(str(error)) from error
+
+
+@contextmanager
+def registered(connection: duckdb.DuckDBPyConnection, rows: pa.Table | pa.RecordBatchReader) -> Iterator[str]:
+    """Show Arrow rows to DuckDB, without a copy, for a while."""
+    name = f"view_{uuid.uuid4().hex}"
+    connection.register(name, rows)
+    try:
+        yield name
+    finally:
+        connection.unregister(name)

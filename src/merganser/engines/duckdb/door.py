@@ -21,7 +21,7 @@ from merganser.core.store import locate
 from merganser.core.tables import Matches
 from merganser.engines.duckdb.engine import DuckDBEngine
 from merganser.engines.duckdb.instance import Instance, Limits, limits_of
-from merganser.engines.duckdb.version import announce, merge_wanted
+from merganser.engines.duckdb.version import announce, check_use_merge, merge_wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -171,11 +171,16 @@ class DuckDBDatasetIO(DatasetIO[pa.Table, Matches]):
         with _explained(job):
             if self._given is not None:
                 limits = limits_of(self._given)
+            check_use_merge(use_merge)
             with Instance(limits) as instance:
-                merges = merge_wanted(self._given or instance.database, use_merge)
-                if job.operation == "merge":
-                    announce(use_merge, merges)
-                yield DuckDBEngine(instance, merges=merges)
+
+                def choose() -> bool:
+                    merges = merge_wanted(self._given or instance.database, use_merge)
+                    if job.operation == "merge":
+                        announce(use_merge, merges)
+                    return merges
+
+                yield DuckDBEngine(instance, choose)
 
 
 class DuckDBParquetHandler:
@@ -212,8 +217,7 @@ def _explained(job: Job) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        keys = [job.keys] if isinstance(job.keys, str) else job.keys
-        about = f"operation {job.operation}, strategy {job.strategy}, key columns {', '.join(keys) or 'none'}"
+        about = f"operation {job.operation}, strategy {job.strategy}, key columns {job.keys or None}"
         _log.error("%s failed in DuckDB: %s: %s (%s)", job.path, type(error).__name__, error, about)
         message = f"MERGE operation failed: {error} ({about}). Nothing was changed."
         raise DatasetMergeError(message) from error
@@ -222,5 +226,5 @@ def _explained(job: Job) -> Iterator[None]:
 def _check_path(job: Job) -> None:
     """Refuse a path that should not stand in an SQL statement (D5); ours are bound, but they may be shown elsewhere."""
     if isinstance(job.path, str | os.PathLike) and (text := os.fspath(job.path)):
-        local = job.filesystem is None and "://" not in text
-        PathValidator.escape_for_sql(os.path.join(os.getcwd(), text) if local else text)
+        relative = job.filesystem is None and "://" not in text and not os.path.isabs(text)
+        PathValidator.escape_for_sql(os.path.join(os.getcwd(), text) if relative else text)

@@ -8,11 +8,13 @@ So no column but a key ever passes through DuckDB, and none can lose its type th
 from __future__ import annotations
 
 import uuid
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from merganser.core.engine import SAMPLE, MatchCounts, SourceFacts
 from merganser.core.keys import SOURCE_ROW, canonical_keys, canonical_type, key_names
@@ -21,12 +23,12 @@ from merganser.core.schema import conform
 from merganser.core.source import stream_source
 from merganser.core.spool import spool
 from merganser.core.tables import Matches, TableEngine, moved_rows
-from merganser.engines.duckdb.client import query, stream
+from merganser.engines.duckdb.client import query, registered, stream
 from merganser.engines.duckdb.keys import comparable, comparable_type
 from merganser.engines.duckdb.scan import scan_keys, scan_keys_by_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -36,9 +38,8 @@ if TYPE_CHECKING:
     from merganser.engines.duckdb.instance import Instance
     from merganser.engines.duckdb.scan import KeyScan
 
-# Source rows that row groups are tested against at first; most are found to be candidates at once.
-_FIRST_PIECE = 1 << 14
-_GROWTH = 8
+# How much sparser one round of rows is than the next when row groups are tested against them.
+_STEP = 64
 INSERT, UPDATE = "INSERT", "UPDATE"
 
 
@@ -47,10 +48,15 @@ class DuckDBEngine(TableEngine):
 
     name = "duckdb"
 
-    def __init__(self, instance: Instance, *, merges: bool) -> None:
+    def __init__(self, instance: Instance, choose: Callable[[], bool]) -> None:
+        """Work in an instance; `choose` says, when the work begins, whether with MERGE."""
         self._instance = instance
-        self._merges = merges
+        self._choose = choose
         self._views: dict[tuple[int, tuple[str, ...]], tuple[pa.Table, str]] = {}
+
+    @cached_property
+    def _merges(self) -> bool:
+        return self._choose()
 
     @property
     def _connection(self) -> duckdb.DuckDBPyConnection:
@@ -76,11 +82,13 @@ class DuckDBEngine(TableEngine):
             f"SELECT {SOURCE_ROW} FROM {view} QUALIFY row_number() OVER "
             f"(PARTITION BY {', '.join(names[: len(keys)])} ORDER BY {', '.join(order)}) = 1",
         )
-        rows = np.sort(latest.read_all().column(0).to_numpy())
+        rows = np.sort(latest.column(0).to_numpy())
         pieces = (take(handle, rows[start : start + EVEN]) for start in range(0, len(rows), EVEN))
         return spool((batch for piece in pieces for batch in piece.to_batches()), handle.schema)
 
     def facts(self, handle: pa.Table, keys: Sequence[str], partition_columns: Sequence[str]) -> SourceFacts:
+        # Chosen before any row is looked at, so that a wish which cannot be met is refused whatever the rows.
+        _ = self._merges
         partitions = handle.select(list(partition_columns))
         if partition_columns:
             partitions = take(partitions, self._first_rows(handle, partition_columns))
@@ -89,32 +97,35 @@ class DuckDBEngine(TableEngine):
         return SourceFacts(handle.num_rows, null_keys, twice, sample, with_nulls, partitions)
 
     def candidates(self, handle: pa.Table, keys: Sequence[str], bounds: pa.Table) -> npt.NDArray[np.bool_]:
-        answer = np.zeros(bounds.num_rows, np.bool_)
-        if not bounds.num_rows:
-            return answer
-        numbers = range(len(keys))
-        view, open_groups = self._view(handle, keys), _unique("bounds")
+        view, numbers = self._view(handle, keys), range(len(keys))
+        lows = [_bound(bounds, "min", at, view) for at in numbers]
+        highs = [_bound(bounds, "max", at, view) for at in numbers]
         columns = {name: comparable(bounds.column(name)) for name in bounds.column_names}
-        given = self._register("bounds", pa.table({**columns, "number": np.arange(bounds.num_rows)}))
-        # Where a bound is unknown, the source's own is as good.
-        lows = [f"coalesce(min_{at}, (SELECT min(key_{at}) FROM {view}))" for at in numbers]
-        highs = [f"coalesce(max_{at}, (SELECT max(key_{at}) FROM {view}))" for at in numbers]
-        limits = ", ".join(f"{lows[at]} AS low_{at}, {highs[at]} AS high_{at}" for at in numbers)
-        fits = " AND ".join(f"key_{at} >= low_{at} AND key_{at} <= high_{at}" for at in numbers)
-        self._connection.execute(f"CREATE TEMP TABLE {open_groups} AS SELECT number, {limits} FROM {given}")
-        start, size = 0, _FIRST_PIECE
-        while start < handle.num_rows and not answer.all():
-            # A range join gives every pair that fits, so a few rows come first: most row groups fit one of them.
-            found = query(
-                self._connection,
-                f"DELETE FROM {open_groups} USING (SELECT DISTINCT number FROM {open_groups} JOIN {view} ON {fits} "
-                f"WHERE {SOURCE_ROW} >= {start} AND {SOURCE_ROW} < {start + size}) AS hit "
-                f"WHERE {open_groups}.number = hit.number RETURNING number",
-            )
-            answer[found.read_all().column(0).to_numpy()] = True
-            start, size = start + size, size * _GROWTH
-        self._connection.execute(f"DROP TABLE {open_groups}")
+        groups = pa.table({**columns, "number": np.arange(bounds.num_rows)})
+        answer = np.ones(bounds.num_rows, np.bool_)
+        for at in numbers:
+            # The lowest key that is not below the bounds tells whether any lies inside.
+            inside = f"ASOF JOIN {view} ON {lows[at]} <= key_{at} WHERE key_{at} <= {highs[at]}"
+            answer &= self._joined(groups.filter(pa.array(answer)), inside, len(answer))
+        if len(keys) == 1:
+            return answer
+        # One row has to fit every column. Every so many of them are tried first: most row groups fit one soon, and a
+        # range join of all rows would give every pair that fits.
+        fits = " AND ".join(f"key_{at} >= {lows[at]} AND key_{at} <= {highs[at]}" for at in numbers)
+        possible, answer = answer, np.zeros(bounds.num_rows, np.bool_)
+        for step in (_STEP**2, _STEP, 1):
+            some = f"(SELECT * FROM {view} WHERE {SOURCE_ROW} % {step} = 0)"
+            answer |= self._joined(groups.filter(pa.array(possible & ~answer)), f"JOIN {some} ON {fits}", len(answer))
         return answer
+
+    def _joined(self, groups: pa.Table, join: str, count: int) -> npt.NDArray[np.bool_]:
+        """Say of each of `count` row groups whether a join keeps it."""
+        kept = np.zeros(count, np.bool_)
+        if groups.num_rows:
+            with registered(self._connection, groups) as given:
+                found = self._connection.execute(f"SELECT DISTINCT number FROM {given} {join}").fetchnumpy()
+            kept[found["number"]] = True
+        return kept
 
     def match(
         self,
@@ -134,9 +145,9 @@ class DuckDBEngine(TableEngine):
             matched = self._scanned(handle, keys, store, files, scan_keys_by_arrow)
         view = self._view(handle, keys)
         count = f"SELECT file, row_group, count(*) AS rows FROM {matched} GROUP BY ALL ORDER BY ALL"
-        file, group, rows = _columns(query(self._connection, count).read_all())
+        file, group, rows = _columns(query(self._connection, count))
         way = _merge_statement if self._merges else _union_statement
-        decided = query(self._connection, way(matched, view, len(keys), rule)).read_all()
+        decided = query(self._connection, way(matched, view, len(keys), rule))
         self._connection.execute(f"DROP TABLE {matched}")
         matches = _matches(decided)
         moved, sample = moved_rows(matches, handle, keys, files, partitions)
@@ -163,12 +174,12 @@ class DuckDBEngine(TableEngine):
             for name, kind in zip(names, kinds, strict=True)
         ]
         counts = ", ".join(f"count(*) FILTER ({condition})" for condition in bad)
-        nulls = query(self._connection, f"SELECT {counts} FROM {view}").read_all()
+        nulls = query(self._connection, f"SELECT {counts} FROM {view}")
         groups = f"SELECT min({SOURCE_ROW}) AS first FROM {view} GROUP BY {', '.join(names)} HAVING count(*) > 1"
         twice = query(
             self._connection,
             f"SELECT count(*) OVER () AS keys, first FROM ({groups}) ORDER BY first LIMIT {SAMPLE}",
-        ).read_all()
+        )
         null_keys = {key: int(rows[0]) for key, rows in zip(keys, _columns(nulls), strict=True) if rows[0]}
         count = twice.column(0)[0].as_py() if twice.num_rows else 0
         return null_keys, count, take(handle.select(list(keys)), twice.column(1).to_numpy())
@@ -177,7 +188,7 @@ class DuckDBEngine(TableEngine):
         """Find the first row of each combination of values, in row order."""
         view, names = self._view(handle, columns), ", ".join(key_names(len(columns)))
         first = f"SELECT min({SOURCE_ROW}) AS first FROM {view} GROUP BY {names} ORDER BY first"
-        return _columns(query(self._connection, first).read_all())[0]
+        return _columns(query(self._connection, first))[0]
 
     def _view(self, handle: pa.Table, columns: Sequence[str]) -> str:
         """Register the canonical form of some columns, beside the number of each row, once."""
@@ -194,6 +205,12 @@ class DuckDBEngine(TableEngine):
         view = _unique(name)
         self._connection.register(view, table)
         return view
+
+
+def _bound(bounds: pa.Table, side: str, number: int, view: str) -> str:
+    """Name a bound of a key column; where some are unknown, the source's own stands in for them."""
+    name = f"{side}_{number}"
+    return f"coalesce({name}, (SELECT {side}(key_{number}) FROM {view}))" if bounds.column(name).null_count else name
 
 
 def _merge_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
@@ -227,8 +244,8 @@ def _equal(keys: int) -> str:
 def _matches(decided: pa.Table) -> Matches:
     """Put what MERGE returned in the order of the files, and the new rows in that of the source."""
     action = decided.column("merge_action")
-    updated = decided.filter(pa.compute.equal(action, UPDATE)).drop_columns("merge_action")
-    new = decided.filter(pa.compute.equal(action, INSERT)).column(SOURCE_ROW).to_numpy()
+    updated = decided.filter(pc.equal(action, UPDATE)).drop_columns("merge_action")
+    new = decided.filter(pc.equal(action, INSERT)).column(SOURCE_ROW).to_numpy()
     ordered = updated.sort_by([(name, "ascending") for name in ("file", "row_group", "place")])
     file, group, place, row = _columns(ordered)
     return Matches(file, group, place, row, np.sort(new))

@@ -11,6 +11,7 @@ import re
 import tempfile
 import uuid
 from collections import defaultdict
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ class Limits:
 
 # An instance takes some 20 ms to open, so each process keeps those that left nothing behind. A forked process opens its
 # own: the threads of its parent's are not there.
-_idle: dict[tuple[int, Limits], list[tuple[duckdb.DuckDBPyConnection, str]]] = defaultdict(list)
+_idle: dict[tuple[int, Limits], list[_Opened]] = defaultdict(list)
 
 
 def limits_of(connection: duckdb.DuckDBPyConnection) -> Limits:
@@ -55,10 +56,10 @@ def limits_of(connection: duckdb.DuckDBPyConnection) -> Limits:
 
 
 class Instance:
-    """An in-memory instance, for one call at a time; `connection` is where that call works."""
+    """An in-memory instance, for one call at a time.
 
-    database: duckdb.DuckDBPyConnection
-    connection: duckdb.DuckDBPyConnection
+    It opens in the background, while the call looks at its target; who asks for it waits.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -66,40 +67,51 @@ class Instance:
 
     def __enter__(self) -> Self:
         try:
-            self.database, self._spill = self._pool.pop()
+            self._opened = _done(self._pool.pop())
         except IndexError:
-            self._open()
-        self.connection = self.database.cursor()
+            self._opened = self._open()
         return self
+
+    @property
+    def database(self) -> duckdb.DuckDBPyConnection:
+        """The instance itself, which other calls will use later."""
+        return self._opened.result().database
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """Where this call works; what it leaves there goes when the call ends."""
+        return self._opened.result().cursor
 
     def renew(self) -> None:
         """Go on in a fresh instance, without anything that was in this one."""
-        self.connection.close()
-        self.database.close()
-        self._open()
-        self.connection = self.database.cursor()
+        self._opened.result().database.close()
+        self._opened = self._open()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.connection.close()
+        opened = self._opened.result()
+        opened.cursor.close()
         # Closing an instance removes what it has spilled.
-        if error is None and not (self._spill and os.path.exists(self._spill)):
-            self._pool.append((self.database, self._spill))
+        if error is None and not os.path.exists(opened.spill):
+            self._pool.append(replace(opened, cursor=opened.database.cursor()))
         else:
-            self.database.close()
+            opened.database.close()
 
-    def _open(self) -> None:
-        self._spill = _spill_folder(self._limits.temp_directory)
-        settings = {
-            "memory_limit": self._limits.memory_limit,
-            "max_temp_directory_size": self._limits.max_temp_directory_size,
-            "threads": self._limits.threads,
-            "temp_directory": self._spill,
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-        }
-        self.database = duckdb.connect(config={name: value for name, value in settings.items() if value is not None})
+    def _open(self) -> Future[_Opened]:
+        executor = ThreadPoolExecutor(1, thread_name_prefix="merganser-duckdb")
+        opened = executor.submit(_connect, self._limits)
+        executor.shutdown(wait=False)
+        return opened
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """An open instance, the connection to work on, and the folder that it would spill to."""
+
+    database: duckdb.DuckDBPyConnection
+    cursor: duckdb.DuckDBPyConnection
+    spill: str
 
 
 def _spill_folder(wanted: str | None) -> str:
@@ -112,3 +124,23 @@ def _spill_folder(wanted: str | None) -> str:
         return ""
     # DuckDB makes a folder when it needs it, but not the one above.
     return os.path.join(wanted, unique) if os.path.isdir(wanted) else f"{wanted}-{unique}"
+
+
+def _connect(limits: Limits) -> _Opened:
+    spill = _spill_folder(limits.temp_directory)
+    settings = {
+        "memory_limit": limits.memory_limit,
+        "max_temp_directory_size": limits.max_temp_directory_size,
+        "threads": limits.threads,
+        "temp_directory": spill,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+    database = duckdb.connect(config={name: value for name, value in settings.items() if value is not None})
+    return _Opened(database, database.cursor(), spill)
+
+
+def _done(opened: _Opened) -> Future[_Opened]:
+    future: Future[_Opened] = Future()
+    future.set_result(opened)
+    return future

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _WIDTH = 32
 
@@ -31,4 +32,4 @@ def _ordered_bytes(decimals: pa.Array) -> pa.Array:
     turned = raw[:, ::-1].copy()
     turned[:, 0] ^= 0x80
     plain = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_WIDTH), len(decimals), [None, pa.py_buffer(turned)])
-    return plain if validity is None else pa.compute.if_else(decimals.is_valid(), plain, None)
+    return plain if validity is None else pc.if_else(decimals.is_valid(), plain, None)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import defaultdict
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from merganser.core.errors import MerganserError
 from merganser.core.keys import canonical, canonical_type, key_names
 from merganser.core.scan import key_batches, key_schema
+from merganser.engines.duckdb.client import registered
 from merganser.engines.duckdb.files import readable_by
 from merganser.engines.duckdb.keys import comparable, comparable_type
 
@@ -94,12 +94,11 @@ def _read_alike(schema: pa.Schema, file: ScanFile, keys: Sequence[str]) -> bool:
 def _expression(kind: pa.DataType, column: str) -> str | None:
     """Give the canonical form of a column in SQL, as `merganser.core.keys.canonical` makes it; None if there is none.
 
-    Instants, times and UUIDs have none: DuckDB reads some of them in other units, or with less of them.
+    Instants, times and UUIDs have none: DuckDB reads some of them in other units, or with less of them. Bytes have none
+    either, for it takes those of an ENUM column for text.
     """
     if pa.types.is_large_string(kind):
         return f"encode({column})"
-    if pa.types.is_large_binary(kind):
-        return column
     if pa.types.is_decimal128(kind):
         return f"CAST({column} AS DECIMAL(38, {kind.scale}))"
     if pa.types.is_float32(kind) or pa.types.is_float64(kind):
@@ -194,35 +193,30 @@ class _Scan:
         return " AND ".join(f"target.{name} = source.{name}" for name in key_names(len(self.keys)))
 
 
-@contextmanager
-def registered(connection: duckdb.DuckDBPyConnection, rows: pa.Table | pa.RecordBatchReader) -> Iterator[str]:
-    """Show Arrow rows to DuckDB, without a copy, for a while."""
-    name = f"view_{uuid.uuid4().hex}"
-    connection.register(name, rows)
-    try:
-        yield name
-    finally:
-        connection.unregister(name)
-
-
 def _within(first: int, after: int) -> str:
     return f"(file_row_number >= {first} AND file_row_number < {after})"
 
 
 def _groups(files: Sequence[ScanFile]) -> pa.Table:
-    """List the row groups to look at, files by their place in the list that DuckDB is given."""
+    """List the row groups to look at, files by their place in the list that DuckDB is given.
+
+    Those without rows are left out: one begins where the next does, and ASOF would take it.
+    """
     rows = [
         (index, file.number, group, first, after)
         for index, file in enumerate(files)
         for group, (first, after) in zip(file.groups, file.spans, strict=True)
+        if first < after
     ]
     names = ["file_index", "file", "row_group", "first", "after"]
-    return pa.table([pa.array(column, pa.int64()) for column in zip(*rows, strict=True)], names=names)
+    table = pa.table([pa.array(column) for column in np.array(rows, np.int64).reshape(-1, len(names)).T], names)
+    # DuckDB's own number for a file is unsigned.
+    return table.set_column(0, names[0], table.column(0).cast(pa.uint64()))
 
 
 def _told(files: Sequence[ScanFile], keys: Sequence[str]) -> pa.Table:
     """List the key columns that paths tell, in canonical form."""
-    columns = {"file_index": pa.array(range(len(files)), pa.int64())}
+    columns = {"file_index": pa.array(range(len(files)), pa.uint64())}
     for number, key in enumerate(keys):
         if key in files[0].constants:
             told = pa.chunked_array([pa.repeat(file.constants[key], 1) for file in files])

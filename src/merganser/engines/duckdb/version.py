@@ -55,11 +55,15 @@ def detect_version(connection: duckdb.DuckDBPyConnection) -> Version:
     return _known[connection]
 
 
-def merge_wanted(connection: duckdb.DuckDBPyConnection, use_merge: bool | None) -> bool:  # noqa: FBT001
-    """Decide between MERGE and the fallback (D1), without a word about it."""
+def check_use_merge(use_merge: object) -> None:
+    """Refuse what says neither yes, no nor find out (D1)."""
     if use_merge is not None and not isinstance(use_merge, bool):
         message = f"Invalid use_merge value: {use_merge!r}. Must be True, False, or None for auto-detect"
         raise InvalidArgumentError(message)
+
+
+def merge_wanted(connection: duckdb.DuckDBPyConnection, use_merge: bool | None) -> bool:  # noqa: FBT001
+    """Decide between MERGE and the fallback (D1), without a word about it."""
     if use_merge is False:
         return False
     version = detect_version(connection)
