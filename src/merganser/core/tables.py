@@ -86,6 +86,14 @@ class TableEngine:
         return pa.concat_tables(parts)
 
 
+def count_groups(
+    file: npt.NDArray[np.int32], row_group: npt.NDArray[np.int32]
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+    """Count the rows of each row group, as `MatchCounts` lists them."""
+    pairs, rows = np.unique((file.astype(np.int64) << 32) | row_group, return_counts=True)
+    return (pairs >> 32).astype(np.int32), (pairs & 0xFFFFFFFF).astype(np.int32), rows
+
+
 def moved_rows(
     matches: Matches, handle: pa.Table, keys: Sequence[str], files: Sequence[ScanFile], partitions: pa.Table
 ) -> tuple[int, pa.Table]:

@@ -18,7 +18,7 @@ from merganser.core.scan import match_keys
 from merganser.core.schema import conform
 from merganser.core.source import read_source
 from merganser.core.store import locate
-from merganser.core.tables import Matches, TableEngine, moved_rows
+from merganser.core.tables import Matches, TableEngine, count_groups, moved_rows
 
 if TYPE_CHECKING:
     import os
@@ -115,7 +115,7 @@ class ArrowEngine(TableEngine):
         source = canonical_keys(handle, keys).append_column(SOURCE_ROW, row_numbers(handle.num_rows))
         found = match_keys(store, files, keys, source)
         file, group, position, row = (found.column(name).to_numpy() for name in found.column_names)
-        pairs, counts = np.unique((file.astype(np.int64) << 32) | group, return_counts=True)
+        counts = count_groups(file, group)
         matched = np.zeros(handle.num_rows, np.bool_)
         matched[row] = True
         new = np.flatnonzero(~matched) if rule.inserts else np.arange(0)
@@ -123,5 +123,4 @@ class ArrowEngine(TableEngine):
             file, group, position, row = (column[:0] for column in (file, group, position, row))
         matches = Matches(file, group, position, row, new)
         moved, sample = moved_rows(matches, handle, keys, files, partitions)
-        groups = (pairs & 0xFFFFFFFF).astype(np.int32)
-        return matches, MatchCounts((pairs >> 32).astype(np.int32), groups, counts, len(new), moved, sample)
+        return matches, MatchCounts(*counts, len(new), moved, sample)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
@@ -19,6 +19,13 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     """Run a statement and give its rows."""
     # Not by way of `execute`, whose Arrow results 2.0 copies once more and 1.3 knows by another name.
     return connection.sql(sql).to_arrow_table()
+
+
+def one_row(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...]:
+    """Run a statement that gives one row."""
+    # Not `fetchone`, after which 2.0 takes the result for unfinished.
+    (row,) = connection.execute(sql).fetchall()
+    return row
 
 
 def stream(relation: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader:

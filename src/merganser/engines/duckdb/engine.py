@@ -22,8 +22,8 @@ from merganser.core.rows import EVEN, evened, take
 from merganser.core.schema import conform
 from merganser.core.source import stream_source
 from merganser.core.spool import spool
-from merganser.core.tables import Matches, TableEngine, moved_rows
-from merganser.engines.duckdb.client import query, registered, stream
+from merganser.core.tables import Matches, TableEngine, count_groups, moved_rows
+from merganser.engines.duckdb.client import one_row, query, registered, stream
 from merganser.engines.duckdb.keys import comparable, comparable_type
 from merganser.engines.duckdb.scan import scan_keys, scan_keys_by_arrow
 
@@ -98,20 +98,27 @@ class DuckDBEngine(TableEngine):
 
     def candidates(self, handle: pa.Table, keys: Sequence[str], bounds: pa.Table) -> npt.NDArray[np.bool_]:
         view, numbers = self._view(handle, keys), range(len(keys))
-        lows = [_bound(bounds, "min", at, view) for at in numbers]
-        highs = [_bound(bounds, "max", at, view) for at in numbers]
-        columns = {name: comparable(bounds.column(name)) for name in bounds.column_names}
-        groups = pa.table({**columns, "number": np.arange(bounds.num_rows)})
-        answer = np.ones(bounds.num_rows, np.bool_)
+        ends = ", ".join(f"min(key_{at}), max(key_{at})" for at in numbers)
+        hull = one_row(self._connection, f"SELECT {ends} FROM {view}")
+        columns = {"number": pa.chunked_array([np.arange(bounds.num_rows)])}
+        for name, end in zip(bounds.column_names[2:], hull, strict=True):
+            # Where a bound is unknown, the source's own is as good.
+            bound = comparable(bounds.column(name))
+            columns[name] = pc.fill_null(bound, pa.scalar(end, bound.type))
+        groups, answer = pa.table(columns), np.ones(bounds.num_rows, np.bool_)
+        for at in numbers:
+            lowest, highest = (pa.scalar(end, columns[f"min_{at}"].type) for end in hull[2 * at : 2 * at + 2])
+            answer &= pc.less_equal(columns[f"min_{at}"], highest).to_numpy()
+            answer &= pc.greater_equal(columns[f"max_{at}"], lowest).to_numpy()
         for at in numbers:
             # The lowest key that is not below the bounds tells whether any lies inside.
-            inside = f"ASOF JOIN {view} ON {lows[at]} <= key_{at} WHERE key_{at} <= {highs[at]}"
+            inside = f"ASOF JOIN {view} ON min_{at} <= key_{at} WHERE key_{at} <= max_{at}"
             answer &= self._joined(groups.filter(pa.array(answer)), inside, len(answer))
         if len(keys) == 1:
             return answer
         # One row has to fit every column. Every so many of them are tried first: most row groups fit one soon, and a
         # range join of all rows would give every pair that fits.
-        fits = " AND ".join(f"key_{at} >= {lows[at]} AND key_{at} <= {highs[at]}" for at in numbers)
+        fits = " AND ".join(f"key_{at} >= min_{at} AND key_{at} <= max_{at}" for at in numbers)
         possible, answer = answer, np.zeros(bounds.num_rows, np.bool_)
         for step in (_STEP**2, _STEP, 1):
             some = f"(SELECT * FROM {view} WHERE {SOURCE_ROW} % {step} = 0)"
@@ -143,15 +150,17 @@ class DuckDBEngine(TableEngine):
             self._instance.renew()
             self._views.clear()
             matched = self._scanned(handle, keys, store, files, scan_keys_by_arrow)
-        view = self._view(handle, keys)
-        count = f"SELECT file, row_group, count(*) AS rows FROM {matched} GROUP BY ALL ORDER BY ALL"
-        file, group, rows = _columns(query(self._connection, count))
         way = _merge_statement if self._merges else _union_statement
-        decided = query(self._connection, way(matched, view, len(keys), rule))
+        matches = _matches(query(self._connection, way(matched, self._view(handle, keys), len(keys), rule)))
+        counts = count_groups(matches.file, matches.row_group)
+        if not rule.replaces:
+            # Rows that stay as they are, but not as if they were unknown.
+            count = f"SELECT file, row_group, count(*) FROM {matched} WHERE file IS NOT NULL GROUP BY ALL ORDER BY ALL"
+            file, group, rows = _columns(query(self._connection, count))
+            counts = file, group, rows
         self._connection.execute(f"DROP TABLE {matched}")
-        matches = _matches(decided)
         moved, sample = moved_rows(matches, handle, keys, files, partitions)
-        return matches, MatchCounts(file, group, rows, len(matches.new), moved, sample)
+        return matches, MatchCounts(*counts, len(matches.new), moved, sample)
 
     def _scanned(
         self, handle: pa.Table, keys: Sequence[str], store: Store, files: Sequence[ScanFile], scan: KeyScan
@@ -174,15 +183,11 @@ class DuckDBEngine(TableEngine):
             for name, kind in zip(names, kinds, strict=True)
         ]
         counts = ", ".join(f"count(*) FILTER ({condition})" for condition in bad)
-        nulls = query(self._connection, f"SELECT {counts} FROM {view}")
+        nulls = one_row(self._connection, f"SELECT {counts} FROM {view}")
         groups = f"SELECT min({SOURCE_ROW}) AS first FROM {view} GROUP BY {', '.join(names)} HAVING count(*) > 1"
-        twice = query(
-            self._connection,
-            f"SELECT count(*) OVER () AS keys, first FROM ({groups}) ORDER BY first LIMIT {SAMPLE}",
-        )
-        null_keys = {key: int(rows[0]) for key, rows in zip(keys, _columns(nulls), strict=True) if rows[0]}
-        count = twice.column(0)[0].as_py() if twice.num_rows else 0
-        return null_keys, count, take(handle.select(list(keys)), twice.column(1).to_numpy())
+        count, sample = one_row(self._connection, f"SELECT count(*), min(first, {SAMPLE}) FROM ({groups})")
+        null_keys = {key: rows for key, rows in zip(keys, nulls, strict=True) if rows}
+        return null_keys, count, take(handle.select(list(keys)), np.array(sample or [], np.int64))
 
     def _first_rows(self, handle: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.int64]:
         """Find the first row of each combination of values, in row order."""
@@ -205,12 +210,6 @@ class DuckDBEngine(TableEngine):
         view = _unique(name)
         self._connection.register(view, table)
         return view
-
-
-def _bound(bounds: pa.Table, side: str, number: int, view: str) -> str:
-    """Name a bound of a key column; where some are unknown, the source's own stands in for them."""
-    name = f"{side}_{number}"
-    return f"coalesce({name}, (SELECT {side}(key_{number}) FROM {view}))" if bounds.column(name).null_count else name
 
 
 def _merge_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
