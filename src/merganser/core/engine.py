@@ -48,7 +48,7 @@ class ScanFile:
     `constants` are key columns that the path tells, or that the file does not have. `partition` is the row of
     `SourceFacts.partitions` that equals the file's partition, ELSEWHERE if none does, UNTOLD if the path tells none.
     `spans` are the first row of each row group in the file and the one after its last; `whole` says that the file has
-    no other row groups.
+    no other row groups, `bounded` that statistics which we believe tell the bounds of all keys to be read.
     """
 
     number: int
@@ -58,6 +58,7 @@ class ScanFile:
     partition: int
     spans: Sequence[tuple[int, int]] = ()
     whole: bool = True
+    bounded: bool = True
 
 
 @dataclass(frozen=True, slots=True)

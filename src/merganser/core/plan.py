@@ -148,7 +148,7 @@ def scan_files(
                 constants[name] = untoken(value, target.partition_types[name])
             elif name not in target.summaries[file].columns:
                 constants[name] = pa.scalar(None, target.partition_types[name])
-        group_rows = target.summaries[file].group_rows
+        group_rows, bounds = target.summaries[file].group_rows, target.summaries[file].bounds
         ends = list(accumulate(group_rows))
         numbers = groups.tolist()
         scans.append(
@@ -160,6 +160,7 @@ def scan_files(
                 codes[file],
                 [(ends[group] - group_rows[group], ends[group]) for group in numbers],
                 len(numbers) == len(group_rows),
+                all(bounds[name][group] is not None for name in keys if name not in constants for group in numbers),
             )
         )
     return tuple(scans)

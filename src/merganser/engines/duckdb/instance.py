@@ -137,6 +137,10 @@ def _connect(limits: Limits) -> _Opened:
         "autoload_known_extensions": False,
     }
     database = duckdb.connect(config={name: value for name, value in settings.items() if value is not None})
+    # Statistics of Parquet files may be wrong in ways that we know of and DuckDB does not: it reads what we tell it to.
+    database.execute(
+        "SET disabled_optimizers = 'statistics_propagation,compressed_materialization,join_filter_pushdown'"
+    )
     return _Opened(database, database.cursor(), spill)
 
 

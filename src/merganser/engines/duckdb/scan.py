@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # What DuckDB takes for a pattern in a path, even where a file has that very name.
 _GLOB = frozenset("*?[")
+_MOST_RUNS = 20
 # Errors that another reader would not help against.
 _NOT_OF_THE_FILE = (
     duckdb.OutOfMemoryException,
@@ -81,11 +82,15 @@ def scan_keys_by_arrow(
 
 
 def _read_alike(schema: pa.Schema, file: ScanFile, keys: Sequence[str]) -> bool:
-    """Say whether DuckDB gives the keys of a file the meaning that we do; names are all one to it in any case."""
+    """Say whether DuckDB gives the keys of a file the meaning that we do.
+
+    Names are all one to it in any case, and it believes statistics that we do not: some make it read values as NULL.
+    """
     names = [name.lower() for name in schema.names]
     read = [name for name in keys if name not in file.constants]
     return (
-        not _ADDED & set(names)
+        file.bounded
+        and not _ADDED & set(names)
         and all(names.count(name.lower()) == 1 for name in read)
         and all(_expression(schema.field(name).type, "") is not None for name in read)
     )
@@ -133,7 +138,7 @@ class _Scan:
         """Let DuckDB read files: any number of whole ones, or some row groups of one."""
         told = files[0].constants
         columns = [self._key(number, key in told) for number, key in enumerate(self.keys)]
-        limit = "TRUE" if files[0].whole else " OR ".join(_within(*span) for span in files[0].spans)
+        limit = "TRUE" if files[0].whole else _limit(files[0].spans)
         with (
             registered(self.connection, _groups(files)) as groups,
             registered(self.connection, _told(files, self.keys)) as values,
@@ -181,10 +186,7 @@ class _Scan:
             return f"told_{number} AS key_{number}"
         name = self.keys[number]
         column = '"' + name.replace('"', '""') + '"'
-        form = _expression(self.schema.field(name).type, column)
-        # Behind a CASE a column is no column any more: DuckDB would skip row groups by their statistics, some of which
-        # we know to prove nothing.
-        return f"CASE WHEN file_row_number >= 0 THEN {form} END AS key_{number}"
+        return f"{_expression(self.schema.field(name).type, column)} AS key_{number}"
 
     def _names(self, table: str) -> str:
         return ", ".join(f"{table}.{name}" for name in key_names(len(self.keys)))
@@ -193,8 +195,17 @@ class _Scan:
         return " AND ".join(f"target.{name} = source.{name}" for name in key_names(len(self.keys)))
 
 
-def _within(first: int, after: int) -> str:
-    return f"(file_row_number >= {first} AND file_row_number < {after})"
+def _limit(spans: Sequence[tuple[int, int]]) -> str:
+    """Say which rows of a file to read, so that DuckDB leaves the other row groups out.
+
+    It thinks long about many alternatives: rather than those, all rows from the first to the last.
+    """
+    runs = [spans[0]]
+    for first, after in spans[1:]:
+        runs[-1:] = [(runs[-1][0], after)] if first == runs[-1][1] else [runs[-1], (first, after)]
+    if len(runs) > _MOST_RUNS:
+        runs = [(runs[0][0], runs[-1][1])]
+    return " OR ".join(f"(file_row_number >= {first} AND file_row_number < {after})" for first, after in runs)
 
 
 def _groups(files: Sequence[ScanFile]) -> pa.Table:
