@@ -175,13 +175,16 @@ def key_bounds(footer: Footer, column: str, kind: pa.DataType) -> list[Bound]:
     bounds: list[Bound] = []
     position = 0
     for group in range(metadata.num_row_groups):
-        statistics = metadata.row_group(group).column(leaf).statistics
+        chunk = metadata.row_group(group).column(leaf)
+        statistics = chunk.statistics
         bound = None
         if statistics is not None and statistics.has_min_max:
             low, high = statistics.min_raw, statistics.max_raw
             position = _find_chunk(footer.raw, position, column)
             exact, position = _find_exact(footer.raw, position, *(_stored(raw, described) for raw in (low, high)))
-            bound = _ordered(decode(low, high)) if exact else None
+            # Bounds of no values at all: one of the two claims is wrong.
+            empty = statistics.has_null_count and statistics.null_count >= chunk.num_values
+            bound = _ordered(decode(low, high)) if exact and not empty else None
         bounds.append(bound)
     return bounds
 

@@ -72,8 +72,9 @@ def _keeping() -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        folder = tempfile.tempdir or "a folder for temporary files"
         message = (
-            f"The source does not fit into memory and cannot be kept in {tempfile.gettempdir()}: {error}. Free some "
-            "space there, or set TMPDIR to a folder on a larger disk."
+            f"The source does not fit into memory and cannot be kept in {folder}: {error}. Free some space there, or "
+            "set TMPDIR to a folder on a larger disk."
         )
         raise StagingError(message) from error

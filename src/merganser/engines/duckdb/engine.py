@@ -74,8 +74,9 @@ class DuckDBEngine(TableEngine):
         return spool((batch for piece in pieces for batch in piece.to_batches()), plain)
 
     def deduplicate(self, handle: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
-        view = self._view(handle, [*keys, *order_by])
-        names = key_names(len(keys) + len(order_by))
+        # Rows of one key do not differ in it.
+        columns = [*keys, *(name for name in order_by if name not in keys)]
+        view, names = self._view(handle, columns), key_names(len(columns))
         order = [f"{name} DESC NULLS LAST" for name in [*names[len(keys) :], SOURCE_ROW]]
         latest = query(
             self._connection,

@@ -118,7 +118,10 @@ def _spill_folder(wanted: str | None) -> str:
     """Choose a folder that is this instance's alone: two in one would write over each other's files."""
     unique = f"merganser-{uuid.uuid4().hex}"
     if wanted is None:
-        return os.path.join(tempfile.gettempdir(), unique)
+        try:
+            return os.path.join(tempfile.gettempdir(), unique)
+        except FileNotFoundError:
+            return ""
     if not wanted:
         # Spilling is turned off, and stays so.
         return ""
