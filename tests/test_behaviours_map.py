@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "behaviours.md"
-GROUPS = {"K": 10, "T": 6, "S": 6, "H": 6, "P": 8, "W": 6, "O": 3, "C": 7, "R": 5}
+GROUPS = {"K": 10, "T": 6, "S": 6, "H": 6, "P": 8, "W": 6, "O": 3, "C": 7, "R": 5, "D": 8}
 NUMBERS = [f"{letter}{number}" for letter, last in GROUPS.items() for number in range(1, last + 1)]
 SCENARIOS = [
     "Partition pruning reduces candidate files",
@@ -30,6 +30,32 @@ SCENARIOS = [
     "Parquet metadata is the default metadata source",
     "Update rewrites only affected files",
     '`write_parquet_dataset(rewrite_mode="incremental")` delegates to `merge`',
+    "User calls merge with DuckDB >= 1.4.0 (auto-detect)",
+    "User calls merge with DuckDB >= 1.4.0 (explicit request)",
+    "User calls merge with DuckDB < 1.4.0 (auto-detect fallback)",
+    "User calls merge with DuckDB < 1.4.0 (explicit fallback)",
+    "MERGE INSERT strategy execution",
+    "MERGE UPDATE strategy execution",
+    "MERGE UPSERT strategy execution",
+    "Multi-column key handling with MERGE",
+    "RETURNING clause audit trail",
+    "DuckDB version detection succeeds",
+    "DuckDB version detection fails gracefully",
+    "MERGE support check",
+    "Explicit MERGE request with incompatible DuckDB",
+    "Explicit fallback request",
+    "Auto-detect mode (default)",
+    "Register PyArrow Table as temporary view",
+    "Clean up temporary views after merge",
+    "Build MERGE with parquet_scan() in INTO clause",
+    "Validate and escape file paths",
+    "MERGE output to staging file",
+    "Integration with incremental rewrite workflow",
+    "Count MERGE actions via RETURNING",
+    "Temporary table cleanup after counting",
+    "MERGE syntax error",
+    "Version detection error",
+    "Invalid use_merge parameter",
 ]
 REQUIREMENTS = [
     "Hive paths of many forms",
