@@ -28,7 +28,7 @@ from merganser.engines.duckdb.keys import comparable, comparable_type
 from merganser.engines.duckdb.scan import scan_keys, scan_keys_by_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 # How much sparser one round of rows is than the next when row groups are tested against them.
 _STEP = 64
+# Source rows of one MERGE.
+_AT_ONCE = 1 << 20
 INSERT, UPDATE = "INSERT", "UPDATE"
 
 
@@ -152,7 +154,8 @@ class DuckDBEngine(TableEngine):
             self._views.clear()
             matched = self._scanned(handle, keys, store, files, scan_keys_by_arrow)
         way = _merge_statement if self._merges else _union_statement
-        matches = _matches(query(self._connection, way(matched, self._view(handle, keys), len(keys), rule)))
+        parts = _parts(self._view(handle, keys), handle.num_rows)
+        matches = _matches(query(self._connection, way(matched, part, len(keys), rule)) for part in parts)
         counts = count_groups(matches.file, matches.row_group)
         if not rule.replaces:
             # Rows that stay as they are, but not as if they were unknown.
@@ -213,11 +216,19 @@ class DuckDBEngine(TableEngine):
         return view
 
 
+def _parts(view: str, rows: int) -> list[str]:
+    """Cut a long source in parts: until a MERGE ends, DuckDB holds all that it changes in memory."""
+    if rows <= _AT_ONCE:
+        return [view]
+    starts = range(0, rows, _AT_ONCE)
+    return [f"(FROM {view} WHERE {SOURCE_ROW} >= {at} AND {SOURCE_ROW} < {at + _AT_ONCE})" for at in starts]
+
+
 def _merge_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
     """MERGE the source into the matched rows: a match learns its source row, the others come in without a place."""
     return f"""
         MERGE INTO {matched} AS target USING {view} AS source ON ({_equal(keys)})
-        {"WHEN MATCHED THEN UPDATE BY NAME" if rule.replaces else ""}
+        {f"WHEN MATCHED THEN UPDATE SET {SOURCE_ROW} = source.{SOURCE_ROW}" if rule.replaces else ""}
         {"WHEN NOT MATCHED THEN INSERT BY NAME" if rule.inserts else ""}
         RETURNING merge_action, file, row_group, place, target.{SOURCE_ROW}
         """
@@ -241,14 +252,16 @@ def _equal(keys: int) -> str:
     return " AND ".join(f"target.{name} = source.{name}" for name in key_names(keys))
 
 
-def _matches(decided: pa.Table) -> Matches:
+def _matches(decided: Iterable[pa.Table]) -> Matches:
     """Put what MERGE returned in the order of the files, and the new rows in that of the source."""
-    action = decided.column("merge_action")
-    updated = decided.filter(pc.equal(action, UPDATE)).drop_columns("merge_action")
-    new = decided.filter(pc.equal(action, INSERT)).column(SOURCE_ROW).to_numpy()
-    ordered = updated.sort_by([(name, "ascending") for name in ("file", "row_group", "place")])
+    updated, new = [], []
+    for part in decided:
+        action = part.column("merge_action")
+        updated.append(part.filter(pc.equal(action, UPDATE)).drop_columns("merge_action"))
+        new.append(part.filter(pc.equal(action, INSERT)).column(SOURCE_ROW).to_numpy())
+    ordered = pa.concat_tables(updated).sort_by([(name, "ascending") for name in ("file", "row_group", "place")])
     file, group, place, row = _columns(ordered)
-    return Matches(file, group, place, row, np.sort(new))
+    return Matches(file, group, place, row, np.sort(np.concatenate(new)))
 
 
 def _numbered(handle: pa.Table, columns: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
