@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-# Rows of a chunk below which the work of visiting it is more than that of copying it.
+# Rows of a chunk below which the work of visiting it is more than that of copying it, and bytes that make up for them.
 EVEN = 1 << 17
+HEAVY = 8 << 20
 
 
 def take(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
@@ -53,13 +54,13 @@ def evened(table: pa.Table) -> pa.Table:
 def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Lay small batches together."""
     waiting: list[pa.RecordBatch] = []
-    count = 0
+    count = size = 0
     for batch in batches:
         waiting.append(batch)
-        count += batch.num_rows
-        if count >= EVEN:
+        count, size = count + batch.num_rows, size + batch.nbytes
+        if count >= EVEN or (size >= HEAVY and count):
             yield _joined(waiting, schema)
-            waiting, count = [], 0
+            waiting, count, size = [], 0, 0
     if count:
         yield _joined(waiting, schema)
 

@@ -20,6 +20,7 @@ from merganser.core.errors import InvalidArgumentError, SchemaMismatchError, Unr
 from merganser.core.footer import arrow_schema
 from merganser.core.read import open_dataset
 from merganser.core.remote import RemoteStore
+from merganser.core.rows import EVEN, HEAVY
 from merganser.core.schema import check_same_columns
 from merganser.core.store import locate
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
-_ROWS_AT_ONCE = 1 << 17
 _COMPRESSED = (".gz", ".bz2", ".zst", ".xz")
 
 
@@ -52,7 +52,7 @@ def stream_source(source: Any) -> pa.Table | pa.RecordBatchReader:
     if isinstance(source, str | os.PathLike):
         return _open_path(os.fspath(source))
     if isinstance(source, pads.Dataset):
-        return source.scanner().to_reader()
+        return _streamed(source)
     if isinstance(source, pads.Scanner):
         return source.to_reader()
     try:
@@ -83,7 +83,7 @@ def _open_path(path: str) -> pa.Table | pa.RecordBatchReader:
     filesystem = location.store.filesystem if isinstance(location.store, RemoteStore) else fsspec.filesystem("file")
     kind = location.store.kind(location.root)
     if kind == "directory":
-        return open_dataset(location).scanner().to_reader()
+        return _streamed(open_dataset(location))
     found = [location.root] if kind == "file" else []
     if not found and any(mark in location.root for mark in "*?["):
         found = sorted(filesystem.glob(location.root))
@@ -129,12 +129,28 @@ def _parquet_reader(filesystem: fsspec.AbstractFileSystem, names: list[str], pat
             with (
                 _reading(name),
                 filesystem.open(name, "rb") as stream,
-                pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as parquet,
+                # Not read ahead, which would be row group after row group until all are in memory.
+                pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", pre_buffer=False) as parquet,
             ):
-                for batch in parquet.iter_batches(_ROWS_AT_ONCE):
+                for batch in parquet.iter_batches(_rows_at_once(parquet.metadata)):
                     yield from _as(schema, pa.Table.from_batches([batch])).to_batches()
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _rows_at_once(metadata: pq.FileMetaData) -> int:
+    size: int = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+    rows: int = metadata.num_rows
+    return max(1, min(EVEN, HEAVY * rows // max(1, size)))
+
+
+def _streamed(dataset: pads.Dataset) -> pa.RecordBatchReader:
+    options: dict[str, Any] = {"batch_readahead": 2, "fragment_readahead": 1}
+    if isinstance(dataset, pads.FileSystemDataset) and dataset.format.default_extname == "parquet":
+        options["fragment_scan_options"] = pads.ParquetFragmentScanOptions(
+            arrow_extensions_enabled=True, pre_buffer=False
+        )
+    return dataset.scanner(**options).to_reader()
 
 
 def _read_parquet(stream: Any) -> pa.Table:
