@@ -145,11 +145,16 @@ def _rows_at_once(metadata: pq.FileMetaData) -> int:
 
 
 def _streamed(dataset: pads.Dataset) -> pa.RecordBatchReader:
-    options: dict[str, Any] = {"batch_readahead": 2, "fragment_readahead": 1}
-    if isinstance(dataset, pads.FileSystemDataset) and dataset.format.default_extname == "parquet":
-        options["fragment_scan_options"] = pads.ParquetFragmentScanOptions(
-            arrow_extensions_enabled=True, pre_buffer=False
-        )
+    """Stream a dataset; of Parquet, no more row groups at a time than there is memory for."""
+    options: dict[str, Any] = {}
+    fragment = next(dataset.get_fragments(), None)
+    if isinstance(fragment, pads.ParquetFileFragment):
+        options = {
+            "batch_size": _rows_at_once(fragment.metadata),
+            "batch_readahead": 1,
+            "fragment_readahead": 1,
+            "fragment_scan_options": pads.ParquetFragmentScanOptions(arrow_extensions_enabled=True, pre_buffer=False),
+        }
     return dataset.scanner(**options).to_reader()
 
 
