@@ -153,6 +153,8 @@ def _streamed(dataset: pads.Dataset) -> pa.RecordBatchReader:
             "batch_size": _rows_at_once(fragment.metadata),
             "batch_readahead": 1,
             "fragment_readahead": 1,
+            # With threads, batches pile up before whoever is slower than they are.
+            "use_threads": False,
             "fragment_scan_options": pads.ParquetFragmentScanOptions(arrow_extensions_enabled=True, pre_buffer=False),
         }
     return dataset.scanner(**options).to_reader()

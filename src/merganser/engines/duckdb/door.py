@@ -124,6 +124,9 @@ class DuckDBDatasetIO(DatasetIO[pa.Table, Matches]):
         if rewrite_mode not in get_args(RewriteMode):
             message = f"Unknown rewrite_mode {rewrite_mode!r}. Choose full or incremental."
             raise InvalidArgumentError(message)
+        if strategy is not None and mode != "append":
+            message = f"mode {mode!r} is for a write without a strategy; a merge always keeps what it does not change."
+            raise InvalidArgumentError(message)
         if strategy is None:
             if key_columns is not None:
                 message = "key_columns belong to a strategy. Name one, or leave key_columns out."
@@ -216,6 +219,11 @@ def _explained(job: Job) -> Iterator[None]:
     """Say what was being done when DuckDB failed (D7)."""
     try:
         yield
+    except RuntimeError as error:
+        if str(error) == "Query interrupted":
+            # This is what DuckDB makes of Ctrl-C.
+            raise KeyboardInterrupt from error
+        raise
     except duckdb.Error as error:
         about = f"operation {job.operation}, strategy {job.strategy}, key columns {job.keys or None}"
         _log.error("%s failed in DuckDB: %s: %s (%s)", job.path, type(error).__name__, error, about)

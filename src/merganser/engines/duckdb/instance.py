@@ -91,6 +91,9 @@ class Instance:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         opened = self._opened.result()
+        if error is not None:
+            # A statement that was left may still run, and closing would wait for it.
+            opened.cursor.interrupt()
         opened.cursor.close()
         # Closing an instance removes what it has spilled.
         if error is None and not os.path.exists(opened.spill):

@@ -28,13 +28,8 @@ if TYPE_CHECKING:
 # What DuckDB takes for a pattern in a path, even where a file has that very name.
 _GLOB = frozenset("*?[")
 _MOST_RUNS = 20
-# Errors that another reader would not help against.
-_NOT_OF_THE_FILE = (
-    duckdb.OutOfMemoryException,
-    duckdb.InterruptException,
-    duckdb.FatalException,
-    duckdb.InternalException,
-)
+# Errors that another reader would not help against. Lack of memory is not one: a broken page may ask for any amount.
+_NOT_OF_THE_FILE = (duckdb.InterruptException, duckdb.FatalException, duckdb.InternalException)
 # Columns that DuckDB adds to those of a file, unless the file has them.
 _ADDED = frozenset({"filename", "file_index", "file_row_number"})
 

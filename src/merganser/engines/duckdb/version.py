@@ -18,7 +18,7 @@ Version = tuple[int, int, int]
 
 UNKNOWN: Version = (0, 0, 0)
 FIRST_WITH_MERGE: Version = (1, 4, 0)
-_FORMAT = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?![\d.])")
+_FORMAT = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?!\d|\.\d)")
 _known: MutableMapping[duckdb.DuckDBPyConnection, Version] = WeakKeyDictionary()
 _log = logging.getLogger(__name__)
 
