@@ -204,9 +204,13 @@ def _is_listlike(kind: pa.DataType) -> bool:
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Order and cast columns to a target schema, in plain types; a value that does not fit is an error (S3)."""
     columns = [cast_column(table.column(field.name), plain(field.type), field.name) for field in schema]
-    # A required target column may still get NULL from this source; validation speaks of that, not the cast.
-    fields = [pa.field(field.name, plain(field.type)) for field in schema]
-    return pa.table(columns, schema=pa.schema(fields))
+    return pa.table(columns, schema=conformed(schema))
+
+
+def conformed(schema: pa.Schema) -> pa.Schema:
+    """Give the schema that `conform` casts to."""
+    # A required target column may still get NULL from a source; validation speaks of that, not the cast.
+    return pa.schema([pa.field(field.name, plain(field.type)) for field in schema])
 
 
 def cast_column(column: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.ChunkedArray:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from merganser.core.engine import SAMPLE, MatchCounts, SourceFacts
 from merganser.core.keys import SOURCE_ROW, canonical_keys, canonical_type, key_names
 from merganser.core.rows import EVEN, evened, take
-from merganser.core.schema import conform
+from merganser.core.schema import conform, conformed
 from merganser.core.source import stream_source
 from merganser.core.spool import spool
 from merganser.core.tables import Matches, TableEngine, count_groups, moved_rows
@@ -72,8 +72,7 @@ class DuckDBEngine(TableEngine):
         if isinstance(handle, pa.Table):
             return evened(conform(handle, schema))
         pieces = (conform(pa.Table.from_batches([batch]), schema) for batch in handle)
-        plain = conform(handle.schema.empty_table(), schema).schema
-        return spool((batch for piece in pieces for batch in piece.to_batches()), plain)
+        return spool((batch for piece in pieces for batch in piece.to_batches()), conformed(schema))
 
     def deduplicate(self, handle: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
         # Rows of one key do not differ in it.
