@@ -25,7 +25,7 @@ from merganser.core.spool import spool
 from merganser.core.tables import Matches, TableEngine, count_groups, moved_rows
 from merganser.engines.duckdb.client import one_row, query, registered, stream
 from merganser.engines.duckdb.keys import comparable, comparable_type
-from merganser.engines.duckdb.scan import scan_keys, scan_keys_by_arrow
+from merganser.engines.duckdb.scan import scan_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from merganser.core.storage import Store
     from merganser.core.strategy import Rule
     from merganser.engines.duckdb.instance import Instance
-    from merganser.engines.duckdb.scan import KeyScan
 
 # How much sparser one round of rows is than the next when row groups are tested against them.
 _STEP = 64
@@ -146,12 +145,12 @@ class DuckDBEngine(TableEngine):
         rule: Rule,
     ) -> tuple[Matches, MatchCounts]:
         try:
-            matched = self._scanned(handle, keys, store, files, scan_keys)
+            matched = self._scanned(handle, keys, store, files, by_duckdb=True)
         except (duckdb.FatalException, duckdb.InternalException):
             # Some broken files take the whole instance along; our own reader only says that they are broken.
             self._instance.renew()
             self._views.clear()
-            matched = self._scanned(handle, keys, store, files, scan_keys_by_arrow)
+            matched = self._scanned(handle, keys, store, files, by_duckdb=False)
         way = _merge_statement if self._merges else _union_statement
         parts = _parts(self._view(handle, keys), handle.num_rows)
         matches = _matches(query(self._connection, way(matched, part, len(keys), rule)) for part in parts)
@@ -166,7 +165,7 @@ class DuckDBEngine(TableEngine):
         return matches, MatchCounts(*counts, len(matches.new), moved, sample)
 
     def _scanned(
-        self, handle: pa.Table, keys: Sequence[str], store: Store, files: Sequence[ScanFile], scan: KeyScan
+        self, handle: pa.Table, keys: Sequence[str], store: Store, files: Sequence[ScanFile], *, by_duckdb: bool
     ) -> str:
         """Make the table of target rows that have a source key; their own source row comes with the merge."""
         view, matched = self._view(handle, keys), _unique("matched")
@@ -175,7 +174,7 @@ class DuckDBEngine(TableEngine):
             f"CREATE TEMP TABLE {matched} AS SELECT 0::INTEGER AS file, 0::INTEGER AS row_group, 0::BIGINT AS place, "
             f"{names}, {SOURCE_ROW} FROM {view} LIMIT 0"
         )
-        scan(self._connection, matched, view, store, files, keys, handle.schema)
+        scan_keys(self._connection, matched, view, store, files, keys, handle.schema, by_duckdb=by_duckdb)
         return matched
 
     def _key_facts(self, handle: pa.Table, keys: Sequence[str]) -> tuple[dict[str, int], int, pa.Table]:

@@ -18,12 +18,10 @@ from merganser.engines.duckdb.files import readable_by
 from merganser.engines.duckdb.keys import comparable, comparable_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from merganser.core.engine import ScanFile
     from merganser.core.storage import Store
-
-    KeyScan = Callable[[duckdb.DuckDBPyConnection, str, str, Store, Sequence[ScanFile], Sequence[str], pa.Schema], None]
 
 # What DuckDB takes for a pattern in a path, even where a file has that very name.
 _GLOB = frozenset("*?[")
@@ -42,17 +40,19 @@ def scan_keys(
     files: Sequence[ScanFile],
     keys: Sequence[str],
     schema: pa.Schema,
+    *,
+    by_duckdb: bool,
 ) -> None:
     """Put the place and key of every target row that has a source key into the table `matched`.
 
     DuckDB reads the files itself where it takes them for the same as we do. What is left, or what it stumbles over, our
-    own reader streams into it; that one also says which file is at fault.
+    own reader streams into it; that one also says which file is at fault. Without `by_duckdb`, ours reads all of them.
     """
     scan = _Scan(connection, matched, source, keys, schema)
-    ours = [file for file in files if _GLOB & set(file.path) or not _read_alike(schema, file, keys)]
-    others = {file.number for file in ours}
+    alike = {file.number for file in files if by_duckdb and _read_alike(schema, file, keys)}
+    ours = [file for file in files if file.number not in alike]
     with readable_by(connection, store) as spelled:
-        for together in _together([file for file in files if file.number not in others]):
+        for together in _together([file for file in files if file.number in alike]):
             try:
                 scan.by_duckdb(together, [spelled(file.path) for file in together])
             except _NOT_OF_THE_FILE:
@@ -61,19 +61,6 @@ def scan_keys(
                 ours += together
     if ours:
         scan.by_arrow(store, ours)
-
-
-def scan_keys_by_arrow(
-    connection: duckdb.DuckDBPyConnection,
-    matched: str,
-    source: str,
-    store: Store,
-    files: Sequence[ScanFile],
-    keys: Sequence[str],
-    schema: pa.Schema,
-) -> None:
-    """Do the same with our own reader alone."""
-    _Scan(connection, matched, source, keys, schema).by_arrow(store, files)
 
 
 def _read_alike(schema: pa.Schema, file: ScanFile, keys: Sequence[str]) -> bool:
@@ -85,6 +72,7 @@ def _read_alike(schema: pa.Schema, file: ScanFile, keys: Sequence[str]) -> bool:
     read = [name for name in keys if name not in file.constants]
     return (
         file.bounded
+        and not _GLOB & set(file.path)
         and not _ADDED & set(names)
         and all(names.count(name.lower()) == 1 for name in read)
         and all(_expression(schema.field(name).type, "") is not None for name in read)
