@@ -188,7 +188,7 @@ def test_engines_agree_on_every_type(case: Case, pieces: int | None) -> None:
 
 # R3
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(case=cases(), pieces=st.none() | st.integers(1, 4))
 def test_engines_agree_on_many_datasets_of_every_type(case: Case, pieces: int | None) -> None:
     check_case(case, pieces)
@@ -325,7 +325,7 @@ def test_engines_agree_on_larger_datasets(shape: Shape) -> None:
 
 # R3
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(shape=shapes)
 def test_engines_agree_on_many_larger_datasets(shape: Shape) -> None:
     check_shape(shape)

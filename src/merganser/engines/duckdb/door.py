@@ -234,5 +234,7 @@ def _explained(job: Job) -> Iterator[None]:
 def _check_path(job: Job) -> None:
     """Refuse a path that should not stand in an SQL statement (D5); ours are bound, but they may be shown elsewhere."""
     if isinstance(job.path, str | os.PathLike) and (text := os.fspath(job.path)):
-        relative = job.filesystem is None and "://" not in text and not os.path.isabs(text)
-        PathValidator.escape_for_sql(os.path.join(os.getcwd(), text) if relative else text)
+        if job.filesystem is None and "://" not in text:
+            text = os.path.expanduser(text)
+            text = text if os.path.isabs(text) else os.path.join(os.getcwd(), text)
+        PathValidator.escape_for_sql(text)
