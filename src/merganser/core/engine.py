@@ -153,7 +153,7 @@ class Engine(Protocol[H, M]):
     def match(
         self, handle: H, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, rule: Rule
     ) -> tuple[M, MatchCounts]:
-        """Find every target row whose key is a source key, reading key columns only.
+        """Find every target row whose key is a source key, reading key columns only; there is at least one file.
 
         The counts are of all matches; the matches themselves are those that the rule replaces or inserts. `partitions`
         is `SourceFacts.partitions`; a source row's number there says whether its match has moved.
@@ -179,5 +179,6 @@ class Engine(Protocol[H, M]):
     ) -> pa.Table:
         """List key columns and `merge_action` (insert, update, delete) of every row changed, in any order.
 
-        `shrinking` are row groups whose unmatched rows are deleted; without matches, every row is an insert or none.
+        `shrinking` are row groups whose unmatched rows are deleted; without matches, every source row is an insert, or
+        none is.
         """

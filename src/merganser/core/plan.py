@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, Literal
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.engine import ELSEWHERE, UNTOLD, M, RewriteJob, ScanFile
+from merganser.core.engine import ELSEWHERE, UNTOLD, M, MatchCounts, RewriteJob, ScanFile
 from merganser.core.errors import PartitionMoveError
 from merganser.core.hive import UNKNOWN, tokens, untoken
 from merganser.core.validate import check_moves
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from merganser.core.dataset import Target
-    from merganser.core.engine import Engine, H, MatchCounts, SourceFacts
+    from merganser.core.engine import Engine, H, SourceFacts
     from merganser.core.options import Request
     from merganser.core.strategy import Rule
 
@@ -100,6 +100,11 @@ def decide(engine: Engine[H, M], handle: H, facts: SourceFacts, target: Target, 
     if facts.rows:
         bounds = target.bounds(keys).filter(pa.array(open_groups))
         candidate[open_groups] = engine.candidates(handle, keys, bounds)
+    if not candidate.any():
+        # No row group is left that might hold a source key: every source row is new.
+        none = np.zeros(0, np.int32)
+        unmatched = MatchCounts(none, none, np.zeros(0, np.int64), facts.rows, 0, facts.duplicate_sample)
+        return _fates(target, request, None, unmatched, candidate, pruned)
     scans = scan_files(target, keys, codes, candidate)
     matches, counts = engine.match(handle, keys, target.location.store, scans, facts.partitions, rule)
     if rule.replaces:
@@ -180,7 +185,7 @@ def _check_untold(target: Target, codes: Sequence[int], counts: MatchCounts) -> 
 def _fates(
     target: Target,
     request: Request,
-    matches: M,
+    matches: M | None,
     counts: MatchCounts,
     candidate: npt.NDArray[np.bool_],
     pruned: Sequence[str | None],

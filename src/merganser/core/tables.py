@@ -77,12 +77,14 @@ class TableEngine:
     ) -> pa.Table:
         source = handle.select(list(keys))
         if matches is None:
-            return _acted(source if inserts else source.slice(0, 0), "insert")
-        parts = [_acted(take(source, matches.new), "insert"), _acted(take(source, matches.source_row), "update")]
+            parts = [_acted(source.slice(0, None if inserts else 0), "insert")]
+        else:
+            parts = [_acted(take(source, matches.new), "insert"), _acted(take(source, matches.source_row), "update")]
         for scan, group, table in read_keys(store, shrinking, keys, source.schema):
-            keep = np.ones(table.num_rows, np.bool_)
-            keep[matches.position[matches.of_group(scan.number, group)]] = False
-            parts.append(_acted(table.filter(pa.array(keep)), "delete"))
+            gone = np.ones(table.num_rows, np.bool_)
+            if matches is not None:
+                gone[matches.position[matches.of_group(scan.number, group)]] = False
+            parts.append(_acted(table.filter(pa.array(gone)), "delete"))
         return pa.concat_tables(parts)
 
 

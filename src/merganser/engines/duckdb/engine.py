@@ -144,12 +144,6 @@ class DuckDBEngine(TableEngine):
         partitions: pa.Table,
         rule: Rule,
     ) -> tuple[Matches, MatchCounts]:
-        if not files:
-            # No row group is left that might hold a source key, so there is nothing to merge into.
-            new = np.arange(handle.num_rows if rule.inserts else 0)
-            none, places = np.zeros(0, np.int32), np.zeros(0, np.int64)
-            sample = handle.select(list(keys)).slice(0, 0)
-            return Matches(none, none, places, places, new), MatchCounts(none, none, places, len(new), 0, sample)
         try:
             matched = self._scanned(handle, keys, store, files, by_duckdb=True)
         except (duckdb.FatalException, duckdb.InternalException):
