@@ -13,12 +13,13 @@ from unittest import mock
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.test_prune_property import ladder, patch, with_statistics
 from tests.oracle import is_null
-from tests.support import open_door, put
+from tests.support import open_door, put, read_table
 from tests.values import PLAIN, build, cells
 
 from merganser import DuckDBDatasetIO
@@ -142,6 +143,17 @@ def test_keys_are_found_in_the_row_groups_that_lie(io: Door, lake: str) -> None:
     plan = io.plan(keyed(pa.array([15, 25, 55, 95, 500]), 1), f"{lake}/t", "upsert", "id")
     assert (plan.updated, plan.inserted) == (4, 1)
     assert (plan.files[0].candidate_groups, plan.files[0].affected_groups) == (6, 4)
+
+
+# P2, R3: a part of many files, and many parts of one
+def test_keys_are_found_in_parts_of_files(io: Door, lake: str) -> None:
+    for file in range(10):
+        put(f"{lake}/t/{file}.parquet", keyed(pa.array(range(100 * file, 100 * file + 100)), 0), row_group_size=50)
+    put(f"{lake}/t/many.parquet", keyed(pa.array(range(5000, 5500)), 0), row_group_size=10)
+    keys = [*range(7, 1000, 100), *range(5003, 5500, 20), 9999]
+    result = io.merge(keyed(pa.array(keys), 1), f"{lake}/t", "upsert", "id")
+    assert (result.updated, result.inserted) == (35, 1)
+    assert sorted(read_table(io, f"{lake}/t").filter(pc.equal(pc.field("v"), 1)).column("id").to_pylist()) == keys
 
 
 # P4: few keys become a list in the scan, one a constant, and many a range
@@ -295,7 +307,7 @@ def _real(value: Any) -> bool:
 
 def check_candidates(case: tuple[pa.Table, pa.Table], step: int) -> None:
     # Some rows are tried before the others, so that in a short source too there are others.
-    with mock.patch.object(duckdb_engine, "_STEP", step):
+    with mock.patch.multiple(duckdb_engine, _STEPS=(step**2, step), _SAMPLE=1):
         assert candidates(*case) == expected(*case)
 
 

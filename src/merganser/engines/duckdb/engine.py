@@ -8,6 +8,7 @@ So no column but a key ever passes through DuckDB, and none can lose its type th
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from merganser.core.strategy import Rule
     from merganser.engines.duckdb.instance import Instance
 
-# How much sparser one round of rows is than the next when row groups are tested against them.
-_STEP = 64
+# When row groups are tested against the source, these make a round of every so many rows, unless it has too few.
+_STEPS = (4096, 64)
+_SAMPLE = 64
 # Source rows of one MERGE.
 _AT_ONCE = 1 << 20
 INSERT, UPDATE = "INSERT", "UPDATE"
@@ -113,26 +115,30 @@ class DuckDBEngine(TableEngine):
             answer &= pc.greater_equal(columns[f"max_{at}"], lowest).to_numpy()
         for at in numbers:
             # The lowest key that is not below the bounds tells whether any lies inside.
-            inside = f"ASOF JOIN {view} ON min_{at} <= key_{at} WHERE key_{at} <= max_{at}"
-            answer &= self._joined(groups.filter(pa.array(answer)), inside, len(answer))
-        if len(keys) == 1:
-            return answer
-        # One row has to fit every column. Every so many of them are tried first: most row groups fit one soon, and a
-        # range join of all rows would give every pair that fits.
-        fits = " AND ".join(f"key_{at} >= min_{at} AND key_{at} <= max_{at}" for at in numbers)
-        possible, answer = answer, np.zeros(bounds.num_rows, np.bool_)
-        for step in (_STEP**2, _STEP, 1):
-            some = f"(SELECT * FROM {view} WHERE {SOURCE_ROW} % {step} = 0)"
-            answer |= self._joined(groups.filter(pa.array(possible & ~answer)), f"JOIN {some} ON {fits}", len(answer))
+            answer &= self._might(
+                handle, keys, groups, answer, f"ASOF JOIN {{}} ON min_{at} <= key_{at} WHERE key_{at} <= max_{at}"
+            )
+        if len(keys) > 1:
+            # One row has to fit every column.
+            fits = " AND ".join(f"key_{at} >= min_{at} AND key_{at} <= max_{at}" for at in numbers)
+            answer = self._might(handle, keys, groups, answer, f"JOIN {{}} ON {fits}")
         return answer
 
-    def _joined(self, groups: pa.Table, join: str, count: int) -> npt.NDArray[np.bool_]:
-        """Say of each of `count` row groups whether a join keeps it."""
-        kept = np.zeros(count, np.bool_)
-        if groups.num_rows:
-            with registered(self._connection, groups) as given:
-                found = self._connection.execute(f"SELECT DISTINCT number FROM {given} {join}").fetchnumpy()
-            kept[found["number"]] = True
+    def _might(
+        self, handle: pa.Table, keys: Sequence[str], groups: pa.Table, possible: npt.NDArray[np.bool_], join: str
+    ) -> npt.NDArray[np.bool_]:
+        """Say of each possible row group whether a join with the source's keys keeps it.
+
+        Every so many rows are tried first: most row groups are found soon, and what is left is joined with all rows.
+        """
+        view, kept = self._view(handle, keys), np.zeros(len(possible), np.bool_)
+        for step in [*(step for step in _STEPS if handle.num_rows >= step * _SAMPLE), 1]:
+            some = view if step == 1 else f"(SELECT * FROM {view} WHERE {SOURCE_ROW} % {step} = 0)"
+            left = possible & ~kept
+            if left.any():
+                with registered(self._connection, groups.filter(pa.array(left))) as given:
+                    found = self._connection.execute(f"SELECT DISTINCT number FROM {given} {join.format(some)}")
+                    kept[found.fetchnumpy()["number"]] = True
         return kept
 
     def match(
@@ -153,13 +159,13 @@ class DuckDBEngine(TableEngine):
             matched = self._scanned(handle, keys, store, files, by_duckdb=False)
         way = _merge_statement if self._merges else _union_statement
         parts = _parts(self._view(handle, keys), handle.num_rows)
-        matches = _matches(query(self._connection, way(matched, part, len(keys), rule)) for part in parts)
+        lines = _Lines.of(files)
+        matches = _matches((query(self._connection, way(matched, part, len(keys), rule)) for part in parts), lines)
         counts = count_groups(matches.file, matches.row_group)
         if not rule.replaces:
             # Rows that stay as they are, but not as if they were unknown.
-            count = f"SELECT file, row_group, count(*) FROM {matched} WHERE file IS NOT NULL GROUP BY ALL ORDER BY ALL"
-            file, group, rows = _columns(query(self._connection, count))
-            counts = file, group, rows
+            stay = query(self._connection, f"SELECT file, line FROM {matched} WHERE file IS NOT NULL")
+            counts = count_groups(*lines.places(lines.through(*_columns(stay)))[:2])
         self._connection.execute(f"DROP TABLE {matched}")
         moved, sample = moved_rows(matches, handle, keys, files, partitions)
         return matches, MatchCounts(*counts, len(matches.new), moved, sample)
@@ -171,8 +177,8 @@ class DuckDBEngine(TableEngine):
         view, matched = self._view(handle, keys), _unique("matched")
         names = ", ".join(key_names(len(keys)))
         self._connection.execute(
-            f"CREATE TEMP TABLE {matched} AS SELECT 0::INTEGER AS file, 0::INTEGER AS row_group, 0::BIGINT AS place, "
-            f"{names}, {SOURCE_ROW} FROM {view} LIMIT 0"
+            f"CREATE TEMP TABLE {matched} AS SELECT 0::INTEGER AS file, 0::BIGINT AS line, {names}, {SOURCE_ROW} "
+            f"FROM {view} LIMIT 0"
         )
         scan_keys(self._connection, matched, view, store, files, keys, handle.schema, by_duckdb=by_duckdb)
         return matched
@@ -228,19 +234,18 @@ def _merge_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
         MERGE INTO {matched} AS target USING {view} AS source ON ({_equal(keys)})
         {f"WHEN MATCHED THEN UPDATE SET {SOURCE_ROW} = source.{SOURCE_ROW}" if rule.replaces else ""}
         {"WHEN NOT MATCHED THEN INSERT BY NAME" if rule.inserts else ""}
-        RETURNING merge_action, file, row_group, place, target.{SOURCE_ROW}
+        RETURNING merge_action, file, line, target.{SOURCE_ROW}
         """
 
 
 def _union_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
     """Say the same as MERGE without it."""
     updates = f"""
-        SELECT '{UPDATE}' AS merge_action, file, row_group, place, source.{SOURCE_ROW}
+        SELECT '{UPDATE}' AS merge_action, file, line, source.{SOURCE_ROW}
         FROM {matched} AS target JOIN {view} AS source ON ({_equal(keys)})
         """
     inserts = f"""
-        SELECT '{INSERT}' AS merge_action, NULL::INTEGER AS file, NULL::INTEGER AS row_group, NULL::BIGINT AS place,
-            source.{SOURCE_ROW}
+        SELECT '{INSERT}' AS merge_action, NULL::INTEGER AS file, NULL::BIGINT AS line, source.{SOURCE_ROW}
         FROM {view} AS source WHERE NOT EXISTS (SELECT 1 FROM {matched} AS target WHERE {_equal(keys)})
         """
     return " UNION ALL ".join([updates] * rule.replaces + [inserts] * rule.inserts)
@@ -250,16 +255,48 @@ def _equal(keys: int) -> str:
     return " AND ".join(f"target.{name} = source.{name}" for name in key_names(keys))
 
 
-def _matches(decided: Iterable[pa.Table]) -> Matches:
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """The lines of files, laid end to end: the first of each file, and of each row group with its file and number."""
+
+    first: npt.NDArray[np.int64]
+    start: npt.NDArray[np.int64]
+    file: npt.NDArray[np.int32]
+    row_group: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, files: Sequence[ScanFile]) -> _Lines:
+        first = np.cumsum([0, *(file.spans[-1][1] for file in files)])
+        start = [at + begin for at, file in zip(first.tolist(), files, strict=False) for begin, _ in file.spans]
+        number = [file.number for file in files for _ in file.groups]
+        group = [group for file in files for group in file.groups]
+        return cls(first, np.array(start, np.int64), np.array(number, np.int32), np.array(group, np.int32))
+
+    def through(self, file: npt.NDArray[np.int32], line: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Count lines through all files."""
+        return self.first[file] + line
+
+    def places(
+        self, through: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Give file, row group and position of lines counted through all files."""
+        # Of row groups that begin at one line all but the last are empty.
+        at = np.searchsorted(self.start, through, side="right") - 1
+        return self.file[at], self.row_group[at], through - self.start[at]
+
+
+def _matches(decided: Iterable[pa.Table], lines: _Lines) -> Matches:
     """Put what MERGE returned in the order of the files, and the new rows in that of the source."""
-    updated, new = [], []
+    through, rows, new = [], [], []
     for part in decided:
-        action = part.column("merge_action")
-        updated.append(part.filter(pc.equal(action, UPDATE)).drop_columns("merge_action"))
-        new.append(part.filter(pc.equal(action, INSERT)).column(SOURCE_ROW).to_numpy())
-    ordered = pa.concat_tables(updated).sort_by([(name, "ascending") for name in ("file", "row_group", "place")])
-    file, group, place, row = _columns(ordered)
-    return Matches(file, group, place, row, np.sort(np.concatenate(new)))
+        updated = pc.equal(part.column("merge_action"), UPDATE)
+        file, line, row = _columns(part.filter(updated).drop_columns("merge_action"))
+        through.append(lines.through(file, line))
+        rows.append(row)
+        new.append(part.column(SOURCE_ROW).filter(pc.invert(updated)).to_numpy())
+    place = np.concatenate(through)
+    order = np.argsort(place, kind="stable")
+    return Matches(*lines.places(place[order]), np.concatenate(rows)[order], np.sort(np.concatenate(new)))
 
 
 def _numbered(handle: pa.Table, columns: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

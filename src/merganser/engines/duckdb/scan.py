@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import duckdb
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from merganser.core.errors import MerganserError
 from merganser.core.keys import canonical, canonical_type, key_names
@@ -18,14 +18,16 @@ from merganser.engines.duckdb.files import readable_by
 from merganser.engines.duckdb.keys import comparable, comparable_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from merganser.core.engine import ScanFile
     from merganser.core.storage import Store
 
 # What DuckDB takes for a pattern in a path, even where a file has that very name.
 _GLOB = frozenset("*?[")
+# DuckDB thinks long about many alternatives, and each file of which it reads a part takes a statement of its own.
 _MOST_RUNS = 20
+_MOST_PARTS = 8
 # Errors that another reader would not help against. Lack of memory is not one: a broken page may ask for any amount.
 _NOT_OF_THE_FILE = (duckdb.InterruptException, duckdb.FatalException, duckdb.InternalException)
 # Columns that DuckDB adds to those of a file, unless the file has them.
@@ -43,22 +45,23 @@ def scan_keys(
     *,
     by_duckdb: bool,
 ) -> None:
-    """Put the place and key of every target row that has a source key into the table `matched`.
+    """Put the line and key of every target row that has a source key into the table `matched`.
 
-    DuckDB reads the files itself where it takes them for the same as we do. What is left, or what it stumbles over, our
-    own reader streams into it; that one also says which file is at fault. Without `by_duckdb`, ours reads all of them.
+    Its `file` is the place of the file among `files`, its `line` is counted from the first of the file. DuckDB reads
+    the files itself where it takes them for the same as we do. What is left, or what it stumbles over, our own reader
+    streams into it; that one also says which file is at fault. Without `by_duckdb`, ours reads all of them.
     """
-    scan = _Scan(connection, matched, source, keys, schema)
-    alike = {file.number for file in files if by_duckdb and _read_alike(schema, file, keys)}
-    ours = [file for file in files if file.number not in alike]
+    scan = _Scan(connection, matched, source, keys, schema, files)
+    together = _together(files, [at for at, file in enumerate(files) if by_duckdb and _read_alike(schema, file, keys)])
+    ours = sorted(set(range(len(files))).difference(*together))
     with readable_by(connection, store) as spelled:
-        for together in _together([file for file in files if file.number in alike]):
+        for numbers in together:
             try:
-                scan.by_duckdb(together, [spelled(file.path) for file in together])
+                scan.by_duckdb(numbers, [spelled(files[at].path) for at in numbers])
             except _NOT_OF_THE_FILE:
                 raise
             except duckdb.Error:
-                ours += together
+                ours += numbers
     if ours:
         scan.by_arrow(store, ours)
 
@@ -96,15 +99,16 @@ def _expression(kind: pa.DataType, column: str) -> str | None:
     return None
 
 
-def _together(files: Sequence[ScanFile]) -> Iterator[list[ScanFile]]:
-    """Group the files that one statement can read: whole ones whose paths tell the same key columns."""
-    whole: dict[frozenset[str], list[ScanFile]] = defaultdict(list)
-    for file in files:
-        if file.whole:
-            whole[frozenset(file.constants)].append(file)
-        else:
-            yield [file]
-    yield from whole.values()
+def _together(files: Sequence[ScanFile], numbers: Sequence[int]) -> list[list[int]]:
+    """Group the files that one statement can read: whole ones whose paths tell the same key columns, or part of one."""
+    whole: dict[frozenset[str], list[int]] = defaultdict(list)
+    parts = []
+    for at in numbers:
+        if files[at].whole:
+            whole[frozenset(files[at].constants)].append(at)
+        elif len(_runs(files[at].spans)) <= _MOST_RUNS:
+            parts.append([at])
+    return [*whole.values(), *(parts if len(parts) <= _MOST_PARTS else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,44 +120,52 @@ class _Scan:
     source: str
     keys: Sequence[str]
     schema: pa.Schema
+    files: Sequence[ScanFile]
 
-    def by_duckdb(self, files: Sequence[ScanFile], paths: Sequence[str]) -> None:
+    def by_duckdb(self, numbers: Sequence[int], paths: Sequence[str]) -> None:
         """Let DuckDB read files: any number of whole ones, or some row groups of one."""
-        told = files[0].constants
-        columns = [self._key(number, key in told) for number, key in enumerate(self.keys)]
-        limit = "TRUE" if files[0].whole else _limit(files[0].spans)
-        with (
-            registered(self.connection, _groups(files)) as groups,
-            registered(self.connection, _told(files, self.keys)) as values,
-        ):
+        first = self.files[numbers[0]]
+        columns = [self._key(number, key in first.constants) for number, key in enumerate(self.keys)]
+        lines = [f"file_row_number >= {start} AND file_row_number < {end}" for start, end in _runs(first.spans)]
+        with registered(self.connection, self._told(numbers)) as told:
             self._insert(
                 f"""
-                SELECT span.file, span.row_group, target.line - span.first AS place, {self._names("target")}
+                SELECT target.file, target.line, {self._names("target")}
                 FROM (
-                    SELECT file_index, file_row_number AS line, {", ".join(columns)}
+                    SELECT told.file, file_row_number AS line, {", ".join(columns)}
                     FROM read_parquet(?, hive_partitioning = false, union_by_name = false, binary_as_string = false)
-                    {f"JOIN {values} USING (file_index)" if told else ""}
-                    WHERE {limit}
+                    JOIN {told} AS told USING (file_index)
+                    WHERE {"TRUE" if first.whole else " OR ".join(f"({some})" for some in lines)}
                 ) AS target
                 SEMI JOIN {self.source} AS source ON {self._equal()}
-                ASOF JOIN {groups} AS span ON target.file_index = span.file_index AND target.line >= span.first
-                WHERE target.line < span.after
                 """,
                 [list(paths)],
             )
 
-    def by_arrow(self, store: Store, files: Sequence[ScanFile]) -> None:
+    def by_arrow(self, store: Store, numbers: Sequence[int]) -> None:
         """Stream keys from our own reader into DuckDB."""
+        files = [self.files[at] for at in numbers]
+        starts = {
+            (file.number, group): (at, first)
+            for at, file in zip(numbers, files, strict=True)
+            for group, (first, _) in zip(file.groups, file.spans, strict=True)
+        }
         kinds = [canonical_type(self.schema.field(key).type) for key in self.keys]
         failed: list[Exception] = []
         batches = _remembering(key_batches(store, files, self.keys, key_schema(kinds)), failed)
-        shown = key_schema([comparable_type(kind) for kind in kinds])
-        reader = pa.RecordBatchReader.from_batches(shown, (_shown(batch, shown) for batch in batches))
+        shown = pa.schema(
+            [
+                ("file", pa.int32()),
+                ("line", pa.int64()),
+                *zip(key_names(len(kinds)), map(comparable_type, kinds), strict=True),
+            ]
+        )
+        reader = pa.RecordBatchReader.from_batches(shown, (_shown(batch, shown, starts) for batch in batches))
         try:
             with registered(self.connection, reader) as target:
                 self._insert(
                     f"""
-                    SELECT file, row_group, "position" AS place, {self._names("target")}
+                    SELECT file, line, {self._names("target")}
                     FROM {target} AS target SEMI JOIN {self.source} AS source ON {self._equal()}
                     """
                 )
@@ -166,10 +178,20 @@ class _Scan:
 
     def _key(self, number: int, told: bool) -> str:  # noqa: FBT001
         if told:
-            return f"told_{number} AS key_{number}"
+            return f"told.told_{number} AS key_{number}"
         name = self.keys[number]
         column = '"' + name.replace('"', '""') + '"'
         return f"{_expression(self.schema.field(name).type, column)} AS key_{number}"
+
+    def _told(self, numbers: Sequence[int]) -> pa.Table:
+        """List files as DuckDB will number them, with the key columns that paths tell, in canonical form."""
+        # DuckDB's own number for a file is unsigned.
+        columns = {"file_index": pa.array(range(len(numbers)), pa.uint64()), "file": pa.array(numbers, pa.int32())}
+        for number, key in enumerate(self.keys):
+            if key in self.files[numbers[0]].constants:
+                values = [pa.repeat(self.files[at].constants[key], 1) for at in numbers]
+                columns[f"told_{number}"] = comparable(canonical(pa.chunked_array(values)))
+        return pa.table(columns)
 
     def _names(self, table: str) -> str:
         return ", ".join(f"{table}.{name}" for name in key_names(len(self.keys)))
@@ -178,49 +200,26 @@ class _Scan:
         return " AND ".join(f"target.{name} = source.{name}" for name in key_names(len(self.keys)))
 
 
-def _limit(spans: Sequence[tuple[int, int]]) -> str:
-    """Say which rows of a file to read, so that DuckDB leaves the other row groups out.
-
-    It thinks long about many alternatives: rather than those, all rows from the first to the last.
-    """
+def _runs(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Say which lines to read, row groups that touch taken together."""
     runs = [spans[0]]
     for first, after in spans[1:]:
         runs[-1:] = [(runs[-1][0], after)] if first == runs[-1][1] else [runs[-1], (first, after)]
-    if len(runs) > _MOST_RUNS:
-        runs = [(runs[0][0], runs[-1][1])]
-    return " OR ".join(f"(file_row_number >= {first} AND file_row_number < {after})" for first, after in runs)
+    return runs
 
 
-def _groups(files: Sequence[ScanFile]) -> pa.Table:
-    """List the row groups to look at, files by their place in the list that DuckDB is given.
-
-    Those without rows are left out: one begins where the next does, and ASOF would take it.
-    """
-    rows = [
-        (index, file.number, group, first, after)
-        for index, file in enumerate(files)
-        for group, (first, after) in zip(file.groups, file.spans, strict=True)
-        if first < after
-    ]
-    names = ["file_index", "file", "row_group", "first", "after"]
-    table = pa.table([pa.array(column) for column in np.array(rows, np.int64).reshape(-1, len(names)).T], names)
-    # DuckDB's own number for a file is unsigned.
-    return table.set_column(0, names[0], table.column(0).cast(pa.uint64()))
+def _shown(
+    batch: pa.RecordBatch, schema: pa.Schema, starts: Mapping[tuple[int, int], tuple[int, int]]
+) -> pa.RecordBatch:
+    """Give keys of one row group, which a batch is, as DuckDB can compare them, with their lines."""
+    file, group, place, *keys = batch.columns
+    at, first = starts[file[0].as_py(), group[0].as_py()] if len(file) else (0, 0)
+    lines = [pa.repeat(pa.scalar(at, pa.int32()), len(file)), pc.add(place, first)]
+    return pa.record_batch([*lines, *(_one(comparable(pa.chunked_array([key]))) for key in keys)], schema=schema)
 
 
-def _told(files: Sequence[ScanFile], keys: Sequence[str]) -> pa.Table:
-    """List the key columns that paths tell, in canonical form."""
-    columns = {"file_index": pa.array(range(len(files)), pa.uint64())}
-    for number, key in enumerate(keys):
-        if key in files[0].constants:
-            told = pa.chunked_array([pa.repeat(file.constants[key], 1) for file in files])
-            columns[f"told_{number}"] = comparable(canonical(told))
-    return pa.table(columns)
-
-
-def _shown(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [comparable(pa.chunked_array([column])) for column in batch.columns]
-    return pa.table(columns, schema=schema).combine_chunks().to_batches()[0]
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
 def _remembering(batches: Iterator[pa.RecordBatch], failed: list[Exception]) -> Iterator[pa.RecordBatch]:
