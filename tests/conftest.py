@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,3 +42,12 @@ def io(engine: str) -> DatasetIO[Any, Any]:
 def lake(tmp_path: Path) -> str:
     """A folder for datasets; a dataset of its own is `f"{lake}/t"`."""
     return str(tmp_path)
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for temporary files, empty."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder

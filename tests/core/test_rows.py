@@ -215,15 +215,6 @@ def test_rows_without_columns_are_counted() -> None:
 # -------------------- spool
 
 
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files, empty."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
-
-
 # W5, S4
 @settings(max_examples=100)
 @given(table=tables(SPOOLED), even=st.integers(1, 12), limit=st.sampled_from([0, 40, 400]), seed=st.integers(0, 1000))

@@ -145,6 +145,18 @@ def test_keys_are_found_in_the_row_groups_that_lie(io: Door, lake: str) -> None:
     assert (plan.files[0].candidate_groups, plan.files[0].affected_groups) == (6, 4)
 
 
+# D3, K8: names that the statement uses itself
+@pytest.mark.usefixtures("_read_by_duckdb")
+def test_keys_of_any_name_are_read_by_duckdb(lake: str) -> None:
+    for name in ("file", "line", "told", "told_0", "parquet", "target", "source", "key_0", "source_row", "number"):
+        table = pa.table({name: range(100), "v": [0] * 100})
+        put(f"{lake}/{name}/day=1/a.parquet", table, row_group_size=50)
+        put(f"{lake}/{name}/day=2/b.parquet", table.slice(0, 10))
+        source = pa.table({name: [5, 7, 200], "v": [1] * 3, "day": [1, 2, 1]})
+        plan = open_door("duckdb").plan(source, f"{lake}/{name}", "upsert", [name, "day"])
+        assert (plan.updated, plan.inserted) == (2, 1)
+
+
 # P2, R3: a part of many files, and many parts of one
 def test_keys_are_found_in_parts_of_files(io: Door, lake: str) -> None:
     for file in range(10):

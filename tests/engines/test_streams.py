@@ -40,15 +40,6 @@ SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files, empty."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
-
-
-@pytest.fixture
 def _little_memory(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Keep next to nothing in memory, in small chunks; nothing may be left on disk."""
     monkeypatch.setattr(spooling, "IN_MEMORY", 2000)

@@ -126,14 +126,16 @@ class _Scan:
         """Let DuckDB read files: any number of whole ones, or some row groups of one."""
         first = self.files[numbers[0]]
         columns = [self._key(number, key in first.constants) for number, key in enumerate(self.keys)]
-        lines = [f"file_row_number >= {start} AND file_row_number < {end}" for start, end in _runs(first.spans)]
+        line = "parquet.file_row_number"
+        lines = [f"{line} >= {start} AND {line} < {end}" for start, end in _runs(first.spans)]
         with registered(self.connection, self._told(numbers)) as told:
             self._insert(
                 f"""
                 SELECT target.file, target.line, {self._names("target")}
                 FROM (
-                    SELECT told.file, file_row_number AS line, {", ".join(columns)}
+                    SELECT told.file, {line} AS line, {", ".join(columns)}
                     FROM read_parquet(?, hive_partitioning = false, union_by_name = false, binary_as_string = false)
+                        AS parquet
                     JOIN {told} AS told USING (file_index)
                     WHERE {"TRUE" if first.whole else " OR ".join(f"({some})" for some in lines)}
                 ) AS target
@@ -180,7 +182,7 @@ class _Scan:
         if told:
             return f"told.told_{number} AS key_{number}"
         name = self.keys[number]
-        column = '"' + name.replace('"', '""') + '"'
+        column = 'parquet."' + name.replace('"', '""') + '"'
         return f"{_expression(self.schema.field(name).type, column)} AS key_{number}"
 
     def _told(self, numbers: Sequence[int]) -> pa.Table:
