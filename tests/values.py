@@ -51,6 +51,20 @@ NESTED = (
 )
 
 
+def carried(kind: pa.DataType) -> bool:
+    """Say whether Spark has a type for these values."""
+    if pa.types.is_nested(kind):
+        inner = [kind.field(at).type for at in range(kind.num_fields)]
+        return all(carried(one) and not isinstance(one, pa.BaseExtensionType) for one in inner)
+    if pa.types.is_decimal(kind):
+        return bool(kind.precision <= 38)
+    if pa.types.is_unsigned_integer(kind) or pa.types.is_float16(kind) or pa.types.is_time(kind):
+        return False
+    if pa.types.is_duration(kind):
+        return bool(kind.unit == "us")
+    return not (pa.types.is_timestamp(kind) and kind.unit == "ns")
+
+
 def cells(kind: pa.DataType) -> st.SearchStrategy[Any]:
     """Values of a type, in the form that `build` takes; never NULL, except inside nested ones."""
     if pa.types.is_nested(kind):

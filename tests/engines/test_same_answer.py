@@ -41,7 +41,7 @@ from merganser.engines.duckdb import engine as duckdb_engine
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tests.engines.test_merge_property import Case
     from tests.support import Door
@@ -93,10 +93,10 @@ def ask(source: Any, strategy: str, *keys: str, **options: Any) -> Ask:
     return Ask(lambda: source, strategy, keys, options)
 
 
-def same_answer(path: str, asked: Ask) -> dict[str, Any]:
+def same_answer(path: str, asked: Ask, doors: Mapping[str, Callable[[], Door]] = DOORS) -> dict[str, Any]:
     """Merge into a copy of a dataset with each engine, and compare all there is to see; gives it."""
     answers = {}
-    for name, make in DOORS.items():
+    for name, make in doors.items():
         home = f"{path}-{name}"
         os.makedirs(home)
         for folder, copy in ((path, "t"), (control(path), ".t.merganser")):
@@ -168,7 +168,7 @@ def in_t(result: MergeResult, path: str) -> dict[str, Any]:
 # -------------------- any dataset of any types
 
 
-def check_case(case: Case, pieces: int | None) -> None:
+def check_case(case: Case, pieces: int | None, doors: Mapping[str, Callable[[], Door]] = DOORS) -> None:
     def source() -> Any:
         return case.source if pieces is None else case.source.to_reader(max_chunksize=pieces)
 
@@ -176,7 +176,7 @@ def check_case(case: Case, pieces: int | None) -> None:
     limits = {"max_rows_per_file": case.max_rows, "row_group_size": case.group_rows}
     with tempfile.TemporaryDirectory() as lake:
         write_target(open_door("arrow"), f"{lake}/t", case)
-        same_answer(f"{lake}/t", Ask(source, case.strategy, case.keys, options, limits))
+        same_answer(f"{lake}/t", Ask(source, case.strategy, case.keys, options, limits), doors)
 
 
 # R3

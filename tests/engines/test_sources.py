@@ -252,10 +252,8 @@ def test_a_url_of_another_filesystem(io: Door, lake: str) -> None:
 # S3, C6
 def test_a_target_on_another_filesystem(io: Door) -> None:
     path = f"memory://{uuid.uuid4().hex}/t"
-    try:
-        assert merged(io, path, TABLE) == AFTER
-    finally:
-        fsspec.filesystem("memory").rm(path, recursive=True)
+    assert merged(io, path, TABLE) == AFTER
+    fsspec.filesystem("memory").rm(path, recursive=True)
 
 
 # S3

@@ -191,17 +191,17 @@ def check_streamed(engine: str, case: Case, size: int) -> None:
 
 # S3, S4, T1, T3, W5
 @settings(max_examples=4)
-@given(case=cases(), size=st.integers(1, 4))
-def test_streams_of_every_type_are_merged_like_tables(engine: str, case: Case, size: int) -> None:
-    check_streamed(engine, case, size)
+@given(data=st.data(), size=st.integers(1, 4))
+def test_streams_of_every_type_are_merged_like_tables(engine: str, data: st.DataObject, size: int) -> None:
+    check_streamed(engine, data.draw(cases(engine)), size)
 
 
 # S3, S4, T1, T3, W5
 @pytest.mark.slow
 @settings(max_examples=10)
-@given(case=cases(), size=st.integers(1, 4))
-def test_many_streams_of_every_type_are_merged_like_tables(engine: str, case: Case, size: int) -> None:
-    check_streamed(engine, case, size)
+@given(data=st.data(), size=st.integers(1, 4))
+def test_many_streams_of_every_type_are_merged_like_tables(engine: str, data: st.DataObject, size: int) -> None:
+    check_streamed(engine, data.draw(cases(engine)), size)
 
 
 # -------------------- streams that fail

@@ -85,7 +85,7 @@ def test_a_merge_leaves_the_connection_as_it_was(
 
 
 # D6
-@pytest.mark.parametrize("verb", ["conform", "facts", "candidates", "match", "rewrite", "append"])
+@pytest.mark.parametrize("verb", ["conform", "facts", "candidates", "match", "stage"])
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_a_merge_that_fails_leaves_the_connection_as_it_was(
     connection: duckdb.DuckDBPyConnection,

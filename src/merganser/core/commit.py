@@ -11,7 +11,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.errors import ConcurrentWriteError, DatasetMergeError, MerganserError, StagingError
+from merganser.core.batch import write_batch
+from merganser.core.errors import ConcurrentWriteError, DatasetMergeError
 from merganser.core.lock import exclusive
 from merganser.core.staging import RECORD, control_folder, find_staging, open_staging
 from merganser.core.store import locate
@@ -46,11 +47,12 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Everything a commit does: moves first, then removals, and the partition record if it changes."""
+    """Everything a commit does: the partition record if it changes, the batch if it has an id, moves, then removals."""
 
     moves: Sequence[Move]
     removals: Sequence[Removal] = ()
     record: Mapping[str, Any] | None = None
+    batch: Mapping[str, Any] | None = None
 
     def to_json(self) -> bytes:
         """Write the journal as text."""
@@ -64,7 +66,7 @@ class Journal:
             message = "An interrupted commit was made by another version of merganser. Recover with that version."
             raise DatasetMergeError(message)
         moves = [Move(**move) for move in found["moves"]]
-        return cls(moves, [Removal(**removal) for removal in found["removals"]], found["record"])
+        return cls(moves, [Removal(**removal) for removal in found["removals"]], found["record"], found["batch"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +83,11 @@ class Session:
         staging = open_staging(self.location, self.control)
         try:
             yield staging
-        except BaseException as error:
+        except BaseException:
             # If even this fails, the next merge removes it.
             with contextlib.suppress(OSError):
                 if self.location.store.read_small(staging.journal) is None:
                     staging.remove()
-            if isinstance(error, OSError) and not isinstance(error, MerganserError):
-                message = (
-                    f"Cannot stage files for {self.location.display} in {self.control}: {error}. Nothing was "
-                    "published; see to space and permissions there, then run again."
-                )
-                raise StagingError(message) from error
             raise
         # What is published stays published; leftovers are the next merge's to remove.
         with contextlib.suppress(OSError):
@@ -107,9 +103,9 @@ class Session:
         self.still_held()
         try:
             store.write_small(staging.journal, journal.to_json())
-            # Whoever took a stalled writer's place has recovered: this commit is theirs to finish, or is gone.
-            self.still_held()
+            # Whoever took a stalled writer's place has recovered: this commit is gone, or is theirs to finish.
             _check_staged(staging, journal)
+            self.still_held()
             publish(self.location, self.control, staging, journal)
         except OSError as error:
             if store.read_small(staging.journal) is None:
@@ -170,10 +166,21 @@ def _recover(location: Location, control: str) -> bool:
         data = location.store.read_small(staging.journal)
         # Half a journal is none: it is written whole before anything is published.
         with contextlib.suppress(json.JSONDecodeError):
-            if data is not None:
-                publish(location, control, staging, Journal.from_json(data))
+            journal = None if data is None else Journal.from_json(data)
+            if journal is not None and not _abandoned(staging, journal):
+                publish(location, control, staging, journal)
         staging.remove()
     return bool(found)
+
+
+def _abandoned(staging: Staging, journal: Journal) -> bool:
+    """Say whether a journal came too late: another writer had removed all that it was to move."""
+    store, location = staging.location.store, staging.location
+    waiting = set(store.names(staging.folder))
+    return bool(journal.moves) and not any(
+        move.staged in waiting or store.identity(location.path(move.target)) not in (None, move.replaces)
+        for move in journal.moves
+    )
 
 
 def publish(location: Location, control: str, staging: Staging, journal: Journal) -> None:
@@ -182,6 +189,8 @@ def publish(location: Location, control: str, staging: Staging, journal: Journal
     waiting = set(store.names(staging.folder))
     if journal.record is not None:
         store.write_small(f"{control}/{RECORD}", json.dumps(journal.record, indent=1).encode())
+    if journal.batch is not None:
+        write_batch(store, control, journal.batch)
     for folder in sorted({_folder(location.path(move.target)) for move in journal.moves}):
         store.make_folder(folder)
     for move in journal.moves:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
@@ -28,10 +27,11 @@ from merganser.core.local import DANGLING
 from merganser.core.schema import check_same_schema, check_unique, declared, same_meaning
 from merganser.core.staging import RECORD, control_folder
 from merganser.core.store import locate
+from merganser.core.threads import in_threads
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
     import pyarrow.parquet as pq
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from merganser.core.footer import Footer
     from merganser.core.store import Location
 
-FOOTER_THREADS = 8
 SUFFIX = ".parquet"
 
 
@@ -227,8 +226,9 @@ def load_target(
     keys: Sequence[str],
     partition_columns: Sequence[str] | None,
     source_types: Mapping[str, pa.DataType],
+    each: Callable[[Callable[[DataFile], FileSummary], Sequence[DataFile]], list[FileSummary]] = in_threads,
 ) -> Target:
-    """Take a snapshot for a merge on these keys (none for a plain write).
+    """Take a snapshot for a merge on these keys (none for a plain write); `each` is `Engine.each`.
 
     Partition types come from the dataset's record, else from the source's columns, else they are strings (H2).
     """
@@ -253,9 +253,8 @@ def load_target(
     check_unique(first_schema, "target")
     file_schema = _without(first_schema, names)
     key_types = _key_types(keys, file_schema, types)
-    with ThreadPoolExecutor(FOOTER_THREADS, thread_name_prefix="merganser-footer") as pool:
-        one = partial(_summarise, location, key_types, types, files[0], first, first_schema)
-        summaries = tuple(pool.map(one, files))
+    summarise = partial(_summarise, location, key_types, types, files[0], first, first_schema)
+    summaries = tuple(each(summarise, files))
     told_too = set(names) & set(first_schema.names)
     key_values = None if told_too else dict(first.metadata.metadata or {})
     template = Template(key_values, schema_options(first.metadata), unwritable(first.metadata))
@@ -289,7 +288,7 @@ def _summarise(
     first_schema: pa.Schema,
     file: DataFile,
 ) -> FileSummary:
-    is_first = file is first_file
+    is_first = file.rel == first_file.rel
     footer = first if is_first else read_footer(location.store, location.path(file.rel), location.shown(file.rel))
     schema = first_schema
     if not (is_first or footer.metadata.schema.equals(first.metadata.schema)):

@@ -190,7 +190,7 @@ def _holds_key(
         if name in told or name not in schema.names:
             kind = table.schema.field(name).type
             value = parse(told.get(name), kind)
-            constants[name] = untoken(None if value is UNKNOWN else value, kind)
+            constants[name] = pa.repeat(untoken(None if value is UNKNOWN else value, kind), 1)
     source = canonical_keys(table, keys).append_column(SOURCE_ROW, row_numbers(table.num_rows))
     scan = ScanFile(0, location.root, range(footer.metadata.num_row_groups), constants, UNTOLD)
     return bool(match_keys(location.store, [scan], keys, source).num_rows)

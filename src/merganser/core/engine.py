@@ -1,8 +1,8 @@
 """The engine protocol: row work, and nothing else.
 
 An engine never lists, publishes or deletes a data file, never decides a policy, never validates. It is told which
-files to look at and answers with facts and counts; rows stay inside it. `H` is whatever an engine keeps its source
-rows in, `M` whatever it keeps its matches in.
+files to look at and answers with facts and counts; rows stay inside it. `G` is a source as an engine takes it, `H`
+whatever the engine keeps its rows in, `M` whatever it keeps its matches in.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
     from merganser.core.strategy import Rule
+    from merganser.core.threads import Answer, Item
 
+G = TypeVar("G")
 H = TypeVar("H")
 M = TypeVar("M")
 SAMPLE = 5
@@ -31,7 +33,11 @@ ELSEWHERE = -2
 
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
-    """What validation and planning need to know of the source; its size follows partitions, not rows."""
+    """What validation and planning need to know of the source; its size follows partitions and row groups, not rows.
+
+    `candidates` says of each row of the bounds whether its row group might hold a source key; where a key is NULL or
+    NaN, it says nothing.
+    """
 
     rows: int
     null_keys: Mapping[str, int]
@@ -39,22 +45,23 @@ class SourceFacts:
     duplicate_sample: pa.Table
     columns_with_nulls: frozenset[str]
     partitions: pa.Table
+    candidates: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class ScanFile:
     """A file whose key columns are to be read, in some of its row groups.
 
-    `constants` are key columns that the path tells, or that the file does not have. `partition` is the row of
-    `SourceFacts.partitions` that equals the file's partition, ELSEWHERE if none does, UNTOLD if the path tells none.
-    `spans` are the first row of each row group in the file and the one after its last; `whole` says that the file has
-    no other row groups, `bounded` that statistics which we believe tell the bounds of all keys to be read.
+    `constants` are the one value of each key column that the path tells, or that the file does not have. `partition` is
+    the row of `SourceFacts.partitions` that equals the file's partition, ELSEWHERE if none does, UNTOLD if the path
+    tells none. `spans` are the first row of each row group in the file and the one after its last; `whole` says that
+    the file has no other row groups, `bounded` that statistics which we believe tell the bounds of all keys to be read.
     """
 
     number: int
     path: str
     groups: Sequence[int]
-    constants: Mapping[str, pa.Scalar]
+    constants: Mapping[str, pa.Array]
     partition: int
     spans: Sequence[tuple[int, int]] = ()
     whole: bool = True
@@ -122,7 +129,7 @@ class Layout:
     row_group_size: int
 
 
-class Engine(Protocol[H, M]):
+class Engine(Protocol[G, H, M]):
     """The verbs, in the order the driver calls them.
 
     After `conform` a handle's columns are in the plain types of `merganser.core.schema.plain`, all of them nullable.
@@ -132,23 +139,31 @@ class Engine(Protocol[H, M]):
 
     name: str
 
-    def open(self, source: Any) -> H:
+    def open(self, source: Any) -> G:
         """Take a source, to be read once."""
 
-    def schema(self, handle: H) -> pa.Schema:
+    def schema(self, given: G) -> pa.Schema:
         """Tell the source's columns and types."""
 
-    def conform(self, handle: H, schema: pa.Schema) -> H:
-        """Cast the source to the target's columns without loss, with the errors of `merganser.core.schema.conform`."""
+    def ordered(self, given: G) -> bool:
+        """Say whether the source has a first and a last row."""
+
+    def each(self, task: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+        """Run a task that reads a file for each of many files, in order, wherever the engine has room for it."""
+
+    def conform(self, given: G, schema: pa.Schema, staging: Staging | None) -> H:
+        """Cast the source to the target's columns without loss, with the errors of `merganser.core.schema.conform`.
+
+        An engine may keep its rows in the staging folder; there is none where nothing may be written.
+        """
 
     def deduplicate(self, handle: H, keys: Sequence[str], order_by: Sequence[str]) -> H:
         """Keep the one row of each key that counts (T3)."""
 
-    def facts(self, handle: H, keys: Sequence[str], partition_columns: Sequence[str]) -> SourceFacts:
-        """Count rows, NULL and repeated keys, and list partition values."""
-
-    def candidates(self, handle: H, keys: Sequence[str], bounds: pa.Table) -> npt.NDArray[np.bool_]:
-        """Say of each row of `bounds` (see `Target.bounds`) whether its row group might hold a source key."""
+    def facts(
+        self, handle: H, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None
+    ) -> SourceFacts:
+        """Count rows, NULL and repeated keys, list partition values, and test `bounds` (see `Target.bounds`)."""
 
     def match(
         self, handle: H, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, rule: Rule
@@ -159,13 +174,19 @@ class Engine(Protocol[H, M]):
         is `SourceFacts.partitions`; a source row's number there says whether its match has moved.
         """
 
-    def rewrite(self, handle: H, matches: M | None, jobs: Sequence[RewriteJob], staging: Staging) -> list[Rewritten]:
-        """Stage a replacement for each file, in the order of the jobs; without matches, jobs only drop row groups."""
+    def stage(
+        self,
+        handle: H,
+        matches: M | None,
+        jobs: Sequence[RewriteJob],
+        layout: Layout | None,
+        partitions: pa.Table,
+        staging: Staging,
+    ) -> tuple[list[Rewritten], list[Appended]]:
+        """Stage a replacement for each file, in the order of the jobs, and with a layout files of the new rows.
 
-    def append(
-        self, handle: H, matches: M | None, layout: Layout, partitions: pa.Table, staging: Staging
-    ) -> list[Appended]:
-        """Stage files of the rows that match nothing; of all rows where there are no matches to speak of."""
+        Without matches, jobs only drop row groups, and every row is new.
+        """
 
     def audit(
         self,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from merganser.core import merge as driver
 from merganser.core.commit import LOCK_TIMEOUT
-from merganser.core.engine import H, M
+from merganser.core.engine import G, H, M
 from merganser.core.options import make_options
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ class Job:
     keys: Sequence[str] | str = ()
 
 
-class DatasetIO(ABC, Generic[H, M]):
+class DatasetIO(ABC, Generic[G, H, M]):
     """Parquet datasets through one engine. `filesystem` is used where a call names none."""
 
     def __init__(self, filesystem: Any = None) -> None:
         self.filesystem = filesystem
 
     @abstractmethod
-    def _engine(self, job: Job) -> AbstractContextManager[Engine[H, M]]:
+    def _engine(self, job: Job) -> AbstractContextManager[Engine[G, H, M]]:
         """Open the engine for one call, and close it however the call ends."""
 
     def merge(
@@ -60,13 +60,15 @@ class DatasetIO(ABC, Generic[H, M]):
         dedup_order_by: Sequence[str] | str | None = None,
         check_partition_moves: bool = True,
         audit: bool = False,
+        batch_id: str | None = None,
         lock_timeout: float = LOCK_TIMEOUT,
     ) -> MergeResult:
         """Merge keyed rows into a dataset; running it twice is the same as running it once.
 
         Strategies: `upsert` replaces matched rows and inserts new ones; `insert` only inserts; `update` only replaces;
         `full_merge` also deletes target rows that the source lacks; `deduplicate` is an upsert of one source row per
-        key, the highest in `dedup_order_by`.
+        key, the highest in `dedup_order_by`. A `batch_id` that was committed before makes the merge do nothing, and
+        give that batch's result with `replayed=True`.
         """
         options = make_options(
             partition_columns,
@@ -77,6 +79,7 @@ class DatasetIO(ABC, Generic[H, M]):
             row_group_size=row_group_size,
             check_partition_moves=check_partition_moves,
             audit=audit,
+            batch_id=batch_id,
             lock_timeout=lock_timeout,
         )
         job = Job("merge", path, self._filesystem(filesystem), strategy, key_columns)

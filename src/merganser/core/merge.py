@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 
+from merganser.core.batch import find_batch, make_batch
 from merganser.core.commit import Journal, Move, Removal, pending_commit, writing
 from merganser.core.dataset import Template, list_files
 from merganser.core.encode import schema_options
@@ -24,8 +25,9 @@ from merganser.core.plan import MergePlan, decide, scan_files
 from merganser.core.prepare import empty_folder, prepare, prepare_overwrite
 from merganser.core.result import MergeFileMetadata, MergeResult, WriteResult, compute_merge_stats
 from merganser.core.schema import declared, key_values, plain_schema
-from merganser.core.staging import control_folder
+from merganser.core.staging import control_folder, storing
 from merganser.core.store import locate
+from merganser.core.threads import in_threads
 from merganser.core.validate import check_writable
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
     from merganser.core.commit import Session
     from merganser.core.dataset import Target
-    from merganser.core.engine import Engine, H, M
+    from merganser.core.engine import Appended, Engine, G, H, M, Rewritten
     from merganser.core.footer import Footer
     from merganser.core.options import Options
     from merganser.core.plan import Decision
@@ -47,7 +49,7 @@ WriteMode = Literal["append", "overwrite"]
 
 
 def merge(
-    engine: Engine[H, M],
+    engine: Engine[G, H, M],
     source: Any,
     path: str | os.PathLike[str],
     strategy: MergeStrategy,
@@ -58,24 +60,29 @@ def merge(
     """Merge a source into a dataset."""
     request = make_request(strategy, key_columns, options)
     location = locate(path, filesystem)
-    handle = engine.open(source)
-    if not request.rule.inserts and _absent(location):
+    given = engine.open(source)
+    if not request.rule.inserts and options.batch_id is None and _absent(location):
         # Nothing to update and nothing to add: not even a lock is worth making.
-        prepared = prepare(engine, handle, location, request)
+        prepared = prepare(engine, given, location, request, None)
         decision = decide(engine, prepared.handle, prepared.facts, prepared.target, request)
         return _result(engine, prepared, decision, _Staged(), request)
     with writing(location, options.lock_timeout) as session:
-        prepared = prepare(engine, handle, location, request)
-        decision = decide(engine, prepared.handle, prepared.facts, prepared.target, request)
+        if options.batch_id is not None:
+            before = find_batch(location.store, session.control, options.batch_id)
+            if before is not None:
+                return before
         with session.staging() as staging:
-            staged = _stage(engine, prepared, decision, staging, options)
-            result = _result(engine, prepared, decision, staged, request)
-            _commit(session, staging, prepared, decision, staged)
+            prepared = prepare(engine, given, location, request, staging)
+            decision = decide(engine, prepared.handle, prepared.facts, prepared.target, request)
+            with storing(staging):
+                staged = _stage(engine, prepared, decision, staging, options)
+                result = _result(engine, prepared, decision, staged, request)
+                _commit(session, staging, prepared, decision, staged, result)
     return result
 
 
 def plan(
-    engine: Engine[H, M],
+    engine: Engine[G, H, M],
     source: Any,
     path: str | os.PathLike[str],
     strategy: MergeStrategy,
@@ -92,7 +99,7 @@ def plan(
             "recover(path), then plan again."
         )
         raise DatasetMergeError(message)
-    prepared = prepare(engine, engine.open(source), location, request)
+    prepared = prepare(engine, engine.open(source), location, request, None)
     decision = decide(engine, prepared.handle, prepared.facts, prepared.target, request)
     before = prepared.target.rows
     return MergePlan(
@@ -111,7 +118,7 @@ def plan(
 
 
 def write_dataset(
-    engine: Engine[H, M],
+    engine: Engine[G, H, M],
     source: Any,
     path: str | os.PathLike[str],
     mode: WriteMode,
@@ -123,16 +130,18 @@ def write_dataset(
         message = f"Unknown mode {mode!r}. Choose append or overwrite."
         raise InvalidArgumentError(message)
     location = locate(path, filesystem)
-    handle = engine.open(source)
-    with writing(location, options.lock_timeout) as session:
+    given = engine.open(source)
+    with writing(location, options.lock_timeout) as session, session.staging() as staging:
         if mode == "append":
-            prepared = prepare(engine, handle, location, Request("insert", [], options))
+            prepared = prepare(engine, given, location, Request("insert", [], options), staging)
             removed = []
         else:
-            prepared = prepare_overwrite(engine, handle, location, options)
+            prepared = prepare_overwrite(engine, given, location, options, staging)
             removed = [Removal(file.rel, file.identity) for file in prepared.target.files]
-        with session.staging() as staging:
-            appended = _append(engine, prepared, None, staging, options)
+        with storing(staging):
+            layout = _layout(prepared, options)
+            _, staged = engine.stage(prepared.handle, None, (), layout, prepared.facts.partitions, staging)
+            appended = _added(prepared, staged, staging)
             if not appended and (removed or not prepared.target.files):
                 appended = [_schema_file(prepared, staging, options)]
             _check_rows(prepared.facts.rows, appended)
@@ -174,26 +183,32 @@ class _Staged:
 
 
 def _stage(
-    engine: Engine[H, M], prepared: Prepared[H], decision: Decision[M], staging: Staging, options: Options
+    engine: Engine[G, H, M], prepared: Prepared[H], decision: Decision[M], staging: Staging, options: Options
 ) -> _Staged:
     target = prepared.target
-    rewritten = engine.rewrite(prepared.handle, decision.matches, decision.jobs, staging) if decision.jobs else []
+    layout = _layout(prepared, options) if decision.inserted else None
+    rewritten: Sequence[Rewritten] = ()
+    appended: Sequence[Appended] = ()
+    if decision.jobs or layout is not None:
+        handle, partitions = prepared.handle, prepared.facts.partitions
+        rewritten, appended = engine.stage(handle, decision.matches, decision.jobs, layout, partitions, staging)
+    footers = _staged_footers(staging, [one.staged for one in rewritten])
     new_files = [
-        _NewFile(one.staged, target.files[job.number].rel, _staged_footer(staging, one.staged), job.number)
-        for job, one in zip(decision.jobs, rewritten, strict=True)
+        _NewFile(one.staged, target.files[job.number].rel, footer, job.number)
+        for job, one, footer in zip(decision.jobs, rewritten, footers, strict=True)
     ]
-    appended = _append(engine, prepared, decision.matches, staging, options) if decision.inserted else []
-    _check_rows(decision.inserted, appended)
+    added = _added(prepared, appended, staging)
+    _check_rows(decision.inserted, added)
     updated, deleted = (sum(getattr(one, name) for one in rewritten) for name in ("updated", "deleted"))
-    return _Staged(new_files, appended, updated, deleted)
+    return _Staged(new_files, added, updated, deleted)
 
 
-def _append(
-    engine: Engine[H, M], prepared: Prepared[H], matches: M | None, staging: Staging, options: Options
-) -> list[_NewFile]:
-    layout = _layout(prepared, options)
-    appended = engine.append(prepared.handle, matches, layout, prepared.facts.partitions, staging)
-    return [_new_file(staging, one.staged, prepared.folders[one.partition]) for one in appended]
+def _added(prepared: Prepared[H], appended: Sequence[Appended], staging: Staging) -> list[_NewFile]:
+    footers = _staged_footers(staging, [one.staged for one in appended])
+    return [
+        _new_file(one.staged, prepared.folders[one.partition], footer)
+        for one, footer in zip(appended, footers, strict=True)
+    ]
 
 
 def _layout(prepared: Prepared[H], options: Options) -> Layout:
@@ -216,15 +231,16 @@ def _schema_file(prepared: Prepared[H], staging: Staging, options: Options) -> _
     layout = _layout(prepared, options)
     rows = pa.table([pa.chunked_array([], field.type) for field in layout.schema], schema=layout.schema)
     staged = write_rows(rows, np.arange(0), layout, staging)
-    return _new_file(staging, staged, empty_folder(prepared.target))
+    (footer,) = _staged_footers(staging, [staged])
+    return _new_file(staged, empty_folder(prepared.target), footer)
 
 
-def _new_file(staging: Staging, staged: str, folder: str) -> _NewFile:
-    return _NewFile(staged, f"{folder}part-{uuid.uuid4().hex}.parquet", _staged_footer(staging, staged))
+def _new_file(staged: str, folder: str, footer: Footer) -> _NewFile:
+    return _NewFile(staged, f"{folder}part-{uuid.uuid4().hex}.parquet", footer)
 
 
-def _staged_footer(staging: Staging, path: str) -> Footer:
-    return read_footer(staging.location.store, path, path)
+def _staged_footers(staging: Staging, paths: Sequence[str]) -> list[Footer]:
+    return in_threads(lambda path: read_footer(staging.location.store, path, path), paths)
 
 
 def _check_rows(expected: int, appended: Sequence[_NewFile]) -> None:
@@ -235,7 +251,7 @@ def _check_rows(expected: int, appended: Sequence[_NewFile]) -> None:
 
 
 def _result(
-    engine: Engine[H, M], prepared: Prepared[H], decision: Decision[M], staged: _Staged, request: Request
+    engine: Engine[G, H, M], prepared: Prepared[H], decision: Decision[M], staged: _Staged, request: Request
 ) -> MergeResult:
     """Check the counts against the staged footers (C2), and say what the merge will have done."""
     target, location = prepared.target, prepared.target.location
@@ -283,10 +299,11 @@ def _result(
         [file.path for file in preserved],
         [location.shown(target.files[number].rel) for number in decision.removed],
         _audit(engine, prepared, decision, request) if request.options.audit else None,
+        request.options.batch_id,
     )
 
 
-def _audit(engine: Engine[H, M], prepared: Prepared[H], decision: Decision[M], request: Request) -> pa.Table:
+def _audit(engine: Engine[G, H, M], prepared: Prepared[H], decision: Decision[M], request: Request) -> pa.Table:
     """List the key of every row changed; keys of deleted rows are read before they go (R5)."""
     target = prepared.target
     shrinking = np.zeros(len(target.group_file), np.bool_)
@@ -306,13 +323,21 @@ def _audit(engine: Engine[H, M], prepared: Prepared[H], decision: Decision[M], r
     return audit.cast(pa.schema([*zip(request.keys, kinds, strict=True), audit.schema.field(ACTION)]))
 
 
-def _commit(session: Session, staging: Staging, prepared: Prepared[H], decision: Decision[M], staged: _Staged) -> None:
+def _commit(
+    session: Session,
+    staging: Staging,
+    prepared: Prepared[H],
+    decision: Decision[M],
+    staged: _Staged,
+    result: MergeResult,
+) -> None:
     files = prepared.target.files
     moves = [_move(new, files[new.replaces].identity) for new in staged.rewritten if new.replaces is not None]
     moves += [_move(new) for new in staged.appended]
     removals = [Removal(files[number].rel, files[number].identity) for number in decision.removed]
-    if moves or removals:
-        journal = Journal(moves, removals, prepared.record)
+    batch = None if result.batch_id is None else make_batch(result.batch_id, result)
+    if moves or removals or batch:
+        journal = Journal(moves, removals, prepared.record if moves or removals else None, batch)
         session.commit(staging, journal, lambda: _check_listing(prepared.target))
 
 

@@ -38,6 +38,7 @@ class MergeOptions(WriteOptions, total=False):
     dedup_order_by: Sequence[str] | str | None
     check_partition_moves: bool
     audit: bool
+    batch_id: str | None
     use_merge: bool | None
 
 
@@ -52,6 +53,7 @@ class Options:
     dedup_order_by: Sequence[str] = ()
     check_partition_moves: bool = True
     audit: bool = False
+    batch_id: str | None = None
     rewrite_all: bool = False
     lock_timeout: float = LOCK_TIMEOUT
 
@@ -64,6 +66,9 @@ class Options:
         if not isinstance(self.compression, str) or self.compression.lower() not in CODECS:
             message = f"Unknown compression {self.compression!r}. Choose one of: {', '.join(CODECS)}."
             raise InvalidArgumentError(message)
+        if self.batch_id is not None and (not isinstance(self.batch_id, str) or not self.batch_id):
+            message = f"batch_id must be a text that names this batch and no other, not {self.batch_id!r}."
+            raise InvalidArgumentError(message)
         if (
             not isinstance(self.lock_timeout, int | float)
             or isinstance(self.lock_timeout, bool)
@@ -74,8 +79,8 @@ class Options:
 
 
 def make_options(
-    partition_columns: Sequence[str] | str | None,
-    partition_by: Sequence[str] | str | None,
+    partition_columns: Sequence[str] | str | None = None,
+    partition_by: Sequence[str] | str | None = None,
     dedup_order_by: Sequence[str] | str | None = None,
     **others: Any,
 ) -> Options:
@@ -112,6 +117,16 @@ def make_request(strategy: MergeStrategy, key_columns: Sequence[str] | str, opti
         message = f"The audit has a column {ACTION!r} of its own, so a key cannot be called that. Rename the key."
         raise InvalidArgumentError(message)
     return Request(strategy, keys, options)
+
+
+def check_order(request: Request, *, ordered: bool) -> None:
+    """Refuse to keep the last row of each key of a source without an order."""
+    if request.rule.one_row_per_key and not request.options.dedup_order_by and not ordered:
+        message = (
+            "A DataFrame has no order, so there is no last row of a key to keep. Name the columns that order rows with "
+            "dedup_order_by."
+        )
+        raise InvalidArgumentError(message)
 
 
 def _names(columns: Sequence[str] | str, argument: str) -> list[str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from merganser.core.dataset import Target
-    from merganser.core.engine import Engine, H, SourceFacts
+    from merganser.core.engine import Engine, G, H, SourceFacts
     from merganser.core.options import Request
     from merganser.core.strategy import Rule
 
@@ -88,7 +88,7 @@ class Decision(Generic[M]):
     files: tuple[FilePlan, ...]
 
 
-def decide(engine: Engine[H, M], handle: H, facts: SourceFacts, target: Target, request: Request) -> Decision[M]:
+def decide(engine: Engine[G, H, M], handle: H, facts: SourceFacts, target: Target, request: Request) -> Decision[M]:
     """Prune by partition, then by bounds, then scan key columns; only what the scan confirms changes (P1)."""
     keys, rule, moves = request.keys, request.rule, request.options.check_partition_moves
     if not target.files:
@@ -98,8 +98,7 @@ def decide(engine: Engine[H, M], handle: H, facts: SourceFacts, target: Target, 
     open_groups = np.array([pruned[file] is None for file in target.group_file], np.bool_)
     candidate = np.zeros(len(open_groups), np.bool_)
     if facts.rows:
-        bounds = target.bounds(keys).filter(pa.array(open_groups))
-        candidate[open_groups] = engine.candidates(handle, keys, bounds)
+        candidate = open_groups & facts.candidates
     if not candidate.any():
         # No row group is left that might hold a source key: every source row is new.
         none = np.zeros(0, np.int32)
@@ -150,9 +149,9 @@ def scan_files(
         for name in keys:
             value = target.path_value(file, name)
             if value is not UNKNOWN:
-                constants[name] = untoken(value, target.partition_types[name])
+                constants[name] = pa.repeat(untoken(value, target.partition_types[name]), 1)
             elif name not in target.summaries[file].columns:
-                constants[name] = pa.scalar(None, target.partition_types[name])
+                constants[name] = pa.nulls(1, target.partition_types[name])
         group_rows, bounds = target.summaries[file].group_rows, target.summaries[file].bounds
         ends = list(accumulate(group_rows))
         numbers = groups.tolist()

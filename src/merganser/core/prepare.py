@@ -9,6 +9,7 @@ from merganser.core.dataset import Target, list_files, load_target, make_record,
 from merganser.core.engine import H
 from merganser.core.errors import InvalidArgumentError, PartitionValueError
 from merganser.core.hive import UNKNOWN, check_partition_type, folder_name, render, tokens
+from merganser.core.options import check_order
 from merganser.core.schema import check_columns, check_types, check_unique, declared
 from merganser.core.validate import (
     check_carried,
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from merganser.core.engine import Engine, M, SourceFacts
+    from merganser.core.engine import Engine, G, M, SourceFacts
     from merganser.core.hive import Unknown
     from merganser.core.options import Options, Request
+    from merganser.core.staging import Staging
     from merganser.core.store import Location
 
 
@@ -44,31 +46,36 @@ class Prepared(Generic[H]):
     record: Mapping[str, Any] | None
 
 
-def prepare(engine: Engine[H, M], handle: H, location: Location, request: Request) -> Prepared[H]:
+def prepare(
+    engine: Engine[G, H, M], given: G, location: Location, request: Request, staging: Staging | None
+) -> Prepared[H]:
     """Validate the source against the target; what comes out may be merged."""
     keys, rule, options = request.keys, request.rule, request.options
-    given = engine.schema(handle)
-    check_unique(given, "source")
-    check_key_columns(given, keys, "source")
-    target = load_target(location, keys, options.partition_columns, {field.name: field.type for field in given})
+    have = engine.schema(given)
+    check_unique(have, "source")
+    check_key_columns(have, keys, "source")
+    types = {field.name: field.type for field in have}
+    target = load_target(location, keys, options.partition_columns, types, engine.each)
     schema = target.schema
-    check_carried(given, "source")
+    check_carried(have, "source")
     if schema is None:
-        check_storable(given)
-        schema = given
+        check_storable(have)
+        schema = have
     else:
         check_carried(schema, "target")
-        check_columns(given, schema)
-        check_types(given, schema)
+        check_columns(have, schema)
+        check_types(have, schema)
     _check_partition_columns(target.partition_columns, schema)
     check_order_columns(schema, options.dedup_order_by)
-    handle = engine.conform(handle, schema)
-    facts = engine.facts(handle, keys, target.partition_columns)
+    check_order(request, ordered=engine.ordered(given))
+    handle = engine.conform(given, schema, staging)
+    bounds = target.bounds(keys) if target.files and keys else None
+    facts = engine.facts(handle, keys, target.partition_columns, None if rule.one_row_per_key else bounds)
     source_count = facts.rows
     check_null_keys(facts.null_keys)
     if rule.one_row_per_key:
         handle = engine.deduplicate(handle, keys, options.dedup_order_by)
-        facts = engine.facts(handle, keys, target.partition_columns)
+        facts = engine.facts(handle, keys, target.partition_columns, bounds)
     check_duplicate_keys(facts)
     check_required(facts, sorted(target.required | {field.name for field in schema if not field.nullable}))
     # Recorded with the first write; then the record holds.
@@ -77,25 +84,27 @@ def prepare(engine: Engine[H, M], handle: H, location: Location, request: Reques
     return Prepared(handle, source_count, facts, target, schema, _folders(target, facts), record)
 
 
-def prepare_overwrite(engine: Engine[H, M], handle: H, location: Location, options: Options) -> Prepared[H]:
+def prepare_overwrite(
+    engine: Engine[G, H, M], given: G, location: Location, options: Options, staging: Staging
+) -> Prepared[H]:
     """Take the source's own schema: nothing of the target but its files matters any more (O2)."""
-    given = engine.schema(handle)
-    check_unique(given, "source")
-    check_carried(given, "source")
-    check_storable(given)
+    have = engine.schema(given)
+    check_unique(have, "source")
+    check_carried(have, "source")
+    check_storable(have)
     found = list_files(location)
     columns = options.partition_columns
     if columns is None:
-        columns = [name for name in partition_columns_of(found) if name in given.names]
-    _check_partition_columns(columns, given)
-    types = {name: declared(given.field(name).type) for name in columns}
+        columns = [name for name in partition_columns_of(found) if name in have.names]
+    _check_partition_columns(columns, have)
+    types = {name: declared(have.field(name).type) for name in columns}
     for name, kind in types.items():
         check_partition_type(kind, name)
-    handle = engine.conform(handle, given)
-    facts = engine.facts(handle, [], columns)
-    check_required(facts, [field.name for field in given if not field.nullable])
+    handle = engine.conform(given, have, staging)
+    facts = engine.facts(handle, [], columns, None)
+    check_required(facts, [field.name for field in have if not field.nullable])
     target = Target(location, tuple(found), (), types, None, None)
-    return Prepared(handle, facts.rows, facts, target, given, _folders(target, facts), make_record(types))
+    return Prepared(handle, facts.rows, facts, target, have, _folders(target, facts), make_record(types))
 
 
 def _check_partition_columns(columns: Sequence[str], schema: pa.Schema) -> None:

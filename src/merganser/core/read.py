@@ -20,7 +20,12 @@ _ARROW_NAMES = ("__filename", "__fragment_index", "__batch_index", "__last_in_fr
 
 def open_dataset(location: Location) -> pads.Dataset:
     """Open exactly the data files as an Arrow dataset, partition columns in their recorded types (O3)."""
-    target = load_target(location, [], None, {})
+    return as_dataset(load_target(location, [], None, {}))
+
+
+def as_dataset(target: Target) -> pads.Dataset:
+    """Give the data files of a snapshot as an Arrow dataset."""
+    location = target.location
     kept = [name for name in _ARROW_NAMES if target.schema is not None and name in target.schema.names]
     if kept:
         message = (

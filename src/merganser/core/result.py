@@ -28,7 +28,11 @@ class MergeFileMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MergeResult:
-    """The outcome of a merge; `target_count_after` is always `target_count_before + inserted - deleted`."""
+    """The outcome of a merge; `target_count_after` is always `target_count_before + inserted - deleted`.
+
+    `replayed` says that nothing was done, because a batch of this `batch_id` was committed before: the outcome is that
+    batch's, without the files it left alone and without its audit.
+    """
 
     strategy: str
     source_count: int
@@ -43,6 +47,8 @@ class MergeResult:
     preserved_files: list[str]
     removed_files: list[str] = field(default_factory=list)
     audit: pa.Table | None = None
+    batch_id: str | None = None
+    replayed: bool = False
 
     @property
     def stats(self) -> MergeStats:

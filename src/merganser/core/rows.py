@@ -51,6 +51,14 @@ def evened(table: pa.Table) -> pa.Table:
     return pa.Table.from_batches(table.to_batches(), table.schema)
 
 
+def cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Cut large batches in pieces that may be copied without much memory."""
+    for batch in batches:
+        rows = max(1, min(EVEN, HEAVY * batch.num_rows // max(1, batch.nbytes)))
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)
+
+
 def gathered(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Lay small batches together."""
     waiting: list[pa.RecordBatch] = []

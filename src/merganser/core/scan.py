@@ -128,6 +128,6 @@ def _columns(
     table = read_group(parquet, group, names, file.path) if names else None
     for name in keys:
         if table is None or name in file.constants:
-            yield name, pa.chunked_array([pa.repeat(file.constants[name], rows)])
+            yield name, pa.chunked_array([pa.repeat(file.constants[name][0], rows)])
         else:
             yield name, table.column(name)

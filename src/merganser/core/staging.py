@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from merganser.core.errors import MerganserError, StagingError
 from merganser.core.local import LocalStore
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from merganser.core.store import Location
 
 STAGING_PREFIX = ".staging_"
@@ -49,6 +53,11 @@ class Staging:
     folder: str
 
     @property
+    def control(self) -> str:
+        """The control folder."""
+        return self.folder.rpartition("/")[0]
+
+    @property
     def journal(self) -> str:
         """The path of the journal that makes this staging a commit."""
         return f"{self.folder}/{JOURNAL}"
@@ -61,6 +70,21 @@ class Staging:
         """Remove the journal, then everything else: what is left of an interrupted removal is no commit."""
         self.location.store.remove(self.journal)
         self.location.store.remove_folder(self.folder)
+
+
+@contextmanager
+def storing(staging: Staging) -> Iterator[None]:
+    """Say where files cannot be staged."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, MerganserError):
+            raise
+        message = (
+            f"Cannot stage files for {staging.location.display} in {staging.control}: {error}. Nothing was published; "
+            "see to space and permissions there, then run again."
+        )
+        raise StagingError(message) from error
 
 
 def open_staging(location: Location, control: str) -> Staging:

@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.engine import SAMPLE, MatchCounts, SourceFacts
+from merganser.core.engine import MatchCounts, SourceFacts
 from merganser.core.io import DatasetIO
-from merganser.core.keys import SOURCE_ROW, canonical_keys, duplicate_keys, latest_rows, null_keys, row_numbers
-from merganser.core.prune import might_match
+from merganser.core.keys import latest_rows, null_keys
 from merganser.core.read import open_dataset
 from merganser.core.rows import evened, take
-from merganser.core.scan import match_keys
 from merganser.core.schema import conform
 from merganser.core.source import read_source
 from merganser.core.store import locate
-from merganser.core.tables import Matches, TableEngine, count_groups, moved_rows
+from merganser.core.tables import Matches, TableEngine, count_groups, key_facts, matched_rows, moved_rows
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    import numpy.typing as npt
     import pyarrow.dataset as pads
 
     from merganser.core.engine import ScanFile
     from merganser.core.io import Job
     from merganser.core.result import MergeStats
+    from merganser.core.staging import Staging
     from merganser.core.storage import Store
     from merganser.core.strategy import MergeStrategy, Rule
 
 
-class PyArrowDatasetIO(DatasetIO[pa.Table, Matches]):
+class PyArrowDatasetIO(DatasetIO[pa.Table, pa.Table, Matches]):
     """Merge, plan, write and read Parquet datasets with PyArrow.
 
     >>> import tempfile
@@ -86,22 +85,18 @@ class ArrowEngine(TableEngine):
     def open(self, source: Any) -> pa.Table:
         return read_source(source)
 
-    def conform(self, handle: pa.Table, schema: pa.Schema) -> pa.Table:
+    def conform(self, handle: pa.Table, schema: pa.Schema, staging: Staging | None = None) -> pa.Table:  # noqa: ARG002  in memory
         return evened(conform(handle, schema))
 
     def deduplicate(self, handle: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
         return take(handle, latest_rows(handle, keys, order_by))
 
-    def facts(self, handle: pa.Table, keys: Sequence[str], partition_columns: Sequence[str]) -> SourceFacts:
-        twice, sample = duplicate_keys(handle, keys, SAMPLE) if keys else (0, handle.select([]))
+    def facts(
+        self, handle: pa.Table, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None
+    ) -> SourceFacts:
+        facts = key_facts(handle, keys, partition_columns, bounds)
         with_nulls = frozenset(name for name in handle.column_names if handle.column(name).null_count)
-        partitions = handle.select(list(partition_columns))
-        if partition_columns:
-            partitions = partitions.group_by(list(partition_columns), use_threads=False).aggregate([])
-        return SourceFacts(handle.num_rows, null_keys(handle, keys), twice, sample, with_nulls, partitions)
-
-    def candidates(self, handle: pa.Table, keys: Sequence[str], bounds: pa.Table) -> npt.NDArray[np.bool_]:
-        return might_match(bounds, canonical_keys(handle, keys))
+        return facts.told(handle.num_rows, null_keys(handle, keys), with_nulls)
 
     def match(
         self,
@@ -112,15 +107,11 @@ class ArrowEngine(TableEngine):
         partitions: pa.Table,
         rule: Rule,
     ) -> tuple[Matches, MatchCounts]:
-        source = canonical_keys(handle, keys).append_column(SOURCE_ROW, row_numbers(handle.num_rows))
-        found = match_keys(store, files, keys, source)
-        file, group, position, row = (found.column(name).to_numpy() for name in found.column_names)
-        counts = count_groups(file, group)
+        found = matched_rows(handle, keys, store, files)
         matched = np.zeros(handle.num_rows, np.bool_)
-        matched[row] = True
+        matched[found.source_row] = True
         new = np.flatnonzero(~matched) if rule.inserts else np.arange(0)
-        if not rule.replaces:
-            file, group, position, row = (column[:0] for column in (file, group, position, row))
-        matches = Matches(file, group, position, row, new)
-        moved, sample = moved_rows(matches, handle, keys, files, partitions)
-        return matches, MatchCounts(*counts, len(new), moved, sample)
+        counts = count_groups(found.file, found.row_group)
+        matches = replace(found, new=new) if rule.replaces else Matches.of_new(new)
+        moved, rows = moved_rows(matches, handle, files, partitions)
+        return matches, MatchCounts(*counts, len(new), moved, take(handle.select(list(keys)), rows))

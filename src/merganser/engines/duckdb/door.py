@@ -36,7 +36,7 @@ RewriteMode = Literal["full", "incremental"]
 _log = logging.getLogger(__name__)
 
 
-class DuckDBDatasetIO(DatasetIO[pa.Table, Matches]):
+class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Matches]):
     """Merge, plan, write and read Parquet datasets with DuckDB.
 
     A given connection lends its limits of memory, threads and disk, and reads what `read` opens. The work itself is
@@ -86,6 +86,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table, Matches]):
         dedup_order_by: Sequence[str] | str | None = None,
         check_partition_moves: bool = True,
         audit: bool = False,
+        batch_id: str | None = None,
         lock_timeout: float = LOCK_TIMEOUT,
         use_merge: bool | None = None,
     ) -> MergeResult:
@@ -103,6 +104,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table, Matches]):
             row_group_size=row_group_size,
             check_partition_moves=check_partition_moves,
             audit=audit,
+            batch_id=batch_id,
             lock_timeout=lock_timeout,
         )
         return self._merged(source, path, strategy, key_columns, filesystem, use_merge, options)
@@ -134,12 +136,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table, Matches]):
             # An option that only a merge has is an unexpected argument there, as it should be.
             return self.write_dataset(source, path, mode, **cast("WriteOptions", options))
         filesystem, use_merge = options.pop("filesystem", None), options.pop("use_merge", None)
-        names = [
-            options.pop("partition_columns", None),
-            options.pop("partition_by", None),
-            options.pop("dedup_order_by", None),
-        ]
-        made = make_options(*names, rewrite_all=rewrite_mode == "full", **options)
+        made = make_options(rewrite_all=rewrite_mode == "full", **options)
         return self._merged(source, path, strategy, key_columns or (), filesystem, use_merge, made)
 
     def read(self, path: str | os.PathLike[str], filesystem: Any = None) -> duckdb.DuckDBPyRelation:

@@ -18,14 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.engine import SAMPLE, MatchCounts, SourceFacts
-from merganser.core.keys import SOURCE_ROW, canonical_keys, canonical_type, key_names
+from merganser.core.keys import SOURCE_ROW, canonical_keys, canonical_type, comparable, comparable_type, key_names
 from merganser.core.rows import EVEN, evened, take
 from merganser.core.schema import conform, conformed
 from merganser.core.source import stream_source
 from merganser.core.spool import spool
 from merganser.core.tables import Matches, TableEngine, count_groups, moved_rows
 from merganser.engines.duckdb.client import one_row, query, registered, stream
-from merganser.engines.duckdb.keys import comparable, comparable_type
 from merganser.engines.duckdb.scan import scan_keys
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from merganser.core.engine import ScanFile
+    from merganser.core.staging import Staging
     from merganser.core.storage import Store
     from merganser.core.strategy import Rule
     from merganser.engines.duckdb.instance import Instance
@@ -69,7 +69,12 @@ class DuckDBEngine(TableEngine):
         # A relation streams through its own connection: ours would not see that one's temporary tables.
         return stream(source) if isinstance(source, duckdb.DuckDBPyRelation) else stream_source(source)
 
-    def conform(self, handle: pa.Table | pa.RecordBatchReader, schema: pa.Schema) -> pa.Table:
+    def conform(
+        self,
+        handle: pa.Table | pa.RecordBatchReader,
+        schema: pa.Schema,
+        staging: Staging | None = None,  # noqa: ARG002  spooled
+    ) -> pa.Table:
         if isinstance(handle, pa.Table):
             return evened(conform(handle, schema))
         pieces = (conform(pa.Table.from_batches([batch]), schema) for batch in handle)
@@ -89,7 +94,9 @@ class DuckDBEngine(TableEngine):
         pieces = (take(handle, rows[start : start + EVEN]) for start in range(0, len(rows), EVEN))
         return spool((batch for piece in pieces for batch in piece.to_batches()), handle.schema)
 
-    def facts(self, handle: pa.Table, keys: Sequence[str], partition_columns: Sequence[str]) -> SourceFacts:
+    def facts(
+        self, handle: pa.Table, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None
+    ) -> SourceFacts:
         # Chosen before any row is looked at, so that a wish which cannot be met is refused whatever the rows.
         _ = self._merges
         partitions = handle.select(list(partition_columns))
@@ -97,9 +104,13 @@ class DuckDBEngine(TableEngine):
             partitions = take(partitions, self._first_rows(handle, partition_columns))
         null_keys, twice, sample = self._key_facts(handle, keys) if keys else ({}, 0, handle.select([]))
         with_nulls = frozenset(name for name in handle.column_names if handle.column(name).null_count)
-        return SourceFacts(handle.num_rows, null_keys, twice, sample, with_nulls, partitions)
+        candidates = np.zeros(0, np.bool_)
+        if bounds is not None and handle.num_rows and not null_keys:
+            candidates = self.candidates(handle, keys, bounds)
+        return SourceFacts(handle.num_rows, null_keys, twice, sample, with_nulls, partitions, candidates)
 
     def candidates(self, handle: pa.Table, keys: Sequence[str], bounds: pa.Table) -> npt.NDArray[np.bool_]:
+        """Say of each row of the bounds whether its row group might hold a source key."""
         view, numbers = self._view(handle, keys), range(len(keys))
         ends = ", ".join(f"min(key_{at}), max(key_{at})" for at in numbers)
         hull = one_row(self._connection, f"SELECT {ends} FROM {view}")
@@ -167,8 +178,8 @@ class DuckDBEngine(TableEngine):
             stay = query(self._connection, f"SELECT file, line FROM {matched} WHERE file IS NOT NULL")
             counts = count_groups(*lines.places(lines.through(*_columns(stay)))[:2])
         self._connection.execute(f"DROP TABLE {matched}")
-        moved, sample = moved_rows(matches, handle, keys, files, partitions)
-        return matches, MatchCounts(*counts, len(matches.new), moved, sample)
+        moved, rows = moved_rows(matches, handle, files, partitions)
+        return matches, MatchCounts(*counts, len(matches.new), moved, take(handle.select(list(keys)), rows))
 
     def _scanned(
         self, handle: pa.Table, keys: Sequence[str], store: Store, files: Sequence[ScanFile], *, by_duckdb: bool

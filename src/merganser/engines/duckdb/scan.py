@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.errors import MerganserError
-from merganser.core.keys import canonical, canonical_type, key_names
+from merganser.core.keys import canonical, canonical_type, comparable, comparable_type, key_names
 from merganser.core.scan import key_batches, key_schema
 from merganser.engines.duckdb.client import registered
 from merganser.engines.duckdb.files import readable_by
-from merganser.engines.duckdb.keys import comparable, comparable_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -191,7 +190,7 @@ class _Scan:
         columns = {"file_index": pa.array(range(len(numbers)), pa.uint64()), "file": pa.array(numbers, pa.int32())}
         for number, key in enumerate(self.keys):
             if key in self.files[numbers[0]].constants:
-                values = [pa.repeat(self.files[at].constants[key], 1) for at in numbers]
+                values = [self.files[at].constants[key] for at in numbers]
                 columns[f"told_{number}"] = comparable(canonical(pa.chunked_array(values)))
         return pa.table(columns)
 

@@ -1,0 +1,54 @@
+"""Batches by id: a merge under an id that was committed before is not done again (M7).
+
+Each id has a small file in the control folder, written by the commit itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from merganser.core.errors import UnreadableFileError
+from merganser.core.result import MergeFileMetadata, MergeResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from merganser.core.storage import Store
+
+BATCHES = "batches"
+
+
+def make_batch(batch_id: str, result: MergeResult) -> dict[str, Any]:
+    """Describe a merge so that `find_batch` can say what it did; files that it left alone are not listed."""
+    changed = [file for file in result.files if file.operation != "preserved"]
+    return asdict(replace(result, batch_id=batch_id, files=changed, preserved_files=[], audit=None))
+
+
+def find_batch(store: Store, control: str, batch_id: str) -> MergeResult | None:
+    """Give the result of the batch of this id, if it was committed."""
+    path = _path(control, batch_id)
+    data = store.read_small(path)
+    if data is None:
+        return None
+    try:
+        found = json.loads(data)
+        files = [MergeFileMetadata(**file) for file in found["files"]]
+        return MergeResult(**{**found, "files": files, "replayed": True})
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"{path} is damaged: {error}. Remove it if batch {batch_id!r} may be merged again."
+        raise UnreadableFileError(message) from error
+
+
+def write_batch(store: Store, control: str, batch: Mapping[str, Any]) -> None:
+    """Keep a batch's record."""
+    store.make_folder(f"{control}/{BATCHES}")
+    store.write_small(_path(control, batch["batch_id"]), json.dumps(batch, indent=1).encode())
+
+
+def _path(control: str, batch_id: str) -> str:
+    # Any text may be an id, but not any text a file's name.
+    name = hashlib.sha256(batch_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{control}/{BATCHES}/{name}.json"

@@ -1,0 +1,166 @@
+"""Source files: Parquet, CSV or JSON, found by a path and read one by one, wherever there is room."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.json as pajson
+import pyarrow.parquet as pq
+
+from merganser.core.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
+from merganser.core.footer import arrow_schema
+from merganser.core.remote import RemoteStore
+from merganser.core.rows import EVEN, HEAVY
+from merganser.core.schema import check_same_columns
+from merganser.core.store import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from merganser.core.store import Location
+
+_COMPRESSED = (".gz", ".bz2", ".zst", ".xz")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is known of a file before its rows are read: columns, and bytes of each row group, if it has any."""
+
+    schema: pa.Schema
+    group_sizes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFiles:
+    """The files of a path or pattern, in name order."""
+
+    filesystem: fsspec.AbstractFileSystem
+    names: tuple[str, ...]
+    path: str
+
+    @property
+    def parquet(self) -> bool:
+        """Whether a look at a file is cheap: the others have to be read to tell the types of their columns."""
+        return all(name.lower().endswith(".parquet") for name in self.names)
+
+    def look(self, name: str) -> Look:
+        """Look at one file."""
+        if not name.lower().endswith(".parquet"):
+            return Look(self._table(name).schema)
+        with _reading(name), self.filesystem.open(name, "rb") as stream:
+            metadata = pq.read_metadata(stream)
+            return Look(arrow_schema(metadata), tuple(_group_sizes(metadata)))
+
+    def agreed(self, schemas: Sequence[pa.Schema]) -> pa.Schema:
+        """Give the one schema that files agree on."""
+        for name, schema in zip(self.names, schemas, strict=True):
+            check_same_columns(schemas[0], schema, self.names[0], name)
+        try:
+            return pa.unify_schemas(schemas, promote_options="permissive")
+        except pa.ArrowException as error:
+            message = (
+                f"The files that {self.path} matches disagree about a column: {error}. Give them one schema, or one by "
+                "one."
+            )
+            raise SchemaMismatchError(message) from error
+
+    def batches(self, name: str, schema: pa.Schema, groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+        """Read one file, or some row groups of it, in the schema that was agreed on."""
+        if not name.lower().endswith(".parquet"):
+            yield from _as(schema, self._table(name)).to_batches()
+            return
+        with (
+            _reading(name),
+            self.filesystem.open(name, "rb") as stream,
+            # Not read ahead, which would be row group after row group until all are in memory.
+            pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", pre_buffer=False) as parquet,
+        ):
+            for batch in parquet.iter_batches(rows_at_once(parquet.metadata), groups):
+                yield from _as(schema, pa.Table.from_batches([batch])).to_batches()
+
+    def rows(self) -> pa.Table | pa.RecordBatchReader:
+        """Read all of them here, each once; Parquet comes as a reader."""
+        if not self.parquet:
+            tables = [self._table(name) for name in self.names]
+            schema = self.agreed([table.schema for table in tables])
+            return pa.concat_tables([_as(schema, table) for table in tables])
+        schema = self.agreed([self.look(name).schema for name in self.names])
+        batches = (batch for name in self.names for batch in self.batches(name, schema))
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _table(self, name: str) -> pa.Table:
+        stem = name
+        for suffix in _COMPRESSED:
+            stem = stem.removesuffix(suffix)
+        readers: dict[str, Callable[[Any], pa.Table]] = {
+            ".parquet": _read_parquet,
+            ".csv": pacsv.read_csv,
+            ".json": pajson.read_json,
+            ".jsonl": pajson.read_json,
+            ".ndjson": pajson.read_json,
+        }
+        reader = readers.get(os.path.splitext(stem)[1].lower())
+        if reader is None:
+            message = f"Cannot tell the format of {name} from its name. Use .parquet, .csv, .json, .jsonl or .ndjson."
+            raise InvalidArgumentError(message)
+        with _reading(name), self.filesystem.open(name, "rb", compression=None if stem == name else "infer") as stream:
+            return reader(stream)
+
+
+def find_files(path: str) -> SourceFiles | Location:
+    """Find what a path means: files, or the folder of a dataset."""
+    location = locate(path)
+    filesystem = location.store.filesystem if isinstance(location.store, RemoteStore) else fsspec.filesystem("file")
+    kind = location.store.kind(location.root)
+    if kind == "directory":
+        return location
+    found = [location.root] if kind == "file" else []
+    if not found and any(mark in location.root for mark in "*?["):
+        found = sorted(filesystem.glob(location.root))
+    if not found:
+        nothing = "No file matches" if "*" in path else "There is no source file"
+        message = f"{nothing} {path}. Check the path of the source."
+        raise InvalidArgumentError(message)
+    return SourceFiles(filesystem, tuple(found), path)
+
+
+def rows_at_once(metadata: pq.FileMetaData) -> int:
+    """Choose how many rows of a file to read at a time."""
+    size: int = sum(_group_sizes(metadata))
+    rows: int = metadata.num_rows
+    return max(1, min(EVEN, HEAVY * rows // max(1, size)))
+
+
+def _group_sizes(metadata: pq.FileMetaData) -> Iterator[int]:
+    return (metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+
+
+def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
+    ordered = table if table.column_names == schema.names else table.select(schema.names)
+    return ordered.cast(schema)
+
+
+def _read_parquet(stream: Any) -> pa.Table:
+    with pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as parquet:
+        return parquet.read().cast(arrow_schema(parquet.metadata))
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Say which source file cannot be read."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        message = f"There is no source file {path}. Check the path of the source."
+        raise InvalidArgumentError(message) from error
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
+        message = f"Cannot read the source file {path}: {error}."
+        raise UnreadableFileError(message) from error

@@ -1,0 +1,95 @@
+"""Batch ids: what was committed under an id is not done again (M7)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.support import rows, snapshot, unchanged
+
+from merganser import recover
+from merganser.core import commit
+from merganser.core.errors import DatasetMergeError, InvalidArgumentError, UnreadableFileError
+
+if TYPE_CHECKING:
+    from tests.support import Door
+
+
+def pairs(ids: list[int], value: str) -> pa.Table:
+    return pa.table({"id": ids, "v": [value] * len(ids)})
+
+
+def control(lake: str) -> dict[str, bytes]:
+    """Everything in the control folder but the lock."""
+    return {name: data for name, data in snapshot(f"{lake}/.t.merganser").items() if name != "lock"}
+
+
+# M7
+def test_a_batch_that_was_committed_is_not_merged_again(io: Door, lake: str) -> None:
+    io.merge(pairs([1, 2], "old"), f"{lake}/t", key_columns="id", batch_id="monday")
+    first = io.merge(pairs([2, 3], "new"), f"{lake}/t", key_columns="id", batch_id="tuesday / 2", audit=True)
+    assert (first.batch_id, first.replayed, first.updated, first.inserted) == ("tuesday / 2", False, 1, 1)
+    io.merge(pairs([2], "corrected"), f"{lake}/t", key_columns="id")
+    before, kept = snapshot(f"{lake}/t"), control(lake)
+    again = io.merge(pairs([2, 3], "new"), f"{lake}/t", key_columns="id", batch_id="tuesday / 2")
+    assert (snapshot(f"{lake}/t"), control(lake)) == (before, kept)
+    assert (again.replayed, again.stats) == (True, first.stats)
+    assert (again.rewritten_files, again.inserted_files) == (first.rewritten_files, first.inserted_files)
+    assert again.files == [file for file in first.files if file.operation != "preserved"]
+    third = io.merge(pairs([2, 3], "newer"), f"{lake}/t", key_columns="id", batch_id="wednesday")
+    assert (third.replayed, third.updated) == (False, 2)
+
+
+# M7
+def test_a_batch_that_changed_nothing_is_known_too(io: Door, lake: str) -> None:
+    nothing = io.merge(pairs([1], "late"), f"{lake}/t", "update", "id", batch_id="b")
+    assert (nothing.updated, nothing.replayed) == (0, False)
+    io.merge(pairs([1], "first"), f"{lake}/t", key_columns="id")
+    assert io.merge(pairs([1], "late"), f"{lake}/t", "update", "id", batch_id="b").replayed
+    assert [row["v"] for row in rows(io, f"{lake}/t")] == ["first"]
+
+
+# M7
+def test_a_batch_that_failed_may_be_merged_again(io: Door, lake: str) -> None:
+    with unchanged(f"{lake}/t"), pytest.raises(DatasetMergeError):
+        io.merge(pairs([1, 1], "twice"), f"{lake}/t", key_columns="id", batch_id="b")
+    assert not io.merge(pairs([1], "once"), f"{lake}/t", key_columns="id", batch_id="b").replayed
+
+
+# M7
+def test_a_batch_that_was_interrupted_while_published_is_known(
+    io: Door, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io.merge(pairs([1], "old"), f"{lake}/t", key_columns="id")
+
+    def broken(*_: Any) -> None:
+        message = "the disk is gone"
+        raise OSError(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(commit, "publish", broken)
+        with pytest.raises(DatasetMergeError, match="decided"):
+            io.merge(pairs([1, 2], "new"), f"{lake}/t", key_columns="id", batch_id="b")
+    assert recover(f"{lake}/t")
+    assert [row["v"] for row in rows(io, f"{lake}/t")] == ["new", "new"]
+    before = snapshot(f"{lake}/t")
+    assert io.merge(pairs([1, 2], "new"), f"{lake}/t", key_columns="id", batch_id="b").replayed
+    assert snapshot(f"{lake}/t") == before
+
+
+# M7
+@pytest.mark.parametrize("batch_id", ["", 7, b"b"])
+def test_an_id_is_a_text(io: Door, lake: str, batch_id: Any) -> None:
+    with unchanged(f"{lake}/t"), pytest.raises(InvalidArgumentError, match="batch_id"):
+        io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id=batch_id)
+
+
+# M7
+def test_a_damaged_record_is_named_with_the_remedy(io: Door, lake: str) -> None:
+    io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id="b")
+    (record,) = (Path(lake) / ".t.merganser" / "batches").iterdir()
+    record.write_text("{")
+    with unchanged(f"{lake}/t"), pytest.raises(UnreadableFileError, match="'b' may be merged again"):
+        io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id="b")
