@@ -20,8 +20,9 @@ from merganser.engines import load
 if TYPE_CHECKING:
     from merganser.engines.arrow import PyArrowDatasetIO, merge_parquet_dataset_pyarrow
     from merganser.engines.duckdb import DuckDBDatasetIO, DuckDBParquetHandler
+    from merganser.engines.spark import SparkDatasetIO
 
-__version__ = version("merganser")
+    __version__: str
 
 __all__ = [
     "DatasetMergeError",
@@ -33,6 +34,7 @@ __all__ = [
     "MergeResult",
     "MergeStats",
     "PyArrowDatasetIO",
+    "SparkDatasetIO",
     "WriteResult",
     "__version__",
     "merge",
@@ -46,11 +48,15 @@ _LAZY = {
     "DuckDBDatasetIO": ("merganser.engines.duckdb", "merganser"),
     "DuckDBParquetHandler": ("merganser.engines.duckdb", "merganser"),
     "PyArrowDatasetIO": ("merganser.engines.arrow", "merganser"),
+    "SparkDatasetIO": ("merganser.engines.spark", "merganser[spark]"),
     "merge_parquet_dataset_pyarrow": ("merganser.engines.arrow", "merganser"),
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        # Not before it is asked for: a package that was shipped to an executor has no version there.
+        return version("merganser")
     if name not in _LAZY:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

@@ -20,10 +20,11 @@ class _Entry(NamedTuple):
 ENGINES = {
     "duckdb": _Entry("merganser.engines.duckdb", "DuckDBDatasetIO", "merganser"),
     "arrow": _Entry("merganser.engines.arrow", "PyArrowDatasetIO", "merganser"),
+    "spark": _Entry("merganser.engines.spark", "SparkDatasetIO", "merganser[spark]"),
 }
 
 
-def open_engine(name: str) -> DatasetIO[Any, Any]:
+def open_engine(name: str) -> DatasetIO[Any, Any, Any]:
     """Open an engine's door by the engine's name.
 
     >>> open_engine("arrow").__class__.__name__

@@ -1,0 +1,136 @@
+"""The Spark engine: rows on executors, counts to the driver.
+
+What crosses the network, stage by stage:
+
+- footers of more than `FEW` files: what planning needs of them, to the driver;
+- the source, once, from wherever it is to the staging folder, where every later stage reads it;
+- bounds of row groups to the tasks that test them, a bit for each back;
+- source rows that are new or that replace others, to the one task that writes their file;
+- counts and names of staged files to the driver.
+
+A source of up to `NEAR` bytes is read from the staging folder by every task that needs it (`near`). For a larger one
+(`far`), Spark also shuffles its keys, each with twelve bytes that say which row it is of, and the key columns of target
+rows that might match. No other column of the target ever leaves the task that reads it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from merganser.core.threads import in_threads
+from merganser.engines.spark.far import Far
+from merganser.engines.spark.near import Near
+from merganser.engines.spark.run import spread
+from merganser.engines.spark.source import open_source, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from merganser.core.engine import Appended, Layout, MatchCounts, RewriteJob, Rewritten, ScanFile, SourceFacts
+    from merganser.core.staging import Staging
+    from merganser.core.storage import Store
+    from merganser.core.strategy import Rule
+    from merganser.core.threads import Answer, Item
+    from merganser.engines.spark.source import Given, Source
+    from merganser.engines.spark.way import Way
+
+# Bytes of source rows that each task may hold.
+NEAR = 64 << 20
+# Files whose footers the driver reads by itself, and those that one task reads where they are more.
+FEW = 2000
+_CHUNK = 500
+
+
+class SparkEngine:
+    """The verbs of `merganser.core.engine.Engine` as Spark jobs."""
+
+    name = "spark"
+
+    def __init__(self, spark: SparkSession, near: int = NEAR) -> None:
+        self._spark = spark
+        self._near = near
+        self._ways: list[Way[Any]] = []
+
+    def close(self) -> None:
+        """Let go of what Spark keeps for this call."""
+        for way in self._ways:
+            # A session that is gone has let go already; what the call has done or refused is what counts.
+            with suppress(Exception):
+                way.close()
+
+    def open(self, source: Any) -> Given:
+        return open_source(self._spark, source)
+
+    def schema(self, given: Given) -> pa.Schema:
+        return given.schema
+
+    def ordered(self, given: Given) -> bool:
+        return given.ordered
+
+    def each(self, task: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+        if len(items) <= FEW:
+            return in_threads(task, items)
+        chunks = [items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK)]
+        return [answer for found in spread(self._spark, partial(in_threads, task), chunks) for answer in found]
+
+    def conform(self, given: Given, schema: pa.Schema, staging: Staging | None) -> Way[Any]:
+        return self._way(stage(self._spark, given, schema, staging))
+
+    def _way(self, source: Source) -> Way[Any]:
+        parts, staging = source.parts, source.staging
+        if parts is not None and staging is not None and parts.size <= self._near:
+            return Near(self._spark, source, parts, staging)
+        way = Far(self._spark, source)
+        self._ways.append(way)
+        return way
+
+    def deduplicate(self, handle: Way[Any], keys: Sequence[str], order_by: Sequence[str]) -> Way[Any]:
+        return self._way(handle.deduplicate(keys, order_by))
+
+    def facts(
+        self, handle: Way[Any], keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None
+    ) -> SourceFacts:
+        profile = handle.source.profile
+        missing = {key: profile.nulls.get(key, 0) + profile.nans.get(key, 0) for key in keys}
+        null_keys = {key: count for key, count in missing.items() if count}
+        with_nulls = frozenset(name for name, count in profile.nulls.items() if count)
+        return handle.facts(keys, partition_columns, bounds).told(profile.rows, null_keys, with_nulls)
+
+    def match(
+        self,
+        handle: Way[Any],
+        keys: Sequence[str],
+        store: Store,
+        files: Sequence[ScanFile],
+        partitions: pa.Table,
+        rule: Rule,
+    ) -> tuple[Any, MatchCounts]:
+        return handle.match(keys, store, files, partitions, rule)
+
+    def stage(
+        self,
+        handle: Way[Any],
+        matches: Any | None,
+        jobs: Sequence[RewriteJob],
+        layout: Layout | None,
+        partitions: pa.Table,
+        staging: Staging,
+    ) -> tuple[list[Rewritten], list[Appended]]:
+        return handle.stage(matches, jobs, layout, partitions, staging)
+
+    def audit(
+        self,
+        handle: Way[Any],
+        matches: Any | None,
+        keys: Sequence[str],
+        store: Store,
+        shrinking: Sequence[ScanFile],
+        *,
+        inserts: bool,
+    ) -> pa.Table:
+        return handle.audit(matches, keys, store, shrinking, inserts=inserts)

@@ -1,0 +1,119 @@
+"""Files that executors read by themselves, portion by portion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from fsspec.implementations.memory import MemoryFileSystem
+
+from merganser.core.dataset import load_target
+from merganser.core.errors import UnreadableFileError
+from merganser.core.files import SourceFiles, find_files
+from merganser.core.read import as_dataset
+from merganser.core.remote import RemoteStore
+from merganser.core.schema import cast_column
+from merganser.core.store import locate
+from merganser.engines.spark.run import spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow.dataset as pads
+    from pyspark.sql import SparkSession
+
+    from merganser.core.store import Location
+
+    Batches = Iterator[pa.RecordBatch]
+
+# Bytes of a file that one task reads.
+_PORTION = 64 << 20
+# Files at which the driver looks by itself.
+_FEW = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Portions:
+    """Rows in files: what each task is to read, in order, and how it reads it."""
+
+    schema: pa.Schema
+    orders: Sequence[Any]
+    read: Callable[[Any], Batches]
+
+
+def carried_rows(batches: Batches, carried: pa.Schema) -> Batches:
+    """Give rows the types in which they travel."""
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        columns = [cast_column(table.column(field.name), field.type, field.name) for field in carried]
+        yield from pa.table(columns, schema=carried).combine_chunks().to_batches()
+
+
+def in_memory(location: Location) -> bool:
+    """Say whether a place is in this process, where no executor can reach it."""
+    filesystem = location.store.filesystem if isinstance(location.store, RemoteStore) else None
+    while filesystem is not None and not isinstance(filesystem, MemoryFileSystem):
+        # One may stand before another.
+        filesystem = getattr(filesystem, "fs", None)
+    return filesystem is not None
+
+
+def open_files(spark: SparkSession, path: str) -> Portions | None:
+    """Find the files of a path and what their columns are; None if only this process can read them."""
+    if in_memory(locate(path)):
+        return None
+    files = find_files(path)
+    if not isinstance(files, SourceFiles):
+        return dataset_portions(files)
+    if files.parquet and len(files.names) <= _FEW:
+        looks = [files.look(name) for name in files.names]
+    else:
+        looks = spread(spark, files.look, files.names)
+    orders: list[tuple[str, Sequence[int] | None]] = []
+    for name, look in zip(files.names, looks, strict=True):
+        orders += [(name, groups) for groups in _runs(look.group_sizes)] or [(name, None)]
+    schema = files.agreed([look.schema for look in looks])
+    return Portions(schema, orders, partial(_read_file, files, schema))
+
+
+def dataset_portions(location: Location) -> Portions:
+    """Divide a dataset: several small files are one portion, a large one is several."""
+    target = load_target(location, [], None, {})
+    dataset = as_dataset(target)
+    orders: list[list[pads.Fragment]] = []
+    waiting = _PORTION
+    for fragment, file, summary in zip(dataset.get_fragments(), target.files, target.summaries, strict=True):
+        count = len(summary.group_rows)
+        if file.size > _PORTION and count > 1:
+            orders += [[fragment.subset(row_group_ids=run)] for run in _runs([file.size // count] * count)]
+            waiting = _PORTION
+        elif waiting + file.size > _PORTION:
+            orders.append([fragment])
+            waiting = file.size
+        else:
+            orders[-1].append(fragment)
+            waiting += file.size
+    return Portions(dataset.schema, orders, partial(_read_fragments, dataset.schema))
+
+
+def _runs(sizes: Sequence[int]) -> list[list[int]]:
+    """Divide row groups in runs of about a portion."""
+    before = np.cumsum([0, *sizes])[:-1] // _PORTION
+    return [run.tolist() for run in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(before)) + 1) if len(run)]
+
+
+def _read_file(files: SourceFiles, schema: pa.Schema, order: tuple[str, Sequence[int] | None]) -> Batches:
+    name, groups = order
+    return files.batches(name, schema, groups)
+
+
+def _read_fragments(schema: pa.Schema, fragments: Sequence[pads.Fragment]) -> Batches:
+    for fragment in fragments:
+        try:
+            yield from fragment.to_batches(schema=schema)
+        except (OSError, pa.ArrowException) as error:
+            message = f"Cannot read {fragment.path}: {error}. Restore or remove the file."
+            raise UnreadableFileError(message) from error

@@ -1,0 +1,130 @@
+"""Work on executors: tasks out, answers and errors back.
+
+A task is a function of this package, sent by name, so executors need the package (see `ship`). What it refuses comes
+back as the error that it raised, not as Spark's report of a failed Python worker.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import re
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+
+from merganser.core.errors import DatasetMergeError, MerganserError, StagingError
+from merganser.engines.spark.types import spark_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    Batches = Iterator[pa.RecordBatch]
+
+ANSWERS = "number int, answer binary"
+_ORDERS = pa.schema([("number", pa.int32()), ("packed", pa.binary())])
+_ANSWERS = pa.schema([("number", pa.int32()), ("answer", pa.binary())])
+_FEW = 4
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_MARK = re.compile(r"merganser-error:([A-Za-z0-9+/=]+):")
+
+
+def spread(spark: SparkSession, task: Callable[[Any], Any], orders: Sequence[Any]) -> list[Any]:
+    """Run a task once for each order, wherever there is room, and give the answers in the order of the orders."""
+    return answers(orders_frame(spark, orders).mapInArrow(partial(_each, task), ANSWERS))
+
+
+def orders_frame(spark: SparkSession, orders: Sequence[Any]) -> DataFrame:
+    """Give a DataFrame of numbered orders, one partition each."""
+    columns = [range(len(orders)), [pickle.dumps(order) for order in orders]]
+    frame = small_frame(spark, pa.table(columns, schema=_ORDERS))
+    # So few rows Spark lays out over its cores by itself, without a shuffle.
+    return frame if len(orders) <= _FEW else frame.repartitionById(len(orders), "number")
+
+
+def small_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Give a few rows of the driver's to Spark."""
+    # Connect cannot tell the schema of a table without rows.
+    return spark.createDataFrame(table, spark_schema(table.schema))
+
+
+def answers(frame: DataFrame) -> list[Any]:
+    """Run what gives answers, and give them by number; an error among them is raised."""
+    with explained():
+        table = frame.toArrow().sort_by("number")
+    found = [pickle.loads(answer) for answer in table.column("answer").to_pylist()]  # noqa: S301  our own
+    error = next((answer for answer in found if isinstance(answer, MerganserError)), None)
+    if error is not None:
+        raise error
+    return found
+
+
+def one_answer(number: int, answer: Any) -> pa.RecordBatch:
+    """Give an answer the form in which it goes back."""
+    return pa.record_batch(
+        [pa.array([number], pa.int32()), pa.array([pickle.dumps(answer)], pa.binary())], schema=_ANSWERS
+    )
+
+
+def unpacked(batches: Batches) -> Iterator[tuple[int, Any]]:
+    """Give the orders of a partition."""
+    for batch in batches:
+        for number, packed in zip(batch.column("number").to_pylist(), batch.column("packed").to_pylist(), strict=True):
+            yield number, pickle.loads(packed)  # noqa: S301  our own
+
+
+def _each(task: Callable[[Any], Any], batches: Batches) -> Batches:
+    for number, order in unpacked(batches):
+        try:
+            answer = task(order)
+        except MerganserError as error:
+            answer = error
+        except OSError as error:
+            # Another attempt may fare better; only the last one's error is the driver's.
+            raise _mark(error) from error
+        yield one_answer(number, answer)
+
+
+def marked(work: Callable[..., Batches], *given: Any) -> Callable[[Batches], Batches]:
+    """Let the errors of work that gives rows, not answers, be known again by `explained`."""
+    return partial(_marking, work, given)
+
+
+def _marking(work: Callable[..., Batches], given: Iterable[Any], batches: Batches) -> Batches:
+    try:
+        yield from work(*given, batches)
+    except (MerganserError, OSError) as error:
+        raise _mark(error) from error
+
+
+def _mark(error: MerganserError | OSError) -> RuntimeError:
+    """Write an error into one that Spark reports by its text; of one that is not ours, only the words are kept."""
+    if not isinstance(error, MerganserError):
+        error = StagingError(f"An executor cannot read or write: {error}. See to space and permissions there.")
+    return RuntimeError(f"{error} (merganser-error:{base64.b64encode(pickle.dumps(error)).decode()}:)")
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn Spark's report of a failed task into the error that made it fail."""
+    try:
+        yield
+    except PySparkException as error:
+        text = str(error)
+        found = _MARK.search(text)
+        if found is not None:
+            raise pickle.loads(base64.b64decode(found[1])) from None  # noqa: S301  our own
+        missing = _MISSING.search(text)
+        if missing is not None:
+            message = (
+                f"The Python of the executors has no module {missing[1]!r}. For merganser itself, call "
+                "merganser.engines.spark.ship(spark) or submit with --py-files; for others, set PYSPARK_PYTHON to a "
+                "Python that has them."
+            )
+            raise DatasetMergeError(message) from error
+        raise

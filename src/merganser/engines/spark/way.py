@@ -1,0 +1,63 @@
+"""How a staged source is worked on; the two ways are `near` and `far`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Generic
+
+from merganser.core.engine import M
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from merganser.core.engine import Appended, Layout, MatchCounts, RewriteJob, Rewritten, ScanFile
+    from merganser.core.staging import Staging
+    from merganser.core.storage import Store
+    from merganser.core.strategy import Rule
+    from merganser.core.tables import KeyFacts
+    from merganser.engines.spark.source import Source
+
+
+class Way(ABC, Generic[M]):
+    """The verbs of `merganser.core.engine.Engine` that look at rows."""
+
+    def __init__(self, spark: SparkSession, source: Source) -> None:
+        self._spark = spark
+        self.source = source
+
+    def close(self) -> None:
+        """Let go of what Spark keeps in memory."""
+
+    @abstractmethod
+    def deduplicate(self, keys: Sequence[str], order_by: Sequence[str]) -> Source:
+        """Stage the one row of each key that counts."""
+
+    @abstractmethod
+    def facts(self, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None) -> KeyFacts:
+        """Look at all keys together."""
+
+    @abstractmethod
+    def match(
+        self, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, rule: Rule
+    ) -> tuple[M, MatchCounts]:
+        """Find every target row whose key is a source key."""
+
+    @abstractmethod
+    def stage(
+        self,
+        matches: M | None,
+        jobs: Sequence[RewriteJob],
+        layout: Layout | None,
+        partitions: pa.Table,
+        staging: Staging,
+    ) -> tuple[list[Rewritten], list[Appended]]:
+        """Stage replacements and new files."""
+
+    @abstractmethod
+    def audit(
+        self, matches: M | None, keys: Sequence[str], store: Store, shrinking: Sequence[ScanFile], *, inserts: bool
+    ) -> pa.Table:
+        """List the key of every row changed."""
