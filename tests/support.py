@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from functools import partial
+import sys
+import warnings
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from merganser.core.io import DatasetIO
     from merganser.core.result import MergeResult
 
-Door: TypeAlias = "DatasetIO[Any, Any]"
+Door: TypeAlias = "DatasetIO[Any, Any, Any]"
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
@@ -34,15 +36,69 @@ class DuckDBUnionIO(DuckDBDatasetIO):
         return super().merge(*arguments, **{"use_merge": False, **options})
 
 
-DOORS: dict[str, Callable[[], DatasetIO[Any, Any]]] = {
-    **{name: partial(open_engine, name) for name in ENGINES},
+@cache
+def spark_session() -> Any:
+    """Start the one Spark session of this process: no listening port, no more threads than cores.
+
+    With SPARK_TEST_REMOTE=local[2] it is one of Spark Connect.
+    """
+    from pyspark.sql import SparkSession  # noqa: PLC0415  slow to import
+
+    from merganser.engines.spark.java import check_java  # noqa: PLC0415  as above
+
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        # Else each task waits 40 ms for TCP's delayed acknowledgement.
+        "spark.python.unix.domain.socket.enabled": "true",
+        # The compiler that is quick to start: no query here runs for long.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.log.level": "OFF",
+    }
+    remote = os.environ.get("SPARK_TEST_REMOTE")
+    builder = SparkSession.builder.remote(remote) if remote else SparkSession.builder.master("local[2]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with warnings.catch_warnings():
+        # Connect starts its server with these settings and then warns that they cannot be changed.
+        warnings.simplefilter("ignore")
+        return builder.getOrCreate()
+
+
+def open_spark() -> Door:
+    from merganser import SparkDatasetIO  # noqa: PLC0415  as above
+
+    return SparkDatasetIO(spark_session())
+
+
+def open_spark_far() -> Door:
+    """Spark as it is with a source that no task could hold."""
+    io = open_spark()
+    io._near = -1  # type: ignore[attr-defined]
+    return io
+
+
+DOORS: dict[str, Callable[[], DatasetIO[Any, Any, Any]]] = {
+    **{name: partial(open_engine, name) for name in ENGINES if name != "spark"},
     "duckdb-union": DuckDBUnionIO,
+    "spark": open_spark,
+    "spark-far": open_spark_far,
 }
 
 
 def open_door(name: str) -> Door:
     """Open the door of an engine, or of a way of using one."""
     return DOORS[name]()
+
+
+def on_executors(io: Door) -> bool:
+    """Say whether rows are read and written elsewhere than in this process."""
+    return engine_type(io).__name__ == "SparkEngine"
 
 
 def put(path: str, table: pa.Table, **options: Any) -> str:
@@ -60,7 +116,10 @@ def load(io: Door, path: str) -> pa.Table:
 def read_table(io: Door, path: str | os.PathLike[str]) -> pa.Table:
     """Read a dataset through the engine's own door: an Arrow dataset, a relation."""
     found = io.read(path)  # type: ignore[attr-defined]
-    return found.to_arrow_table() if hasattr(found, "to_arrow_table") else found.to_table()
+    for name in ("toArrow", "to_arrow_table", "to_table"):
+        if hasattr(found, name):
+            return getattr(found, name)()
+    raise AssertionError(f"{type(found)} cannot be read")
 
 
 def rows(io: Door, path: str, order: Sequence[str] = ("id",)) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from tests.support import spark_session
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted({ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")})
@@ -30,11 +31,22 @@ def pages(language: str) -> list[Path]:
     return [page for page in PAGES if any(found == language for found, _ in BLOCK.findall(page.read_text("utf-8")))]
 
 
-@pytest.mark.parametrize("page", pages("python"), ids=lambda page: page.name)
+SPARK = ROOT / "docs" / "spark.md"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*(page for page in pages("python") if page != SPARK), pytest.param(SPARK, marks=pytest.mark.spark)],
+    ids=lambda page: page.name,
+)
 def test_python_blocks_run_and_print_what_stands_below(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if page == SPARK:
+        # The session that the page gets.
+        spark_session()
+        (tmp_path / "arrivals").mkdir()
     namespace: dict[str, object] = {"__name__": "__main__"}
     printed = ""
     for language, text in BLOCK.findall(page.read_text("utf-8")):

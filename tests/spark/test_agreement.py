@@ -1,0 +1,55 @@
+"""Spark gives the answer of the other engines: rows, counts, files to the byte, plans, audits and errors (R3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from tests.engines.test_merge_property import cases
+from tests.engines.test_same_answer import KEYS, STRATEGIES, Shape, check_case, make, same_answer
+from tests.support import open_door
+from tests.values import carried
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.engines.test_merge_property import Case
+    from tests.support import Door
+
+DOORS: dict[str, Callable[[], Door]] = {
+    "arrow": lambda: open_door("arrow"),
+    "spark": lambda: open_door("spark"),
+    "spark-far": lambda: open_door("spark-far"),
+}
+shapes = st.builds(
+    Shape,
+    st.lists(st.sampled_from([kind for kind in KEYS if carried(kind)]), min_size=1, max_size=3),
+    st.booleans(),
+    st.sampled_from(STRATEGIES),
+    st.integers(0, 1 << 32),
+)
+
+
+# R3
+@settings(max_examples=5, phases=[Phase.generate])
+@given(case=cases("spark"), pieces=st.none() | st.integers(1, 4))
+def test_spark_agrees_on_every_type_that_it_carries(case: Case, pieces: int | None) -> None:
+    check_case(case, pieces, DOORS)
+
+
+# R3
+@settings(max_examples=2, phases=[Phase.generate])
+@given(shape=shapes)
+def test_spark_agrees_on_larger_datasets(shape: Shape, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = f"{tmp_path_factory.mktemp('lake')}/t"
+    same_answer(path, make(shape, path), DOORS)
+
+
+# R3, X1
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_spark_agrees_on_each_strategy(strategy: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = f"{tmp_path_factory.mktemp('lake')}/t"
+    same_answer(path, make(Shape([pa.int32(), pa.string()], partitioned=True, strategy=strategy, seed=7), path), DOORS)

@@ -1,0 +1,75 @@
+"""Structured Streaming: each batch of a query once (X7), and batch ids on any engine (M7)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.support import put, rows, snapshot
+
+from merganser.core.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from tests.support import Door
+
+
+def run(spark: Any, lake: str, sink: Any, checkpoint: str) -> None:
+    """Run a query over all that is in the folder of arrivals, file by file, and stop."""
+    stream = spark.readStream.schema("id long, v string").option("maxFilesPerTrigger", 1).parquet(f"{lake}/arrivals")
+    writer = stream.writeStream.foreachBatch(sink).option("checkpointLocation", f"{lake}/{checkpoint}")
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    assert query.exception() is None
+
+
+def arrive(lake: str, name: str, ids: list[int], value: str) -> None:
+    path = put(f"{lake}/arrivals/{name}.parquet", pa.table({"id": ids, "v": [value] * len(ids)}))
+    # Spark takes files by age, and these may be of one age.
+    os.utime(path, (ord(name), ord(name)))
+
+
+# X7
+def test_a_repeated_batch_is_merged_once(io: Door, spark: Any, lake: str) -> None:
+    sink = io.foreach_batch(f"{lake}/t", "upsert", "id", query_name="feed")  # type: ignore[attr-defined]
+    arrive(lake, "a", [1, 2], "first")
+    arrive(lake, "b", [2, 3], "second")
+    run(spark, lake, sink, "checkpoint")
+    assert [row["v"] for row in rows(io, f"{lake}/t")] == ["first", "second", "second"]
+    # Someone corrects a row; then the query is started again from a checkpoint that has not heard of its last batch.
+    io.merge(pa.table({"id": [2], "v": ["corrected"]}), f"{lake}/t", key_columns="id")
+    for path in (Path(lake) / "checkpoint" / "commits").glob("*1*"):
+        path.unlink()
+    before = snapshot(f"{lake}/t")
+    run(spark, lake, sink, "checkpoint")
+    assert snapshot(f"{lake}/t") == before
+    arrive(lake, "c", [4], "third")
+    run(spark, lake, sink, "checkpoint")
+    assert [row["v"] for row in rows(io, f"{lake}/t")] == ["first", "corrected", "second", "third"]
+    # Another query counts from 0 again: that is no replay.
+    shutil.rmtree(f"{lake}/arrivals")
+    arrive(lake, "d", [1, 2, 5], "anew")
+    other = io.foreach_batch(f"{lake}/t", "upsert", "id", query_name="feed again")  # type: ignore[attr-defined]
+    run(spark, lake, other, "another")
+    assert [row["v"] for row in rows(io, f"{lake}/t")] == ["anew", "anew", "second", "third", "anew"]
+
+
+# X7
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"query_name": ""}, "query_name"),
+        ({"query_name": "q", "batch_id": "b"}, "batch_id"),
+        ({"query_name": "q", "compression": "best"}, "compression"),
+        ({"query_name": "q", "key_columns": ()}, "key"),
+        ({"query_name": "q", "strategy": "replace"}, "replace"),
+    ],
+)
+def test_a_sink_that_cannot_work_is_refused_before_the_query_starts(
+    near: Door, lake: str, options: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=match):
+        near.foreach_batch(f"{lake}/t", **{"key_columns": "id", **options})  # type: ignore[attr-defined]
