@@ -25,7 +25,7 @@ from tests.values import NESTED, PLAIN, build, cells
 from merganser.core import StagingError
 from merganser.core import rows as under_test
 from merganser.core import spool as spooling
-from merganser.core.rows import evened, gathered, take
+from merganser.core.rows import EVEN, HEAVY, evened, gathered, take
 from merganser.core.spool import spool
 
 if TYPE_CHECKING:
@@ -325,3 +325,13 @@ def test_no_folder_for_temporary_files_at_all_is_told_with_the_remedy(monkeypatc
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
     with pytest.raises(StagingError, match="TMPDIR"):
         spool(pieces(3), SCHEMA)
+
+
+def test_large_batches_are_cut_and_small_ones_left() -> None:
+    text = pa.record_batch({"v": ["x" * 1000] * 50_000})
+    few = pa.record_batch({"v": ["y"]})
+    pieces = list(under_test.cut([text, few, text.slice(0, 0)]))
+    assert max(piece.nbytes for piece in pieces[:-1]) <= 1.1 * HEAVY
+    assert pieces[-1].num_rows == 1
+    assert pa.Table.from_batches(pieces).equals(pa.Table.from_batches([text, few]))
+    assert len(list(under_test.cut([pa.record_batch({"n": np.arange(3 * EVEN)})]))) == 3

@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.support import rows, snapshot, unchanged
+from tests.support import open_door, rows, snapshot, unchanged
 
 from merganser import recover
 from merganser.core import commit
+from merganser.core.batch import make_batch
+from merganser.core.commit import Journal, Move, Removal, writing
+from merganser.core.dataset import list_files
 from merganser.core.errors import DatasetMergeError, InvalidArgumentError, UnreadableFileError
+from merganser.core.staging import open_staging
+from merganser.core.store import locate
 
 if TYPE_CHECKING:
     from tests.support import Door
@@ -93,3 +98,22 @@ def test_a_damaged_record_is_named_with_the_remedy(io: Door, lake: str) -> None:
     record.write_text("{")
     with unchanged(f"{lake}/t"), pytest.raises(UnreadableFileError, match="'b' may be merged again"):
         io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id="b")
+
+
+# M7, C5
+def test_a_journal_that_came_too_late_is_nothing(lake: str) -> None:
+    io, path = open_door("arrow"), f"{lake}/t"
+    result = io.merge(pairs([1, 2], "old"), path, key_columns="id")
+    io.write_dataset(pairs([3], "old"), path)
+    location = locate(path)
+    one, other = list_files(location)
+    with writing(location) as session:
+        # Another writer took this one for dead and removed what it had staged, and then its journal arrived.
+        staging = open_staging(location, session.control)
+        moves = [Move("a.staged", one.rel, one.identity), Move("b.staged", "part-new.parquet")]
+        journal = Journal(moves, [Removal(other.rel, other.identity)], None, make_batch("b", result))
+        location.store.write_small(staging.journal, journal.to_json())
+    before = snapshot(path)
+    assert recover(path)
+    assert snapshot(path) == before
+    assert not io.merge(pairs([1], "new"), path, key_columns="id", batch_id="b").replayed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,7 @@ def test_a_repeated_batch_is_merged_once(io: Door, spark: Any, lake: str) -> Non
         ({"query_name": "q", "compression": "best"}, "compression"),
         ({"query_name": "q", "key_columns": ()}, "key"),
         ({"query_name": "q", "strategy": "replace"}, "replace"),
+        ({"query_name": "q", "strategy": "deduplicate"}, "dedup_order_by"),
     ],
 )
 def test_a_sink_that_cannot_work_is_refused_before_the_query_starts(
@@ -73,3 +75,12 @@ def test_a_sink_that_cannot_work_is_refused_before_the_query_starts(
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=match):
         near.foreach_batch(f"{lake}/t", **{"key_columns": "id", **options})  # type: ignore[attr-defined]
+
+
+# X7
+def test_a_sink_knows_its_folder_wherever_batches_come_to(
+    near: Door, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(lake)
+    sink = near.foreach_batch("t", "upsert", "id", query_name="feed")  # type: ignore[attr-defined]
+    assert pickle.loads(pickle.dumps(sink)).path == os.path.realpath(f"{lake}/t")  # noqa: S301  our own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,3 +164,18 @@ def test_footers_of_many_files_are_read_by_executors(near: Door, lake: str, monk
     assert (result.target_count_before, result.updated, result.inserted) == (20, 1, 1)
     # The first file's tells what the others are compared with.
     assert [Path(name).name for name in here] == ["0.parquet"]
+
+
+# X3
+def test_a_plan_evaluates_its_source_once_too(near: Door, spark: Any, lake: str) -> None:
+    near.merge(pa.table({"id": [1, 2], "v": ["a", "b"]}), f"{lake}/t", key_columns="id")
+    marks = Path(lake) / "marks"
+    marks.mkdir()
+
+    def marked(batches: Any) -> Any:
+        (marks / uuid.uuid4().hex).touch()
+        yield from batches
+
+    frame = spark.range(2, 5, 1, 1).selectExpr("id", "'new' v").mapInArrow(marked, "id long, v string")
+    planned = near.plan(frame, f"{lake}/t", key_columns="id")
+    assert (planned.updated, planned.inserted, len(list(marks.iterdir()))) == (1, 2, 1)
