@@ -40,8 +40,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 # longer than others', and DuckDB without MERGE has every case to itself on the oldest DuckDB.
 ONE_CASE = {"duckdb-union", "spark", "spark-far"}
 SPARK = {"spark", "spark-far"}
-# What a source that no task could hold changes is mostly tested in tests/spark.
-FAR_FILES = {"test_strategies", "test_batches"}
+# Here the driver prunes, refuses or reads before it asks an engine; what is Spark's own in it is tested in tests/spark,
+# and so is a source that no task could hold.
+NOT_ON_SPARK = {"test_bad_input", "test_duckdb_pruning", "test_pruning", "test_streams", "test_writers"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -58,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         test = f"{item.path}::{getattr(item, 'originalname', item.name)}"
         seen[test, engine] += 1
         enough = engine in ONE_CASE and seen[test, engine] > 1
-        elsewhere = engine == "spark-far" and item.path.stem not in FAR_FILES
+        elsewhere = engine == "spark-far" or (engine == "spark" and item.path.stem in NOT_ON_SPARK)
         slow = engine in ONE_CASE and item.get_closest_marker("slow") is not None
         (left if enough or elsewhere or slow else kept).append(item)
     if left:

@@ -59,6 +59,9 @@ def spark_session() -> Any:
         # The compiler that is quick to start: no query here runs for long.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.log.level": "OFF",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     remote = os.environ.get("SPARK_TEST_REMOTE")
     builder = SparkSession.builder.remote(remote) if remote else SparkSession.builder.master("local[2]")

@@ -145,17 +145,15 @@ def read(path: Path) -> pa.Table:
     return pads.dataset([str(path / name) for name in data_files(str(path))]).to_table().sort_by("id")
 
 
-def killed_while_rewriting(spark: SparkSession, folder: Path, near: int) -> dict[str, Any]:
+def killed_while_rewriting(spark: SparkSession, folder: Path) -> dict[str, Any]:
     """A file of many row groups is rewritten, all of them, by an executor that does not live to finish it."""
-    path = folder / f"rewritten{near}"
+    path = folder / "rewritten"
     ids = pa.array(range(ROWS))
     table = pa.table({"id": ids, "v": pc.cast(ids, pa.string()), "w": pc.multiply(ids, 3)})
     put(str(path / "a.parquet"), table, row_group_size=ROWS // 20)
     frame = spark.range(0, ROWS + 1000, 100).selectExpr("id", "'new' v", "-id w")
-    io = SparkDatasetIO(spark)
-    io._near = near
-    with killing(partial(rewriting, folder / f".rewritten{near}.merganser")) as was_killed:
-        result = io.merge(frame, path, "upsert", "id")
+    with killing(partial(rewriting, folder / ".rewritten.merganser")) as was_killed:
+        result = SparkDatasetIO(spark).merge(frame, path, "upsert", "id")
         killed = was_killed()
     after = read(path)
     new = after.filter(pc.equal(after.column("v"), "new"))
@@ -165,7 +163,7 @@ def killed_while_rewriting(spark: SparkSession, folder: Path, near: int) -> dict
         "files": len(data_files(str(path))),
         "right": pc.all(pc.equal(pc.add(new.column("w"), new.column("id")), 0)).as_py() and new.num_rows,
         "kept": pc.count_distinct(after.column("id")).as_py(),
-        "left": [one.name for one in (folder / f".rewritten{near}.merganser").glob(".staging_*")],
+        "left": [one.name for one in (folder / ".rewritten.merganser").glob(".staging_*")],
     }
 
 
@@ -211,8 +209,7 @@ def main(folder: Path) -> None:
     found: dict[str, Any] = {
         "package": spark.range(2).mapInArrow(where, "path string").distinct().toArrow().to_pylist()
     }
-    for name, near in (("near", 64 << 20), ("far", -1)):
-        found[name] = killed_while_rewriting(spark, folder, near)
+    found["rewrite"] = killed_while_rewriting(spark, folder)
     found["random"] = random_source(spark, folder)
     spark.stop()
     print(json.dumps(found))  # noqa: T201  whoever started this reads it

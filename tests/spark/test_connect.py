@@ -11,9 +11,7 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 ROOT = Path(__file__).parents[2]
-CORE = (
-    "truth_table or full_row or first_load or breaks_ties or empties_the_target or 007 or settings or frame_is_merged"
-)
+CORE = "truth_table or empties_the_target or 007 or settings or frame_is_merged"
 
 
 # X2
