@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+from fsspec.implementations.memory import MemoryFileSystem
 
 from merganser.core.storage import FileInfo, Store
 
@@ -75,11 +77,24 @@ class RemoteStore(Store):
         except FileNotFoundError:
             return None
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether files are in this process, where no other can reach them."""
+        filesystem = self.filesystem
+        while filesystem is not None and not isinstance(filesystem, MemoryFileSystem):
+            # One may stand before another.
+            filesystem = getattr(filesystem, "fs", None)
+        return filesystem is not None
+
     def open_input(self, path: str) -> pa.NativeFile:
+        if self.in_memory:
+            return pa.PythonFile(self.open_reader(path), mode="r")
         return self.arrow_filesystem().open_input_file(path)
 
     def open_reader(self, path: str) -> BinaryIO:
-        return cast("BinaryIO", self.filesystem.open(path, "rb"))
+        stream = self.filesystem.open(path, "rb")
+        # A file in memory is one object for all who open it, and they would share its position.
+        return io.BytesIO(stream.getvalue()) if isinstance(stream, io.BytesIO) else cast("BinaryIO", stream)
 
     def create(self, path: str) -> BinaryIO:
         return cast("BinaryIO", self.filesystem.open(path, "wb"))

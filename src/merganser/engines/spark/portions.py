@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from fsspec.implementations.memory import MemoryFileSystem
 
 from merganser.core.dataset import load_target
 from merganser.core.errors import UnreadableFileError
@@ -54,11 +53,7 @@ def carried_rows(batches: Batches, carried: pa.Schema) -> Batches:
 
 def in_memory(location: Location) -> bool:
     """Say whether a place is in this process, where no executor can reach it."""
-    filesystem = location.store.filesystem if isinstance(location.store, RemoteStore) else None
-    while filesystem is not None and not isinstance(filesystem, MemoryFileSystem):
-        # One may stand before another.
-        filesystem = getattr(filesystem, "fs", None)
-    return filesystem is not None
+    return isinstance(location.store, RemoteStore) and location.store.in_memory
 
 
 def open_files(spark: SparkSession, path: str) -> Portions | None:
