@@ -1,0 +1,287 @@
+"""What tasks do for the far way: rows and keys in, rows and answers out; this runs on executors."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merganser.core.kernel import partition_codes, write_rows
+from merganser.core.keys import canonical, canonical_keys, canonical_type, comparable, comparable_type, key_names
+from merganser.core.prune import might_match
+from merganser.core.rows import evened, take
+from merganser.core.scan import key_batches
+from merganser.core.schema import conformed
+from merganser.core.spool import spool
+from merganser.core.tables import Matches, changed_keys, deleted_keys, rewrite_rows
+from merganser.engines.spark.parts import write_parts
+from merganser.engines.spark.run import one_answer, unpacked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from merganser.core.engine import Layout
+    from merganser.core.staging import Staging
+    from merganser.core.storage import Store
+    from merganser.engines.spark.parts import Part, Parts, Shape
+    from merganser.engines.spark.source import Batches, Conformed, Numbered
+
+ROW = (("part", pa.int32()), ("row", pa.int64()))
+GROUP = (("row_group", pa.int32()), ("position", pa.int64()))
+PLACE = (("file", pa.int32()), *GROUP)
+PACKED = "packed"
+
+
+# -------------------- keys as Spark can compare them
+
+
+def _sent_type(kind: pa.DataType) -> pa.DataType:
+    kind = comparable_type(canonical_type(kind))
+    if pa.types.is_uint64(kind):
+        return pa.decimal128(20, 0)
+    return pa.binary() if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind) else kind
+
+
+def _sent(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Give a canonical column in a type of Spark's, which compares and orders it as we do."""
+    return comparable(column).cast(kind)
+
+
+def key_fields(schema: pa.Schema, columns: Sequence[str]) -> list[tuple[str, pa.DataType]]:
+    """Describe key columns as they are sent."""
+    kinds = [_sent_type(schema.field(name).type) for name in columns]
+    return list(zip(key_names(len(columns)), kinds, strict=True))
+
+
+def numbered(part: int, start: int, table: pa.Table, keys: Sequence[str], schema: pa.Schema) -> list[Any]:
+    """Give the number of each row, and its keys in the types of the schema."""
+    count = table.num_rows
+    row = [pa.repeat(pa.scalar(part, pa.int32()), count), pa.array(np.arange(start, start + count))]
+    kinds = [schema.field(name).type for name in key_names(len(keys))]
+    return [*row, *(_sent(canonical(table.column(key)), kind) for key, kind in zip(keys, kinds, strict=True))]
+
+
+def wire(shape: Shape) -> pa.Schema:
+    """Number the columns of rows on their way: Spark's names know no case."""
+    return pa.schema([pa.field(f"c{at}", field.type) for at, field in enumerate(shape.carried)])
+
+
+# -------------------- what tasks do
+
+
+def give_keys(
+    reader: Callable[[Batches], Conformed],
+    keys: Sequence[str],
+    partitions: pa.Table | None,
+    schema: pa.Schema,
+    batches: Batches,
+) -> Batches:
+    """Give each row's number, the number of its partition, and its keys."""
+    for part, start, table in reader(batches):
+        codes = np.zeros(table.num_rows, np.int64)
+        if partitions is not None and partitions.num_columns:
+            codes = partition_codes(table.select(partitions.column_names), partitions)
+        place, row, *sent = numbered(part, start, table, keys, schema)
+        yield from pa.table([place, row, pa.array(codes, pa.int32()), *sent], schema=schema).to_batches()
+
+
+def give_rows(
+    reader: Callable[[Batches], Numbered], shape: Shape, keys: Sequence[str], schema: pa.Schema, batches: Batches
+) -> Batches:
+    """Give each row with its number and its keys."""
+    for part, start, batch in reader(batches):
+        named = numbered(part, start, shape.of(list(dict.fromkeys(keys))).conformed(batch), keys, schema)
+        yield from pa.table([*named, *batch.columns], schema=schema).to_batches()
+
+
+def distinct(reader: Callable[[Batches], Conformed], batches: Batches) -> Batches:
+    """Give the partitions that there are."""
+    found, number = None, 0
+    for part, _, table in reader(batches):
+        found, number = once(table if found is None else pa.concat_tables([found, table])), part
+    if found is not None:
+        yield one_answer(number, found)
+
+
+def once(table: pa.Table) -> pa.Table:
+    """Leave out repeated rows."""
+    return table.group_by(table.column_names, use_threads=False).aggregate([])
+
+
+def pick(reader: Callable[[Batches], Conformed], wanted: pa.Table, batches: Batches) -> Batches:
+    """Answer with the rows that were asked for."""
+    for part, start, table in reader(batches):
+        rows = wanted.filter(pc.equal(wanted.column("part"), part)).column("row").to_numpy()
+        rows = np.sort(rows[(rows >= start) & (rows < start + table.num_rows)])
+        if len(rows):
+            yield one_answer(part, (part, start, table.take(pa.array(rows - start))))
+
+
+def test(reader: Callable[[Batches], Conformed], keys: Sequence[str], bounds: pa.Table, batches: Batches) -> Batches:
+    """Answer which bounds might hold a key."""
+    answer, number = np.zeros(bounds.num_rows, np.bool_), None
+    for part, _, table in reader(batches):
+        left, number = np.flatnonzero(~answer), part
+        answer[left] = might_match(bounds.take(pa.array(left)), canonical_keys(table, keys))
+    if number is not None:
+        yield one_answer(number, np.packbits(answer))
+
+
+def scan(store: Store, keys: Sequence[str], read: pa.Schema, schema: pa.Schema, batches: Batches) -> Batches:
+    """Read the keys of target files, each with its place."""
+    for _, file in unpacked(batches):
+        for batch in key_batches(store, [file], keys, read):
+            place, found = batch.columns[: len(PLACE)], batch.columns[len(PLACE) :]
+            expected = pa.repeat(pa.scalar(file.partition, pa.int32()), batch.num_rows)
+            kinds = schema.types[len(PLACE) + 1 :]
+            sent = [_sent(pa.chunked_array([column]), kind) for column, kind in zip(found, kinds, strict=True)]
+            yield from pa.table([*place, expected, *sent], schema=schema).to_batches()
+
+
+def _received(place: str, batches: Batches) -> tuple[int, Any, Batches]:
+    """Take the order that comes first, and leave the rows."""
+    first = next(batches)
+    order = pickle.loads(first.column(PACKED)[0].as_py())  # noqa: S301  our own
+
+    def rest() -> Batches:
+        yield first.slice(1)
+        yield from batches
+
+    return first.column(place)[0].as_py(), order, (batch for batch in rest() if batch.num_rows)
+
+
+class _Fetched:
+    """The rows of a part as they travel, read when the first is asked for."""
+
+    def __init__(self, parts: Parts, part: Part) -> None:
+        self._parts, self._part = parts, part
+        self._table: pa.Table | None = None
+
+    def take(self, batch: pa.RecordBatch) -> Sequence[pa.ChunkedArray]:
+        if self._table is None:
+            names = self._parts.shape.carried.names
+            batches = list(self._parts.batches(self._part, names))
+            self._table = evened(pa.Table.from_batches(batches, self._parts.shape.carried))
+        columns: Sequence[pa.ChunkedArray] = take(self._table, batch.column("row").to_numpy()).columns
+        return columns
+
+
+def keep(parts: Parts, staging: Staging, batches: Batches) -> Batches:
+    """Stage the rows of a part that count."""
+    number, part, ids = _received("part", batches)
+    fetched = _Fetched(parts, part)
+    carried = parts.shape.carried
+    rows = (one for batch in ids for one in pa.table(fetched.take(batch), schema=carried).to_batches())
+    yield one_answer(number, list(write_parts(rows, parts.shape, staging)))
+
+
+def fetch_matched(parts: Parts, schema: pa.Schema, batches: Batches) -> Batches:
+    """Give the source row of each match, with the place that it goes to."""
+    _, part, ids = _received("part", batches)
+    fetched = _Fetched(parts, part)
+    for batch in ids:
+        places = [batch.column(name) for name in schema.names[: len(PLACE)]]
+        yield from pa.table([*places, *fetched.take(batch)], schema=schema).to_batches()
+
+
+def rewrite(shape: Shape, staging: Staging, matched: bool, batches: Batches) -> Batches:  # noqa: FBT001
+    """Stage one file with the rows that have come for it."""
+    number, job, rows = _received("job", batches)
+    goal = conformed(shape.goal)
+    schema = pa.schema([*GROUP, *goal])
+
+    def arrived() -> Batches:
+        for batch in rows:
+            places = [batch.column(name) for name, _ in GROUP]
+            table = shape.arrived(batch.select(wire(shape).names))
+            yield from pa.table([*places, *table.columns], schema=schema).to_batches()
+
+    table = spool(arrived(), schema)
+    # By number: a column may have any name, one of these too.
+    group, position = (table.column(at).to_numpy() for at in range(len(GROUP)))
+    file = np.full(len(group), job.number, np.int32)
+    matches = Matches(file, group, position, np.arange(len(group)), np.arange(0)) if matched else None
+    yield one_answer(number, rewrite_rows(table.select(range(len(GROUP), table.num_columns)), matches, job, staging))
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Which new file each new row goes to.
+
+    `codes` is the partition of each file; `starts` tells, by part and partition, the first file of the partition and
+    how many of its rows come before this part's.
+    """
+
+    codes: list[int]
+    starts: Mapping[int, Mapping[int, tuple[int, int]]]
+
+    @classmethod
+    def of(cls, counts: pa.Table, most: int) -> Files:
+        """Number the files; the counts are those of each partition and part, in this order."""
+        codes: list[int] = []
+        starts: dict[int, dict[int, tuple[int, int]]] = {}
+        last, first, before = None, 0, 0
+        for code, part, count in zip(*(column.to_pylist() for column in counts.columns), strict=True):
+            if code != last:
+                last, first, before = code, len(codes), 0
+            starts.setdefault(part, {})[code] = first, before
+            before += count
+            codes += [code] * (first + -(-before // most) - len(codes))
+        return cls(codes, starts)
+
+
+def fetch_new(parts: Parts, most: int, schema: pa.Schema, batches: Batches) -> Batches:
+    """Give each new row of a part, with the file and the place that it goes to."""
+    _, (part, starts), ids = _received("part", batches)
+    fetched = _Fetched(parts, part)
+    seen = {code: before for code, (_, before) in starts.items()}
+    for batch in ids:
+        codes = batch.column("code").to_numpy()
+        place, file = np.empty(len(codes), np.int64), np.empty(len(codes), np.int32)
+        for code in np.unique(codes).tolist():
+            mine = np.flatnonzero(codes == code)
+            place[mine] = seen[code] + np.arange(len(mine))
+            file[mine] = starts[code][0] + place[mine] // most
+            seen[code] += len(mine)
+        yield from pa.table([pa.array(file), pa.array(place), *fetched.take(batch)], schema=schema).to_batches()
+
+
+def write(shape: Shape, layout: Layout, staging: Staging, batches: Batches) -> Batches:
+    """Stage one new file of the rows that have come."""
+    first = next(batches, None)
+    if first is None:
+        return
+
+    def arrived() -> Batches:
+        for batch in chain([first], batches):
+            yield from shape.arrived(batch.select(wire(shape).names)).to_batches()
+
+    table = spool(arrived(), conformed(shape.goal))
+    yield one_answer(first.column("file")[0].as_py(), write_rows(table, np.arange(table.num_rows), layout, staging))
+
+
+def changed(parts: Parts, keys: Sequence[str], batches: Batches) -> Batches:
+    """Answer with the keys of rows that are new or replaced."""
+    number, part, ids = _received("part", batches)
+    found = list(ids)
+    if found:
+        rows = pa.Table.from_batches(found)
+        new, old = (rows.column("row").filter(mask) for mask in (rows.column("new"), pc.invert(rows.column("new"))))
+        source = pa.concat_tables(parts.shape.of(keys).conformed(batch) for batch in parts.batches(part, keys))
+        matches = replace(Matches.of_new(new.to_numpy()), source_row=old.to_numpy())
+        yield one_answer(number, pa.concat_tables(changed_keys(matches, evened(source))))
+
+
+def deleted(store: Store, keys: Sequence[str], shape: Shape, batches: Batches) -> Batches:
+    """Answer with the keys of rows that are deleted."""
+    number, scan, rows = _received("place", batches)
+    schema = pa.schema(GROUP)
+    matched = pa.Table.from_batches((batch.select(schema.names) for batch in rows), schema)
+    group, position = (column.to_numpy() for column in matched.columns)
+    matches = Matches(np.full(len(group), scan.number, np.int32), group, position, position, np.arange(0))
+    yield one_answer(number, pa.concat_tables(deleted_keys(matches, keys, store, [scan], shape.empty().schema)))
