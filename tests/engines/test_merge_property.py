@@ -201,9 +201,7 @@ def cases(draw: st.DrawFn, engine: str = "arrow") -> Case:
     if strategy == "deduplicate" and "sequence_column" not in made.options:
         made = replace(made, order_by=rnd.sample(sortable, min(rnd.randint(0, 2), len(sortable))))
 
-    # At most one fault, so that there is no question which one is named.
-    faults = ["null key", "duplicate key", *(["operation", "scope"] if len(made.options) > 1 else [])]
-    fault = rnd.choice(faults) if rnd.random() < 0.12 else None
+    fault = _fault(rnd, made.options)
     several = strategy == "deduplicate" or ("sequence_column" in made.options and rnd.random() < 0.7)
     # Several rows of a key are what `deduplicate` is for, and no rows at all what `full_merge` may have to face.
     sizes = [8, 14] if several else [0, 8, 12] if strategy == "full_merge" else [0, 4, 8, 12]
@@ -219,6 +217,14 @@ def cases(draw: st.DrawFn, engine: str = "arrow") -> Case:
     if "operation_column" in made.options:
         rows = _with_operations(rnd, made, rows, unknown=fault == "operation")
     return replace(made, source=_source(rnd, made, rows, metadata))
+
+
+def _fault(rnd: random.Random, options: dict[str, Any]) -> str | None:
+    """Draw what is wrong with a source: one thing, so that there is no question which one is named."""
+    if rnd.random() < 0.86:
+        return None
+    own = [name for name, option in (("operation", "operation_column"), ("scope", "scope")) if option in options]
+    return rnd.choice(own or ["null key", "duplicate key"])
 
 
 def _options_drawn(rnd: random.Random, case: Case, sortable: Sequence[str], *, moving: bool) -> dict[str, Any]:
