@@ -18,7 +18,7 @@ import pytest
 from hypothesis import Phase, given, reject, settings
 from hypothesis import strategies as st
 from tests import oracle
-from tests.support import load, open_door, plain_rows, plain_values, put, snapshot, unchanged
+from tests.support import lasting, load, open_door, plain_rows, plain_values, put, snapshot, unchanged
 from tests.values import FLOATS, NESTED, PLAIN, build, carried, cells, stored
 
 from merganser.core.errors import (
@@ -228,9 +228,9 @@ def _fault(rnd: random.Random, options: dict[str, Any]) -> str | None:
 
 
 def _options_drawn(rnd: random.Random, case: Case, sortable: Sequence[str], *, moving: bool) -> dict[str, Any]:
-    """Draw options that go with the strategy and with one another; half of all cases have none."""
+    """Draw options that go with the strategy and with one another; many cases have none."""
     options: dict[str, Any] = {}
-    if rnd.random() < 0.5:
+    if rnd.random() < 0.4:
         return options
     matched, _, deletes = oracle.STRATEGIES[case.strategy]
     if sortable and rnd.random() < 0.4:
@@ -580,17 +580,12 @@ def _check_again(
         assert oracle.bag(expected.rows) == oracle.bag(first.rows)
         assert (expected.count("insert"), expected.count("delete")) == (0, 0)
         assert not (case.asked.skip_unchanged and expected.changes)
-    before = _lasting(lake)
+    before = lasting(lake)
     again = io.merge(**arguments)
     _check_counts(again, expected, case, now)
     if not expected.changes:
-        assert _lasting(lake) == before
+        assert lasting(lake) == before
     assert oracle.bag(plain_rows(load(io, f"{lake}/t"))) == oracle.bag(expected.rows)
-
-
-def _lasting(lake: str) -> dict[str, bytes]:
-    """Every file of dataset and control folder but the lock."""
-    return {name: data for name, data in snapshot(lake).items() if name != ".t.merganser/lock"}
 
 
 def _stored_schema(schema: pa.Schema) -> pa.Schema:
