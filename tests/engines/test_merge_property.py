@@ -334,7 +334,8 @@ def _source(rnd: random.Random, case: Case, rows: Sequence[dict[str, Any]], meta
         needed |= set(case.partitions.names)
     taken = [one for one in everything if one.name in needed or rnd.random() < 0.3]
     if "operation_column" in case.options:
-        kind = pa.int8() if any(isinstance(row[OPERATION], int) for row in rows) else pa.string()
+        values = case.options.get("operation_values", oracle.OPERATIONS)
+        kind = pa.int8() if isinstance(values["delete"][0], int) else pa.string()
         bare = {one.name for one in taken if any(row[one.name] is None for row in rows)}
         taken = [one.with_nullable(True) if one.name in bare else one for one in taken] + [pa.field(OPERATION, kind)]
     return _table(rows, pa.schema(rnd.sample(taken, len(taken)), metadata))
