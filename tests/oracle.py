@@ -6,7 +6,7 @@ A row is a dict of plain values, partition columns among them. A target is its f
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,18 +15,20 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Key = tuple[Any, ...]
 
-#                 replaces matched rows, inserts new rows, deletes missing rows
+#              what becomes of matched rows, inserts new rows, deletes missing rows
 STRATEGIES = {
-    "insert": (False, True, False),
-    "update": (True, False, False),
-    "upsert": (True, True, False),
-    "full_merge": (True, True, True),
-    "deduplicate": (True, True, False),
+    "insert": ("keep", True, False),
+    "update": ("update", False, False),
+    "upsert": ("update", True, False),
+    "full_merge": ("update", True, True),
+    "deduplicate": ("update", True, False),
+    "delete": ("delete", False, False),
 }
+OPERATIONS = {"insert": ["c", "r", "I", "insert"], "update": ["u", "U", "update"], "delete": ["d", "D", "delete"]}
 
 
 class RefusedError(Exception):
-    """The merge must be refused: `null key`, else `duplicate key`, else `partition move`."""
+    """The merge must be refused: `null key`, else `operation`, `duplicate key`, `scope`, `partition move`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -34,20 +36,75 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True)
+class Changes:
+    """What is asked of a merge beyond its strategy, under the library's names; names and values always as lists.
+
+    `columns` are those of the dataset: a source that need not have all of them does not tell.
+    """
+
+    columns: Sequence[str] = ()
+    update_columns: Sequence[str] | None = None
+    insert_columns: Sequence[str] | None = None
+    sequence_column: str | None = None
+    operation_column: str | None = None
+    operation_values: Mapping[str, Sequence[Any]] = field(default_factory=lambda: OPERATIONS)
+    skip_unchanged: bool = False
+    scope: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    on_partition_move: str = "refuse"
+
+    def operation(self, row: Row) -> str | None:
+        """Say what a source row does: `insert` and `update` are the same."""
+        if self.operation_column is None:
+            return "update"
+        value = row[self.operation_column]
+        return next((name for name, values in self.operation_values.items() if value in values), None)
+
+    def replaced(self, row: Row) -> Row:
+        """Give what a matched row takes from a source row."""
+        names = self.update_columns
+        return {name: row[name] for name in row if name != self.operation_column and (names is None or name in names)}
+
+    def inserted(self, row: Row, keys: Sequence[str]) -> Row:
+        """Give the new row that a source row makes."""
+        names = self.insert_columns
+        taken = [name for name in row if names is None or name in names or name in keys]
+        return dict.fromkeys(self.columns) | {name: row[name] for name in taken if name != self.operation_column}
+
+    def in_scope(self, row: Row) -> bool:
+        """Say whether a row's partition is one that the merge is about."""
+        return all(row[name] in values for name, values in self.scope.items())
+
+    def late(self, old: Row, new: Row) -> bool:
+        """Say whether a source row is older than the target's."""
+        order = [self.sequence_column] if self.sequence_column else []
+        return rank(new, order) < rank(old, order)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row changed: `insert`, `update` or `delete`; the row after (of a deleted one the key alone) and before."""
+
+    action: str
+    row: Row
+    old: Row | None
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """The target afterwards: the rows of each old file that stays, the new rows, the key and
-    action of every row changed, and each file's fate."""
+    """The target afterwards: the rows of each old file that stays, the new rows, every row changed,
+    how many matched rows were left alone, and each file's fate."""
 
     files: dict[str, list[Row]]
     new: list[Row]
-    changes: list[tuple[Key, str]]
+    changes: list[Change]
+    skipped: int
     rewritten: list[str]
     preserved: list[str]
     removed: list[str]
 
     def count(self, action: str) -> int:
         """Say how many rows saw an action: `insert`, `update` or `delete`."""
-        return sum(done == action for _, done in self.changes)
+        return sum(change.action == action for change in self.changes)
 
     @property
     def rows(self) -> list[Row]:
@@ -62,52 +119,97 @@ def merge(
     keys: Sequence[str],
     partitions: Sequence[str] = (),
     order_by: Sequence[str] = (),
+    asked: Changes | None = None,
 ) -> Outcome:
     """Merge source rows into the files of a target."""
-    replaces, inserts, deletes = STRATEGIES[strategy]
-    rows = accepted(source, strategy, keys, order_by)
+    asked = asked or Changes()
+    _, inserts, deletes = STRATEGIES[strategy]
+    rows = accepted(source, strategy, keys, order_by, asked)
     # No source key holds NULL or NaN, so a target key that does is not found here.
     by_key = {key_of(row, keys): row for row in rows}
+    free = [name for name in partitions if name not in keys]
     seen: set[Key] = set()
     files: dict[str, list[Row]] = {}
     fates: dict[str, list[str]] = {"rewritten": [], "preserved": [], "removed": []}
-    changes: list[tuple[Key, str]] = []
+    changes: list[Change] = []
+    added: list[Row] = []
+    skipped = 0
     for name in sorted(target):
-        matched = {key_of(old, keys) for old in target[name]} & by_key.keys()
-        seen |= matched
-        if deletes and target[name] and not matched:
-            fates["removed"].append(name)
-        else:
-            fates["rewritten" if replaces and matched else "preserved"].append(name)
-            files[name] = []
+        kept: list[Row] = []
+        before = len(changes)
         for old in target[name]:
             new = by_key.get(key_of(old, keys))
-            if new is not None and replaces:
-                if any(freeze(old[column]) != freeze(new[column]) for column in partitions):
-                    raise RefusedError("partition move")
-                files[name].append(new)
-                changes.append((key_of(new, keys), "update"))
-            elif new is None and deletes:
-                changes.append((key_of(old, keys), "delete"))
+            if new is None:
+                action = "delete" if deletes and asked.in_scope(old) else "keep"
             else:
-                files[name].append(old)
-    added = [row for row in rows if inserts and key_of(row, keys) not in seen]
-    changes += [(key_of(row, keys), "insert") for row in added]
+                seen.add(key_of(new, keys))
+                action = decide(old, new, strategy, free, asked)
+            skipped += action == "skip"
+            if action == "delete":
+                key = {column: old[column] for column in keys}
+                changes.append(Change("delete", dict.fromkeys(old) | key, old))
+            elif new is not None and action in {"update", "move"}:
+                after = old | asked.replaced(new)
+                (kept if action == "update" else added).append(after)
+                changes.append(Change("update", after, old))
+            else:
+                kept.append(old)
+        if kept or not target[name]:
+            files[name] = kept
+        fate = "preserved" if len(changes) == before else "rewritten" if kept else "removed"
+        fates[fate].append(name)
+    for row in rows:
+        if inserts and key_of(row, keys) not in seen and asked.operation(row) != "delete":
+            added.append(asked.inserted(row, keys))
+            changes.append(Change("insert", added[-1], None))
     if fates["removed"] and not files and not added:
         # A dataset left without rows keeps one file, of no rows.
-        kept = fates["removed"].pop(0)
-        fates["rewritten"].append(kept)
-        files[kept] = []
-    return Outcome(files, added, changes, **fates)
+        kept_file = fates["removed"].pop(0)
+        fates["rewritten"].append(kept_file)
+        files[kept_file] = []
+    return Outcome(files, added, changes, skipped, **fates)
 
 
-def accepted(source: Sequence[Row], strategy: str, keys: Sequence[str], order_by: Sequence[str]) -> list[Row]:
+def decide(old: Row, new: Row, strategy: str, partitions: Sequence[str], asked: Changes) -> str:
+    """Say what becomes of a matched row: `keep`, `skip`, `delete`, `update` or `move`. The order is the meaning."""
+    matched, _, _ = STRATEGIES[strategy]
+    if matched == "keep":
+        return "keep"
+    if asked.late(old, new):
+        return "skip"
+    if matched == "delete" or asked.operation(new) == "delete":
+        return "delete"
+    taken = asked.replaced(new)
+    if (
+        partitions
+        and all(name in taken for name in partitions)
+        and any(taken[name] != old[name] for name in partitions)
+    ):
+        if asked.on_partition_move == "refuse":
+            raise RefusedError("partition move")
+        return "move"
+    if asked.skip_unchanged and all(alike(old[name], value) for name, value in taken.items()):
+        return "skip"
+    return "update"
+
+
+def accepted(
+    source: Sequence[Row], strategy: str, keys: Sequence[str], order_by: Sequence[str], asked: Changes
+) -> list[Row]:
     """Give the source rows that count, or refuse them."""
     if any(is_null(row[name]) for row in source for name in keys):
         raise RefusedError("null key")
-    rows = latest(source, keys, order_by) if strategy == "deduplicate" else list(source)
+    if any(asked.operation(row) is None for row in source):
+        raise RefusedError("operation")
+    rows = list(source)
+    if asked.sequence_column is not None:
+        rows = latest(source, keys, [asked.sequence_column])
+    elif strategy == "deduplicate":
+        rows = latest(source, keys, order_by)
     if len({key_of(row, keys) for row in rows}) < len(rows):
         raise RefusedError("duplicate key")
+    if not all(asked.in_scope(row) for row in rows):
+        raise RefusedError("scope")
     return rows
 
 
@@ -135,6 +237,15 @@ def key_of(row: Row, keys: Sequence[str]) -> Key:
 def is_null(value: Any) -> bool:
     """Say whether a key value is NULL or NaN, which is all that does not equal itself."""
     return value is None or value != value  # noqa: PLR0124
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Say whether two values of one type are equal: NULL is NULL, NaN is NaN, -0.0 is 0.0, nested ones by content."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(alike(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return bool(one == other) or (one is not None and other is not None and is_null(one) and is_null(other))
 
 
 def freeze(value: Any) -> Hashable:

@@ -160,6 +160,11 @@ def snapshot(path: str) -> dict[str, bytes]:
     return {str(file.relative_to(root)): file.read_bytes() for file in sorted(root.rglob("*")) if file.is_file()}
 
 
+def lasting(lake: str) -> dict[str, bytes]:
+    """Give every file of datasets and control folders with its bytes, but for locks."""
+    return {name: data for name, data in snapshot(lake).items() if not name.endswith(".merganser/lock")}
+
+
 def unchanged(path: str) -> AbstractContextManager[None]:
     """Assert that a dataset is byte-identical after the block, which may fail as it likes inside."""
     from contextlib import contextmanager  # noqa: PLC0415

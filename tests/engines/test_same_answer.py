@@ -156,7 +156,7 @@ def named_t(plan: MergePlan, path: str) -> MergePlan:
 
 def in_t(result: MergeResult, path: str) -> dict[str, Any]:
     return {
-        "stats": result.stats,
+        "stats": (result.stats, result.skipped),
         "counts": (result.strategy, result.source_count, result.target_count_before, result.target_count_after),
         "rewritten": [os.path.relpath(name, path) for name in result.rewritten_files],
         "preserved": [os.path.relpath(name, path) for name in result.preserved_files],
@@ -173,6 +173,7 @@ def check_case(case: Case, pieces: int | None, doors: Mapping[str, Callable[[], 
         return case.source if pieces is None else case.source.to_reader(max_chunksize=pieces)
 
     options = {"partition_columns": case.partitions.names or None, "dedup_order_by": case.order_by or None}
+    options |= case.options
     limits = {"max_rows_per_file": case.max_rows, "row_group_size": case.group_rows}
     with tempfile.TemporaryDirectory() as lake:
         write_target(open_door("arrow"), f"{lake}/t", case)
