@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
@@ -13,7 +14,6 @@ from merganser.core.keys import normalize_keys
 from merganser.core.strategy import rule_of
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     from merganser.core.strategy import MergeStrategy, Rule
@@ -102,6 +102,9 @@ class Options:
             if value is not None and (not isinstance(value, str) or not value):
                 message = f"{name} must be the name of one column, not {value!r}."
                 raise InvalidArgumentError(message)
+        if (not self.audit and self.audit is not False) or not isinstance(self.audit, bool | str | os.PathLike):
+            message = f"audit must be True, 'rows' or the path of a folder, not {self.audit!r}."
+            raise InvalidArgumentError(message)
         if self.on_partition_move not in get_args(PartitionMove):
             message = f"on_partition_move must be 'refuse' or 'move', not {self.on_partition_move!r}."
             raise InvalidArgumentError(message)

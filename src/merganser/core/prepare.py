@@ -45,7 +45,7 @@ class Prepared(Generic[H]):
     source_count: int
     facts: SourceFacts
     terms: Terms
-    # The columns that new rows take from the source.
+    # The columns that rows of new files take from the source.
     inserts: frozenset[str]
     target: Target
     schema: pa.Schema
@@ -99,7 +99,8 @@ def prepare(
         check_source(make_scope(options.scope, target.partition_types), facts.partitions)
     # Recorded with the first write; then the record holds.
     stale = set(target.partition_columns) != set(read_record(location)) or not target.files
-    record = make_record(target.partition_types) if stale else None
+    told = set(target.partition_columns) <= set(have.names)
+    record = make_record(target.partition_types) if stale and told else None
     folders = _folders(target, facts) if partitions else [""]
     return Prepared(handle, source_count, facts, terms, needs.inserts, target, schema, folders, record)
 
@@ -126,7 +127,10 @@ def _needs(request: Request, schema: pa.Schema, partition_columns: Sequence[str]
     everything = frozenset(schema.names)
     updates, inserts = (
         frozenset() if not wanted else everything if named is None else frozenset(named)
-        for wanted, named in ((rule.replaces, options.update_columns), (rule.inserts, options.insert_columns))
+        for wanted, named in (
+            (rule.replaces, options.update_columns),
+            (rule.inserts or options.on_partition_move == "move", options.insert_columns),
+        )
     )
     inserts |= keys if rule.inserts else frozenset()
     movable = frozenset(partition_columns) - keys

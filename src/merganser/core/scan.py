@@ -112,7 +112,8 @@ def read_rows(
     store: Store, file: ScanFile, group: int, columns: Sequence[str], positions: npt.NDArray[np.int64]
 ) -> dict[str, pa.ChunkedArray]:
     """Read columns of some rows of a row group."""
-    picks, rows = pa.array(positions), {}
+    picks = pa.array(positions)
+    rows: dict[str, pa.ChunkedArray] = {}
     if not columns:
         return rows
     with open_parquet(store, file.path, read_ahead=not store.local) as parquet:

@@ -48,7 +48,9 @@ def _value(value: Any, name: str, kind: pa.DataType) -> Hashable:
         found = parse(value, kind)
     else:
         try:
-            found = token(pa.scalar(value, kind))
+            typed = pa.scalar(value, kind)
+            # Arrow cuts a number to what fits.
+            found = token(typed) if typed.as_py() == value else UNKNOWN
         except (pa.ArrowException, TypeError, OverflowError):
             found = UNKNOWN
     if isinstance(found, type(UNKNOWN)):
