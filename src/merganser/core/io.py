@@ -61,6 +61,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
         check_partition_moves: bool = True,
         audit: bool = False,
         batch_id: str | None = None,
+        retain: int = 0,
         lock_timeout: float = LOCK_TIMEOUT,
     ) -> MergeResult:
         """Merge keyed rows into a dataset; running it twice is the same as running it once.
@@ -68,7 +69,8 @@ class DatasetIO(ABC, Generic[G, H, M]):
         Strategies: `upsert` replaces matched rows and inserts new ones; `insert` only inserts; `update` only replaces;
         `full_merge` also deletes target rows that the source lacks; `deduplicate` is an upsert of one source row per
         key, the highest in `dedup_order_by`. A `batch_id` that was committed before makes the merge do nothing, and
-        give that batch's result with `replayed=True`.
+        give that batch's result with `replayed=True`. What the last `retain` commits replaced or removed is kept for
+        `undo`, whatever earlier calls asked for.
         """
         options = make_options(
             partition_columns,
@@ -80,6 +82,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
             check_partition_moves=check_partition_moves,
             audit=audit,
             batch_id=batch_id,
+            retain=retain,
             lock_timeout=lock_timeout,
         )
         job = Job("merge", path, self._filesystem(filesystem), strategy, key_columns)
@@ -119,6 +122,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
         row_group_size: int = 500_000,
         *,
         partition_by: Sequence[str] | str | None = None,
+        retain: int = 0,
         lock_timeout: float = LOCK_TIMEOUT,
     ) -> WriteResult:
         """Append rows to a dataset, or overwrite it; both are committed like a merge."""
@@ -128,6 +132,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
             compression=compression,
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
+            retain=retain,
             lock_timeout=lock_timeout,
         )
         job = Job("write_dataset", path, self._filesystem(filesystem))

@@ -49,6 +49,10 @@ class Store(ABC):
         """Describe a file so that any rewrite of it gives another text; None if it is absent."""
 
     @abstractmethod
+    def modified(self, path: str) -> int | None:
+        """Tell when a file was last changed, in nanoseconds; None where moving a file changes that."""
+
+    @abstractmethod
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for Arrow's random access."""
 
@@ -71,6 +75,10 @@ class Store(ABC):
     @abstractmethod
     def replace(self, source: str, target: str) -> None:
         """Move a file onto a path, which may hold a file already."""
+
+    @abstractmethod
+    def duplicate(self, path: str, copy: str) -> None:
+        """Give a file a second path, in the place of whatever is there: by a link where that can be, else by a copy."""
 
     def same_content(self, one: str, other: str) -> bool:
         """Compare two files byte for byte."""

@@ -87,6 +87,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
         check_partition_moves: bool = True,
         audit: bool = False,
         batch_id: str | None = None,
+        retain: int = 0,
         lock_timeout: float = LOCK_TIMEOUT,
         use_merge: bool | None = None,
     ) -> MergeResult:
@@ -105,6 +106,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
             check_partition_moves=check_partition_moves,
             audit=audit,
             batch_id=batch_id,
+            retain=retain,
             lock_timeout=lock_timeout,
         )
         return self._merged(source, path, strategy, key_columns, filesystem, use_merge, options)
