@@ -270,7 +270,7 @@ def _commit_by_hand(place: Place, fault: Fault) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "mode"), [("full_merge", "before"), ("overwrite", "after")])
+@pytest.mark.parametrize(("name", "mode"), [("full_merge", "before"), ("overwrite", "after"), ("undo", "before")])
 def test_a_process_that_ends_at_any_step_leaves_a_dataset_to_recover(name: str, mode: Mode, lake: str) -> None:
     # C4, C5: real processes, ended without any cleanup, in the merge and again in the recovery after it
     outcome = undisturbed(name, "local", lake)
