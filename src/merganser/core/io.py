@@ -125,7 +125,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
         retain: int = 0,
         lock_timeout: float = LOCK_TIMEOUT,
     ) -> WriteResult:
-        """Append rows to a dataset, or overwrite it; both are committed like a merge."""
+        """Append rows to a dataset, or overwrite it; both are committed like a merge, and retain what one would."""
         options = make_options(
             partition_columns,
             partition_by,
