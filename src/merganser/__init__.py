@@ -5,9 +5,10 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from merganser.api import merge, plan, recover, write_dataset
+from merganser.api import history, merge, plan, recover, undo, vacuum, write_dataset
 from merganser.core import (
     DatasetMergeError,
+    HistoryRecord,
     MerganserError,
     MergeFileMetadata,
     MergePlan,
@@ -28,6 +29,7 @@ __all__ = [
     "DatasetMergeError",
     "DuckDBDatasetIO",
     "DuckDBParquetHandler",
+    "HistoryRecord",
     "MerganserError",
     "MergeFileMetadata",
     "MergePlan",
@@ -37,10 +39,13 @@ __all__ = [
     "SparkDatasetIO",
     "WriteResult",
     "__version__",
+    "history",
     "merge",
     "merge_parquet_dataset_pyarrow",
     "plan",
     "recover",
+    "undo",
+    "vacuum",
     "write_dataset",
 ]
 

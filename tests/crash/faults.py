@@ -33,7 +33,17 @@ if TYPE_CHECKING:
     from merganser.core.storage import Store
 
 Mode = Literal["before", "after", "dead"]
-MUTATING = ("make_folder", "create", "flush", "replace", "remove", "remove_folder", "write_small", "keep_mode")
+MUTATING = (
+    "make_folder",
+    "create",
+    "flush",
+    "replace",
+    "duplicate",
+    "remove",
+    "remove_folder",
+    "write_small",
+    "keep_mode",
+)
 OTHER_DISK = "another disk"
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
@@ -296,6 +306,27 @@ def _upsert(place: Place) -> object:
     return merganser.merge(rows, place.path, "upsert", "id", max_rows_per_file=1)
 
 
+def _updated_files(place: Place) -> None:
+    _three_files(place)
+    merganser.merge(_source(id=[2], v=["newer"]), place.path, "update", "id", retain=1, engine="arrow")
+
+
+def _retained_merge(place: Place) -> object:
+    """Rewrite two files, remove one and add two, and keep what was there instead of what was kept before."""
+    rows = _source(id=[1, 12, 98, 99], v=["new"] * 4)
+    options: Any = {"max_rows_per_file": 1, "retain": 1, "batch_id": "b", "engine": "arrow"}
+    return merganser.merge(rows, place.path, "full_merge", "id", **options)
+
+
+def _merged_files(place: Place) -> None:
+    _three_files(place)
+    _retained_merge(place)
+
+
+def _undo(place: Place) -> object:
+    return merganser.undo(place.path)
+
+
 def _full_merge(place: Place) -> object:
     rows = _source(id=[1, 12, 98, 99], v=["new"] * 4)
     return merganser.merge(rows, place.path, "full_merge", "id", max_rows_per_file=1)
@@ -344,4 +375,6 @@ SCENARIOS = {
     "append": Scenario(_three_files, _append),
     "overwrite": Scenario(_three_files, _overwrite),
     "partitioned_overwrite": Scenario(_three_days, _partitioned_overwrite),
+    "retained_merge": Scenario(_updated_files, _retained_merge),
+    "undo": Scenario(_merged_files, _undo),
 }

@@ -376,7 +376,7 @@ def test_the_lease_of_a_dead_process_of_this_machine_does_not_block(place: Place
     leave_lease(place, dead_pid(), socket.gethostname())
     merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=5)
     assert values(place) == {0: "mine", 1: "old"}
-    assert place.control_files() == []
+    assert [path for path in place.control_files() if "/history/" not in path] == []
 
 
 def test_a_process_of_another_container_is_not_taken_for_dead(place: Place) -> None:

@@ -55,8 +55,8 @@ def undisturbed(name: str, kind: str, lake: str) -> Outcome:
     return Outcome(old, new, fault.steps)
 
 
-def failing(name: str, place: Place, fault: Fault) -> None:
-    """Run a change with a fault in it, which may fail in the ways that are allowed only."""
+def failing(name: str, place: Place, fault: Fault) -> dict[str, bytes]:
+    """Run a change with a fault in it, which may fail in the ways that are allowed only; gives the bytes before it."""
     SCENARIOS[name].setup(place)
     before = place.bytes()
     refusal = ""
@@ -76,6 +76,7 @@ def failing(name: str, place: Place, fault: Fault) -> None:
         if fault.mode == "before":
             assert place.staging() == []  # C7
     place.expire_lease()
+    return before
 
 
 def settled(place: Place, outcome: Outcome, old_bytes: dict[str, bytes], *, committed: bool) -> None:
@@ -95,12 +96,9 @@ def settled(place: Place, outcome: Outcome, old_bytes: dict[str, bytes], *, comm
 
 def sweep(name: str, kind: str, lake: str, mode: Mode) -> Iterator[tuple[Place, Fault, dict[str, bytes]]]:
     """Fail one step after another, until a run comes through."""
-    fresh = new_place(kind, lake)
-    SCENARIOS[name].setup(fresh)
-    old = fresh.bytes()
     for step in itertools.count(1):
         place, fault = new_place(kind, lake), Fault(step, mode)
-        failing(name, place, fault)
+        old = failing(name, place, fault)
         yield place, fault, old
         place.discard()
         if not fault.fired:
@@ -130,6 +128,12 @@ FAULTS: list[tuple[str, str, Mode]] = [
     ("partitioned_overwrite", "local", "after"),
     ("partitioned_overwrite", "local", "dead"),
     ("partitioned_overwrite", "memory", "dead"),
+    ("retained_merge", "local", "before"),
+    ("retained_merge", "local", "dead"),
+    ("retained_merge", "memory", "dead"),
+    ("undo", "local", "before"),
+    ("undo", "local", "dead"),
+    ("undo", "memory", "dead"),
 ]
 QUICK = [("upsert", "local", "before"), ("first_load", "local", "dead"), ("append", "memory", "dead")]
 
@@ -151,6 +155,36 @@ def test_a_fault_at_any_step_leaves_the_old_dataset_or_the_new_one(name: str, ki
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_what_was_recovered_can_be_undone(kind: str, lake: str) -> None:
+    # C4, M9: one record for each commit, and everything retained that an undo needs
+    for place, fault, old in sweep("retained_merge", kind, lake, "dead"):
+        merganser.recover(place.path)
+        assert len(merganser.history(place.path)) == 1 + fault.journaled
+        undone = merganser.undo(place.path)
+        assert undone.strategy == ("full_merge" if fault.journaled else "update")
+        if fault.journaled:
+            assert data_files(place.bytes()) == data_files(old)
+        merganser.vacuum(place.path)
+        assert not [path for path in place.control_files() if "/retained/" in path]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_an_undo_is_told_once_and_forgets_its_batch(kind: str, lake: str) -> None:
+    # C4, M9
+    for place, fault, _ in sweep("undo", kind, lake, "after"):
+        merganser.recover(place.path)
+        told = [record.operation for record in merganser.history(place.path)]
+        assert told == (["undo", "merge"] if fault.journaled else ["merge"])
+        assert any("/batches/" in path for path in place.control_files()) is not fault.journaled
+
+
+def data_files(found: dict[str, bytes]) -> dict[str, bytes]:
+    return {rel: data for rel, data in found.items() if rel.endswith(".parquet")}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), [("full_merge", "local"), ("partitioned_merge", "memory")])
 def test_the_next_merge_recovers_as_well(name: str, kind: str, lake: str) -> None:
     # C4, C7: running the same change again gives the new dataset, whatever the first run left
@@ -162,7 +196,9 @@ def test_the_next_merge_recovers_as_well(name: str, kind: str, lake: str) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "kind"), [("full_merge", "local"), ("partitioned_overwrite", "memory")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("full_merge", "local"), ("partitioned_overwrite", "memory"), ("undo", "local")]
+)
 def test_recovery_may_fail_at_every_step_too(name: str, kind: str, lake: str) -> None:
     # C4: recovery dies at its first step, then at its second, and so on, over what the earlier ones left
     outcome = undisturbed(name, kind, lake)
@@ -234,7 +270,7 @@ def _commit_by_hand(place: Place, fault: Fault) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "mode"), [("full_merge", "before"), ("overwrite", "after")])
+@pytest.mark.parametrize(("name", "mode"), [("full_merge", "before"), ("overwrite", "after"), ("undo", "before")])
 def test_a_process_that_ends_at_any_step_leaves_a_dataset_to_recover(name: str, mode: Mode, lake: str) -> None:
     # C4, C5: real processes, ended without any cleanup, in the merge and again in the recovery after it
     outcome = undisturbed(name, "local", lake)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from tests.crash.faults import Fault, InjectedError, Place, injected, new_place
 import merganser
 from merganser.core.commit import Journal, Move, Removal, writing
 from merganser.core.errors import DatasetMergeError
+from merganser.core.history import HistoryFile, HistoryRecord
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
@@ -40,17 +41,20 @@ def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True)
 class Commit:
-    """Data files by name, each with one number in it, before and after; and the partition record, if it changes."""
+    """Data files by name, each with one number in it, before and after; and the partition record, if it changes.
+
+    With `retain` the commit is told in the history, and what it replaces is retained.
+    """
 
     old: Content
     new: Content
     record: dict[str, Any] | None
+    retain: int = 0
 
 
 contents = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 3), max_size=len(NAMES))
-commits = st.builds(
-    Commit, contents, contents.filter(bool), st.none() | st.just({"columns": {"day": "string"}, "schema": ""})
-)
+records = st.none() | st.just({"columns": {"day": "string"}, "schema": ""})
+commits = st.builds(Commit, contents, contents.filter(bool), records, st.integers(0, 1))
 
 
 @contextlib.contextmanager
@@ -80,8 +84,16 @@ def commit(place: Place, work: Commit, fault: Fault) -> None:
             with store.create(path) as stream:
                 stream.write(str(number).encode())
             moves.append(Move(path.rpartition("/")[2], rel, found.get(rel)))
-        session.commit(staging, Journal(moves, removals, work.record))
+        history = told(moves, removals) if work.retain else None
+        session.commit(staging, Journal(moves, removals, work.record, history=history, retain=work.retain))
     place.expire_lease()
+
+
+def told(moves: list[Move], removals: list[Removal]) -> HistoryRecord:
+    """Describe a commit of files of one digit each."""
+    written = [HistoryFile(move.target, "rewritten" if move.replaces else "inserted", 1, 1) for move in moves]
+    removed = [HistoryFile(removal.target, "removed") for removal in removals]
+    return HistoryRecord(operation="merge", files=[*written, *removed])
 
 
 def recover_after(place: Place, faults: list[Fault]) -> None:
@@ -107,6 +119,26 @@ def test_a_commit_happens_whole_or_not_at_all(work: Commit, fault: Fault, again:
             assert content(place) == work.old
         recover_after(place, again)
         assert content(place) == (work.new if fault.journaled else work.old)
+
+
+@PROPERTY
+@given(commits, st.builds(Fault, steps, modes), st.lists(st.builds(Fault, steps, modes), max_size=4), kinds)
+def test_an_undo_happens_whole_or_not_at_all(work: Commit, fault: Fault, again: list[Fault], kind: str) -> None:
+    # C3, C4, C7, M9
+    with temporary_place(kind) as place:
+        for rel, number in work.old.items():
+            place.write(rel, str(number).encode())
+        commit(place, replace(work, retain=1), Fault(at=0))
+        with injected(fault), contextlib.suppress(InjectedError, DatasetMergeError):
+            merganser.undo(place.path)
+        place.expire_lease()
+        if not fault.journaled:
+            assert content(place) == work.new
+        recover_after(place, again)
+        assert content(place) == (work.old if fault.journaled else work.new)
+        if not fault.journaled:
+            merganser.undo(place.path)
+            assert content(place) == work.old
 
 
 rows = st.dictionaries(st.integers(0, 30), st.sampled_from(["a", "b", "c"]), min_size=1, max_size=8)

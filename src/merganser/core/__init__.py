@@ -31,10 +31,12 @@ from merganser.core.errors import (
     SchemaMismatchError,
     StagingError,
     TargetPathError,
+    UndoError,
     UnreadableFileError,
     UnsupportedFileError,
     UnsupportedTypeError,
 )
+from merganser.core.history import HistoryFile, HistoryRecord
 from merganser.core.hive import parse_hive_partition_path
 from merganser.core.keys import normalize_keys
 from merganser.core.paths import PathValidator
@@ -57,6 +59,8 @@ __all__ = [
     "DatasetMergeError",
     "DuplicateKeyError",
     "FilePlan",
+    "HistoryFile",
+    "HistoryRecord",
     "IncrementalFileManager",
     "IncrementalRewritePlan",
     "InvalidArgumentError",
@@ -79,6 +83,7 @@ __all__ = [
     "StagingError",
     "TableLike",
     "TargetPathError",
+    "UndoError",
     "UnreadableFileError",
     "UnsupportedFileError",
     "UnsupportedTypeError",

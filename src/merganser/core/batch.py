@@ -48,6 +48,11 @@ def write_batch(store: Store, control: str, batch: Mapping[str, Any]) -> None:
     store.write_small(_path(control, batch["batch_id"]), json.dumps(batch, indent=1).encode())
 
 
+def forget_batch(store: Store, control: str, batch_id: str) -> None:
+    """Let a batch be merged again; fine if it is not known."""
+    store.remove(_path(control, batch_id))
+
+
 def _path(control: str, batch_id: str) -> str:
     # Any text may be an id, but not any text a file's name.
     name = hashlib.sha256(batch_id.encode("utf-8", "surrogatepass")).hexdigest()

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.batch import write_batch
+from merganser.core.batch import forget_batch, write_batch
 from merganser.core.errors import ConcurrentWriteError, DatasetMergeError
+from merganser.core.history import HistoryRecord, new_id, save_record
 from merganser.core.lock import exclusive
+from merganser.core.retained import drop, keep_replaced, retained_ids
 from merganser.core.staging import RECORD, control_folder, find_staging, open_staging
 from merganser.core.store import locate
 
@@ -22,9 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from merganser.core.staging import Staging
+    from merganser.core.storage import Store
     from merganser.core.store import Location
 
-VERSION = 1
+VERSION = 2
 LOCK_TIMEOUT = 60.0
 
 
@@ -50,6 +55,8 @@ class Journal:
     """Everything a commit does: the partition record if it changes, the batch if it has an id, moves, then removals.
 
     `feed` are moves to paths outside the dataset.
+    `history` tells what it did. The files that the last `retain` commits replaced or removed are kept; an undo keeps
+    none, and forgets the batch that it undoes.
     """
 
     moves: Sequence[Move]
@@ -57,21 +64,31 @@ class Journal:
     record: Mapping[str, Any] | None = None
     batch: Mapping[str, Any] | None = None
     feed: Sequence[Move] = ()
+    history: HistoryRecord | None = None
+    retain: int = 0
+    forget: str | None = None
+
+    @property
+    def replaced(self) -> dict[str, str]:
+        """The files that are replaced or removed, by path, with their identities."""
+        replaced = {move.target: move.replaces for move in self.moves if move.replaces is not None}
+        return replaced | {removal.target: removal.identity for removal in self.removals}
 
     def to_json(self) -> bytes:
         """Write the journal as text."""
-        return json.dumps({"version": VERSION, **asdict(self)}, indent=1).encode()
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=1, default=datetime.isoformat).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Journal:
         """Read a journal's text."""
         found = json.loads(data)
-        if found["version"] != VERSION:
+        if found.pop("version") != VERSION:
             message = "An interrupted commit was made by another version of merganser. Recover with that version."
             raise DatasetMergeError(message)
         moves, feed = ([Move(**move) for move in found[name]] for name in ("moves", "feed"))
         removals = [Removal(**removal) for removal in found["removals"]]
-        return cls(moves, removals, found["record"], found["batch"], feed)
+        history = None if found["history"] is None else HistoryRecord.from_plain(found["history"])
+        return cls(**{**found, "moves": moves, "feed": feed, "removals": removals, "history": history})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +98,7 @@ class Session:
     location: Location
     control: str
     still_held: Callable[[], None]
+    started: float
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[Staging]:
@@ -98,7 +116,7 @@ class Session:
         with contextlib.suppress(OSError):
             staging.remove()
 
-    def commit(self, staging: Staging, journal: Journal, check: Callable[[], None] | None = None) -> None:
+    def commit(self, staging: Staging, journal: Journal, check: Callable[[], object] | None = None) -> None:
         """Make the staged files durable, look once more whether they still fit, journal the change, and publish it."""
         store = self.location.store
         staged = [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
@@ -106,6 +124,8 @@ class Session:
         if check is not None:
             check()
         self.still_held()
+        if journal.history is not None:
+            journal = replace(journal, history=self._signed(journal.history, journal, staging))
         try:
             store.write_small(staging.journal, journal.to_json())
             # Whoever took a stalled writer's place has recovered: this commit is gone, or is theirs to finish.
@@ -124,6 +144,32 @@ class Session:
         with contextlib.suppress(OSError):
             store.remove(staging.journal)
 
+    def _signed(self, record: HistoryRecord, journal: Journal, staging: Staging) -> HistoryRecord:
+        """Complete a record with what is known at this moment, the last before the commit is decided."""
+        store, now = self.location.store, datetime.now(UTC)
+        modified = {move.target: store.modified(f"{staging.folder}/{move.staged}") for move in journal.moves}
+        kept = journal.replaced if journal.retain else ()
+        names = {rel: f"{number}.replaced" for number, rel in enumerate(kept)}
+        return replace(
+            record,
+            id=new_id(store, self.control, now),
+            committed_at=now,
+            duration=round(time.monotonic() - self.started, 6),
+            files=[
+                replace(file, modified=modified.get(file.path), retained=names.get(file.path)) for file in record.files
+            ],
+            partitions_before=None if journal.record is None else _read_partitions(store, self.control),
+        )
+
+
+def _read_partitions(store: Store, control: str) -> dict[str, Any]:
+    """Read the partition record as it is; without one, or with a damaged one, it is empty."""
+    try:
+        found = json.loads(store.read_small(f"{control}/{RECORD}") or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
 
 def _check_staged(staging: Staging, journal: Journal) -> None:
     waiting = set(staging.location.store.names(staging.folder))
@@ -134,13 +180,17 @@ def _check_staged(staging: Staging, journal: Journal) -> None:
 
 
 @contextlib.contextmanager
-def writing(location: Location, timeout: float = LOCK_TIMEOUT) -> Iterator[Session]:
-    """Hold a dataset exclusively, recovered from whatever an earlier writer left unfinished."""
+def writing(location: Location, timeout: float = LOCK_TIMEOUT, started: float | None = None) -> Iterator[Session]:
+    """Hold a dataset exclusively, recovered from whatever an earlier writer left unfinished.
+
+    `started` is when the work began that will be committed, by the monotonic clock; now, if it begins here.
+    """
+    started = time.monotonic() if started is None else started
     control = control_folder(location)
     location.store.make_folder(control)
     with exclusive(location.store, control, location.display, timeout) as still_held:
         _recover(location, control)
-        yield Session(location, control, still_held)
+        yield Session(location, control, still_held, started)
 
 
 def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeout: float = LOCK_TIMEOUT) -> bool:
@@ -191,37 +241,63 @@ def _abandoned(staging: Staging, journal: Journal) -> bool:
 def publish(location: Location, control: str, staging: Staging, journal: Journal) -> None:
     """Do what the journal says and is still undone; safe to repeat, safe to interrupt."""
     store = location.store
-    waiting = set(store.names(staging.folder))
+    _note(location, control, journal)
+    _move(location, staging, journal)
+    _remove(location, journal.removals)
+    touched = [location.path(move.target) for move in journal.moves]
+    touched += [location.path(removal.target) for removal in journal.removals]
+    if journal.history is not None:
+        save_record(store, control, journal.history)
+    fed = sorted({_folder(move.target) for move in journal.feed})
+    store.flush([*_folders_to_flush(location, touched), *fed, control])
+    if journal.history is not None:
+        # What cannot be removed only takes room, until the next merge or vacuum.
+        with contextlib.suppress(OSError):
+            drop(store, control, _outlived(store, control, journal.history.undoes, journal.retain))
+
+
+def _note(location: Location, control: str, journal: Journal) -> None:
+    """Write to the control folder what must be there before the first file is replaced."""
+    store = location.store
     if journal.record is not None:
         store.write_small(f"{control}/{RECORD}", json.dumps(journal.record, indent=1).encode())
     if journal.batch is not None:
         write_batch(store, control, journal.batch)
-    for folder in sorted({_folder(location.path(move.target)) for move in journal.moves}):
+    if journal.forget is not None:
+        forget_batch(store, control, journal.forget)
+    if journal.history is not None:
+        keep_replaced(location, control, journal.history, journal.replaced)
+
+
+def _move(location: Location, staging: Staging, journal: Journal) -> None:
+    """Put the staged files that still wait in their places."""
+    store, waiting = location.store, set(staging.location.store.names(staging.folder))
+    goals = [location.path(move.target) for move in journal.moves] + [move.target for move in journal.feed]
+    for folder in sorted({_folder(goal) for goal in goals}):
         store.make_folder(folder)
-    for move in journal.moves:
+    for move, goal in zip((*journal.moves, *journal.feed), goals, strict=True):
         if move.staged in waiting:
-            target = location.path(move.target)
-            _check_replaced(location, staging, move)
+            if move.replaces is not None:
+                _check_replaced(location, staging, move)
             # Spark refuses a file whose checksum sidecar tells of its predecessor.
-            store.remove(_sidecar(target))
-            store.replace(f"{staging.folder}/{move.staged}", target)
-    _remove(location, journal.removals)
-    for move in journal.feed:
-        if move.staged in waiting:
-            store.make_folder(_folder(move.target))
-            store.replace(f"{staging.folder}/{move.staged}", move.target)
-    touched = [location.path(move.target) for move in journal.moves]
-    touched += [location.path(removal.target) for removal in journal.removals]
-    store.flush([*_folders_to_flush(location, touched), *sorted({_folder(move.target) for move in journal.feed})])
+            store.remove(_sidecar(goal))
+            store.replace(f"{staging.folder}/{move.staged}", goal)
+
+
+def _outlived(store: Store, control: str, undone: str | None, retain: int) -> list[str]:
+    """Name the commits whose retained files nobody asks for any more: the one undone, or all but the newest."""
+    if undone is not None:
+        return [undone]
+    ids = retained_ids(store, control)
+    return ids[: max(0, len(ids) - retain)]
 
 
 def _remove(location: Location, removals: Sequence[Removal]) -> None:
     if not removals:
         return
-    # Identities come from a listing, as those in the journal did: other requests may tell other things of a file.
-    found = {info.rel: info.identity for info in location.store.walk(location.root, enter=lambda _: True)}
+    found = location.listing()
     for removal in removals:
-        if found.get(removal.target) == removal.identity:
+        if removal.target in found and found[removal.target].identity == removal.identity:
             target = location.path(removal.target)
             location.store.remove(_sidecar(target))
             location.store.remove(target)
@@ -229,7 +305,7 @@ def _remove(location: Location, removals: Sequence[Removal]) -> None:
 
 def _check_replaced(location: Location, staging: Staging, move: Move) -> None:
     # Elsewhere than locally a copy may stop halfway, and what it left is ours to write again.
-    if location.store.local and move.replaces is not None:
+    if location.store.local:
         target = location.path(move.target)
         found = location.store.identity(target)
         ours = found in (None, move.replaces) or location.store.same_content(f"{staging.folder}/{move.staged}", target)

@@ -20,6 +20,7 @@
         ├── StagingError           OSError       staged files cannot be written
         ├── LockTimeoutError       TimeoutError  another writer holds the dataset
         ├── ConcurrentWriteError                 the dataset changed under the merge
+        ├── UndoError                            the last commit cannot be undone
         └── CountMismatchError                   staged rows do not add up; nothing was published
 
 Each is also the builtin named beside it, so that callers may catch either. Messages name the column, key or path and
@@ -99,6 +100,10 @@ class LockTimeoutError(DatasetMergeError, TimeoutError):
 
 class ConcurrentWriteError(DatasetMergeError):
     """Something else changed the dataset while the merge was being prepared."""
+
+
+class UndoError(DatasetMergeError):
+    """There is no commit to undo, or not what it takes to undo the last one."""
 
 
 class CountMismatchError(DatasetMergeError):

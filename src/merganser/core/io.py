@@ -79,6 +79,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
           writes these there as Parquet.
         - `batch_id`: a merge of this id that was committed before is not done again; its result comes back with
           `replayed=True`.
+        - `retain`: the files that the last so many commits replaced or removed are kept for `undo`.
         - `partition_by` is `partition_columns`; `lock_timeout` is how many seconds to wait for another writer.
         """
         made = make_options(
@@ -120,15 +121,17 @@ class DatasetIO(ABC, Generic[G, H, M]):
         row_group_size: int = 500_000,
         *,
         partition_by: Sequence[str] | str | None = None,
+        retain: int = 0,
         lock_timeout: float = LOCK_TIMEOUT,
     ) -> WriteResult:
-        """Append rows to a dataset, or overwrite it; both are committed like a merge."""
+        """Append rows to a dataset, or overwrite it; both are committed like a merge, and retain what one would."""
         options = make_options(
             partition_columns,
             partition_by,
             compression=compression,
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
+            retain=retain,
             lock_timeout=lock_timeout,
         )
         job = Job("write_dataset", path, self._filesystem(filesystem))

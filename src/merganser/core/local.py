@@ -64,6 +64,9 @@ class LocalStore(Store):
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def modified(self, path: str) -> int | None:
+        return os.stat(path).st_mtime_ns
+
     def open_input(self, path: str) -> pa.NativeFile:
         return pa.OSFile(path, "rb")
 
@@ -102,6 +105,16 @@ class LocalStore(Store):
 
     def reaches(self, other: Store) -> bool:
         return other.local
+
+    def duplicate(self, path: str, copy: str) -> None:
+        real = os.path.realpath(path)
+        self.remove(copy)
+        try:
+            os.link(real, copy)
+        except OSError:
+            # Another disk, a disk without links, a file that is not ours; what stands against a copy too is told by it.
+            shutil.copy2(real, copy)
+            self.flush([copy])
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):

@@ -5,6 +5,7 @@ It decides everything and moves no row; rows are the engine's.
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -20,6 +21,7 @@ from merganser.core.encode import schema_options
 from merganser.core.engine import Layout
 from merganser.core.errors import ConcurrentWriteError, CountMismatchError, DatasetMergeError, InvalidArgumentError
 from merganser.core.footer import read_footer
+from merganser.core.history import HistoryFile, merge_record, write_record
 from merganser.core.kernel import write_rows
 from merganser.core.options import Request, make_request
 from merganser.core.plan import MergePlan, decide
@@ -34,7 +36,7 @@ from merganser.core.validate import check_writable
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from merganser.core.audit import Audit
     from merganser.core.commit import Session
@@ -61,6 +63,7 @@ def merge(
     options: Options,
 ) -> MergeResult:
     """Merge a source into a dataset."""
+    started = time.monotonic()
     request = make_request(strategy, key_columns, options)
     location = locate(path, filesystem)
     feed = find_feed(options.audit, location, filesystem)
@@ -70,7 +73,7 @@ def merge(
         prepared = prepare(engine, given, location, request, None)
         decision = decide(engine, prepared, request)
         return _result(prepared, decision, _Staged(), request, make_audit(engine, prepared, decision, request))
-    with writing(location, options.lock_timeout) as session:
+    with writing(location, options.lock_timeout, started) as session:
         if options.batch_id is not None:
             before = find_batch(location.store, session.control, options.batch_id)
             if before is not None:
@@ -82,7 +85,7 @@ def merge(
                 staged = _stage(engine, prepared, decision, staging, options)
                 audit = make_audit(engine, prepared, decision, request, staging, feed)
                 result = _result(prepared, decision, staged, request, audit)
-                _commit(session, staging, prepared, decision, staged, result, audit)
+                _commit(session, staging, prepared, decision, staged, result, request, engine.name, audit)
     return result
 
 
@@ -135,15 +138,16 @@ def write_dataset(
     if mode not in get_args(WriteMode):
         message = f"Unknown mode {mode!r}. Choose append or overwrite."
         raise InvalidArgumentError(message)
+    started = time.monotonic()
     location = locate(path, filesystem)
     given = engine.open(source)
-    with writing(location, options.lock_timeout) as session, session.staging() as staging:
+    with writing(location, options.lock_timeout, started) as session, session.staging() as staging:
         if mode == "append":
             prepared = prepare(engine, given, location, Request("insert", [], options), staging)
-            removed = []
+            removed = range(0)
         else:
             prepared = prepare_overwrite(engine, given, location, options, staging)
-            removed = [Removal(file.rel, file.identity) for file in prepared.target.files]
+            removed = range(len(prepared.target.files))
         with storing(staging):
             layout = _layout(prepared, options)
             handle, partitions = prepared.handle, prepared.facts.partitions
@@ -152,11 +156,18 @@ def write_dataset(
             if not appended and (removed or not prepared.target.files):
                 appended = [_schema_file(prepared, staging, options)]
             _check_rows(prepared.facts.rows, appended)
+            files = [new.described(location) for new in appended]
+            gone = [location.shown(prepared.target.files[number].rel) for number in removed]
+            result = WriteResult(mode, prepared.facts.rows, files, gone)
             if appended:
-                journal = Journal([_move(new) for new in appended], removed, prepared.record)
+                before = prepared.target.rows if mode == "append" else None
+                history = write_record(
+                    engine.name, options, result, before, _touched(prepared.target, appended, removed)
+                )
+                moves, removals = [_move(new) for new in appended], _removals(prepared.target, removed)
+                journal = Journal(moves, removals, prepared.record, history=history, retain=options.retain)
                 session.commit(staging, journal, lambda: _check_listing(prepared.target))
-    files = [new.described(location) for new in appended]
-    return WriteResult(mode, prepared.facts.rows, files, [location.shown(removal.target) for removal in removed])
+    return result
 
 
 def _absent(location: Location) -> bool:
@@ -173,10 +184,13 @@ class _NewFile:
     footer: Footer
     replaces: int | None = None
 
+    @property
+    def operation(self) -> Literal["inserted", "rewritten"]:
+        return "inserted" if self.replaces is None else "rewritten"
+
     def described(self, location: Location) -> MergeFileMetadata:
-        operation: Literal["inserted", "rewritten"] = "inserted" if self.replaces is None else "rewritten"
         rows = self.footer.metadata.num_rows
-        return MergeFileMetadata(location.shown(self.rel), rows, operation, self.footer.size)
+        return MergeFileMetadata(location.shown(self.rel), rows, self.operation, self.footer.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,21 +337,52 @@ def _commit(
     decision: Decision[M],
     staged: _Staged,
     result: MergeResult,
+    request: Request,
+    engine: str,
     audit: Audit,
 ) -> None:
-    files = prepared.target.files
+    target, files = prepared.target, prepared.target.files
     moves = [_move(new, files[new.replaces].identity) for new in staged.rewritten if new.replaces is not None]
     moves += [_move(new) for new in staged.appended]
-    removals = [Removal(files[number].rel, files[number].identity) for number in decision.removed]
+    removals = _removals(target, decision.removed)
     batch = None if result.batch_id is None else make_batch(result.batch_id, result)
     if moves or removals or batch:
-        feed = [Move(staged.rpartition("/")[2], target) for staged, target in audit.files]
-        journal = Journal(moves, removals, prepared.record if moves or removals else None, batch, feed)
+        touched = _touched(target, [*staged.rewritten, *staged.appended], decision.removed)
+        journal = Journal(
+            moves,
+            removals,
+            prepared.record if moves or removals else None,
+            batch,
+            [Move(staged.rpartition("/")[2], target) for staged, target in audit.files],
+            merge_record(engine, request, result, touched),
+            request.options.retain,
+        )
         session.commit(staging, journal, lambda: _check_listing(prepared.target))
 
 
 def _move(new: _NewFile, replaces: str | None = None) -> Move:
     return Move(new.staged.rpartition("/")[2], new.rel, replaces)
+
+
+def _removals(target: Target, numbers: Iterable[int]) -> list[Removal]:
+    return [Removal(target.files[number].rel, target.files[number].identity) for number in numbers]
+
+
+def _touched(target: Target, new: Iterable[_NewFile], removed: Iterable[int]) -> list[HistoryFile]:
+    """List the files of a change for its record; an overwrite has read no footer of what it removes."""
+    rows: Sequence[int | None] = [summary.rows for summary in target.summaries] or [None] * len(target.files)
+    before = [(count, file.size) for count, file in zip(rows, target.files, strict=True)]
+    written = [
+        HistoryFile(
+            one.rel,
+            one.operation,
+            one.footer.metadata.num_rows,
+            one.footer.size,
+            *(() if one.replaces is None else before[one.replaces]),
+        )
+        for one in new
+    ]
+    return [*written, *(HistoryFile(target.files[at].rel, "removed", None, None, *before[at]) for at in removed)]
 
 
 def _check_listing(target: Target) -> None:

@@ -32,6 +32,7 @@ class WriteOptions(TypedDict, total=False):
     compression: str
     max_rows_per_file: int
     row_group_size: int
+    retain: int
     lock_timeout: float
 
 
@@ -56,6 +57,7 @@ class CommitOptions(ChangeOptions, total=False):
 
     audit: bool | str | os.PathLike[str]
     batch_id: str | None
+    retain: int
     lock_timeout: float
 
 
@@ -86,6 +88,7 @@ class Options:
     audit: bool | str | os.PathLike[str] = False
     batch_id: str | None = None
     rewrite_all: bool = False
+    retain: int = 0
     lock_timeout: float = LOCK_TIMEOUT
 
     def __post_init__(self) -> None:
@@ -111,6 +114,7 @@ class Options:
         if self.batch_id is not None and (not isinstance(self.batch_id, str) or not self.batch_id):
             message = f"batch_id must be a text that names this batch and no other, not {self.batch_id!r}."
             raise InvalidArgumentError(message)
+        check_retain(self.retain)
         if (
             not isinstance(self.lock_timeout, int | float)
             or isinstance(self.lock_timeout, bool)
@@ -118,6 +122,13 @@ class Options:
         ):
             message = f"lock_timeout must be a number of seconds, not {self.lock_timeout!r}."
             raise InvalidArgumentError(message)
+
+
+def check_retain(retain: int) -> None:
+    """Refuse what is no number of commits."""
+    if not isinstance(retain, int) or isinstance(retain, bool) or retain < 0:
+        message = f"retain must be a whole number of commits, 0 or more, not {retain!r}."
+        raise InvalidArgumentError(message)
 
 
 def make_options(

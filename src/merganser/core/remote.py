@@ -77,6 +77,9 @@ class RemoteStore(Store):
         except FileNotFoundError:
             return None
 
+    def modified(self, path: str) -> int | None:  # noqa: ARG002  a move is a new object
+        return None
+
     @property
     def in_memory(self) -> bool:
         """Whether files are in this process, where no other can reach them."""
@@ -106,12 +109,15 @@ class RemoteStore(Store):
         """Do nothing: an object is durable once its write returns."""
 
     def replace(self, source: str, target: str) -> None:
-        self.filesystem.makedirs(target.rsplit("/", 1)[0], exist_ok=True)
-        self.filesystem.cp_file(source, target)
+        self.duplicate(source, target)
         self.remove(source)
 
     def reaches(self, other: Store) -> bool:
         return isinstance(other, RemoteStore) and bool(self.filesystem == other.filesystem)
+
+    def duplicate(self, path: str, copy: str) -> None:
+        self.filesystem.makedirs(copy.rsplit("/", 1)[0], exist_ok=True)
+        self.filesystem.cp_file(path, copy)
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):

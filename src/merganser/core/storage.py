@@ -49,6 +49,10 @@ class Store(ABC):
         """Describe a file so that any rewrite of it gives another text; None if it is absent."""
 
     @abstractmethod
+    def modified(self, path: str) -> int | None:
+        """Tell when a file was last changed, in nanoseconds; None where moving a file changes that."""
+
+    @abstractmethod
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for Arrow's random access."""
 
@@ -75,6 +79,10 @@ class Store(ABC):
     @abstractmethod
     def reaches(self, other: Store) -> bool:
         """Say whether the paths of another store are also this one's."""
+
+    @abstractmethod
+    def duplicate(self, path: str, copy: str) -> None:
+        """Give a file a second path, in the place of whatever is there: by a link where that can be, else by a copy."""
 
     def same_content(self, one: str, other: str) -> bool:
         """Compare two files byte for byte."""

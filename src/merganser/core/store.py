@@ -15,7 +15,7 @@ from merganser.core.local import LocalStore
 from merganser.core.remote import RemoteStore
 
 if TYPE_CHECKING:
-    from merganser.core.storage import Store
+    from merganser.core.storage import FileInfo, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,15 @@ class Location:
     def shown(self, rel: str) -> str:
         """Give the path of a file below the root the way the caller spelled the root."""
         return f"{self.display}/{rel}"
+
+    def listing(self) -> dict[str, FileInfo]:
+        """List every file below the root by its relative path, hidden ones too; an absent root has none.
+
+        Other requests may tell other things of a file: identities are compared with those of a listing.
+        """
+        if self.store.kind(self.root) is None:
+            return {}
+        return {info.rel: info for info in self.store.walk(self.root, enter=lambda _: True)}
 
 
 def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
