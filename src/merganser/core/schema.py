@@ -231,7 +231,8 @@ def operation_column(schema: pa.Schema) -> str | None:
 
 
 def _deletes(column: pa.ChunkedArray, values: Mapping[str, Sequence[Any]], name: str) -> pa.ChunkedArray:
-    column = _unwrapped(column)
+    # A column that holds nothing but NULL may not know its type.
+    column = column.cast(pa.large_string()) if pa.types.is_null(column.type) else _unwrapped(column)
     known = [value for some in values.values() for value in some]
     try:
         column = column.cast(plain(column.type))

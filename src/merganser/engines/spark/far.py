@@ -245,8 +245,8 @@ class Far(Way[FarMatches]):
         self, matches: FarMatches | None, layout: Layout, partitions: pa.Table, staging: Staging, terms: Terms
     ) -> list[Appended]:
         parts = self._parts
-        new = self._new(matches, partitions, terms)
-        if matches is not None and terms.rule.replaces:
+        new = self._new(matches, partitions, terms).where(F.lit(terms.rule.inserts))
+        if matches is not None and terms.rule.replaces and partitions.num_columns:
             moved = matches.frame.where(F.col("action") == int(Action.MOVE)).select("part", "row")
             new = new.unionAll(self._numbered(partitions, terms).hint("merge").join(moved, ["part", "row"]))
         with explained():

@@ -1,0 +1,55 @@
+"""Which options go together: the table in the docs, the checks and the reasons are one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import pytest
+
+from merganser.core.combine import NEEDS
+from merganser.core.errors import InvalidArgumentError
+from merganser.core.options import make_options, make_request
+from merganser.core.strategy import RULES, MergeStrategy
+
+PAGE = Path(__file__).parents[2] / "docs" / "changes.md"
+VALUES: dict[str, Any] = {
+    "update_columns": "v",
+    "insert_columns": "v",
+    "sequence_column": "at",
+    "operation_column": "op",
+    "skip_unchanged": True,
+    "scope": {"day": 1},
+    "on_partition_move": "move",
+    "dedup_order_by": "v",
+    "audit": True,
+    "batch_id": "b",
+    "retain": 1,
+}
+
+
+def table() -> list[tuple[str, str, bool]]:
+    """Read the table of options and strategies: option, strategy, whether they go together."""
+    text = PAGE.read_text("utf-8")
+    lines = re.findall(r"^\| (.*) \|$", text[text.index("| option |") :], re.MULTILINE)
+    head, *rows = [line.split(" | ") for line in lines]
+    return [
+        (option, strategy, cell != "no")
+        for row in rows
+        for option in re.findall(r"`(\w+)", row[0])
+        for strategy, cell in zip(head[1:], row[1:], strict=True)
+    ]
+
+
+# M1 M2 M3 M4 M5 M6 M8
+def test_the_table_in_the_docs_is_what_is_checked() -> None:
+    assert set(get_args(MergeStrategy)) == set(RULES) == {strategy for _, strategy, _ in table()}
+    assert {option for option, _, _ in table()} == set(VALUES) >= set(NEEDS)
+    for option, strategy, together in table():
+        arguments = (cast("MergeStrategy", strategy), "id", make_options(**{option: VALUES[option]}))
+        if together:
+            make_request(*arguments)
+        else:
+            with pytest.raises(InvalidArgumentError, match=f"{option}.*{strategy}.*, which .*Leave one of them out"):
+                make_request(*arguments)
