@@ -10,8 +10,9 @@ import pyarrow as pa
 from merganser.core.combine import OPERATIONS
 from merganser.core.dataset import Target, list_files, load_target, make_record, partition_columns_of, read_record
 from merganser.core.engine import H
-from merganser.core.errors import InvalidArgumentError, PartitionValueError, SchemaMismatchError
+from merganser.core.errors import InvalidArgumentError, PartitionValueError
 from merganser.core.hive import UNKNOWN, check_partition_type, folder_name, render, tokens
+from merganser.core.needs import find_needs, without_operation
 from merganser.core.options import check_order
 from merganser.core.schema import check_columns, check_types, check_unique, declared, operation_field
 from merganser.core.scope import check_source, make_scope
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from merganser.core.engine import Engine, G, M, SourceFacts
     from merganser.core.hive import Unknown
+    from merganser.core.needs import Needs
     from merganser.core.options import Options, Request
     from merganser.core.staging import Staging
     from merganser.core.store import Location
@@ -64,22 +66,16 @@ def prepare(
     types = {field.name: field.type for field in have}
     target = load_target(location, keys, options.partition_columns, types, engine.each)
     schema = target.schema
-    have = _without_operation(have, schema, options)
+    have = without_operation(have, schema, options)
     if schema is None:
         check_carried(have, "source")
         check_storable(have)
         schema = have
     _check_partition_columns(target.partition_columns, schema)
     check_order_columns(schema, request.order_by, "dedup_order_by" if options.dedup_order_by else "sequence_column")
-    needs = _needs(request, schema, target.partition_columns)
-    check_columns(have, schema, needs.columns)
-    goal = pa.schema([field for field in schema if field.name in needs.columns], schema.metadata)
-    check_carried(pa.schema([have.field(name) for name in goal.names]), "source")
-    check_carried(schema, "target")
-    check_types(have, goal)
+    needs = find_needs(request, schema, target.partition_columns)
+    goal = _goal(have, schema, needs, options)
     check_order(request, ordered=engine.ordered(given))
-    if options.operation_column is not None:
-        goal = goal.append(operation_field(options.operation_column, options.operation_values or OPERATIONS))
     handle = engine.conform(given, goal, staging)
     bounds = target.bounds(keys) if target.files and keys else None
     partitions = [name for name in target.partition_columns if set(target.partition_columns) <= needs.columns]
@@ -105,78 +101,16 @@ def prepare(
     return Prepared(handle, source_count, facts, terms, needs.inserts, target, schema, folders, record)
 
 
-@dataclass(frozen=True, slots=True)
-class _Needs:
-    """What a merge takes from the source: all columns that it reads, and of them those of new rows."""
-
-    terms: Terms
-    columns: frozenset[str]
-    inserts: frozenset[str]
-
-
-def _needs(request: Request, schema: pa.Schema, partition_columns: Sequence[str]) -> _Needs:
-    """Find the columns that matched and new rows take from the source, each all of them unless they are named (M2)."""
-    options, rule, keys = request.options, request.rule, frozenset(request.keys)
-    for argument in ("update_columns", "insert_columns"):
-        for name in getattr(options, argument) or ():
-            if name not in schema.names:
-                message = (
-                    f"{argument} names {name!r}, which the target lacks. Its columns are: {', '.join(schema.names)}."
-                )
-                raise InvalidArgumentError(message)
-    everything = frozenset(schema.names)
-    updates, inserts = (
-        frozenset() if not wanted else everything if named is None else frozenset(named)
-        for wanted, named in (
-            (rule.replaces, options.update_columns),
-            (rule.inserts or options.on_partition_move == "move", options.insert_columns),
-        )
-    )
-    inserts |= keys if rule.inserts else frozenset()
-    movable = frozenset(partition_columns) - keys
-    _check_partial(updates, inserts, movable, request)
-    terms = Terms(
-        rule,
-        updates,
-        options.sequence_column,
-        options.operation_column,
-        options.skip_unchanged,
-        places=movable <= updates,
-    )
-    return _Needs(terms, keys | updates | inserts | frozenset(request.order_by), inserts)
-
-
-def _check_partial(updates: frozenset[str], inserts: frozenset[str], movable: frozenset[str], request: Request) -> None:
-    """Refuse to write rows of which only a part of the partition is known."""
-    if request.rule.inserts and not movable <= inserts:
-        message = (
-            f"insert_columns leaves out the partition column {min(movable - inserts)!r}, so new rows would have no "
-            "place. Add it."
-        )
-        raise InvalidArgumentError(message)
-    if movable & updates and not movable <= updates:
-        message = (
-            f"update_columns has the partition column {min(movable & updates)!r} but not {min(movable - updates)!r}. "
-            "Name all of them, or none."
-        )
-        raise InvalidArgumentError(message)
-
-
-def _without_operation(have: pa.Schema, schema: pa.Schema | None, options: Options) -> pa.Schema:
-    """Give the columns of the source that may be stored."""
-    name = options.operation_column
-    if name is None:
-        return have
-    if name not in have.names:
-        message = f"Operation column {name!r} is missing from the source. Its columns are: {', '.join(have.names)}."
-        raise SchemaMismatchError(message)
-    if schema is not None and name in schema.names:
-        message = (
-            f"The target has a column {name!r} of its own, and the operation column is not stored. Rename the column "
-            "in the source."
-        )
-        raise SchemaMismatchError(message)
-    return have.remove(have.get_field_index(name))
+def _goal(have: pa.Schema, schema: pa.Schema, needs: Needs, options: Options) -> pa.Schema:
+    """Check the columns that the source has, and say what those that are needed are to become."""
+    check_columns(have, schema, needs.columns)
+    goal = pa.schema([field for field in schema if field.name in needs.columns], schema.metadata)
+    check_carried(pa.schema([have.field(name) for name in goal.names]), "source")
+    check_carried(schema, "target")
+    check_types(have, goal)
+    if options.operation_column is None:
+        return goal
+    return goal.append(operation_field(options.operation_column, options.operation_values or OPERATIONS))
 
 
 def prepare_overwrite(

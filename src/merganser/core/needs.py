@@ -1,0 +1,90 @@
+"""What a merge takes from the source: the columns that matched and new rows get, and the terms that follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from merganser.core.errors import InvalidArgumentError, SchemaMismatchError
+from merganser.core.strategy import Terms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from merganser.core.options import Options, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a merge takes from the source: all columns that it reads, and of them those of new rows."""
+
+    terms: Terms
+    columns: frozenset[str]
+    inserts: frozenset[str]
+
+
+def find_needs(request: Request, schema: pa.Schema, partition_columns: Sequence[str]) -> Needs:
+    """Find the columns that matched and new rows take from the source, each all of them unless they are named (M2)."""
+    options, rule, keys = request.options, request.rule, frozenset(request.keys)
+    for argument in ("update_columns", "insert_columns"):
+        for name in getattr(options, argument) or ():
+            if name not in schema.names:
+                message = (
+                    f"{argument} names {name!r}, which the target lacks. Its columns are: {', '.join(schema.names)}."
+                )
+                raise InvalidArgumentError(message)
+    everything = frozenset(schema.names)
+    updates, inserts = (
+        frozenset() if not wanted else everything if named is None else frozenset(named)
+        for wanted, named in (
+            (rule.replaces, options.update_columns),
+            (rule.inserts or options.on_partition_move == "move", options.insert_columns),
+        )
+    )
+    inserts |= keys if rule.inserts else frozenset()
+    movable = frozenset(partition_columns) - keys
+    _check_partial(updates, inserts, movable, request)
+    terms = Terms(
+        rule,
+        updates,
+        options.sequence_column,
+        options.operation_column,
+        options.skip_unchanged,
+        places=movable <= updates,
+    )
+    return Needs(terms, keys | updates | inserts | frozenset(request.order_by), inserts)
+
+
+def _check_partial(updates: frozenset[str], inserts: frozenset[str], movable: frozenset[str], request: Request) -> None:
+    """Refuse to write rows of which only a part of the partition is known."""
+    if request.rule.inserts and not movable <= inserts:
+        message = (
+            f"insert_columns leaves out the partition column {min(movable - inserts)!r}, so new rows would have no "
+            "place. Add it."
+        )
+        raise InvalidArgumentError(message)
+    if movable & updates and not movable <= updates:
+        message = (
+            f"update_columns has the partition column {min(movable & updates)!r} but not {min(movable - updates)!r}. "
+            "Name all of them, or none."
+        )
+        raise InvalidArgumentError(message)
+
+
+def without_operation(have: pa.Schema, schema: pa.Schema | None, options: Options) -> pa.Schema:
+    """Give the columns of the source that may be stored."""
+    name = options.operation_column
+    if name is None:
+        return have
+    if name not in have.names:
+        message = f"Operation column {name!r} is missing from the source. Its columns are: {', '.join(have.names)}."
+        raise SchemaMismatchError(message)
+    if schema is not None and name in schema.names:
+        message = (
+            f"The target has a column {name!r} of its own, and the operation column is not stored. Rename the column "
+            "in the source."
+        )
+        raise SchemaMismatchError(message)
+    return have.remove(have.get_field_index(name))
