@@ -70,8 +70,8 @@ def make_audit(
     prepared: Prepared[H],
     decision: Decision[M],
     request: Request,
-    staging: Staging | None = None,
-    feed: Location | None = None,
+    staging: Staging | None,
+    feed: Location | None,
 ) -> Audit:
     """List every row changed, as far as the caller asks for it; old rows are read before they go."""
     if not request.options.audit:
@@ -91,8 +91,11 @@ def make_audit(
 
 
 def _terms(prepared: Prepared[H], request: Request, *, stored: bool) -> AuditTerms:
-    whole = request.options.audit is not True
-    columns = prepared.schema.names if whole else request.keys
+    whole, placed = request.options.audit is not True, prepared.target.partition_columns
+    columns = request.keys
+    if whole:
+        # As the dataset has them, also when it is only now being made.
+        columns = [*(name for name in prepared.schema.names if name not in placed), *placed]
     taken = [name for name in (ACTION, *([BEFORE] * whole)) if name in columns]
     if taken:
         message = f"The audit has a column {taken[0]!r} of its own, and so has the dataset. Rename the dataset's."

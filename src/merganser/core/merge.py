@@ -72,7 +72,8 @@ def merge(
         # Nothing to update and nothing to add: not even a lock is worth making.
         prepared = prepare(engine, given, location, request, None)
         decision = decide(engine, prepared, request)
-        return _result(prepared, decision, _Staged(), request, make_audit(engine, prepared, decision, request))
+        audit = make_audit(engine, prepared, decision, request, None, feed)
+        return _result(prepared, decision, _Staged(), request, audit)
     with writing(location, options.lock_timeout, started) as session:
         if options.batch_id is not None:
             before = find_batch(location.store, session.control, options.batch_id)
