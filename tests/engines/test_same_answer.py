@@ -156,7 +156,8 @@ def named_t(plan: MergePlan, path: str) -> MergePlan:
 
 def in_t(result: MergeResult, path: str) -> dict[str, Any]:
     return {
-        "stats": (result.stats, result.skipped),
+        "stats": result.stats,
+        "skipped": result.skipped,
         "counts": (result.strategy, result.source_count, result.target_count_before, result.target_count_after),
         "rewritten": [os.path.relpath(name, path) for name in result.rewritten_files],
         "preserved": [os.path.relpath(name, path) for name in result.preserved_files],
