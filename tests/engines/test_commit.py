@@ -152,9 +152,9 @@ def lie(io: Door, about: int, twist: Callable[[list[Any]], list[Any]], monkeypat
 @pytest.mark.parametrize(
     ("about", "twist"),
     [
-        (REWRITTEN, lambda done: [replace(done[0], updated=done[0].updated + 1), *done[1:]]),
-        (REWRITTEN, lambda done: [replace(done[0], updated=0), *done[1:]]),
-        (REWRITTEN, lambda done: [replace(done[0], deleted=done[0].deleted + 1), *done[1:]]),
+        (REWRITTEN, lambda done: [replace(done[0], replaced=done[0].replaced + 1), *done[1:]]),
+        (REWRITTEN, lambda done: [replace(done[0], replaced=0), *done[1:]]),
+        (REWRITTEN, lambda done: [replace(done[0], removed=done[0].removed + 1), *done[1:]]),
         (ADDED, lambda done: done[:-1]),
         (ADDED, lambda done: [*done, done[0]]),
     ],

@@ -47,12 +47,16 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Everything a commit does: the partition record if it changes, the batch if it has an id, moves, then removals."""
+    """Everything a commit does: the partition record if it changes, the batch if it has an id, moves, then removals.
+
+    `feed` are moves to paths outside the dataset.
+    """
 
     moves: Sequence[Move]
     removals: Sequence[Removal] = ()
     record: Mapping[str, Any] | None = None
     batch: Mapping[str, Any] | None = None
+    feed: Sequence[Move] = ()
 
     def to_json(self) -> bytes:
         """Write the journal as text."""
@@ -65,8 +69,9 @@ class Journal:
         if found["version"] != VERSION:
             message = "An interrupted commit was made by another version of merganser. Recover with that version."
             raise DatasetMergeError(message)
-        moves = [Move(**move) for move in found["moves"]]
-        return cls(moves, [Removal(**removal) for removal in found["removals"]], found["record"], found["batch"])
+        moves, feed = ([Move(**move) for move in found[name]] for name in ("moves", "feed"))
+        removals = [Removal(**removal) for removal in found["removals"]]
+        return cls(moves, removals, found["record"], found["batch"], feed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ class Session:
     def commit(self, staging: Staging, journal: Journal, check: Callable[[], None] | None = None) -> None:
         """Make the staged files durable, look once more whether they still fit, journal the change, and publish it."""
         store = self.location.store
-        staged = [f"{staging.folder}/{move.staged}" for move in journal.moves]
+        staged = [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
         store.flush([*staged, staging.folder, self.control, _folder(self.control)])
         if check is not None:
             check()
@@ -122,7 +127,7 @@ class Session:
 
 def _check_staged(staging: Staging, journal: Journal) -> None:
     waiting = set(staging.location.store.names(staging.folder))
-    if not {move.staged for move in journal.moves} <= waiting:
+    if not {move.staged for move in (*journal.moves, *journal.feed)} <= waiting:
         staging.remove()
         message = f"Another writer removed the staged files of {staging.location.display}. Nothing changed; run again."
         raise ConcurrentWriteError(message)
@@ -201,9 +206,13 @@ def publish(location: Location, control: str, staging: Staging, journal: Journal
             store.remove(_sidecar(target))
             store.replace(f"{staging.folder}/{move.staged}", target)
     _remove(location, journal.removals)
+    for move in journal.feed:
+        if move.staged in waiting:
+            store.make_folder(_folder(move.target))
+            store.replace(f"{staging.folder}/{move.staged}", move.target)
     touched = [location.path(move.target) for move in journal.moves]
     touched += [location.path(removal.target) for removal in journal.removals]
-    store.flush(_folders_to_flush(location, touched))
+    store.flush([*_folders_to_flush(location, touched), *sorted({_folder(move.target) for move in journal.feed})])
 
 
 def _remove(location: Location, removals: Sequence[Removal]) -> None:

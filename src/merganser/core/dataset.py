@@ -197,6 +197,12 @@ class Target:
         numbers = [np.arange(len(summary.group_rows), dtype=np.int32) for summary in self.summaries]
         return np.concatenate([np.empty(0, np.int32), *numbers])
 
+    @cached_property
+    def group_rows(self) -> npt.NDArray[np.int64]:
+        """The rows of every row group of the dataset."""
+        rows = [np.array(summary.group_rows, np.int64) for summary in self.summaries]
+        return np.concatenate([np.empty(0, np.int64), *rows])
+
     def bounds(self, keys: Sequence[str]) -> pa.Table:
         """Give a row for each row group: `file`, `row_group`, and canonical `min_<i>`, `max_<i>` of each key column.
 

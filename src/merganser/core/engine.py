@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
-    from merganser.core.strategy import Rule
+    from merganser.core.strategy import Terms
     from merganser.core.threads import Answer, Item
 
 G = TypeVar("G")
@@ -27,6 +27,7 @@ H = TypeVar("H")
 M = TypeVar("M")
 SAMPLE = 5
 ACTION = "merge_action"
+BEFORE = "merge_old"
 UNTOLD = -1
 ELSEWHERE = -2
 
@@ -36,10 +37,12 @@ class SourceFacts:
     """What validation and planning need to know of the source; its size follows partitions and row groups, not rows.
 
     `candidates` says of each row of the bounds whether its row group might hold a source key; where a key is NULL or
-    NaN, it says nothing.
+    NaN, it says nothing. Of rows that delete, of which there are `deletes`, only keys count: their other values make
+    no partition, and no column with NULLs.
     """
 
     rows: int
+    deletes: int
     null_keys: Mapping[str, int]
     duplicate_keys: int
     duplicate_sample: pa.Table
@@ -52,7 +55,8 @@ class SourceFacts:
 class ScanFile:
     """A file whose key columns are to be read, in some of its row groups.
 
-    `constants` are the one value of each key column that the path tells, or that the file does not have. `partition` is
+    `constants` are the one value of each key or partition column that the path tells, or that the file does not have.
+    `shrinks` says that its rows without a source row are deleted. `partition` is
     the row of `SourceFacts.partitions` that equals the file's partition, ELSEWHERE if none does, UNTOLD if the path
     tells none. `spans` are the first row of each row group in the file and the one after its last; `whole` says that
     the file has no other row groups, `bounded` that statistics which we believe tell the bounds of all keys to be read.
@@ -66,20 +70,24 @@ class ScanFile:
     spans: Sequence[tuple[int, int]] = ()
     whole: bool = True
     bounded: bool = True
+    shrinks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class MatchCounts:
     """How many target rows match in each row group that has any, one entry each, and how many source rows match none.
 
-    `moved` counts the matches in files that tell their partition whose source row belongs to another; `moved_sample`
-    shows up to SAMPLE of their keys. What a rule neither replaces nor inserts need not be counted in `moved` or
+    Of `rows` that match, `replaced` get new values there, and `removed` leave: they are deleted, or they move. `moved`
+    counts those that move, being in files that tell their partition, whose source row belongs to another;
+    `moved_sample` shows up to SAMPLE of their keys. Source rows that delete, or that a rule does not insert, are no
     `new_rows`.
     """
 
     file: npt.NDArray[np.int32]
     row_group: npt.NDArray[np.int32]
     rows: npt.NDArray[np.int64]
+    replaced: npt.NDArray[np.int64]
+    removed: npt.NDArray[np.int64]
     new_rows: int
     moved: int
     moved_sample: pa.Table
@@ -87,7 +95,10 @@ class MatchCounts:
 
 @dataclass(frozen=True, slots=True)
 class RewriteJob:
-    """One file to change: matched rows of `groups` are replaced, other rows there kept or not, `dropped` groups go."""
+    """One file to change: matched rows of `groups` have their fate, other rows there stay or not, `dropped` groups go.
+
+    `columns` are those that replaced rows take from the source.
+    """
 
     number: int
     path: str
@@ -99,11 +110,11 @@ class RewriteJob:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A staged replacement."""
+    """A staged replacement: how many rows have new values there, and how many are there no more."""
 
     staged: str
-    updated: int
-    deleted: int
+    replaced: int
+    removed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +129,33 @@ class Appended:
 class Layout:
     """How new files are written: columns and key-value metadata like the target's, and the caller's wishes.
 
-    The schema is that of the files, so without partition columns, and in plain types.
+    The schema is that of the files, so without partition columns, and in plain types; rows take `columns` of it from
+    the source, and are NULL in the others.
     """
 
     schema: pa.Schema
+    columns: frozenset[str]
     key_values: Mapping[bytes, bytes]
     writer_options: Mapping[str, Any]
     compression: str
     max_rows_per_file: int
     row_group_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class AuditTerms:
+    """What an audit lists of every row changed: these columns as they are afterwards, of a deleted row its keys.
+
+    `inserts` are the columns that new rows take from the source. With `whole`, the row as it was comes in a struct
+    beside them. With `stored`, rows are staged in files.
+    """
+
+    columns: Sequence[str]
+    keys: Sequence[str]
+    inserts: frozenset[str]
+    whole: bool
+    stored: bool
+    schema: pa.Schema
 
 
 class Engine(Protocol[G, H, M]):
@@ -161,17 +190,24 @@ class Engine(Protocol[G, H, M]):
         """Keep the one row of each key that counts (T3)."""
 
     def facts(
-        self, handle: H, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None
+        self, handle: H, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None, terms: Terms
     ) -> SourceFacts:
         """Count rows, NULL and repeated keys, list partition values, and test `bounds` (see `Target.bounds`)."""
 
     def match(
-        self, handle: H, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, rule: Rule
+        self,
+        handle: H,
+        keys: Sequence[str],
+        store: Store,
+        files: Sequence[ScanFile],
+        partitions: pa.Table,
+        terms: Terms,
     ) -> tuple[M, MatchCounts]:
-        """Find every target row whose key is a source key, reading key columns only; there is at least one file.
+        """Find every target row whose key is a source key, and what happens to it; there is at least one file.
 
-        The counts are of all matches; the matches themselves are those that the rule replaces or inserts. `partitions`
-        is `SourceFacts.partitions`; a source row's number there says whether its match has moved.
+        Key columns are read, and only if the terms look at values these too. The counts are of all matches; the matches
+        themselves are those that anything could happen to. `partitions` is `SourceFacts.partitions`; a source row's
+        number there says whether its match moves.
         """
 
     def stage(
@@ -182,24 +218,24 @@ class Engine(Protocol[G, H, M]):
         layout: Layout | None,
         partitions: pa.Table,
         staging: Staging,
+        terms: Terms,
     ) -> tuple[list[Rewritten], list[Appended]]:
         """Stage a replacement for each file, in the order of the jobs, and with a layout files of the new rows.
 
-        Without matches, jobs only drop row groups, and every row is new.
+        Without matches, jobs only drop row groups, and every row that does not delete is new.
         """
 
     def audit(
         self,
         handle: H,
         matches: M | None,
-        keys: Sequence[str],
-        store: Store,
-        shrinking: Sequence[ScanFile],
-        *,
-        inserts: bool,
-    ) -> pa.Table:
-        """List key columns and `merge_action` (insert, update, delete) of every row changed, in any order.
+        files: Sequence[ScanFile],
+        audit: AuditTerms,
+        staging: Staging,
+        terms: Terms,
+    ) -> list[pa.Table | str]:
+        """List every row changed in the columns of `audit.schema`, in any order: as tables, or as paths of files.
 
-        `shrinking` are row groups whose unmatched rows are deleted; without matches, every source row is an insert, or
-        none is.
+        `files` are the row groups that change, or that go; without matches, every source row that does not delete is
+        an insert, or none is.
         """

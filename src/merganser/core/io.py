@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
+    from typing import Unpack
 
     from merganser.core.engine import Engine
     from merganser.core.merge import WriteMode
+    from merganser.core.options import ChangeOptions, CommitOptions
     from merganser.core.plan import MergePlan
     from merganser.core.result import MergeResult, WriteResult
     from merganser.core.strategy import MergeStrategy
@@ -55,36 +57,40 @@ class DatasetIO(ABC, Generic[G, H, M]):
         compression: str = "snappy",
         max_rows_per_file: int = 5_000_000,
         row_group_size: int = 500_000,
-        *,
-        partition_by: Sequence[str] | str | None = None,
-        dedup_order_by: Sequence[str] | str | None = None,
-        check_partition_moves: bool = True,
-        audit: bool = False,
-        batch_id: str | None = None,
-        lock_timeout: float = LOCK_TIMEOUT,
+        **options: Unpack[CommitOptions],
     ) -> MergeResult:
         """Merge keyed rows into a dataset; running it twice is the same as running it once.
 
         Strategies: `upsert` replaces matched rows and inserts new ones; `insert` only inserts; `update` only replaces;
         `full_merge` also deletes target rows that the source lacks; `deduplicate` is an upsert of one source row per
-        key, the highest in `dedup_order_by`. A `batch_id` that was committed before makes the merge do nothing, and
-        give that batch's result with `replayed=True`.
+        key, the highest in `dedup_order_by`; `delete` removes matched rows.
+
+        What else may be asked for, by name:
+
+        - `update_columns`, `insert_columns`: the columns that matched and new rows take from the source, if not all.
+        - `sequence_column`: tells which row of a key is newest, in the source and against the target; a late row is
+          skipped.
+        - `operation_column`, `operation_values`: a column that says of each row whether it inserts, updates or deletes.
+        - `skip_unchanged`: a matched row that is equal already is left alone.
+        - `scope`: the partitions that a `full_merge` speaks for.
+        - `on_partition_move`: `"move"` moves rows whose partition values change, which is refused otherwise;
+          `check_partition_moves=False` promises that there are none, and looks for none.
+        - `audit`: True lists keys and actions of all rows changed, `"rows"` also the rows before and after, a path
+          writes these there as Parquet.
+        - `batch_id`: a merge of this id that was committed before is not done again; its result comes back with
+          `replayed=True`.
+        - `partition_by` is `partition_columns`; `lock_timeout` is how many seconds to wait for another writer.
         """
-        options = make_options(
+        made = make_options(
             partition_columns,
-            partition_by,
-            dedup_order_by,
             compression=compression,
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
-            check_partition_moves=check_partition_moves,
-            audit=audit,
-            batch_id=batch_id,
-            lock_timeout=lock_timeout,
+            **options,
         )
         job = Job("merge", path, self._filesystem(filesystem), strategy, key_columns)
         with self._engine(job) as engine:
-            return driver.merge(engine, source, path, strategy, key_columns, job.filesystem, options)
+            return driver.merge(engine, source, path, strategy, key_columns, job.filesystem, made)
 
     def plan(
         self,
@@ -94,18 +100,13 @@ class DatasetIO(ABC, Generic[G, H, M]):
         key_columns: Sequence[str] | str = (),
         partition_columns: Sequence[str] | str | None = None,
         filesystem: Any = None,
-        *,
-        partition_by: Sequence[str] | str | None = None,
-        dedup_order_by: Sequence[str] | str | None = None,
-        check_partition_moves: bool = True,
+        **options: Unpack[ChangeOptions],
     ) -> MergePlan:
         """Say what `merge` would do to each file, and why, without doing it."""
-        options = make_options(
-            partition_columns, partition_by, dedup_order_by, check_partition_moves=check_partition_moves
-        )
+        made = make_options(partition_columns, **options)
         job = Job("plan", path, self._filesystem(filesystem), strategy, key_columns)
         with self._engine(job) as engine:
-            return driver.plan(engine, source, path, strategy, key_columns, job.filesystem, options)
+            return driver.plan(engine, source, path, strategy, key_columns, job.filesystem, made)
 
     def write_dataset(
         self,

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from merganser.core.encode import encode_row_group, open_writer_like, options_by_group, writer_options
-from merganser.core.engine import Appended, Rewritten
+from merganser.core.engine import ELSEWHERE, Appended, Rewritten
 from merganser.core.errors import UnreadableFileError
 from merganser.core.footer import arrow_schema, unwritable
 from merganser.core.keys import canonical
@@ -46,7 +46,7 @@ _SLICE = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """New rows for some positions of a row group; the other rows are kept or deleted.
+    """New rows for some positions of a row group; of the other rows all stay but `removed`, or none but `kept`.
 
     `rows` is called when the row group's turn comes, and gives them in the order of `positions`, which ascend. Columns
     that it lacks keep their old values.
@@ -54,7 +54,21 @@ class GroupChange:
 
     positions: npt.NDArray[np.int64]
     rows: Callable[[], pa.Table]
-    keep_rest: bool
+    removed: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.int64] | None = None
+
+    def lost(self, rows: int) -> int:
+        """Count the rows that do not stay, of so many."""
+        return len(self.removed) if self.kept is None else rows - len(self.positions) - len(self.kept)
+
+    def stay(self, rows: int) -> npt.NDArray[np.bool_]:
+        """Say of each of so many rows whether it stays."""
+        stays = np.full(rows, self.kept is None)
+        if self.kept is None:
+            stays[self.removed] = False
+        else:
+            stays[self.positions] = stays[self.kept] = True
+        return stays
 
 
 def rewrite_file(
@@ -72,13 +86,10 @@ def rewrite_file(
             message = f"The Parquet footer of {path} cannot be read: {error}. Restore or remove the file."
             raise UnreadableFileError(message) from error
     store.keep_mode(path, staged)
-    updated = sum(len(change.positions) for change in changes.values() if change is not None)
-    deleted = sum(
-        metadata.row_group(group).num_rows - (0 if change is None else len(change.positions))
-        for group, change in changes.items()
-        if change is None or not change.keep_rest
-    )
-    return Rewritten(staged, updated, deleted)
+    replaced = sum(len(change.positions) for change in changes.values() if change is not None)
+    rows = {group: metadata.row_group(group).num_rows for group in changes}
+    removed = sum(rows[group] if change is None else change.lost(rows[group]) for group, change in changes.items())
+    return Rewritten(staged, replaced, removed)
 
 
 def _stage_changed(
@@ -170,8 +181,10 @@ def _changed(
         for name in schema.names
         if name in rows.column_names
     }
-    if change.keep_rest:
-        yield from _replaced_rows(read_group(parquet, group, None, path), change.positions, new, schema)
+    if change.kept is None or len(change.kept):
+        old = read_group(parquet, group, None, path)
+        stay = change.stay(old.num_rows) if change.lost(old.num_rows) else None
+        yield from _replaced_rows(old, change.positions, new, stay, schema)
         return
     # Only replaced rows stay, so the old file is read for what the new rows do not tell.
     untold = [name for name in schema.names if name not in new]
@@ -181,7 +194,11 @@ def _changed(
 
 
 def _replaced_rows(
-    old: pa.Table, positions: npt.NDArray[np.int64], new: Mapping[str, pa.ChunkedArray], schema: pa.Schema
+    old: pa.Table,
+    positions: npt.NDArray[np.int64],
+    new: Mapping[str, pa.ChunkedArray],
+    stay: npt.NDArray[np.bool_] | None,
+    schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
     for start in range(0, old.num_rows, _SLICE):
         rows = old.slice(start, _SLICE)
@@ -195,7 +212,10 @@ def _replaced_rows(
                 _replaced(column, new[name].slice(first, last - first), indices) if name in new else column
                 for name, column in zip(schema.names, columns, strict=True)
             ]
-        yield from pa.table(columns, schema=schema).to_batches()
+        table = pa.table(columns, schema=schema)
+        if stay is not None:
+            table = table.filter(pa.array(stay[start : start + _SLICE]))
+        yield from table.to_batches()
 
 
 def _replaced(old: pa.ChunkedArray, new: pa.ChunkedArray, picks: pa.Array) -> pa.ChunkedArray:
@@ -263,7 +283,8 @@ def partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int6
         codes, listed = dense[: rows.num_rows], dense[rows.num_rows :]
     if not partitions.num_columns:
         return codes
-    place = np.empty(listed.max(initial=-1) + 1, np.int64)
+    # A row that is in none of them belongs elsewhere.
+    place = np.full(max(listed.max(initial=-1), codes.max(initial=-1)) + 1, ELSEWHERE, np.int64)
     place[listed] = np.arange(len(listed))
     return place[codes]
 
@@ -271,13 +292,24 @@ def partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int6
 def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, staging: Staging) -> str:
     """Stage one new file, a row group at a time."""
     path = staging.new_path()
-    table = table.select(layout.schema.names)
+    table = table.select([name for name in layout.schema.names if name in layout.columns])
     with (
         staging.location.store.create(path) as stream,
         pq.ParquetWriter(stream, layout.schema, compression=layout.compression, **layout.writer_options) as writer,
     ):
         writer.add_key_value_metadata(dict(layout.key_values))
         for start in range(0, max(1, len(rows)), layout.row_group_size):
-            part = take(table, rows[start : start + layout.row_group_size])
-            writer.write_table(_plain_table(part, layout.schema), row_group_size=layout.row_group_size)
+            some = rows[start : start + layout.row_group_size]
+            part = _plain_columns(take(table, some), layout.schema, len(some))
+            writer.write_table(part, row_group_size=layout.row_group_size)
     return path
+
+
+def _plain_columns(table: pa.Table, schema: pa.Schema, rows: int) -> pa.Table:
+    """Give rows all columns of a schema, NULL in those that they lack."""
+    have = set(table.column_names)
+    columns = [
+        _plain_column(table, field.name, schema) if field.name in have else pa.nulls(rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)

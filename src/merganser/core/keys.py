@@ -184,18 +184,40 @@ def latest_rows(table: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -
 def _ascending(table: pa.Table, order_by: Sequence[str]) -> npt.NDArray[np.int64]:
     if not order_by:
         return np.arange(table.num_rows)
-    columns: list[pa.ChunkedArray] = []
-    for name in order_by:
-        column = canonical(table.column(name))
-        if pa.types.is_floating(column.type):
-            nan = pc.is_nan(column)
-            columns += [nan.cast(pa.int8()), pc.if_else(nan, 0.0, column)]
-        else:
-            columns.append(column)
+    columns = [part for name in order_by for part in _ordering(table.column(name))]
     names = key_names(len(columns))
     sort_keys = [(name, "ascending", "at_start") for name in names]
     indices = pc.sort_indices(pa.table(columns, names=names), sort_keys=sort_keys)
     return indices.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
+
+
+def _ordering(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
+    """Give a column in forms that Arrow orders as we do, the first of which counts most: NaN is the highest number."""
+    column = canonical(column)
+    if not pa.types.is_floating(column.type):
+        return [column]
+    nan = pc.is_nan(column)
+    return [nan.cast(pa.int8()), pc.if_else(nan, 0.0, column)]
+
+
+def not_lower(new: pa.ChunkedArray, old: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Say of each value whether it is at least the one beside it, in the order of `latest_rows`.
+
+    >>> column = lambda *values: pa.chunked_array([pa.array(values, pa.float64())])
+    >>> not_lower(column(2, 1, None, 1, None), column(2, 2, 2, None, None)).tolist()
+    [True, False, False, True, True]
+    """
+    tied, higher = np.ones(len(new), np.bool_), np.zeros(len(new), np.bool_)
+    for left, right in zip(_ordering(new), _ordering(old), strict=True):
+        above, equal = (_true(compare(left, right)) for compare in (pc.greater, pc.equal))
+        nothing, instead = (column.is_null().to_numpy() for column in (left, right))
+        higher |= tied & (above | (instead & ~nothing))
+        tied &= equal | (instead & nothing)
+    return higher | tied
+
+
+def _true(answers: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    return pc.fill_null(answers, False).to_numpy()  # type: ignore[no-any-return]  # noqa: FBT003
 
 
 def join_keys(target: pa.RecordBatchReader, source: pa.Table, positions: Sequence[str]) -> pa.Table:

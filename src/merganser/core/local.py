@@ -100,6 +100,9 @@ class LocalStore(Store):
                 self.remove(beside)
             os.remove(source)
 
+    def reaches(self, other: Store) -> bool:
+        return other.local
+
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)

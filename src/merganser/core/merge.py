@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 
+from merganser.core.audit import find_feed, make_audit
 from merganser.core.batch import find_batch, make_batch
 from merganser.core.commit import Journal, Move, Removal, pending_commit, writing
 from merganser.core.dataset import Template, list_files
 from merganser.core.encode import schema_options
-from merganser.core.engine import ACTION, Layout
+from merganser.core.engine import Layout
 from merganser.core.errors import ConcurrentWriteError, CountMismatchError, DatasetMergeError, InvalidArgumentError
 from merganser.core.footer import read_footer
 from merganser.core.kernel import write_rows
 from merganser.core.options import Request, make_request
-from merganser.core.plan import MergePlan, decide, scan_files
+from merganser.core.plan import MergePlan, decide
 from merganser.core.prepare import empty_folder, prepare, prepare_overwrite
 from merganser.core.result import MergeFileMetadata, MergeResult, WriteResult, compute_merge_stats
-from merganser.core.schema import declared, key_values, plain_schema
+from merganser.core.schema import key_values, plain_schema
 from merganser.core.staging import control_folder, storing
 from merganser.core.store import locate
 from merganser.core.threads import in_threads
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    from merganser.core.audit import Audit
     from merganser.core.commit import Session
     from merganser.core.dataset import Target
     from merganser.core.engine import Appended, Engine, G, H, M, Rewritten
@@ -60,12 +62,13 @@ def merge(
     """Merge a source into a dataset."""
     request = make_request(strategy, key_columns, options)
     location = locate(path, filesystem)
+    feed = find_feed(options.audit, location, filesystem)
     given = engine.open(source)
     if not request.rule.inserts and options.batch_id is None and _absent(location):
         # Nothing to update and nothing to add: not even a lock is worth making.
         prepared = prepare(engine, given, location, request, None)
-        decision = decide(engine, prepared.handle, prepared.facts, prepared.target, request)
-        return _result(engine, prepared, decision, _Staged(), request)
+        decision = decide(engine, prepared, request)
+        return _result(prepared, decision, _Staged(), request, make_audit(engine, prepared, decision, request))
     with writing(location, options.lock_timeout) as session:
         if options.batch_id is not None:
             before = find_batch(location.store, session.control, options.batch_id)
@@ -73,11 +76,12 @@ def merge(
                 return before
         with session.staging() as staging:
             prepared = prepare(engine, given, location, request, staging)
-            decision = decide(engine, prepared.handle, prepared.facts, prepared.target, request)
+            decision = decide(engine, prepared, request)
             with storing(staging):
                 staged = _stage(engine, prepared, decision, staging, options)
-                result = _result(engine, prepared, decision, staged, request)
-                _commit(session, staging, prepared, decision, staged, result)
+                audit = make_audit(engine, prepared, decision, request, staging, feed)
+                result = _result(prepared, decision, staged, request, audit)
+                _commit(session, staging, prepared, decision, staged, result, audit)
     return result
 
 
@@ -100,7 +104,7 @@ def plan(
         )
         raise DatasetMergeError(message)
     prepared = prepare(engine, engine.open(source), location, request, None)
-    decision = decide(engine, prepared.handle, prepared.facts, prepared.target, request)
+    decision = decide(engine, prepared, request)
     before = prepared.target.rows
     return MergePlan(
         location.display,
@@ -113,6 +117,7 @@ def plan(
         decision.inserted,
         decision.updated,
         decision.deleted,
+        decision.skipped,
         decision.files,
     )
 
@@ -140,7 +145,8 @@ def write_dataset(
             removed = [Removal(file.rel, file.identity) for file in prepared.target.files]
         with storing(staging):
             layout = _layout(prepared, options)
-            _, staged = engine.stage(prepared.handle, None, (), layout, prepared.facts.partitions, staging)
+            handle, partitions = prepared.handle, prepared.facts.partitions
+            _, staged = engine.stage(handle, None, (), layout, partitions, staging, prepared.terms)
             appended = _added(prepared, staged, staging)
             if not appended and (removed or not prepared.target.files):
                 appended = [_schema_file(prepared, staging, options)]
@@ -178,29 +184,31 @@ class _Staged:
 
     rewritten: Sequence[_NewFile] = ()
     appended: Sequence[_NewFile] = ()
-    updated: int = 0
-    deleted: int = 0
+    replaced: int = 0
+    removed: int = 0
 
 
 def _stage(
     engine: Engine[G, H, M], prepared: Prepared[H], decision: Decision[M], staging: Staging, options: Options
 ) -> _Staged:
     target = prepared.target
-    layout = _layout(prepared, options) if decision.inserted else None
+    layout = _layout(prepared, options) if decision.appended else None
     rewritten: Sequence[Rewritten] = ()
     appended: Sequence[Appended] = ()
     if decision.jobs or layout is not None:
         handle, partitions = prepared.handle, prepared.facts.partitions
-        rewritten, appended = engine.stage(handle, decision.matches, decision.jobs, layout, partitions, staging)
+        rewritten, appended = engine.stage(
+            handle, decision.matches, decision.jobs, layout, partitions, staging, prepared.terms
+        )
     footers = _staged_footers(staging, [one.staged for one in rewritten])
     new_files = [
         _NewFile(one.staged, target.files[job.number].rel, footer, job.number)
         for job, one, footer in zip(decision.jobs, rewritten, footers, strict=True)
     ]
     added = _added(prepared, appended, staging)
-    _check_rows(decision.inserted, added)
-    updated, deleted = (sum(getattr(one, name) for one in rewritten) for name in ("updated", "deleted"))
-    return _Staged(new_files, added, updated, deleted)
+    _check_rows(decision.appended, added)
+    replaced, removed = (sum(getattr(one, name) for one in rewritten) for name in ("replaced", "removed"))
+    return _Staged(new_files, added, replaced, removed)
 
 
 def _added(prepared: Prepared[H], appended: Sequence[Appended], staging: Staging) -> list[_NewFile]:
@@ -218,6 +226,7 @@ def _layout(prepared: Prepared[H], options: Options) -> Layout:
     check_writable(template.unwritable, prepared.target.location.display)
     return Layout(
         plain_schema(schema).remove_metadata(),
+        prepared.inserts,
         key_values(schema) if template.key_values is None else template.key_values,
         template.writer_options,
         options.compression,
@@ -251,19 +260,20 @@ def _check_rows(expected: int, appended: Sequence[_NewFile]) -> None:
 
 
 def _result(
-    engine: Engine[G, H, M], prepared: Prepared[H], decision: Decision[M], staged: _Staged, request: Request
+    prepared: Prepared[H], decision: Decision[M], staged: _Staged, request: Request, audit: Audit
 ) -> MergeResult:
     """Check the counts against the staged footers (C2), and say what the merge will have done."""
     target, location = prepared.target, prepared.target.location
     gone = set(decision.removed) | {job.number for job in decision.jobs}
     kept = [number for number in range(len(target.files)) if number not in gone]
-    deleted = staged.deleted + sum(target.summaries[number].rows for number in decision.removed)
+    removed = staged.removed + sum(target.summaries[number].rows for number in decision.removed)
     new = [*staged.rewritten, *staged.appended]
     after = sum(target.summaries[number].rows for number in kept) + sum(one.footer.metadata.num_rows for one in new)
-    if (staged.updated, deleted) != (decision.updated, decision.deleted):
+    planned = decision.updated - decision.moved, decision.deleted + decision.moved
+    if (staged.replaced, removed) != planned:
         message = (
-            f"The plan has {decision.updated} updates and {decision.deleted} deletes, the staged files "
-            f"{staged.updated} and {deleted}. Nothing was published; please report this."
+            f"The plan has {planned[0]} rows replaced and {planned[1]} removed, the staged files {staged.replaced} and "
+            f"{removed}. Nothing was published; please report this."
         )
         raise CountMismatchError(message)
     stats = compute_merge_stats(
@@ -272,7 +282,8 @@ def _result(
         target_after=after,
         inserted_rows=decision.inserted,
         updated_rows=decision.updated,
-        deleted_rows=deleted,
+        deleted_rows=decision.deleted,
+        by_operation=prepared.terms.deletes is not None,
     )
     preserved = [
         MergeFileMetadata(
@@ -298,29 +309,11 @@ def _result(
         [file.path for file in inserted],
         [file.path for file in preserved],
         [location.shown(target.files[number].rel) for number in decision.removed],
-        _audit(engine, prepared, decision, request) if request.options.audit else None,
+        audit.table,
         request.options.batch_id,
+        skipped=decision.skipped,
+        audit_files=audit.shown,
     )
-
-
-def _audit(engine: Engine[G, H, M], prepared: Prepared[H], decision: Decision[M], request: Request) -> pa.Table:
-    """List the key of every row changed; keys of deleted rows are read before they go (R5)."""
-    target = prepared.target
-    shrinking = np.zeros(len(target.group_file), np.bool_)
-    if request.rule.deletes_missing:
-        touched = [*decision.removed, *(job.number for job in decision.jobs)]
-        shrinking = np.isin(target.group_file, touched)
-    scans = scan_files(target, request.keys, [0] * len(target.files), shrinking)
-    audit = engine.audit(
-        prepared.handle,
-        decision.matches,
-        request.keys,
-        target.location.store,
-        scans,
-        inserts=request.rule.inserts,
-    )
-    kinds = [declared(prepared.schema.field(name).type) for name in request.keys]
-    return audit.cast(pa.schema([*zip(request.keys, kinds, strict=True), audit.schema.field(ACTION)]))
 
 
 def _commit(
@@ -330,6 +323,7 @@ def _commit(
     decision: Decision[M],
     staged: _Staged,
     result: MergeResult,
+    audit: Audit,
 ) -> None:
     files = prepared.target.files
     moves = [_move(new, files[new.replaces].identity) for new in staged.rewritten if new.replaces is not None]
@@ -337,7 +331,8 @@ def _commit(
     removals = [Removal(files[number].rel, files[number].identity) for number in decision.removed]
     batch = None if result.batch_id is None else make_batch(result.batch_id, result)
     if moves or removals or batch:
-        journal = Journal(moves, removals, prepared.record if moves or removals else None, batch)
+        feed = [Move(staged.rpartition("/")[2], target) for staged, target in audit.files]
+        journal = Journal(moves, removals, prepared.record if moves or removals else None, batch, feed)
         session.commit(staging, journal, lambda: _check_listing(prepared.target))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
+from merganser.core.combine import check_combination
 from merganser.core.commit import LOCK_TIMEOUT
-from merganser.core.engine import ACTION
 from merganser.core.errors import InvalidArgumentError
 from merganser.core.keys import normalize_keys
 from merganser.core.strategy import rule_of
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from merganser.core.strategy import MergeStrategy, Rule
 
+PartitionMove = Literal["refuse", "move"]
 
 CODECS = ("snappy", "zstd", "gzip", "brotli", "lz4", "none")
 
@@ -32,13 +35,33 @@ class WriteOptions(TypedDict, total=False):
     lock_timeout: float
 
 
-class MergeOptions(WriteOptions, total=False):
+class ChangeOptions(TypedDict, total=False):
+    """What a plan and a merge take to say which rows change, and how."""
+
+    partition_by: Sequence[str] | str | None
+    dedup_order_by: Sequence[str] | str | None
+    update_columns: Sequence[str] | str | None
+    insert_columns: Sequence[str] | str | None
+    sequence_column: str | None
+    operation_column: str | None
+    operation_values: Mapping[str, Any] | None
+    skip_unchanged: bool
+    scope: Mapping[str, Any] | None
+    check_partition_moves: bool
+    on_partition_move: PartitionMove
+
+
+class CommitOptions(ChangeOptions, total=False):
+    """What a merge takes beyond a plan."""
+
+    audit: bool | str | os.PathLike[str]
+    batch_id: str | None
+    lock_timeout: float
+
+
+class MergeOptions(WriteOptions, CommitOptions, total=False):
     """What the doors take beside source, path, strategy and keys of a merge; `use_merge` is DuckDB's own."""
 
-    dedup_order_by: Sequence[str] | str | None
-    check_partition_moves: bool
-    audit: bool
-    batch_id: str | None
     use_merge: bool | None
 
 
@@ -51,8 +74,16 @@ class Options:
     max_rows_per_file: int = 5_000_000
     row_group_size: int = 500_000
     dedup_order_by: Sequence[str] = ()
+    update_columns: Sequence[str] | None = None
+    insert_columns: Sequence[str] | None = None
+    sequence_column: str | None = None
+    operation_column: str | None = None
+    operation_values: Mapping[str, Sequence[Any]] | None = None
+    skip_unchanged: bool = False
+    scope: Mapping[str, Sequence[Any]] | None = None
     check_partition_moves: bool = True
-    audit: bool = False
+    on_partition_move: PartitionMove = "refuse"
+    audit: bool | str | os.PathLike[str] = False
     batch_id: str | None = None
     rewrite_all: bool = False
     lock_timeout: float = LOCK_TIMEOUT
@@ -65,6 +96,17 @@ class Options:
                 raise InvalidArgumentError(message)
         if not isinstance(self.compression, str) or self.compression.lower() not in CODECS:
             message = f"Unknown compression {self.compression!r}. Choose one of: {', '.join(CODECS)}."
+            raise InvalidArgumentError(message)
+        for name in ("sequence_column", "operation_column"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value):
+                message = f"{name} must be the name of one column, not {value!r}."
+                raise InvalidArgumentError(message)
+        if (not self.audit and self.audit is not False) or not isinstance(self.audit, bool | str | os.PathLike):
+            message = f"audit must be True, 'rows' or the path of a folder, not {self.audit!r}."
+            raise InvalidArgumentError(message)
+        if self.on_partition_move not in get_args(PartitionMove):
+            message = f"on_partition_move must be 'refuse' or 'move', not {self.on_partition_move!r}."
             raise InvalidArgumentError(message)
         if self.batch_id is not None and (not isinstance(self.batch_id, str) or not self.batch_id):
             message = f"batch_id must be a text that names this batch and no other, not {self.batch_id!r}."
@@ -82,15 +124,26 @@ def make_options(
     partition_columns: Sequence[str] | str | None = None,
     partition_by: Sequence[str] | str | None = None,
     dedup_order_by: Sequence[str] | str | None = None,
+    update_columns: Sequence[str] | str | None = None,
+    insert_columns: Sequence[str] | str | None = None,
+    operation_values: Mapping[str, Any] | None = None,
+    scope: Mapping[str, Any] | None = None,
     **others: Any,
 ) -> Options:
-    """Build options from what the public doors take: one name or several, and `partition_by` as an alias."""
+    """Build options from what the public doors take: one name or value or several, `partition_by` as an alias."""
     if partition_columns is not None and partition_by is not None:
         message = "partition_columns and partition_by mean the same. Pass one of them."
         raise InvalidArgumentError(message)
     columns = partition_columns if partition_columns is not None else partition_by
-    names = None if columns is None else _names(columns, "partition_columns")
-    return Options(names, dedup_order_by=_names(dedup_order_by or (), "dedup_order_by"), **others)
+    return Options(
+        _names_or_none(columns, "partition_columns"),
+        dedup_order_by=_names(dedup_order_by or (), "dedup_order_by"),
+        update_columns=_names_or_none(update_columns, "update_columns"),
+        insert_columns=_names_or_none(insert_columns, "insert_columns"),
+        operation_values=_values(operation_values, "operation_values"),
+        scope=_values(scope, "scope"),
+        **others,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,27 +159,48 @@ class Request:
         """What the strategy does with a row."""
         return rule_of(self.strategy)
 
+    @property
+    def one_row_per_key(self) -> bool:
+        """Whether of several source rows with one key one counts, rather than being refused."""
+        return self.rule.one_row_per_key or self.options.sequence_column is not None
+
+    @property
+    def order_by(self) -> Sequence[str]:
+        """What orders the source rows of one key."""
+        sequence = self.options.sequence_column
+        return self.options.dedup_order_by if sequence is None else [sequence]
+
 
 def make_request(strategy: MergeStrategy, key_columns: Sequence[str] | str, options: Options) -> Request:
     """Check what can be checked before anything is read."""
-    rule, keys = rule_of(strategy), normalize_keys(key_columns)
-    if options.dedup_order_by and not rule.one_row_per_key:
-        message = f"dedup_order_by belongs to strategy 'deduplicate', not {strategy!r}. Leave it out."
-        raise InvalidArgumentError(message)
-    if options.audit and ACTION in keys:
-        message = f"The audit has a column {ACTION!r} of its own, so a key cannot be called that. Rename the key."
-        raise InvalidArgumentError(message)
-    return Request(strategy, keys, options)
+    request = Request(strategy, normalize_keys(key_columns), options)
+    check_combination(request)
+    return request
 
 
 def check_order(request: Request, *, ordered: bool) -> None:
     """Refuse to keep the last row of each key of a source without an order."""
-    if request.rule.one_row_per_key and not request.options.dedup_order_by and not ordered:
+    if request.one_row_per_key and not request.order_by and not ordered:
         message = (
             "A DataFrame has no order, so there is no last row of a key to keep. Name the columns that order rows with "
-            "dedup_order_by."
+            "dedup_order_by, or sequence_column."
         )
         raise InvalidArgumentError(message)
+
+
+def _names_or_none(columns: Sequence[str] | str | None, argument: str) -> list[str] | None:
+    return None if columns is None else _names(columns, argument)
+
+
+def _values(given: Mapping[str, Any] | None, argument: str) -> Mapping[str, list[Any]] | None:
+    """Take a mapping from names to a value, or to several."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or not given:
+        message = f"{argument} must map names to a value or a list of values, not {given!r}."
+        raise InvalidArgumentError(message)
+    several = (list, tuple, set, frozenset)
+    return {name: list(values) if isinstance(values, several) else [values] for name, values in given.items()}
 
 
 def _names(columns: Sequence[str] | str, argument: str) -> list[str]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from merganser.core.engine import ELSEWHERE, UNTOLD, M, MatchCounts, RewriteJob, ScanFile
 from merganser.core.errors import PartitionMoveError
 from merganser.core.hive import UNKNOWN, tokens, untoken
+from merganser.core.scope import in_scope, make_scope
 from merganser.core.validate import check_moves
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from merganser.core.dataset import Target
     from merganser.core.engine import Engine, G, H, SourceFacts
     from merganser.core.options import Request
-    from merganser.core.strategy import Rule
+    from merganser.core.prepare import Prepared
+    from merganser.core.strategy import Terms
 
 Fate = Literal["rewrite", "remove", "preserve"]
 
@@ -58,13 +60,15 @@ class MergePlan:
     inserted: int
     updated: int
     deleted: int
+    skipped: int
     files: tuple[FilePlan, ...]
 
     def __str__(self) -> str:
         """Show the counts and then a line for each file."""
+        skipped = f", {self.skipped} skipped" if self.skipped else ""
         head = (
             f"{self.strategy} of {self.source_count} rows into {self.path} on {', '.join(self.key_columns)}: "
-            f"{self.inserted} inserted, {self.updated} updated, {self.deleted} deleted; "
+            f"{self.inserted} inserted, {self.updated} updated, {self.deleted} deleted{skipped}; "
             f"{self.target_count_before} rows before, {self.target_count_after} after"
         )
         lines = [
@@ -77,7 +81,11 @@ class MergePlan:
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[M]):
-    """The plan as the driver runs it: matches, jobs and counts."""
+    """The plan as the driver runs it: matches, jobs and counts.
+
+    Of the updated rows, `moved` leave their file for a new one. `changed` says of every row group of the dataset
+    whether it changes, `shrinking` of every file whether its missing rows are deleted.
+    """
 
     matches: M | None
     jobs: tuple[RewriteJob, ...]
@@ -85,52 +93,63 @@ class Decision(Generic[M]):
     inserted: int
     updated: int
     deleted: int
+    skipped: int
+    moved: int
+    changed: npt.NDArray[np.bool_]
+    shrinking: Sequence[bool]
     files: tuple[FilePlan, ...]
 
+    @property
+    def appended(self) -> int:
+        """How many rows go to new files."""
+        return self.inserted + self.moved
 
-def decide(engine: Engine[G, H, M], handle: H, facts: SourceFacts, target: Target, request: Request) -> Decision[M]:
+
+def decide(engine: Engine[G, H, M], prepared: Prepared[H], request: Request) -> Decision[M]:
     """Prune by partition, then by bounds, then scan key columns; only what the scan confirms changes (P1)."""
-    keys, rule, moves = request.keys, request.rule, request.options.check_partition_moves
-    if not target.files:
-        return Decision(None, (), (), facts.rows if rule.inserts else 0, 0, 0, ())
+    facts, target, terms = prepared.facts, prepared.target, prepared.terms
     codes = file_partitions(target, facts)
-    pruned = _pruned_by_partition(target, keys, codes, check_moves=moves)
+    pruned = _pruned_by_partition(target, codes, request, terms)
     open_groups = np.array([pruned[file] is None for file in target.group_file], np.bool_)
     candidate = np.zeros(len(open_groups), np.bool_)
-    if facts.rows:
+    if facts.rows and target.files:
         candidate = open_groups & facts.candidates
     if not candidate.any():
         # No row group is left that might hold a source key: every source row is new.
-        none = np.zeros(0, np.int32)
-        unmatched = MatchCounts(none, none, np.zeros(0, np.int64), facts.rows, 0, facts.duplicate_sample)
-        return _fates(target, request, None, unmatched, candidate, pruned)
-    scans = scan_files(target, keys, codes, candidate)
-    matches, counts = engine.match(handle, keys, target.location.store, scans, facts.partitions, rule)
-    if rule.replaces:
+        none, no_rows = np.zeros(0, np.int32), np.zeros(0, np.int64)
+        new = facts.rows - facts.deletes if terms.rule.inserts else 0
+        unmatched = MatchCounts(none, none, no_rows, no_rows, no_rows, new, 0, facts.duplicate_sample)
+        return _fates(target, request, terms, None, unmatched, candidate, pruned)
+    scans = scan_files(target, request.keys, codes, candidate)
+    store = target.location.store
+    matches, counts = engine.match(prepared.handle, request.keys, store, scans, facts.partitions, terms)
+    if request.options.on_partition_move != "move":
         check_moves(counts.moved, counts.moved_sample, target.partition_columns)
+    if terms.rule.replaces and terms.places:
         _check_untold(target, codes, counts)
-    return _fates(target, request, matches, counts, candidate, pruned)
+    return _fates(target, request, terms, matches, counts, candidate, pruned)
 
 
 def file_partitions(target: Target, facts: SourceFacts) -> list[int]:
     """Number each file's partition as the source numbers its own."""
-    if not target.partition_types:
+    if not facts.partitions.num_columns:
         return [0] * len(target.files)
     numbers = {values: number for number, values in enumerate(tokens(facts.partitions, target.partition_columns))}
     return [UNTOLD if UNKNOWN in values else numbers.get(values, ELSEWHERE) for values in target.partitions]
 
 
-def _pruned_by_partition(
-    target: Target, keys: Sequence[str], codes: Sequence[int], *, check_moves: bool
-) -> list[str | None]:
+def _pruned_by_partition(target: Target, codes: Sequence[int], request: Request, terms: Terms) -> list[str | None]:
     """Give the reason why a file's partition rules it out, or None."""
+    keys = request.keys
     in_key = set(target.partition_columns) <= set(keys)
+    # What deletes by key does so wherever the key is; where partitions are keys, bounds tell of them too.
+    prunes = (in_key or not request.options.check_partition_moves) and not terms.deletes_keys
     reasons: list[str | None] = []
     for file, code in enumerate(codes):
         null_key = next((name for name in keys if target.path_value(file, name) is None), None)
         if null_key is not None:
             reasons.append(f"its {null_key!r} is NULL, which no key matches")
-        elif code == ELSEWHERE and (in_key or not check_moves):
+        elif code == ELSEWHERE and prunes:
             reasons.append("the source has no row for its partition")
         else:
             reasons.append(None)
@@ -138,7 +157,11 @@ def _pruned_by_partition(
 
 
 def scan_files(
-    target: Target, keys: Sequence[str], codes: Sequence[int], candidate: npt.NDArray[np.bool_]
+    target: Target,
+    keys: Sequence[str],
+    codes: Sequence[int],
+    candidate: npt.NDArray[np.bool_],
+    shrinking: Sequence[bool] = (),
 ) -> tuple[ScanFile, ...]:
     """Say how to read the keys of some row groups."""
     scans = []
@@ -146,7 +169,7 @@ def scan_files(
     groups_by_file = np.split(target.group_number[candidate], starts[1:])
     for file, groups in zip(files.tolist(), groups_by_file, strict=False):
         constants = {}
-        for name in keys:
+        for name in dict.fromkeys([*keys, *target.partition_columns]):
             value = target.path_value(file, name)
             if value is not UNKNOWN:
                 constants[name] = pa.repeat(untoken(value, target.partition_types[name]), 1)
@@ -165,6 +188,7 @@ def scan_files(
                 [(ends[group] - group_rows[group], ends[group]) for group in numbers],
                 len(numbers) == len(group_rows),
                 all(bounds[name][group] is not None for name in keys if name not in constants for group in numbers),
+                bool(shrinking) and shrinking[file],
             )
         )
     return tuple(scans)
@@ -184,51 +208,90 @@ def _check_untold(target: Target, codes: Sequence[int], counts: MatchCounts) -> 
 def _fates(
     target: Target,
     request: Request,
+    terms: Terms,
     matches: M | None,
     counts: MatchCounts,
     candidate: npt.NDArray[np.bool_],
     pruned: Sequence[str | None],
 ) -> Decision[M]:
-    rule = request.rule
-    inserted = counts.new_rows if rule.inserts else 0
-    updated = int(counts.rows.sum()) if rule.replaces else 0
-    deleted = target.rows - int(counts.rows.sum()) if rule.deletes_missing else 0
-    hit: dict[int, dict[int, int]] = {}
-    for file, group, rows in zip(counts.file.tolist(), counts.row_group.tolist(), counts.rows.tolist(), strict=True):
-        hit.setdefault(file, {})[group] = rows
+    tally = _tally(target, request, counts)
+    whole = request.options.rewrite_all
     jobs: dict[int, RewriteJob] = {}
     removed: list[int] = []
-    for file, summary in enumerate(target.summaries):
-        found = sorted(hit.get(file, {}))
-        if rule.deletes_missing and summary.rows and not found:
+    for file in range(len(target.files)):
+        groups = slice(*np.searchsorted(target.group_file, [file, file + 1]))
+        changed, left = tally.changed[groups], tally.left[groups]
+        if changed.any() and not left.sum():
             removed.append(file)
-        elif (rule.replaces and found) or request.options.rewrite_all:
-            groups = range(len(summary.group_rows))
-            dropped = [group for group in groups if group not in found] if rule.deletes_missing else []
-            whole = request.options.rewrite_all and not rule.deletes_missing
-            jobs[file] = _job(target, file, groups if whole else found, dropped, rule)
-    if removed and len(removed) == len(target.files) and not inserted:
+        elif changed.any() or whole:
+            kept = np.flatnonzero((changed | whole) & ((left > 0) | ~changed))
+            jobs[file] = _job(target, file, kept, np.flatnonzero(changed & (left == 0)), terms, tally)
+    if removed and len(removed) == len(target.files) and not (counts.new_rows or counts.moved):
         # A dataset left with no rows keeps one file of none, so that its schema survives (W3).
         first = removed.pop(0)
-        jobs[first] = _job(target, first, [], range(len(target.summaries[first].group_rows)), rule)
+        everything = np.arange(len(target.summaries[first].group_rows))
+        jobs[first] = _job(target, first, everything[:0], everything, terms, tally)
     gone = set(removed)
+    matched = np.bincount(counts.file, minlength=len(target.files)).tolist()
     candidates = np.bincount(target.group_file[candidate], minlength=len(target.files)).tolist()
     files = tuple(
-        _file_plan(
-            target, file, jobs.get(file), file in gone, pruned[file], candidates[file], len(hit.get(file, {})), rule
-        )
+        _file_plan(target, file, jobs.get(file), file in gone, pruned[file], candidates[file], matched[file], terms)
         for file in range(len(target.files))
     )
-    ordered = tuple(jobs[file] for file in sorted(jobs))
-    return Decision(matches, ordered, tuple(removed), inserted, updated, deleted, files)
+    rows, replaced, taken = (int(column.sum()) for column in (counts.rows, counts.replaced, counts.removed))
+    return Decision(
+        matches,
+        tuple(jobs[file] for file in sorted(jobs)),
+        tuple(removed),
+        counts.new_rows,
+        replaced + counts.moved,
+        tally.missing + taken - counts.moved,
+        rows - replaced - taken if terms.rule.touches else 0,
+        counts.moved,
+        tally.changed,
+        tally.shrinking,
+        files,
+    )
 
 
-def _job(target: Target, file: int, groups: Sequence[int], dropped: Sequence[int], rule: Rule) -> RewriteJob:
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """Of every row group, how many rows are left and whether anything changes; and how many rows are missing in all."""
+
+    left: npt.NDArray[np.int64]
+    changed: npt.NDArray[np.bool_]
+    missing: int
+    shrinking: Sequence[bool]
+
+
+def _tally(target: Target, request: Request, counts: MatchCounts) -> _Tally:
+    rows = target.group_rows
+    first = np.searchsorted(target.group_file, np.arange(len(target.files)))
+    at = first[counts.file] + counts.row_group
+    matched, replaced, removed = (np.zeros_like(rows) for _ in range(3))
+    matched[at], replaced[at], removed[at] = counts.rows, counts.replaced, counts.removed
+    shrinking = [False] * len(target.files)
+    if request.rule.deletes_missing:
+        scope = request.options.scope
+        shrinking = in_scope(None if scope is None else make_scope(scope, target.partition_types), target)
+    missing = np.where(np.array(shrinking, np.bool_)[target.group_file], rows - matched, 0)
+    left = rows - missing - removed
+    return _Tally(left, (replaced > 0) | (left < rows), int(missing.sum()), shrinking)
+
+
+def _job(
+    target: Target,
+    file: int,
+    groups: npt.NDArray[np.int64],
+    dropped: npt.NDArray[np.int64],
+    terms: Terms,
+    tally: _Tally,
+) -> RewriteJob:
     # Where the path tells a partition column, a copy inside the file is left as it is: the path wins (H1).
     told = {name for name in target.partition_columns if target.path_value(file, name) is not UNKNOWN}
-    columns = target.summaries[file].columns - told
+    columns = target.summaries[file].columns & terms.columns - told
     path = target.location.path(target.files[file].rel)
-    return RewriteJob(file, path, columns, tuple(groups), tuple(dropped), not rule.deletes_missing)
+    return RewriteJob(file, path, columns, groups.tolist(), dropped.tolist(), not tally.shrinking[file])
 
 
 def _file_plan(
@@ -239,7 +302,7 @@ def _file_plan(
     pruned: str | None,
     candidates: int,
     matched: int,
-    rule: Rule,
+    terms: Terms,
 ) -> FilePlan:
     summary = target.summaries[file]
     fate: Fate = "preserve"
@@ -248,9 +311,10 @@ def _file_plan(
         fate, affected = "rewrite", len(job.groups) + len(job.dropped)
         reason = "it holds matched rows" if matched else _UNMATCHED[bool(job.groups)]
     elif removed:
-        fate, affected, reason = "remove", len(summary.group_rows), "none of its rows is in the source"
+        fate, affected = "remove", len(summary.group_rows)
+        reason = "all of its rows are deleted or move" if matched else "none of its rows is in the source"
     elif matched:
-        reason = f"it holds matched rows, which {'stay as they are' if not rule.replaces else 'are unchanged'}"
+        reason = f"it holds matched rows, which {'are late or unchanged' if terms.rule.touches else 'stay as they are'}"
     elif not summary.rows:
         reason = "it has no rows"
     elif pruned is not None:

@@ -5,15 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
+import pyarrow as pa
+
+from merganser.core.combine import OPERATIONS
 from merganser.core.dataset import Target, list_files, load_target, make_record, partition_columns_of, read_record
 from merganser.core.engine import H
-from merganser.core.errors import InvalidArgumentError, PartitionValueError
+from merganser.core.errors import InvalidArgumentError, PartitionValueError, SchemaMismatchError
 from merganser.core.hive import UNKNOWN, check_partition_type, folder_name, render, tokens
 from merganser.core.options import check_order
-from merganser.core.schema import check_columns, check_types, check_unique, declared
+from merganser.core.schema import check_columns, check_types, check_unique, declared, operation_field
+from merganser.core.scope import check_source, make_scope
+from merganser.core.strategy import Terms, rule_of
 from merganser.core.validate import (
     check_carried,
     check_duplicate_keys,
+    check_inserted,
     check_key_columns,
     check_null_keys,
     check_order_columns,
@@ -23,8 +29,6 @@ from merganser.core.validate import (
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
-
-    import pyarrow as pa
 
     from merganser.core.engine import Engine, G, M, SourceFacts
     from merganser.core.hive import Unknown
@@ -40,6 +44,9 @@ class Prepared(Generic[H]):
     handle: H
     source_count: int
     facts: SourceFacts
+    terms: Terms
+    # The columns that rows of new files take from the source.
+    inserts: frozenset[str]
     target: Target
     schema: pa.Schema
     folders: list[str]
@@ -50,38 +57,126 @@ def prepare(
     engine: Engine[G, H, M], given: G, location: Location, request: Request, staging: Staging | None
 ) -> Prepared[H]:
     """Validate the source against the target; what comes out may be merged."""
-    keys, rule, options = request.keys, request.rule, request.options
+    keys, options = request.keys, request.options
     have = engine.schema(given)
     check_unique(have, "source")
     check_key_columns(have, keys, "source")
     types = {field.name: field.type for field in have}
     target = load_target(location, keys, options.partition_columns, types, engine.each)
     schema = target.schema
-    check_carried(have, "source")
+    have = _without_operation(have, schema, options)
     if schema is None:
+        check_carried(have, "source")
         check_storable(have)
         schema = have
-    else:
-        check_carried(schema, "target")
-        check_columns(have, schema)
-        check_types(have, schema)
     _check_partition_columns(target.partition_columns, schema)
-    check_order_columns(schema, options.dedup_order_by)
+    check_order_columns(schema, request.order_by, "dedup_order_by" if options.dedup_order_by else "sequence_column")
+    needs = _needs(request, schema, target.partition_columns)
+    check_columns(have, schema, needs.columns)
+    goal = pa.schema([field for field in schema if field.name in needs.columns], schema.metadata)
+    check_carried(pa.schema([have.field(name) for name in goal.names]), "source")
+    check_carried(schema, "target")
+    check_types(have, goal)
     check_order(request, ordered=engine.ordered(given))
-    handle = engine.conform(given, schema, staging)
+    if options.operation_column is not None:
+        goal = goal.append(operation_field(options.operation_column, options.operation_values or OPERATIONS))
+    handle = engine.conform(given, goal, staging)
     bounds = target.bounds(keys) if target.files and keys else None
-    facts = engine.facts(handle, keys, target.partition_columns, None if rule.one_row_per_key else bounds)
+    partitions = [name for name in target.partition_columns if set(target.partition_columns) <= needs.columns]
+    terms = needs.terms
+    facts = engine.facts(handle, keys, partitions, None if request.one_row_per_key else bounds, terms)
     source_count = facts.rows
     check_null_keys(facts.null_keys)
-    if rule.one_row_per_key:
-        handle = engine.deduplicate(handle, keys, options.dedup_order_by)
-        facts = engine.facts(handle, keys, target.partition_columns, bounds)
+    if request.one_row_per_key:
+        handle = engine.deduplicate(handle, keys, request.order_by)
+        facts = engine.facts(handle, keys, partitions, bounds, terms)
     check_duplicate_keys(facts)
-    check_required(facts, sorted(target.required | {field.name for field in schema if not field.nullable}))
+    required = target.required | {field.name for field in schema if not field.nullable}
+    check_required(facts, sorted(required))
+    if terms.rule.inserts:
+        check_inserted(sorted(required - needs.inserts))
+    if options.scope is not None:
+        check_source(make_scope(options.scope, target.partition_types), facts.partitions)
     # Recorded with the first write; then the record holds.
     stale = set(target.partition_columns) != set(read_record(location)) or not target.files
-    record = make_record(target.partition_types) if stale else None
-    return Prepared(handle, source_count, facts, target, schema, _folders(target, facts), record)
+    told = set(target.partition_columns) <= set(have.names)
+    record = make_record(target.partition_types) if stale and told else None
+    folders = _folders(target, facts) if partitions else [""]
+    return Prepared(handle, source_count, facts, terms, needs.inserts, target, schema, folders, record)
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What a merge takes from the source: all columns that it reads, and of them those of new rows."""
+
+    terms: Terms
+    columns: frozenset[str]
+    inserts: frozenset[str]
+
+
+def _needs(request: Request, schema: pa.Schema, partition_columns: Sequence[str]) -> _Needs:
+    """Find the columns that matched and new rows take from the source, each all of them unless they are named (M2)."""
+    options, rule, keys = request.options, request.rule, frozenset(request.keys)
+    for argument in ("update_columns", "insert_columns"):
+        for name in getattr(options, argument) or ():
+            if name not in schema.names:
+                message = (
+                    f"{argument} names {name!r}, which the target lacks. Its columns are: {', '.join(schema.names)}."
+                )
+                raise InvalidArgumentError(message)
+    everything = frozenset(schema.names)
+    updates, inserts = (
+        frozenset() if not wanted else everything if named is None else frozenset(named)
+        for wanted, named in (
+            (rule.replaces, options.update_columns),
+            (rule.inserts or options.on_partition_move == "move", options.insert_columns),
+        )
+    )
+    inserts |= keys if rule.inserts else frozenset()
+    movable = frozenset(partition_columns) - keys
+    _check_partial(updates, inserts, movable, request)
+    terms = Terms(
+        rule,
+        updates,
+        options.sequence_column,
+        options.operation_column,
+        options.skip_unchanged,
+        places=movable <= updates,
+    )
+    return _Needs(terms, keys | updates | inserts | frozenset(request.order_by), inserts)
+
+
+def _check_partial(updates: frozenset[str], inserts: frozenset[str], movable: frozenset[str], request: Request) -> None:
+    """Refuse to write rows of which only a part of the partition is known."""
+    if request.rule.inserts and not movable <= inserts:
+        message = (
+            f"insert_columns leaves out the partition column {min(movable - inserts)!r}, so new rows would have no "
+            "place. Add it."
+        )
+        raise InvalidArgumentError(message)
+    if movable & updates and not movable <= updates:
+        message = (
+            f"update_columns has the partition column {min(movable & updates)!r} but not {min(movable - updates)!r}. "
+            "Name all of them, or none."
+        )
+        raise InvalidArgumentError(message)
+
+
+def _without_operation(have: pa.Schema, schema: pa.Schema | None, options: Options) -> pa.Schema:
+    """Give the columns of the source that may be stored."""
+    name = options.operation_column
+    if name is None:
+        return have
+    if name not in have.names:
+        message = f"Operation column {name!r} is missing from the source. Its columns are: {', '.join(have.names)}."
+        raise SchemaMismatchError(message)
+    if schema is not None and name in schema.names:
+        message = (
+            f"The target has a column {name!r} of its own, and the operation column is not stored. Rename the column "
+            "in the source."
+        )
+        raise SchemaMismatchError(message)
+    return have.remove(have.get_field_index(name))
 
 
 def prepare_overwrite(
@@ -101,10 +196,13 @@ def prepare_overwrite(
     for name, kind in types.items():
         check_partition_type(kind, name)
     handle = engine.conform(given, have, staging)
-    facts = engine.facts(handle, [], columns, None)
+    terms = Terms(rule_of("insert"), frozenset())
+    facts = engine.facts(handle, [], columns, None, terms)
     check_required(facts, [field.name for field in have if not field.nullable])
     target = Target(location, tuple(found), (), types, None, None)
-    return Prepared(handle, facts.rows, facts, target, have, _folders(target, facts), make_record(types))
+    everything = frozenset(have.names)
+    folders = _folders(target, facts)
+    return Prepared(handle, facts.rows, facts, terms, everything, target, have, folders, make_record(types))
 
 
 def _check_partition_columns(columns: Sequence[str], schema: pa.Schema) -> None:

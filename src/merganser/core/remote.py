@@ -110,6 +110,9 @@ class RemoteStore(Store):
         self.filesystem.cp_file(source, target)
         self.remove(source)
 
+    def reaches(self, other: Store) -> bool:
+        return isinstance(other, RemoteStore) and bool(self.filesystem == other.filesystem)
+
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self.filesystem.rm_file(path)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from merganser.core.errors import CountMismatchError
-from merganser.core.strategy import rule_of
+from merganser.core.strategy import Action, rule_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +30,7 @@ class MergeFileMetadata:
 class MergeResult:
     """The outcome of a merge; `target_count_after` is always `target_count_before + inserted - deleted`.
 
+    `skipped` are matched rows that stayed as they were, because the source's were late or equal.
     `replayed` says that nothing was done, because a batch of this `batch_id` was committed before: the outcome is that
     batch's, without the files it left alone and without its audit.
     """
@@ -49,6 +50,8 @@ class MergeResult:
     audit: pa.Table | None = None
     batch_id: str | None = None
     replayed: bool = False
+    skipped: int = 0
+    audit_files: list[str] = field(default_factory=list)
 
     @property
     def stats(self) -> MergeStats:
@@ -96,8 +99,11 @@ def compute_merge_stats(
     inserted_rows: int,
     updated_rows: int,
     deleted_rows: int,
+    by_operation: bool = False,
 ) -> MergeStats:
     """Put the counts of a merge together; numbers that cannot be true are refused.
+
+    `by_operation` says that source rows may delete.
 
     >>> compute_merge_stats(strategy="upsert", target_before=2, target_after=3, inserted_rows=1, updated_rows=1,
     ...                     deleted_rows=0)
@@ -114,7 +120,7 @@ def compute_merge_stats(
         reason = f"more rows changed than the {target_before} there were"
     elif (inserted_rows and not rule.inserts) or (updated_rows and not rule.replaces):
         reason = f"strategy {strategy!r} does not do that"
-    elif deleted_rows and not rule.deletes_missing:
+    elif deleted_rows and not (rule.deletes_missing or rule.matched is Action.DELETE or by_operation):
         reason = f"strategy {strategy!r} deletes nothing"
     else:
         return MergeStats(counts)

@@ -43,6 +43,11 @@ def take(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
     return found.take(pa.array(place))
 
 
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Give a column as one array."""
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])
+
+
 def evened(table: pa.Table) -> pa.Table:
     """Give a table whose columns have the same chunks, none of them small; nothing is copied if it is so already."""
     widest = max((column.num_chunks for column in table.columns), default=0)

@@ -12,10 +12,12 @@ import pyarrow.parquet as pq
 
 from merganser.core.errors import UnreadableFileError
 from merganser.core.keys import canonical, join_keys, key_names
-from merganser.core.schema import cast_column
+from merganser.core.schema import cast_column, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy.typing as npt
 
     from merganser.core.engine import ScanFile
     from merganser.core.storage import Store
@@ -100,33 +102,36 @@ def _read(
     with open_parquet(store, file.path) as parquet:
         for group in groups:
             rows = parquet.metadata.row_group(group).num_rows
-            columns = [canonical(column) for _, column in _columns(parquet, group, file, keys)]
+            columns = [canonical(column) for _, column in read_columns(parquet, group, file, keys)]
             place = [np.full(rows, file.number, np.int32), np.full(rows, group, np.int32), np.arange(rows)]
             batches += pa.table([*place, *columns], schema=schema).to_batches(max_chunksize=_ROWS_AT_ONCE)
     return batches
 
 
-def read_keys(
-    store: Store, files: Sequence[ScanFile], keys: Sequence[str], schema: pa.Schema
-) -> Iterator[tuple[ScanFile, int, pa.Table]]:
-    """Read the key columns of row groups in the types of a schema, one row group after another."""
-    for file in files:
-        with open_parquet(store, file.path) as parquet:
-            for group in file.groups:
-                columns = [
-                    cast_column(column, schema.field(name).type, name)
-                    for name, column in _columns(parquet, group, file, keys)
-                ]
-                yield file, group, pa.table(columns, schema=schema)
+def read_rows(
+    store: Store, file: ScanFile, group: int, columns: Sequence[str], positions: npt.NDArray[np.int64]
+) -> dict[str, pa.ChunkedArray]:
+    """Read columns of some rows of a row group."""
+    picks = pa.array(positions)
+    rows: dict[str, pa.ChunkedArray] = {}
+    if not columns:
+        return rows
+    with open_parquet(store, file.path, read_ahead=not store.local) as parquet:
+        for name, column in read_columns(parquet, group, file, columns):
+            # Arrow takes no views.
+            taken = column if pa.types.is_dictionary(column.type) else cast_column(column, plain(column.type), name)
+            rows[name] = taken.take(picks)
+    return rows
 
 
-def _columns(
-    parquet: pq.ParquetFile, group: int, file: ScanFile, keys: Sequence[str]
+def read_columns(
+    parquet: pq.ParquetFile, group: int, file: ScanFile, columns: Sequence[str]
 ) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    """Read columns of a row group; what the path tells, it tells."""
     rows = parquet.metadata.row_group(group).num_rows
-    names = [name for name in keys if name not in file.constants]
+    names = [name for name in columns if name not in file.constants]
     table = read_group(parquet, group, names, file.path) if names else None
-    for name in keys:
+    for name in columns:
         if table is None or name in file.constants:
             yield name, pa.chunked_array([pa.repeat(file.constants[name][0], rows)])
         else:

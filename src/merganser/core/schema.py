@@ -7,8 +7,9 @@ all is decided from the types alone; whether each value fits is decided by the c
 from __future__ import annotations
 
 import base64
+import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +18,15 @@ import pyarrow.compute as pc
 from merganser.core.errors import ColumnTypeError, ColumnValueError, SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+_OPERATIONS = b"merganser:operations"
 
 
-def check_columns(source: pa.Schema, target: pa.Schema) -> None:
-    """Refuse a source whose column names are not exactly the target's (S2)."""
+def check_columns(source: pa.Schema, target: pa.Schema, needed: Collection[str] | None = None) -> None:
+    """Refuse a source that lacks a column of the target, or of the few that are needed, or has another one (S2)."""
     have, want = set(source.names), set(target.names)
-    missing = [name for name in target.names if name not in have]
+    missing = [name for name in target.names if name not in have and (needed is None or name in needed)]
     unknown = [name for name in source.names if name not in want]
     if missing or unknown:
         message = (
@@ -202,9 +205,54 @@ def _is_listlike(kind: pa.DataType) -> bool:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Order and cast columns to a target schema, in plain types; a value that does not fit is an error (S3)."""
-    columns = [cast_column(table.column(field.name), plain(field.type), field.name) for field in schema]
+    """Order and cast columns to a target schema, in plain types; a value that does not fit is an error (S3).
+
+    A field of `operation_field` becomes a column that says of each row whether it deletes.
+    """
+    columns = [_conform_column(table.column(field.name), field) for field in schema]
     return pa.table(columns, schema=conformed(schema))
+
+
+def _conform_column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    operations = (field.metadata or {}).get(_OPERATIONS)
+    if operations is None:
+        return cast_column(column, plain(field.type), field.name)
+    return _deletes(column, json.loads(operations), field.name)
+
+
+def operation_field(name: str, values: Mapping[str, Sequence[Any]]) -> pa.Field:
+    """Describe the column that tells what a row does, by the values that it has for each operation."""
+    return pa.field(name, pa.bool_(), metadata={_OPERATIONS: json.dumps(values)})
+
+
+def operation_column(schema: pa.Schema) -> str | None:
+    """Find the field of `operation_field` in a schema that rows are to be conformed to."""
+    return next((field.name for field in schema if _OPERATIONS in (field.metadata or {})), None)
+
+
+def _deletes(column: pa.ChunkedArray, values: Mapping[str, Sequence[Any]], name: str) -> pa.ChunkedArray:
+    column = _unwrapped(column)
+    known = [value for some in values.values() for value in some]
+    try:
+        column = column.cast(plain(column.type))
+        is_known, deletes = (
+            pc.is_in(column, pa.array(some, column.type)) for some in (known, values.get("delete", ()))
+        )
+    except (pa.ArrowException, TypeError) as error:
+        message = (
+            f"Operation column {name!r} has type {column.type}, which holds none of {_listed(known)}. Name its values "
+            "with operation_values."
+        )
+        raise ColumnTypeError(message) from error
+    strange = column.filter(pc.invert(is_known))
+    if len(strange):
+        message = (
+            f"Operation column {name!r} holds {shown_value(strange[0])}, in {len(strange)} "
+            f"row{'s' * (len(strange) != 1)} a value that is none of {_listed(known)}. Correct it, or name its meaning "
+            "with operation_values."
+        )
+        raise ColumnValueError(message)
+    return deletes
 
 
 def conformed(schema: pa.Schema) -> pa.Schema:

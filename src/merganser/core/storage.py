@@ -72,6 +72,10 @@ class Store(ABC):
     def replace(self, source: str, target: str) -> None:
         """Move a file onto a path, which may hold a file already."""
 
+    @abstractmethod
+    def reaches(self, other: Store) -> bool:
+        """Say whether the paths of another store are also this one's."""
+
     def same_content(self, one: str, other: str) -> bool:
         """Compare two files byte for byte."""
         with self.open_reader(one) as left, self.open_reader(other) as right:

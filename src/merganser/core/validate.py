@@ -118,13 +118,11 @@ def check_key_columns(schema: pa.Schema, keys: Iterable[str], side: str) -> None
         check_key_type(schema.field(name).type, name)
 
 
-def check_order_columns(schema: pa.Schema, columns: Sequence[str]) -> None:
-    """Refuse `dedup_order_by` columns that do not exist or have no order."""
+def check_order_columns(schema: pa.Schema, columns: Sequence[str], argument: str) -> None:
+    """Refuse columns to order by that do not exist or have no order."""
     for name in columns:
         if name not in schema.names:
-            message = (
-                f"dedup_order_by names {name!r}, which the source lacks. Its columns are: {', '.join(schema.names)}."
-            )
+            message = f"{argument} names {name!r}, which the source lacks. Its columns are: {', '.join(schema.names)}."
             raise InvalidArgumentError(message)
         check_key_type(schema.field(name).type, name)
 
@@ -143,7 +141,7 @@ def check_duplicate_keys(facts: SourceFacts) -> None:
         message = (
             f"{facts.duplicate_keys} key{'s stand' if facts.duplicate_keys != 1 else ' stands'} in more than one "
             f"source row, for example {shown_keys(facts.duplicate_sample)}. Use strategy='deduplicate' to keep one of "
-            "each."
+            "each, or name with sequence_column the column that says which is newest."
         )
         raise DuplicateKeyError(message)
 
@@ -156,13 +154,22 @@ def check_required(facts: SourceFacts, required: Iterable[str]) -> None:
             raise ColumnValueError(message)
 
 
+def check_inserted(untold: Sequence[str]) -> None:
+    """Refuse new rows without a column that the target declares never NULL."""
+    if untold:
+        message = (
+            f"insert_columns leaves out {', '.join(map(repr, untold))}, which the target declares never NULL. Add it."
+        )
+        raise ColumnValueError(message)
+
+
 def check_moves(moved: int, sample: pa.Table, partition_columns: Sequence[str]) -> None:
     """Refuse to move rows between partitions (H4)."""
     if moved:
         message = (
             f"Partition columns cannot change for existing keys: {moved} row{'s' * (moved != 1)} of the target would "
-            f"change {', '.join(map(repr, partition_columns))}, for example {shown_keys(sample)}. Delete the old rows "
-            "first, or keep their partition values."
+            f"change {', '.join(map(repr, partition_columns))}, for example {shown_keys(sample)}. Pass "
+            "on_partition_move='move' to move them, or keep their partition values."
         )
         raise PartitionMoveError(message)
 

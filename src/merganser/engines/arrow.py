@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.engine import MatchCounts, SourceFacts
 from merganser.core.io import DatasetIO
+from merganser.core.judge import decided, deleting
 from merganser.core.keys import latest_rows, null_keys
+from merganser.core.matches import Matches
 from merganser.core.read import open_dataset
 from merganser.core.rows import evened, take
 from merganser.core.schema import conform
 from merganser.core.source import read_source
 from merganser.core.store import locate
-from merganser.core.tables import Matches, TableEngine, count_groups, key_facts, matched_rows, moved_rows
+from merganser.core.tables import TableEngine, columns_with_nulls, key_facts, matched_rows
 
 if TYPE_CHECKING:
     import os
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 
     import pyarrow.dataset as pads
 
-    from merganser.core.engine import ScanFile
+    from merganser.core.engine import MatchCounts, ScanFile, SourceFacts
     from merganser.core.io import Job
     from merganser.core.result import MergeStats
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
-    from merganser.core.strategy import MergeStrategy, Rule
+    from merganser.core.strategy import MergeStrategy, Terms
 
 
 class PyArrowDatasetIO(DatasetIO[pa.Table, pa.Table, Matches]):
@@ -92,11 +93,16 @@ class ArrowEngine(TableEngine):
         return take(handle, latest_rows(handle, keys, order_by))
 
     def facts(
-        self, handle: pa.Table, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None
+        self,
+        handle: pa.Table,
+        keys: Sequence[str],
+        partition_columns: Sequence[str],
+        bounds: pa.Table | None,
+        terms: Terms,
     ) -> SourceFacts:
-        facts = key_facts(handle, keys, partition_columns, bounds)
-        with_nulls = frozenset(name for name in handle.column_names if handle.column(name).null_count)
-        return facts.told(handle.num_rows, null_keys(handle, keys), with_nulls)
+        facts = key_facts(handle, keys, partition_columns, bounds, terms)
+        deletes, with_nulls = int(deleting(handle, terms).sum()), columns_with_nulls(handle, terms)
+        return facts.told(handle.num_rows, deletes, null_keys(handle, keys), with_nulls)
 
     def match(
         self,
@@ -105,13 +111,10 @@ class ArrowEngine(TableEngine):
         store: Store,
         files: Sequence[ScanFile],
         partitions: pa.Table,
-        rule: Rule,
+        terms: Terms,
     ) -> tuple[Matches, MatchCounts]:
         found = matched_rows(handle, keys, store, files)
         matched = np.zeros(handle.num_rows, np.bool_)
         matched[found.source_row] = True
-        new = np.flatnonzero(~matched) if rule.inserts else np.arange(0)
-        counts = count_groups(found.file, found.row_group)
-        matches = replace(found, new=new) if rule.replaces else Matches.of_new(new)
-        moved, rows = moved_rows(matches, handle, files, partitions)
-        return matches, MatchCounts(*counts, len(new), moved, take(handle.select(list(keys)), rows))
+        new = np.flatnonzero(~matched) if terms.rule.inserts else np.arange(0)
+        return decided(handle, replace(found, new=new), keys, store, files, partitions, terms)

@@ -11,14 +11,13 @@ import duckdb
 import pyarrow as pa
 
 from merganser.core import merge as driver
-from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.errors import DatasetMergeError, InvalidArgumentError, TargetPathError
 from merganser.core.io import DatasetIO, Job
+from merganser.core.matches import Matches
 from merganser.core.options import make_options
 from merganser.core.paths import PathValidator
 from merganser.core.read import open_dataset
 from merganser.core.store import locate
-from merganser.core.tables import Matches
 from merganser.engines.duckdb.engine import DuckDBEngine
 from merganser.engines.duckdb.instance import Instance, Limits, limits_of
 from merganser.engines.duckdb.version import announce, check_use_merge, merge_wanted
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from merganser.core.merge import WriteMode
-    from merganser.core.options import MergeOptions, Options, WriteOptions
+    from merganser.core.options import CommitOptions, MergeOptions, Options, WriteOptions
     from merganser.core.result import MergeResult, MergeStats, WriteResult
     from merganser.core.strategy import MergeStrategy
 
@@ -82,32 +81,22 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
         max_rows_per_file: int = 5_000_000,
         row_group_size: int = 500_000,
         *,
-        partition_by: Sequence[str] | str | None = None,
-        dedup_order_by: Sequence[str] | str | None = None,
-        check_partition_moves: bool = True,
-        audit: bool = False,
-        batch_id: str | None = None,
-        lock_timeout: float = LOCK_TIMEOUT,
         use_merge: bool | None = None,
+        **options: Unpack[CommitOptions],
     ) -> MergeResult:
         """Merge keyed rows into a dataset, as `DatasetIO.merge` says.
 
         `use_merge` is True for DuckDB's MERGE (1.4.0 or newer), False for UNION ALL and NOT EXISTS, None for MERGE
         where there is one. Both give the same rows and counts.
         """
-        options = make_options(
+        made = make_options(
             partition_columns,
-            partition_by,
-            dedup_order_by,
             compression=compression,
             max_rows_per_file=max_rows_per_file,
             row_group_size=row_group_size,
-            check_partition_moves=check_partition_moves,
-            audit=audit,
-            batch_id=batch_id,
-            lock_timeout=lock_timeout,
+            **options,
         )
-        return self._merged(source, path, strategy, key_columns, filesystem, use_merge, options)
+        return self._merged(source, path, strategy, key_columns, filesystem, use_merge, made)
 
     def write_parquet_dataset(
         self,

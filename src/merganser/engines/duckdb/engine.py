@@ -17,13 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.engine import SAMPLE, MatchCounts, SourceFacts
+from merganser.core.engine import SAMPLE, SourceFacts
+from merganser.core.judge import decided, deleting
 from merganser.core.keys import SOURCE_ROW, canonical_keys, canonical_type, comparable, comparable_type, key_names
+from merganser.core.matches import Matches
 from merganser.core.rows import EVEN, evened, take
 from merganser.core.schema import conform, conformed
 from merganser.core.source import stream_source
 from merganser.core.spool import spool
-from merganser.core.tables import Matches, TableEngine, count_groups, moved_rows
+from merganser.core.tables import TableEngine, columns_with_nulls, lasting
 from merganser.engines.duckdb.client import one_row, query, registered, stream
 from merganser.engines.duckdb.scan import scan_keys
 
@@ -32,10 +34,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from merganser.core.engine import ScanFile
+    from merganser.core.engine import MatchCounts, ScanFile
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
-    from merganser.core.strategy import Rule
+    from merganser.core.strategy import Rule, Terms
     from merganser.engines.duckdb.instance import Instance
 
 # When row groups are tested against the source, these make a round of every so many rows, unless it has too few.
@@ -95,19 +97,25 @@ class DuckDBEngine(TableEngine):
         return spool((batch for piece in pieces for batch in piece.to_batches()), handle.schema)
 
     def facts(
-        self, handle: pa.Table, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None
+        self,
+        handle: pa.Table,
+        keys: Sequence[str],
+        partition_columns: Sequence[str],
+        bounds: pa.Table | None,
+        terms: Terms,
     ) -> SourceFacts:
         # Chosen before any row is looked at, so that a wish which cannot be met is refused whatever the rows.
         _ = self._merges
         partitions = handle.select(list(partition_columns))
         if partition_columns:
-            partitions = take(partitions, self._first_rows(handle, partition_columns))
+            placed = lasting(partitions, handle, terms)
+            partitions = take(placed, self._first_rows(placed, partition_columns))
         null_keys, twice, sample = self._key_facts(handle, keys) if keys else ({}, 0, handle.select([]))
-        with_nulls = frozenset(name for name in handle.column_names if handle.column(name).null_count)
+        deletes, with_nulls = int(deleting(handle, terms).sum()), columns_with_nulls(handle, terms)
         candidates = np.zeros(0, np.bool_)
         if bounds is not None and handle.num_rows and not null_keys:
             candidates = self.candidates(handle, keys, bounds)
-        return SourceFacts(handle.num_rows, null_keys, twice, sample, with_nulls, partitions, candidates)
+        return SourceFacts(handle.num_rows, deletes, null_keys, twice, sample, with_nulls, partitions, candidates)
 
     def candidates(self, handle: pa.Table, keys: Sequence[str], bounds: pa.Table) -> npt.NDArray[np.bool_]:
         """Say of each row of the bounds whether its row group might hold a source key."""
@@ -159,8 +167,9 @@ class DuckDBEngine(TableEngine):
         store: Store,
         files: Sequence[ScanFile],
         partitions: pa.Table,
-        rule: Rule,
+        terms: Terms,
     ) -> tuple[Matches, MatchCounts]:
+        rule = terms.rule
         try:
             matched = self._scanned(handle, keys, store, files, by_duckdb=True)
         except (duckdb.FatalException, duckdb.InternalException):
@@ -171,15 +180,14 @@ class DuckDBEngine(TableEngine):
         way = _merge_statement if self._merges else _union_statement
         parts = _parts(self._view(handle, keys), handle.num_rows)
         lines = _Lines.of(files)
-        matches = _matches((query(self._connection, way(matched, part, len(keys), rule)) for part in parts), lines)
-        counts = count_groups(matches.file, matches.row_group)
-        if not rule.replaces:
+        found = _matches((query(self._connection, way(matched, part, len(keys), rule)) for part in parts), lines)
+        if not rule.touches:
             # Rows that stay as they are, but not as if they were unknown.
             stay = query(self._connection, f"SELECT file, line FROM {matched} WHERE file IS NOT NULL")
-            counts = count_groups(*lines.places(lines.through(*_columns(stay)))[:2])
+            places = lines.places(np.sort(lines.through(*_columns(stay))))
+            found = Matches.found(*places, places[2], found.new)
         self._connection.execute(f"DROP TABLE {matched}")
-        moved, rows = moved_rows(matches, handle, files, partitions)
-        return matches, MatchCounts(*counts, len(matches.new), moved, take(handle.select(list(keys)), rows))
+        return decided(handle, found, keys, store, files, partitions, terms)
 
     def _scanned(
         self, handle: pa.Table, keys: Sequence[str], store: Store, files: Sequence[ScanFile], *, by_duckdb: bool
@@ -243,7 +251,7 @@ def _merge_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
     """MERGE the source into the matched rows: a match learns its source row, the others come in without a place."""
     return f"""
         MERGE INTO {matched} AS target USING {view} AS source ON ({_equal(keys)})
-        {f"WHEN MATCHED THEN UPDATE SET {SOURCE_ROW} = source.{SOURCE_ROW}" if rule.replaces else ""}
+        {f"WHEN MATCHED THEN UPDATE SET {SOURCE_ROW} = source.{SOURCE_ROW}" if rule.touches else ""}
         {"WHEN NOT MATCHED THEN INSERT BY NAME" if rule.inserts else ""}
         RETURNING merge_action, file, line, target.{SOURCE_ROW}
         """
@@ -259,7 +267,7 @@ def _union_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
         SELECT '{INSERT}' AS merge_action, NULL::INTEGER AS file, NULL::BIGINT AS line, source.{SOURCE_ROW}
         FROM {view} AS source WHERE NOT EXISTS (SELECT 1 FROM {matched} AS target WHERE {_equal(keys)})
         """
-    return " UNION ALL ".join([updates] * rule.replaces + [inserts] * rule.inserts)
+    return " UNION ALL ".join([updates] * rule.touches + [inserts] * rule.inserts)
 
 
 def _equal(keys: int) -> str:
@@ -307,7 +315,7 @@ def _matches(decided: Iterable[pa.Table], lines: _Lines) -> Matches:
         new.append(part.column(SOURCE_ROW).filter(pc.invert(updated)).to_numpy())
     place = np.concatenate(through)
     order = np.argsort(place, kind="stable")
-    return Matches(*lines.places(place[order]), np.concatenate(rows)[order], np.sort(np.concatenate(new)))
+    return Matches.found(*lines.places(place[order]), np.concatenate(rows)[order], np.sort(np.concatenate(new)))
 
 
 def _numbered(handle: pa.Table, columns: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -31,10 +31,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from merganser.core.engine import Appended, Layout, MatchCounts, RewriteJob, Rewritten, ScanFile, SourceFacts
+    from merganser.core.engine import (
+        Appended,
+        AuditTerms,
+        Layout,
+        MatchCounts,
+        RewriteJob,
+        Rewritten,
+        ScanFile,
+        SourceFacts,
+    )
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
-    from merganser.core.strategy import Rule
+    from merganser.core.strategy import Terms
     from merganser.core.threads import Answer, Item
     from merganser.engines.spark.source import Given, Source
     from merganser.engines.spark.way import Way
@@ -93,13 +102,18 @@ class SparkEngine:
         return self._way(handle.deduplicate(keys, order_by))
 
     def facts(
-        self, handle: Way[Any], keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None
+        self,
+        handle: Way[Any],
+        keys: Sequence[str],
+        partition_columns: Sequence[str],
+        bounds: pa.Table | None,
+        terms: Terms,
     ) -> SourceFacts:
         profile = handle.source.profile
         missing = {key: profile.nulls.get(key, 0) + profile.nans.get(key, 0) for key in keys}
         null_keys = {key: count for key, count in missing.items() if count}
-        with_nulls = frozenset(name for name, count in profile.nulls.items() if count)
-        return handle.facts(keys, partition_columns, bounds).told(profile.rows, null_keys, with_nulls)
+        facts = handle.facts(keys, partition_columns, bounds, terms)
+        return facts.told(profile.rows, profile.deletes, null_keys, profile.lacking)
 
     def match(
         self,
@@ -108,9 +122,9 @@ class SparkEngine:
         store: Store,
         files: Sequence[ScanFile],
         partitions: pa.Table,
-        rule: Rule,
+        terms: Terms,
     ) -> tuple[Any, MatchCounts]:
-        return handle.match(keys, store, files, partitions, rule)
+        return handle.match(keys, store, files, partitions, terms)
 
     def stage(
         self,
@@ -120,17 +134,17 @@ class SparkEngine:
         layout: Layout | None,
         partitions: pa.Table,
         staging: Staging,
+        terms: Terms,
     ) -> tuple[list[Rewritten], list[Appended]]:
-        return handle.stage(matches, jobs, layout, partitions, staging)
+        return handle.stage(matches, jobs, layout, partitions, staging, terms)
 
     def audit(
         self,
         handle: Way[Any],
         matches: Any | None,
-        keys: Sequence[str],
-        store: Store,
-        shrinking: Sequence[ScanFile],
-        *,
-        inserts: bool,
-    ) -> pa.Table:
-        return handle.audit(matches, keys, store, shrinking, inserts=inserts)
+        files: Sequence[ScanFile],
+        audit: AuditTerms,
+        staging: Staging,
+        terms: Terms,
+    ) -> list[pa.Table | str]:
+        return handle.audit(matches, files, audit, staging, terms)

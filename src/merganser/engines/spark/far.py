@@ -18,10 +18,12 @@ from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 
 from merganser.core.engine import SAMPLE, UNTOLD, Appended, MatchCounts
 from merganser.core.errors import CountMismatchError
+from merganser.core.judge import looked_at
 from merganser.core.keys import canonical_type, key_names
 from merganser.core.scan import POSITION, key_schema
 from merganser.core.schema import conformed
-from merganser.core.tables import KeyFacts, Matches, changed_keys
+from merganser.core.strategy import Action
+from merganser.core.tables import KeyFacts
 from merganser.engines.spark import tasks
 from merganser.engines.spark.run import ANSWERS, answers, explained, marked, orders_frame, small_frame
 from merganser.engines.spark.source import stage_frame, staged
@@ -34,20 +36,24 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from pyspark.sql import DataFrame
 
-    from merganser.core.engine import Layout, RewriteJob, Rewritten, ScanFile
+    from merganser.core.engine import AuditTerms, Layout, RewriteJob, Rewritten, ScanFile
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
-    from merganser.core.strategy import Rule
-    from merganser.engines.spark.parts import Parts
+    from merganser.core.strategy import Terms
+    from merganser.engines.spark.parts import Parts, Shape
     from merganser.engines.spark.source import Source
+
+
+_REPLACED, _REMOVED, _MOVED = (
+    [int(action) for action in some] for some in ([Action.REPLACE], [Action.DELETE, Action.MOVE], [Action.MOVE])
+)
 
 
 @dataclass(frozen=True, slots=True)
 class FarMatches:
-    """Every match: the place of the target row, the source row, and whether it has moved to another partition."""
+    """Every match: the place of the target row, the source row, whether that deletes, and what happens."""
 
     frame: DataFrame
-    replaces: bool
 
 
 class Far(Way[FarMatches]):
@@ -70,7 +76,9 @@ class Far(Way[FarMatches]):
 
     # ---- facts
 
-    def facts(self, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None) -> KeyFacts:
+    def facts(
+        self, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None, terms: Terms
+    ) -> KeyFacts:
         twice, sample = 0, self.source.shape.of(keys).empty()
         if keys:
             row = F.min(F.struct("part", "row")).alias("first")
@@ -82,19 +90,20 @@ class Far(Way[FarMatches]):
                 sample = self._shown(keys, several.select("first.part", "first.row"))
         partitions = self.source.shape.of(partition_columns).empty()
         if partition_columns:
-            frame, reader = self.source.rows(partition_columns)
-            found = answers(frame.mapInArrow(marked(tasks.distinct, reader), ANSWERS))
+            frame, reader = self.source.rows([*partition_columns, *_deletes(terms)])
+            found = answers(frame.mapInArrow(marked(tasks.distinct, reader, partition_columns, terms), ANSWERS))
             partitions = tasks.once(pa.concat_tables([partitions, *found]))
         return KeyFacts(twice, sample, partitions, self._candidates(keys, bounds))
 
-    def _keys(self, keys: Sequence[str], partitions: pa.Table | None = None) -> DataFrame:
-        """Give every source row with its keys and, where partitions are given, the number of its own."""
-        schema = pa.schema([*tasks.ROW, ("code", pa.int32()), *tasks.key_fields(self.source.shape.goal, keys)])
-        told = [] if partitions is None else partitions.column_names
+    def _keys(self, keys: Sequence[str], partitions: pa.Table | None = None, terms: Terms | None = None) -> DataFrame:
+        """Give every source row with its keys and, where partitions and terms are given, what they say of it."""
+        told_of = [("code", pa.int32()), ("gone", pa.bool_())]
+        schema = pa.schema([*tasks.ROW, *told_of, *tasks.key_fields(self.source.shape.goal, keys)])
+        told = [*([] if partitions is None else partitions.column_names), *_deletes(terms)]
         # A row is counted even where no column of it is asked for.
         names = list(dict.fromkeys([*keys, *told])) or self.source.shape.goal.names[:1]
         frame, reader = self.source.rows(names)
-        return frame.mapInArrow(marked(tasks.give_keys, reader, keys, partitions, schema), spark_schema(schema))
+        return frame.mapInArrow(marked(tasks.give_keys, reader, keys, partitions, terms, schema), spark_schema(schema))
 
     def _shown(self, keys: Sequence[str], rows: DataFrame) -> pa.Table:
         """Show the keys of the first few of some rows."""
@@ -135,30 +144,76 @@ class Far(Way[FarMatches]):
     # ---- match
 
     def match(
-        self, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, rule: Rule
+        self, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, terms: Terms
     ) -> tuple[FarMatches, MatchCounts]:
+        found = self._found(keys, store, files, partitions, terms)
+        if terms.looks:
+            found = self._looked(found, keys, store, files, terms)
+        found = found.persist()
+        self._matched = found
+        counted = [F.sum(F.col("action").isin(*some).cast("long")) for some in (_REPLACED, _REMOVED, _MOVED)]
+        with explained():
+            counts = (
+                found.groupBy("file", "row_group").agg(F.count("*"), *counted).orderBy("file", "row_group").toArrow()
+            )
+            matched = found.where("NOT gone").select("part", "row").distinct().count() if terms.rule.inserts else 0
+        file, group, rows, replaced, removed, moved = (column.to_numpy() for column in counts.columns)
+        sample = self.source.shape.of(keys).empty()
+        if moved.sum():
+            sample = self._shown(keys, found.where(F.col("action") == int(Action.MOVE)).select("part", "row"))
+        profile = self.source.profile
+        new = profile.rows - profile.deletes - matched if terms.rule.inserts else 0
+        return FarMatches(found), MatchCounts(file, group, rows, replaced, removed, new, int(moved.sum()), sample)
+
+    def _found(
+        self, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, terms: Terms
+    ) -> DataFrame:
+        """Join keys, and say of each match what the rule, its operation and its partition make of it."""
         goal = conformed(self.source.shape.goal)
         schema = pa.schema([*tasks.PLACE, ("expected", pa.int32()), *tasks.key_fields(goal, keys)])
         kinds = [canonical_type(goal.field(key).type) for key in keys]
         scan = marked(tasks.scan, store, keys, key_schema(kinds), schema)
         target = orders_frame(self._spark, files).mapInArrow(scan, spark_schema(schema))
-        moved = (F.col("expected") != UNTOLD) & (F.col("code") != F.col("expected"))
+        moves = terms.rule.replaces and terms.places and bool(partitions.num_columns)
+        moved = F.lit(moves) & (F.col("expected") != UNTOLD) & (F.col("code") != F.col("expected"))
+        action = F.when(F.col("gone"), F.lit(int(Action.DELETE))).when(moved, F.lit(int(Action.MOVE)))
+        action = action.otherwise(F.lit(int(terms.rule.matched))).cast("byte").alias("action")
         # Spark takes what a Python function gives for as small as what it gets, and would broadcast anything.
-        found = target.hint("merge").join(self._keys(keys, partitions), key_names(len(keys)))
-        found = found.select(*POSITION, "part", "row", moved.alias("moved")).persist()
-        self._matched = found
-        with explained():
-            counted = found.groupBy("file", "row_group").agg(
-                F.count("*").alias("rows"), F.sum(F.col("moved").cast("long")).alias("moved")
-            )
-            counts = counted.toArrow().sort_by([("file", "ascending"), ("row_group", "ascending")])
-            matched = found.select("part", "row").distinct().count() if rule.inserts else self.source.profile.rows
-        file, group, rows, gone = (column.to_numpy() for column in counts.columns)
-        sample = self.source.shape.of(keys).empty()
-        if gone.sum():
-            sample = self._shown(keys, found.where("moved").select("part", "row"))
-        new = self.source.profile.rows - matched
-        return FarMatches(found, rule.replaces), MatchCounts(file, group, rows, new, int(gone.sum()), sample)
+        found = target.hint("merge").join(self._keys(keys, partitions, terms), key_names(len(keys)))
+        return found.select(*POSITION, "part", "row", "gone", action)
+
+    def _looked(
+        self, found: DataFrame, keys: Sequence[str], store: Store, files: Sequence[ScanFile], terms: Terms
+    ) -> DataFrame:
+        """Send source rows to the files that they match, to be compared there."""
+        shape = self.source.shape.of(looked_at(self.source.shape.goal.names, keys, terms))
+        by_file = self._sent(found, files, shape)
+        schema = pa.schema([("file", pa.int32()), *tasks.MATCH])
+        look = marked(tasks.look, shape, keys, store, terms, schema)
+        return by_file.mapInArrow(look, spark_schema(schema))
+
+    def _sent(self, found: DataFrame | None, files: Sequence[ScanFile | RewriteJob], shape: Shape) -> DataFrame:
+        """Send matches to the tasks of their files, each with some columns of its source row."""
+        schema = pa.schema([("place", pa.int32()), *tasks.MATCH, *tasks.wire(shape)])
+        rows = self._none(schema)
+        if found is not None:
+            numbers = {"file": [one.number for one in files], "place": range(len(files))}
+            placed = found.join(F.broadcast(self._small(numbers)), "file")
+            names = [name for name in schema.names if name not in tasks.wire(shape).names]
+            parts = self.source.parts
+            if parts is not None:
+                sent = self._gathered(placed.select(*names), "part", parts.files)
+                rows = sent.mapInArrow(marked(tasks.fetch_matched, parts.any(), shape, schema), spark_schema(schema))
+            else:
+                rows = placed.join(self._values(shape), ["part", "row"]).select(*schema.names)
+        return self._gathered(rows, "place", files, "row_group", "position")
+
+    def _values(self, shape: Shape) -> DataFrame:
+        """Give every source row with its number, where there are no files to read it from."""
+        schema = pa.schema([*tasks.ROW, *tasks.wire(shape)])
+        at = [self.source.shape.carried.names.index(name) for name in shape.carried.names]
+        frame, reader = self.source.reader.of(self.source.frame, at)
+        return frame.mapInArrow(marked(tasks.give_rows, reader, shape, [], schema), spark_schema(schema))
 
     # ---- rewrite and append
 
@@ -169,30 +224,31 @@ class Far(Way[FarMatches]):
         layout: Layout | None,
         partitions: pa.Table,
         staging: Staging,
+        terms: Terms,
     ) -> tuple[list[Rewritten], list[Appended]]:
-        rewritten = self._rewrite(matches, jobs, staging) if jobs else []
-        return rewritten, [] if layout is None else self._append(matches, layout, partitions, staging)
+        rewritten = self._rewrite(matches, jobs, staging, terms) if jobs else []
+        return rewritten, [] if layout is None else self._append(matches, layout, partitions, staging, terms)
 
-    def _rewrite(self, matches: FarMatches | None, jobs: Sequence[RewriteJob], staging: Staging) -> list[Rewritten]:
-        parts = self._parts
-        schema = pa.schema([("job", pa.int32()), *tasks.GROUP, *tasks.wire(parts.shape)])
-        rows = self._none(schema)
-        if matches is not None:
-            numbers = {"file": [job.number for job in jobs], "job": range(len(jobs))}
-            found = matches.frame.join(F.broadcast(self._small(numbers)), "file").select(
-                "part", "row", *schema.names[:3]
-            )
-            sent = self._gathered(found, "part", parts.files)
-            rows = sent.mapInArrow(marked(tasks.fetch_matched, parts.any(), schema), spark_schema(schema))
-        by_job = self._gathered(rows, "job", jobs, "row_group", "position")
-        rewrite = marked(tasks.rewrite, parts.shape, staging, matches is not None)
-        return answers(by_job.mapInArrow(rewrite, ANSWERS))
+    def _rewrite(
+        self, matches: FarMatches | None, jobs: Sequence[RewriteJob], staging: Staging, terms: Terms
+    ) -> list[Rewritten]:
+        found = None
+        if matches is not None and terms.rule.touches:
+            # Where other rows stay, so do these, without being told.
+            stays = F.col("action") == int(Action.KEEP)
+            found = matches.frame if terms.rule.deletes_missing else matches.frame.where(~stays)
+        shape = self._parts.shape.of([name for name in self._parts.shape.goal.names if name in terms.columns])
+        rewrite = marked(tasks.rewrite, shape, staging, matches is not None)
+        return answers(self._sent(found, jobs, shape).mapInArrow(rewrite, ANSWERS))
 
     def _append(
-        self, matches: FarMatches | None, layout: Layout, partitions: pa.Table, staging: Staging
+        self, matches: FarMatches | None, layout: Layout, partitions: pa.Table, staging: Staging, terms: Terms
     ) -> list[Appended]:
         parts = self._parts
-        new = self._new(matches, partitions)
+        new = self._new(matches, partitions, terms)
+        if matches is not None and terms.rule.replaces:
+            moved = matches.frame.where(F.col("action") == int(Action.MOVE)).select("part", "row")
+            new = new.unionAll(self._numbered(partitions, terms).hint("merge").join(moved, ["part", "row"]))
         with explained():
             counts = new.groupBy("code", "part").count().toArrow()
         if not counts.num_rows:
@@ -208,45 +264,33 @@ class Far(Way[FarMatches]):
         written = answers(by_file.mapInArrow(marked(tasks.write, parts.shape, layout, staging), ANSWERS))
         return [Appended(path, code) for path, code in zip(written, files.codes, strict=True)]
 
-    def _new(self, matches: FarMatches | None, partitions: pa.Table) -> DataFrame:
-        """Give the source rows that match nothing."""
-        rows = self._keys([], partitions).select("part", "row", "code")
+    def _new(self, matches: FarMatches | None, partitions: pa.Table, terms: Terms) -> DataFrame:
+        """Give the source rows that match nothing, and do not delete."""
+        rows = self._numbered(partitions, terms)
         return rows if matches is None else rows.hint("merge").join(matches.frame, ["part", "row"], "left_anti")
+
+    def _numbered(self, partitions: pa.Table, terms: Terms) -> DataFrame:
+        """Give each source row that does not delete with its partition."""
+        return self._keys([], partitions, terms).where("NOT gone").select("part", "row", "code")
 
     def audit(
         self,
         matches: FarMatches | None,
-        keys: Sequence[str],
-        store: Store,
-        shrinking: Sequence[ScanFile],
-        *,
-        inserts: bool,
-    ) -> pa.Table:
-        shape = self.source.shape.of(keys)
-        none = changed_keys(Matches.of_new(np.arange(0)), shape.empty())
-        parts, found = self.source.parts, []
-        # Where nothing may be written, nothing has changed.
-        if parts is not None and parts.files:
-            found = self._changed(parts, matches, keys, inserts=inserts)
-        if shrinking:
-            schema = pa.schema([("place", pa.int32()), *tasks.GROUP])
-            rows = self._none(schema)
-            if matches is not None:
-                numbers = {"file": [scan.number for scan in shrinking], "place": range(len(shrinking))}
-                rows = matches.frame.join(F.broadcast(self._small(numbers)), "file").select(*schema.names)
-            by_file = self._gathered(rows, "place", shrinking, "row_group", "position")
-            found += answers(by_file.mapInArrow(marked(tasks.deleted, store, keys, shape), ANSWERS))
-        return pa.concat_tables([*none, *found])
-
-    def _changed(
-        self, parts: Parts, matches: FarMatches | None, keys: Sequence[str], *, inserts: bool
-    ) -> list[pa.Table]:
-        new = self._new(matches, pa.table({})).where(F.lit(inserts))
-        changed = new.select("part", "row", F.expr("true AS new"))
-        if matches is not None and matches.replaces:
-            changed = changed.unionAll(matches.frame.select("part", "row", F.expr("false AS new")))
-        sent = self._gathered(changed, "part", parts.files)
-        return answers(sent.mapInArrow(marked(tasks.changed, parts.any(), keys), ANSWERS))
+        files: Sequence[ScanFile],
+        audit: AuditTerms,
+        staging: Staging,
+        terms: Terms,
+    ) -> list[pa.Table | str]:
+        parts, found = self._parts, []
+        if terms.rule.inserts and parts.files:
+            shape = parts.shape.of([name for name in audit.columns if name in audit.inserts])
+            new = self._gathered(self._new(matches, pa.table({}), terms), "part", parts.files, "row")
+            found += answers(new.mapInArrow(marked(tasks.inserted, parts.any(), shape, audit, staging), ANSWERS))
+        if files:
+            shape = parts.shape.of([name for name in audit.columns if name in terms.columns])
+            by_file = self._sent(None if matches is None else matches.frame, files, shape)
+            found += answers(by_file.mapInArrow(marked(tasks.changed, shape, audit, staging, terms), ANSWERS))
+        return list(chain.from_iterable(found))
 
     # ---- rows on their way
 
@@ -265,3 +309,7 @@ class Far(Way[FarMatches]):
 
     def _none(self, schema: pa.Schema) -> DataFrame:
         return small_frame(self._spark, schema.empty_table())
+
+
+def _deletes(terms: Terms | None) -> list[str]:
+    return [] if terms is None or terms.deletes is None else [terms.deletes]

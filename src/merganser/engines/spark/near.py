@@ -12,21 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from merganser.core.audit import changed_rows, inserted_rows, kept
 from merganser.core.engine import SAMPLE, MatchCounts
+from merganser.core.judge import decided, deleting, looked_at
 from merganser.core.kernel import append_rows
 from merganser.core.keys import SOURCE_ROW, latest_rows
+from merganser.core.matches import Matches
 from merganser.core.rows import evened, take
 from merganser.core.scan import POSITION
-from merganser.core.tables import (
-    Matches,
-    changed_keys,
-    count_groups,
-    deleted_keys,
-    key_facts,
-    matched_rows,
-    moved_rows,
-    rewrite_rows,
-)
+from merganser.core.strategy import Action
+from merganser.core.tables import key_facts, matched_rows, rewrite_rows, unmatched
 from merganser.engines.spark.parts import Parts, write_parts
 from merganser.engines.spark.run import spread
 from merganser.engines.spark.source import staged
@@ -38,10 +33,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from pyspark.sql import SparkSession
 
-    from merganser.core.engine import Appended, Layout, RewriteJob, Rewritten, ScanFile
+    from merganser.core.engine import Appended, AuditTerms, Layout, RewriteJob, Rewritten, ScanFile
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
-    from merganser.core.strategy import Rule
+    from merganser.core.strategy import Terms
     from merganser.core.tables import KeyFacts
     from merganser.engines.spark.parts import Part
     from merganser.engines.spark.source import Source
@@ -52,10 +47,11 @@ _SCANNED = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class NearMatches:
-    """Where the matches of each file are staged, and which source rows are new: a bit each."""
+    """Where the matches of each file are staged, which source rows are new, a bit each, and how many matches move."""
 
     paths: Mapping[int, str]
     new: npt.NDArray[np.uint8]
+    moved: int
 
 
 class Near(Way[NearMatches]):
@@ -70,27 +66,39 @@ class Near(Way[NearMatches]):
         kept = tuple(self._once(_latest, keys, order_by, self._staging))
         return staged(self._spark, Parts(self._parts.store, self._parts.shape, kept), self._staging)
 
-    def facts(self, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None) -> KeyFacts:
-        found: KeyFacts = self._once(_facts, keys, partition_columns, bounds)
+    def facts(
+        self, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None, terms: Terms
+    ) -> KeyFacts:
+        found: KeyFacts = self._once(_facts, keys, partition_columns, bounds, terms)
         return found
 
     def match(
-        self, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, rule: Rule
+        self, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, terms: Terms
     ) -> tuple[NearMatches, MatchCounts]:
         chunks = list(_chunks(files))
-        task = partial(_match, self._parts, keys, store, partitions, rule, self._staging)
+        task = partial(_match, self._parts, keys, store, partitions, terms, self._staging)
         found: list[_Found] = spread(self._spark, task, chunks)
-        new = np.packbits(np.ones(self._parts.rows if rule.inserts else 0, np.bool_))
+        new = np.packbits(np.ones(self._parts.rows if terms.rule.inserts else 0, np.bool_))
         paths: dict[int, str] = {}
         for chunk, one in zip(chunks, found, strict=True):
             paths |= {scan.number: one.path for scan in chunk}
-            if rule.inserts:
+            if terms.rule.inserts:
                 new &= ~one.matched
-        file, group, rows = (np.concatenate(columns) for columns in zip(*(one.counts for one in found), strict=True))
+        counts = [one.counts for one in found]
         first = np.argsort(np.concatenate([one.moved_rows for one in found]), kind="stable")[:SAMPLE]
-        sample = pa.concat_tables([one.moved_keys for one in found]).take(pa.array(first))
-        moved = sum(one.moved for one in found)
-        return NearMatches(paths, new), MatchCounts(file, group, rows, int(np.unpackbits(new).sum()), moved, sample)
+        sample = pa.concat_tables([one.moved_sample for one in counts]).take(pa.array(first))
+        moved = sum(one.moved for one in counts)
+        together = MatchCounts(
+            np.concatenate([one.file for one in counts]),
+            np.concatenate([one.row_group for one in counts]),
+            np.concatenate([one.rows for one in counts]),
+            np.concatenate([one.replaced for one in counts]),
+            np.concatenate([one.removed for one in counts]),
+            int(np.unpackbits(new).sum()),
+            moved,
+            sample,
+        )
+        return NearMatches(paths, new, moved), together
 
     def stage(
         self,
@@ -99,30 +107,29 @@ class Near(Way[NearMatches]):
         layout: Layout | None,
         partitions: pa.Table,
         staging: Staging,
+        terms: Terms,
     ) -> tuple[list[Rewritten], list[Appended]]:
         # No path is no match in this file, none at all is no match in any.
         paths = [None if matches is None else matches.paths.get(job.number, "") for job in jobs]
         orders: list[Any] = [partial(_rewrite, job, path) for job, path in zip(jobs, paths, strict=True)]
         if layout is not None:
-            orders.append(partial(_append, None if matches is None else matches.new, layout, partitions))
+            orders.append(partial(_append, matches, layout, partitions, terms))
         found = spread(self._spark, partial(_staged, self._parts, staging), orders)
         return found[: len(jobs)], [one for more in found[len(jobs) :] for one in more]
 
     def audit(
         self,
         matches: NearMatches | None,
-        keys: Sequence[str],
-        store: Store,
-        shrinking: Sequence[ScanFile],
-        *,
-        inserts: bool,
-    ) -> pa.Table:
+        files: Sequence[ScanFile],
+        audit: AuditTerms,
+        staging: Staging,
+        terms: Terms,
+    ) -> list[pa.Table | str]:
         paths = {} if matches is None else matches.paths
-        new = None if matches is None and inserts else np.zeros(0, np.uint8) if matches is None else matches.new
-        changed = self._once(_changed, keys, list(dict.fromkeys(paths.values())), new, self._staging)
-        orders = [(scan, paths.get(scan.number, "")) for scan in shrinking]
-        deleted = spread(self._spark, partial(_deleted, self._parts, keys, store, self._staging), orders)
-        return pa.concat_tables([changed, *deleted])
+        orders: list[Any] = [partial(_inserted, matches, audit, terms)]
+        orders += [partial(_changed, scan, paths.get(scan.number, ""), audit, terms) for scan in files]
+        found = spread(self._spark, partial(_staged, self._parts, staging), orders)
+        return [one for several in found for one in several]
 
     def _once(self, task: Any, *arguments: Any) -> Any:
         """Run a task in one place."""
@@ -140,9 +147,15 @@ def _latest(parts: Parts, keys: Sequence[str], order_by: Sequence[str], staging:
     return list(write_parts(kept.to_batches(), parts.shape, staging))
 
 
-def _facts(parts: Parts, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None) -> KeyFacts:
-    table = evened(parts.table(dict.fromkeys([*keys, *partition_columns])))
-    return key_facts(table, keys, partition_columns, bounds)
+def _facts(
+    parts: Parts, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None, terms: Terms
+) -> KeyFacts:
+    table = evened(parts.table(_named(*keys, *partition_columns, terms.deletes)))
+    return key_facts(table, keys, partition_columns, bounds, terms)
+
+
+def _named(*names: str | None) -> list[str]:
+    return list(dict.fromkeys(name for name in names if name is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +163,9 @@ class _Found:
     """What one task has found: counts for the driver, positions for those who rewrite."""
 
     path: str
-    counts: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]
-    moved: int
+    counts: MatchCounts
     moved_rows: npt.NDArray[np.int64]
-    moved_keys: pa.Table
-    # Which source rows match, a bit each; where new rows do not count, none.
+    # Which source rows match, or delete, so that they are not new, a bit each; where new rows do not count, none.
     matched: npt.NDArray[np.uint8]
 
 
@@ -176,25 +187,25 @@ def _match(
     keys: Sequence[str],
     store: Store,
     partitions: pa.Table,
-    rule: Rule,
+    terms: Terms,
     staging: Staging,
     files: Sequence[ScanFile],
 ) -> _Found:
-    table = evened(parts.table(dict.fromkeys([*keys, *partitions.column_names])))
-    matches = matched_rows(table, keys, store, files)
-    matched = np.zeros(table.num_rows if rule.inserts else 0, np.bool_)
-    if rule.inserts:
-        matched[matches.source_row] = True
-    counts = count_groups(matches.file, matches.row_group)
-    if not rule.replaces:
-        matches = Matches.of_new(matches.new)
-    moved, rows = moved_rows(matches, table, files, partitions)
+    seen = looked_at(parts.shape.goal.names, keys, terms)
+    table = evened(parts.table(_named(*keys, *partitions.column_names, terms.deletes, *seen)))
+    found = matched_rows(table, keys, store, files)
+    matched = deleting(table, terms) if terms.rule.inserts else np.zeros(0, np.bool_)
+    if terms.rule.inserts:
+        matched = matched.copy()
+        matched[found.source_row] = True
+    matches, counts = decided(table, found, keys, store, files, partitions, terms)
     path = staging.new_path()
-    columns = [matches.file, matches.row_group, matches.position, matches.source_row]
-    places = pa.table([pa.array(column) for column in columns], names=[*POSITION, SOURCE_ROW])
+    columns = [matches.file, matches.row_group, matches.position, matches.source_row, matches.action]
+    places = pa.table([pa.array(column) for column in columns], names=[*POSITION, SOURCE_ROW, "action"])
     with staging.location.store.create(path) as stream, pa.ipc.new_file(stream, places.schema) as writer:
         writer.write_table(places)
-    return _Found(path, counts, moved, rows, take(table.select(list(keys)), rows), np.packbits(matched))
+    moved = np.unique(matches.source_row[matches.action == Action.MOVE])[:SAMPLE]
+    return _Found(path, counts, moved, np.packbits(matched))
 
 
 def _read_matches(staging: Staging, paths: Sequence[str], new: npt.NDArray[np.int64]) -> Matches:
@@ -205,8 +216,8 @@ def _read_matches(staging: Staging, paths: Sequence[str], new: npt.NDArray[np.in
             tables.append(pa.ipc.open_file(stream).read_all())
     if not tables:
         return Matches.of_new(new)
-    file, group, position, row = (column.to_numpy() for column in pa.concat_tables(tables).columns)
-    return Matches(file, group, position, row, new)
+    file, group, position, row, action = (column.to_numpy() for column in pa.concat_tables(tables).columns)
+    return Matches(file, group, position, row, action, new)
 
 
 def _staged(parts: Parts, staging: Staging, order: Any) -> Any:
@@ -220,26 +231,35 @@ def _rewrite(job: RewriteJob, path: str | None, parts: Parts, staging: Staging) 
 
 
 def _append(
-    new: npt.NDArray[np.uint8] | None, layout: Layout, partitions: pa.Table, parts: Parts, staging: Staging
+    matches: NearMatches | None, layout: Layout, partitions: pa.Table, terms: Terms, parts: Parts, staging: Staging
 ) -> list[Appended]:
-    return append_rows(evened(parts.table()), _numbers(parts, new), layout, partitions, staging)
+    table = evened(parts.table())
+    return append_rows(table, _all_matches(matches, table, staging, terms).appended, layout, partitions, staging)
 
 
-def _numbers(parts: Parts, bits: npt.NDArray[np.uint8] | None) -> npt.NDArray[np.int64]:
-    """Give the numbers of rows that have a bit set; without bits, of all."""
-    return np.arange(parts.rows) if bits is None else np.flatnonzero(np.unpackbits(bits))
+def _all_matches(matches: NearMatches | None, table: pa.Table, staging: Staging, terms: Terms) -> Matches:
+    """Give what is new and what moves."""
+    if matches is None:
+        return unmatched(table, terms)
+    new = np.flatnonzero(np.unpackbits(matches.new))
+    return _read_matches(staging, list(dict.fromkeys(matches.paths.values())) if matches.moved else [], new)
+
+
+def _inserted(
+    matches: NearMatches | None, audit: AuditTerms, terms: Terms, parts: Parts, staging: Staging
+) -> list[pa.Table | str]:
+    table = evened(parts.table(_listed(audit, parts, terms)))
+    return kept(inserted_rows(table, _all_matches(matches, table, staging, terms).new, audit), audit, staging)
 
 
 def _changed(
-    parts: Parts, keys: Sequence[str], paths: Sequence[str], new: npt.NDArray[np.uint8] | None, staging: Staging
-) -> pa.Table:
-    matches = _read_matches(staging, paths, _numbers(parts, new))
-    return pa.concat_tables(changed_keys(matches, evened(parts.table(keys))))
-
-
-def _deleted(
-    parts: Parts, keys: Sequence[str], store: Store, staging: Staging, order: tuple[ScanFile, str]
-) -> pa.Table:
-    scan, path = order
+    scan: ScanFile, path: str, audit: AuditTerms, terms: Terms, parts: Parts, staging: Staging
+) -> list[pa.Table | str]:
+    table = evened(parts.table(_listed(audit, parts, terms)))
     matches = _read_matches(staging, [path], np.arange(0))
-    return pa.concat_tables(deleted_keys(matches, keys, store, [scan], parts.shape.of(keys).empty().schema))
+    return kept(changed_rows(table, matches, staging.location.store, scan, audit, terms), audit, staging)
+
+
+def _listed(audit: AuditTerms, parts: Parts, terms: Terms) -> list[str]:
+    """Name the source columns that an audit may list, and the one that says which rows delete."""
+    return _named(*(name for name in audit.columns if name in parts.shape.goal.names), terms.deletes)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.rows import gathered
-from merganser.core.schema import conform, conformed
+from merganser.core.schema import conform, conformed, operation_column
 from merganser.core.staging import storing
 
 if TYPE_CHECKING:
@@ -58,11 +58,16 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is known of rows without looking at other rows: how many, and where values are missing."""
+    """What is known of rows without looking at other rows: how many, how many delete, and where values are missing.
+
+    `lacking` are the columns that are NULL in a row that does not delete.
+    """
 
     rows: int
+    deletes: int
     nulls: Mapping[str, int]
     nans: Mapping[str, int]
+    lacking: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +123,11 @@ class Parts:
 def write_parts(batches: Iterable[pa.RecordBatch], shape: Shape, staging: Staging | None) -> Iterator[Part]:
     """Check that rows fit the target, and keep them in files of the staging folder, if there is one."""
     coming = gathered((batch for batch in batches if batch.num_rows), shape.carried)
+    operation = operation_column(shape.goal)
     for first in coming:
         profiles: list[Profile] = []
         if staging is None:
-            yield Part("", 0, _profile(shape.conformed(first)))
+            yield Part("", 0, _profile(shape.conformed(first), operation))
             continue
         path, size = staging.new_path(), 0
         with ExitStack() as opened:
@@ -130,7 +136,7 @@ def write_parts(batches: Iterable[pa.RecordBatch], shape: Shape, staging: Stagin
                 writer = opened.enter_context(pa.ipc.new_file(stream, shape.carried, options=_COMPRESSED))
             # What fails while rows come is the source's failure, not the staging folder's.
             for batch in chain([first], coming):
-                profiles.append(_profile(shape.conformed(batch)))
+                profiles.append(_profile(shape.conformed(batch), operation))
                 with storing(staging):
                     writer.write_batch(batch)
                 size += batch.nbytes
@@ -141,25 +147,31 @@ def write_parts(batches: Iterable[pa.RecordBatch], shape: Shape, staging: Stagin
         yield Part(path, size, merged(profiles))
 
 
-def _profile(table: pa.Table) -> Profile:
+def _profile(table: pa.Table, operation: str | None) -> Profile:
+    lasting, deletes = table, 0
+    if operation is not None:
+        lasting = table.filter(pc.invert(table.column(operation)))
+        deletes = table.num_rows - lasting.num_rows
+    lacking = frozenset(name for name in table.column_names if lasting.column(name).null_count)
     nulls = {name: table.column(name).null_count for name in table.column_names}
     nans = {
         field.name: pc.sum(pc.is_nan(table.column(field.name))).as_py() or 0
         for field in table.schema
         if pa.types.is_floating(field.type)
     }
-    return Profile(table.num_rows, nulls, nans)
+    return Profile(table.num_rows, deletes, nulls, nans, lacking)
 
 
 def merged(profiles: Iterable[Profile]) -> Profile:
     """Add up what is known of rows."""
-    rows = 0
+    rows = deletes = 0
     nulls: dict[str, int] = {}
     nans: dict[str, int] = {}
+    lacking: frozenset[str] = frozenset()
     for profile in profiles:
-        rows += profile.rows
+        rows, deletes, lacking = rows + profile.rows, deletes + profile.deletes, lacking | profile.lacking
         for name, count in profile.nulls.items():
             nulls[name] = nulls.get(name, 0) + count
         for name, count in profile.nans.items():
             nans[name] = nans.get(name, 0) + count
-    return Profile(rows, nulls, nans)
+    return Profile(rows, deletes, nulls, nans, lacking)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -11,29 +11,36 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merganser.core.audit import changed_rows, inserted_rows, kept
+from merganser.core.judge import deleting, looked
 from merganser.core.kernel import partition_codes, write_rows
 from merganser.core.keys import canonical, canonical_keys, canonical_type, comparable, comparable_type, key_names
+from merganser.core.matches import Matches
 from merganser.core.prune import might_match
 from merganser.core.rows import evened, take
 from merganser.core.scan import key_batches
 from merganser.core.schema import conformed
 from merganser.core.spool import spool
-from merganser.core.tables import Matches, changed_keys, deleted_keys, rewrite_rows
+from merganser.core.tables import lasting, rewrite_rows
 from merganser.engines.spark.parts import write_parts
 from merganser.engines.spark.run import one_answer, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from merganser.core.engine import Layout
+    from merganser.core.engine import AuditTerms, Layout
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
+    from merganser.core.strategy import Terms
     from merganser.engines.spark.parts import Part, Parts, Shape
     from merganser.engines.spark.source import Batches, Conformed, Numbered
 
 ROW = (("part", pa.int32()), ("row", pa.int64()))
 GROUP = (("row_group", pa.int32()), ("position", pa.int64()))
 PLACE = (("file", pa.int32()), *GROUP)
+FATE = (("gone", pa.bool_()), ("action", pa.int8()))
+# A match on its way to its file, without the source row that goes with it.
+MATCH = (*GROUP, *ROW, *FATE)
 PACKED = "packed"
 
 
@@ -58,9 +65,8 @@ def key_fields(schema: pa.Schema, columns: Sequence[str]) -> list[tuple[str, pa.
     return list(zip(key_names(len(columns)), kinds, strict=True))
 
 
-def numbered(part: int, start: int, table: pa.Table, keys: Sequence[str], schema: pa.Schema) -> list[Any]:
+def numbered(part: int, start: int, count: int, table: pa.Table, keys: Sequence[str], schema: pa.Schema) -> list[Any]:
     """Give the number of each row, and its keys in the types of the schema."""
-    count = table.num_rows
     row = [pa.repeat(pa.scalar(part, pa.int32()), count), pa.array(np.arange(start, start + count))]
     kinds = [schema.field(name).type for name in key_names(len(keys))]
     return [*row, *(_sent(canonical(table.column(key)), kind) for key, kind in zip(keys, kinds, strict=True))]
@@ -78,16 +84,19 @@ def give_keys(
     reader: Callable[[Batches], Conformed],
     keys: Sequence[str],
     partitions: pa.Table | None,
+    terms: Terms | None,
     schema: pa.Schema,
     batches: Batches,
 ) -> Batches:
-    """Give each row's number, the number of its partition, and its keys."""
+    """Give each row's number, the number of its partition, whether it deletes, and its keys."""
     for part, start, table in reader(batches):
         codes = np.zeros(table.num_rows, np.int64)
         if partitions is not None and partitions.num_columns:
             codes = partition_codes(table.select(partitions.column_names), partitions)
-        place, row, *sent = numbered(part, start, table, keys, schema)
-        yield from pa.table([place, row, pa.array(codes, pa.int32()), *sent], schema=schema).to_batches()
+        gone = np.zeros(table.num_rows, np.bool_) if terms is None else deleting(table, terms)
+        place, row, *sent = numbered(part, start, table.num_rows, table, keys, schema)
+        told = [pa.array(codes, pa.int32()), pa.array(gone)]
+        yield from pa.table([place, row, *told, *sent], schema=schema).to_batches()
 
 
 def give_rows(
@@ -95,15 +104,17 @@ def give_rows(
 ) -> Batches:
     """Give each row with its number and its keys."""
     for part, start, batch in reader(batches):
-        named = numbered(part, start, shape.of(list(dict.fromkeys(keys))).conformed(batch), keys, schema)
+        told = shape.of(list(dict.fromkeys(keys))).conformed(batch)
+        named = numbered(part, start, batch.num_rows, told, keys, schema)
         yield from pa.table([*named, *batch.columns], schema=schema).to_batches()
 
 
-def distinct(reader: Callable[[Batches], Conformed], batches: Batches) -> Batches:
+def distinct(reader: Callable[[Batches], Conformed], columns: Sequence[str], terms: Terms, batches: Batches) -> Batches:
     """Give the partitions that there are."""
     found, number = None, 0
     for part, _, table in reader(batches):
-        found, number = once(table if found is None else pa.concat_tables([found, table])), part
+        placed = lasting(table.select(list(columns)), table, terms)
+        found, number = once(placed if found is None else pa.concat_tables([found, placed])), part
     if found is not None:
         yield one_answer(number, found)
 
@@ -156,17 +167,17 @@ def _received(place: str, batches: Batches) -> tuple[int, Any, Batches]:
 
 
 class _Fetched:
-    """The rows of a part as they travel, read when the first is asked for."""
+    """Columns of the rows of a part as they travel, read when the first is asked for."""
 
-    def __init__(self, parts: Parts, part: Part) -> None:
-        self._parts, self._part = parts, part
+    def __init__(self, parts: Parts, part: Part, shape: Shape | None = None) -> None:
+        self._parts, self._part, self._shape = parts, part, shape or parts.shape
         self._table: pa.Table | None = None
 
     def take(self, batch: pa.RecordBatch) -> Sequence[pa.ChunkedArray]:
         if self._table is None:
-            names = self._parts.shape.carried.names
-            batches = list(self._parts.batches(self._part, names))
-            self._table = evened(pa.Table.from_batches(batches, self._parts.shape.carried))
+            carried = self._shape.carried
+            batches = list(self._parts.batches(self._part, carried.names))
+            self._table = evened(pa.Table.from_batches(batches, carried))
         columns: Sequence[pa.ChunkedArray] = take(self._table, batch.column("row").to_numpy()).columns
         return columns
 
@@ -180,33 +191,51 @@ def keep(parts: Parts, staging: Staging, batches: Batches) -> Batches:
     yield one_answer(number, list(write_parts(rows, parts.shape, staging)))
 
 
-def fetch_matched(parts: Parts, schema: pa.Schema, batches: Batches) -> Batches:
-    """Give the source row of each match, with the place that it goes to."""
+def fetch_matched(parts: Parts, shape: Shape, schema: pa.Schema, batches: Batches) -> Batches:
+    """Give the source row of each match, in some columns, with the place that it goes to."""
     _, part, ids = _received("part", batches)
-    fetched = _Fetched(parts, part)
+    fetched = _Fetched(parts, part, shape)
+    told = schema.names[: len(schema) - len(shape.carried)]
     for batch in ids:
-        places = [batch.column(name) for name in schema.names[: len(PLACE)]]
+        places = [batch.column(name) for name in told]
         yield from pa.table([*places, *fetched.take(batch)], schema=schema).to_batches()
+
+
+def _arrived(shape: Shape, number: int, rows: Batches) -> tuple[pa.Table, pa.Table, Matches]:
+    """Take the matches of one file and their source rows, which have come together."""
+    match = pa.schema(MATCH)
+    schema = pa.schema([*match, *conformed(shape.goal)])
+
+    def tables() -> Batches:
+        for batch in rows:
+            places = [batch.column(name) for name in match.names]
+            table = shape.arrived(batch.select(wire(shape).names)) if len(shape.carried) else pa.table({})
+            yield from pa.table([*places, *table.columns], schema=schema).to_batches()
+
+    # By number: a column may have any name, one of these too.
+    table = spool(tables(), schema)
+    places, source = table.select(range(len(match))), table.select(range(len(match), table.num_columns))
+    group, position, action = (places.column(name).to_numpy() for name in ("row_group", "position", "action"))
+    file = np.full(len(group), number, np.int32)
+    return places, source, Matches(file, group, position, np.arange(len(group)), action, np.arange(0))
+
+
+def look(shape: Shape, keys: Sequence[str], store: Store, terms: Terms, schema: pa.Schema, batches: Batches) -> Batches:
+    """Say what happens to the matches of one file, now that their source rows have come."""
+    _, scan, rows = _received("place", batches)
+    places, source, matches = _arrived(shape, scan.number, rows)
+    if places.num_rows:
+        action = looked(source, matches, keys, store, [scan], terms)
+        file = pa.repeat(pa.scalar(scan.number, pa.int32()), places.num_rows)
+        columns = {**{name: places.column(name) for name in places.column_names}, "action": action, "file": file}
+        yield from pa.table([columns[name] for name in schema.names], schema=schema).to_batches()
 
 
 def rewrite(shape: Shape, staging: Staging, matched: bool, batches: Batches) -> Batches:  # noqa: FBT001
     """Stage one file with the rows that have come for it."""
-    number, job, rows = _received("job", batches)
-    goal = conformed(shape.goal)
-    schema = pa.schema([*GROUP, *goal])
-
-    def arrived() -> Batches:
-        for batch in rows:
-            places = [batch.column(name) for name, _ in GROUP]
-            table = shape.arrived(batch.select(wire(shape).names))
-            yield from pa.table([*places, *table.columns], schema=schema).to_batches()
-
-    table = spool(arrived(), schema)
-    # By number: a column may have any name, one of these too.
-    group, position = (table.column(at).to_numpy() for at in range(len(GROUP)))
-    file = np.full(len(group), job.number, np.int32)
-    matches = Matches(file, group, position, np.arange(len(group)), np.arange(0)) if matched else None
-    yield one_answer(number, rewrite_rows(table.select(range(len(GROUP), table.num_columns)), matches, job, staging))
+    number, job, rows = _received("place", batches)
+    _, source, matches = _arrived(shape, job.number, rows)
+    yield one_answer(number, rewrite_rows(source, matches if matched else None, job, staging))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,23 +294,20 @@ def write(shape: Shape, layout: Layout, staging: Staging, batches: Batches) -> B
     yield one_answer(first.column("file")[0].as_py(), write_rows(table, np.arange(table.num_rows), layout, staging))
 
 
-def changed(parts: Parts, keys: Sequence[str], batches: Batches) -> Batches:
-    """Answer with the keys of rows that are new or replaced."""
+def inserted(parts: Parts, shape: Shape, audit: AuditTerms, staging: Staging, batches: Batches) -> Batches:
+    """List the rows of a part that are new."""
     number, part, ids = _received("part", batches)
     found = list(ids)
     if found:
-        rows = pa.Table.from_batches(found)
-        new, old = (rows.column("row").filter(mask) for mask in (rows.column("new"), pc.invert(rows.column("new"))))
-        source = pa.concat_tables(parts.shape.of(keys).conformed(batch) for batch in parts.batches(part, keys))
-        matches = replace(Matches.of_new(new.to_numpy()), source_row=old.to_numpy())
-        yield one_answer(number, pa.concat_tables(changed_keys(matches, evened(source))))
+        rows = pa.Table.from_batches(found).column("row").to_numpy()
+        names = shape.goal.names
+        source = pa.concat_tables(shape.conformed(batch) for batch in parts.batches(part, names))
+        yield one_answer(number, kept(inserted_rows(evened(source), rows, audit), audit, staging))
 
 
-def deleted(store: Store, keys: Sequence[str], shape: Shape, batches: Batches) -> Batches:
-    """Answer with the keys of rows that are deleted."""
+def changed(shape: Shape, audit: AuditTerms, staging: Staging, terms: Terms, batches: Batches) -> Batches:
+    """List the rows of one file that change."""
     number, scan, rows = _received("place", batches)
-    schema = pa.schema(GROUP)
-    matched = pa.Table.from_batches((batch.select(schema.names) for batch in rows), schema)
-    group, position = (column.to_numpy() for column in matched.columns)
-    matches = Matches(np.full(len(group), scan.number, np.int32), group, position, position, np.arange(0))
-    yield one_answer(number, pa.concat_tables(deleted_keys(matches, keys, store, [scan], shape.empty().schema)))
+    _, source, matches = _arrived(shape, scan.number, rows)
+    listed = changed_rows(source, matches, staging.location.store, scan, audit, terms)
+    yield one_answer(number, kept(listed, audit, staging))

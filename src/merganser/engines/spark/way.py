@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from merganser.core.engine import Appended, Layout, MatchCounts, RewriteJob, Rewritten, ScanFile
+    from merganser.core.engine import Appended, AuditTerms, Layout, MatchCounts, RewriteJob, Rewritten, ScanFile
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
-    from merganser.core.strategy import Rule
+    from merganser.core.strategy import Terms
     from merganser.core.tables import KeyFacts
     from merganser.engines.spark.source import Source
 
@@ -36,14 +36,16 @@ class Way(ABC, Generic[M]):
         """Stage the one row of each key that counts."""
 
     @abstractmethod
-    def facts(self, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None) -> KeyFacts:
+    def facts(
+        self, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None, terms: Terms
+    ) -> KeyFacts:
         """Look at all keys together."""
 
     @abstractmethod
     def match(
-        self, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, rule: Rule
+        self, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, terms: Terms
     ) -> tuple[M, MatchCounts]:
-        """Find every target row whose key is a source key."""
+        """Find every target row whose key is a source key, and what happens to it."""
 
     @abstractmethod
     def stage(
@@ -53,11 +55,12 @@ class Way(ABC, Generic[M]):
         layout: Layout | None,
         partitions: pa.Table,
         staging: Staging,
+        terms: Terms,
     ) -> tuple[list[Rewritten], list[Appended]]:
         """Stage replacements and new files."""
 
     @abstractmethod
     def audit(
-        self, matches: M | None, keys: Sequence[str], store: Store, shrinking: Sequence[ScanFile], *, inserts: bool
-    ) -> pa.Table:
-        """List the key of every row changed."""
+        self, matches: M | None, files: Sequence[ScanFile], audit: AuditTerms, staging: Staging, terms: Terms
+    ) -> list[pa.Table | str]:
+        """List every row changed."""
