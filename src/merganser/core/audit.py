@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from merganser.core.engine import ACTION, BEFORE, AuditTerms
 from merganser.core.errors import InvalidArgumentError
 from merganser.core.plan import scan_files
-from merganser.core.rows import take, whole
+from merganser.core.rows import no_rows, take, whole
 from merganser.core.scan import read_rows
 from merganser.core.schema import cast_column, declared
 from merganser.core.store import locate
@@ -83,7 +83,7 @@ def make_audit(
         scans = scan_files(target, request.keys, [0] * len(target.files), decision.changed, decision.shrinking)
         found = engine.audit(prepared.handle, decision.matches, scans, terms, staging, prepared.terms)
     if feed is None:
-        return Audit(pa.concat_tables([terms.schema.empty_table(), *found]))
+        return Audit(pa.concat_tables([no_rows(terms.schema), *found]))
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     names = [f"{stamp}-{uuid.uuid4().hex}.parquet" for _ in found]
     files = [(path, feed.path(name)) for path, name in zip(found, names, strict=True)]

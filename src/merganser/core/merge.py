@@ -25,6 +25,7 @@ from merganser.core.options import Request, make_request
 from merganser.core.plan import MergePlan, decide
 from merganser.core.prepare import empty_folder, prepare, prepare_overwrite
 from merganser.core.result import MergeFileMetadata, MergeResult, WriteResult, compute_merge_stats
+from merganser.core.rows import no_rows
 from merganser.core.schema import key_values, plain_schema
 from merganser.core.staging import control_folder, storing
 from merganser.core.store import locate
@@ -238,8 +239,7 @@ def _layout(prepared: Prepared[H], options: Options) -> Layout:
 def _schema_file(prepared: Prepared[H], staging: Staging, options: Options) -> _NewFile:
     """Stage a file of zero rows, which keeps the schema of a dataset that has none."""
     layout = _layout(prepared, options)
-    rows = pa.table([pa.chunked_array([], field.type) for field in layout.schema], schema=layout.schema)
-    staged = write_rows(rows, np.arange(0), layout, staging)
+    staged = write_rows(no_rows(layout.schema), np.arange(0), layout, staging)
     (footer,) = _staged_footers(staging, [staged])
     return _new_file(staged, empty_folder(prepared.target), footer)
 

@@ -43,6 +43,11 @@ def take(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
     return found.take(pa.array(place))
 
 
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """Give a table without rows; Arrow's own way has no arrays of extension types inside others."""
+    return pa.table([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 def whole(column: pa.ChunkedArray) -> pa.Array:
     """Give a column as one array."""
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])

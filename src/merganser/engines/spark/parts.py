@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.rows import gathered
+from merganser.core.rows import gathered, no_rows
 from merganser.core.schema import conform, conformed, operation_column
 from merganser.core.staging import storing
 
@@ -44,7 +44,7 @@ class Shape:
 
     def empty(self) -> pa.Table:
         """Give no rows."""
-        return conformed(self.goal).empty_table()
+        return no_rows(conformed(self.goal))
 
     def arrived(self, batch: pa.RecordBatch) -> pa.Table:
         """Give rows that Spark has carried, whose columns have numbers for names, the types that they are to have."""
