@@ -960,7 +960,8 @@ def test_an_audit_of_rows_holds_them_before_and_after(io: Door, lake: str) -> No
 # R5, T4, M5
 def test_an_audit_of_no_changes_has_no_rows(io: Door, lake: str) -> None:
     path = f"{lake}/t"
-    assert io.merge(pairs([1], ["a"]), path, "update", "id", audit=f"{lake}/audit").audit_files == []
+    absent = io.merge(pairs([1], ["a"]), path, "update", "id", audit=f"{lake}/audit")
+    assert (absent.audit, absent.audit_files) == (None, [])
     first = io.merge(pairs([1], ["a"]), path, "upsert", "id", audit="rows").audit
     assert first is not None
     assert first.to_pylist() == [{"id": 1, "v": "a", "merge_action": "insert", "merge_old": None}]
@@ -1003,6 +1004,16 @@ def test_an_audit_in_files_can_be_merged_into_another_dataset(io: Door, lake: st
         )
         assert places(io, copy) == places(io, path)
     assert places(io, path) == [(2, "B", 3), (5, None, 1), (6, "f", 2)]
+
+
+# R5, H1: on a first load too, partition columns stand last
+def test_an_audit_of_rows_has_the_columns_as_the_dataset_has_them(io: Door, lake: str) -> None:
+    path = f"{lake}/t"
+    source = days([1], ["a"], [1]).select(["day", "v", "id"])
+    for _ in range(2):
+        audit = io.merge(source, path, "upsert", "id", partition_columns="day", audit="rows").audit
+        assert audit is not None
+        assert audit.schema.names[:-2] == load(io, path).schema.names == ["v", "id", "day"]
 
 
 # R5, C7
