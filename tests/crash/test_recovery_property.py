@@ -91,15 +91,20 @@ def commit(place: Place, work: Commit, fault: Fault) -> None:
 
 def told(moves: list[Move], removals: list[Removal]) -> HistoryRecord:
     """Describe a commit of files of one digit each."""
-    written = [HistoryFile(move.target, "rewritten" if move.replaces else "inserted", 1, 1) for move in moves]
-    removed = [HistoryFile(removal.target, "removed") for removal in removals]
+    written = [
+        HistoryFile(move.target, "rewritten", 1, 1, 1, 1)
+        if move.replaces
+        else HistoryFile(move.target, "inserted", 1, 1)
+        for move in moves
+    ]
+    removed = [HistoryFile(removal.target, "removed", size_before=1) for removal in removals]
     return HistoryRecord(operation="merge", files=[*written, *removed])
 
 
 def recover_after(place: Place, faults: list[Fault]) -> None:
     """Recover with each fault in turn, and then without."""
     for fault in faults:
-        with injected(fault), contextlib.suppress(InjectedError):
+        with injected(fault), contextlib.suppress(InjectedError, DatasetMergeError):
             merganser.recover(place.path)
         place.expire_lease()
     merganser.recover(place.path)

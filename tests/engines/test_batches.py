@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,12 @@ from merganser.core import commit
 from merganser.core.batch import make_batch
 from merganser.core.commit import Journal, Move, Removal, writing
 from merganser.core.dataset import list_files
-from merganser.core.errors import DatasetMergeError, InvalidArgumentError, UnreadableFileError
+from merganser.core.errors import (
+    ConcurrentWriteError,
+    DatasetMergeError,
+    InvalidArgumentError,
+    UnreadableFileError,
+)
 from merganser.core.staging import open_staging
 from merganser.core.store import locate
 
@@ -101,7 +107,8 @@ def test_a_damaged_record_is_named_with_the_remedy(io: Door, lake: str) -> None:
 
 
 # M7, C5
-def test_a_journal_that_came_too_late_is_nothing(lake: str) -> None:
+@pytest.mark.parametrize("moves", [True, False])
+def test_a_journal_that_came_too_late_is_nothing(lake: str, moves: bool) -> None:  # noqa: FBT001
     io, path = open_door("arrow"), f"{lake}/t"
     result = io.merge(pairs([1, 2], "old"), path, key_columns="id")
     io.write_dataset(pairs([3], "old"), path)
@@ -110,10 +117,31 @@ def test_a_journal_that_came_too_late_is_nothing(lake: str) -> None:
     with writing(location) as session:
         # Another writer took this one for dead and removed what it had staged, and then its journal arrived.
         staging = open_staging(location, session.control)
-        moves = [Move("a.staged", one.rel, one.identity), Move("b.staged", "part-new.parquet")]
-        journal = Journal(moves, [Removal(other.rel, other.identity)], None, make_batch("b", result))
+        moved = [Move("a.staged", one.rel, one.identity), Move("b.staged", "part-new.parquet")] if moves else []
+        journal = Journal(moved, [Removal(other.rel, other.identity)], None, make_batch("b", result))
         location.store.write_small(staging.journal, journal.to_json())
     before = snapshot(path)
     assert recover(path)
     assert snapshot(path) == before
     assert not io.merge(pairs([1], "new"), path, key_columns="id", batch_id="b").replayed
+
+
+# C5, C6
+def test_a_writer_that_is_taken_over_once_it_has_decided_says_that_it_has(lake: str) -> None:
+    io, path = open_door("arrow"), f"{lake}/t"
+    result = io.merge(pairs([1], "old"), path, key_columns="id")
+    location = locate(path)
+    held = iter([True, False])
+
+    def still_held() -> None:
+        if not next(held):
+            message = "Another writer took it over."
+            raise ConcurrentWriteError(message)
+
+    with (
+        pytest.raises(ConcurrentWriteError, match="do not run it again"),
+        writing(location) as session,
+        session.staging() as staging,
+    ):
+        replace(session, still_held=still_held).commit(staging, Journal([], batch=make_batch("b", result)))
+    assert io.merge(pairs([1], "new"), path, key_columns="id", batch_id="b").replayed

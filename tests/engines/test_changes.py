@@ -16,6 +16,7 @@ from tests.support import data_files, lasting, load, open_door, plain_rows, put,
 
 from merganser.core.errors import (
     ColumnValueError,
+    DatasetMergeError,
     DuplicateKeyError,
     InvalidArgumentError,
     KeyColumnError,
@@ -1037,3 +1038,129 @@ def test_a_column_cannot_have_the_name_of_one_of_the_audit(lake: str, column: st
         with unchanged(path), pytest.raises(InvalidArgumentError, match=column):
             io.merge(source, path, "upsert", "id", audit=audit)
     assert io.merge(source, path, "upsert", "id", audit=True).audit is not None
+
+
+# -------------------- found cases
+
+
+# M1, H2
+def test_a_column_that_is_ignored_says_nothing_of_partitions(io: Door, lake: str) -> None:
+    put(f"{lake}/t/day=x/f.parquet", pa.table({"id": [1, 2], "v": [1, 2]}))
+    io.merge(pa.table({"id": [1], "v": [7], "day": [3.5]}), f"{lake}/t", "update", "id", update_columns="v")
+    io.merge(pa.table({"id": [2], "day": [3]}), f"{lake}/t", "delete", "id")
+    assert rows(io, f"{lake}/t") == [{"id": 1, "v": 7, "day": "x"}]
+
+
+# M1, M4, M3, H4
+def test_a_file_that_does_not_tell_its_partition_may_lose_rows_or_keep_them(io: Door, lake: str) -> None:
+    put(f"{lake}/t/f.parquet", pa.table({"id": [1, 2], "v": [5, 5]}))
+    put(f"{lake}/t/day=1/g.parquet", pa.table({"id": [3], "v": [5]}))
+    source = pa.table({"id": [1, 2], "v": [9, 1], "day": ["1", "1"], "op": ["d", "u"]})
+    done = io.merge(source, f"{lake}/t", "upsert", "id", operation_column="op", sequence_column="v")
+    assert (done.deleted, done.skipped, done.target_count_after) == (1, 1, 2)
+    with unchanged(f"{lake}/t"), pytest.raises(PartitionMoveError, match=r"t/f\.parquet holds matched keys"):
+        io.merge(pa.table({"id": [2], "v": [9], "day": ["1"]}), f"{lake}/t", "upsert", "id")
+
+
+# H4, H6
+def test_a_path_that_tells_half_of_a_partition_is_no_place_for_other_values(io: Door, lake: str) -> None:
+    put(f"{lake}/t/a=1/f.parquet", pa.table({"id": [1], "a": ["1"], "b": ["x"], "v": [1]}))
+    put(f"{lake}/t/a=1/b=x/g.parquet", pa.table({"id": [2], "v": [1]}))
+    source = pa.table({"id": [1], "a": ["2"], "b": ["y"], "v": [2]})
+    with unchanged(f"{lake}/t"), pytest.raises(PartitionMoveError, match="does not tell all of a, b"):
+        io.merge(source, f"{lake}/t", "upsert", "id")
+
+
+# M2, W1
+def test_rows_that_stay_keep_values_of_every_type(io: Door, lake: str) -> None:
+    inner = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    there = pa.table({"id": [1, 2], "w": ["a", "b"], "s": pa.array([{"a": 1}, {"a": 2}], inner), "v": [1, 2]})
+    io.merge(there, f"{lake}/t", "upsert", "id")
+    source = pa.table({"id": [2, 3], "v": [5, 6]})
+    options: dict[str, Any] = {"update_columns": "v", "insert_columns": "v", "audit": f"{lake}/feed"}
+    io.merge(source, f"{lake}/t", "full_merge", "id", **options)
+    assert rows(io, f"{lake}/t") == [
+        {"id": 2, "w": "b", "s": {"a": 2}, "v": 5},
+        {"id": 3, "w": None, "s": None, "v": 6},
+    ]
+
+
+# M2, S4
+def test_views_are_kept_where_only_replaced_rows_stay(lake: str) -> None:
+    io = open_door("arrow")
+    io.merge(
+        pa.table({"id": [1, 2], "w": pa.array(["a", "b"], pa.string_view()), "v": [1, 2]}), f"{lake}/t", "upsert", "id"
+    )
+    source = pa.table({"id": [2], "v": [5]})
+    io.merge(source, f"{lake}/t", "full_merge", "id", update_columns="v", insert_columns="v")
+    assert rows(io, f"{lake}/t") == [{"id": 2, "w": "b", "v": 5}]
+
+
+# M1, S2: what is not needed is not looked at, not even by an engine that could not carry it
+def test_columns_that_are_not_needed_may_have_any_type(io: Door, lake: str) -> None:
+    io.merge(pa.table({"id": [1, 2], "at": [1, 2]}), f"{lake}/t", "upsert", "id")
+    source = pa.table({"id": [1], "at": pa.array([1], pa.timestamp("ns"))})
+    assert io.merge(source, f"{lake}/t", "delete", "id").deleted == 1
+
+
+# M1, H3
+def test_a_delete_of_a_key_that_no_folder_could_hold_is_ignored(io: Door, lake: str) -> None:
+    io.merge(pa.table({"id": [1], "day": ["a"]}), f"{lake}/t", "upsert", ["id", "day"], partition_columns="day")
+    done = io.merge(pa.table({"id": [1, 2], "day": ["", "b"]}), f"{lake}/t", "delete", ["id", "day"])
+    assert (done.deleted, done.target_count_after) == (0, 1)
+
+
+# M3, S1
+def test_a_delete_may_lack_the_sequence_that_the_target_requires(io: Door, lake: str) -> None:
+    fields = [pa.field("id", pa.int64()), pa.field("at", pa.int64(), nullable=False)]
+    io.merge(pa.table({"id": [1], "at": [1]}, schema=pa.schema(fields)), f"{lake}/t", "upsert", "id")
+    source = pa.table({"id": [1], "at": pa.array([None], pa.int64())})
+    done = io.merge(source, f"{lake}/t", "delete", "id", sequence_column="at")
+    assert (done.deleted, done.skipped) == (0, 1)
+
+
+# M5, P5
+def test_rows_of_nothing_but_keys_are_unchanged(io: Door, lake: str) -> None:
+    source = pa.table({"id": [1, 2]})
+    io.merge(source, f"{lake}/t", "upsert", "id")
+    assert io.plan(source, f"{lake}/t", "upsert", "id", skip_unchanged=True).skipped == 2
+    assert io.merge(source, f"{lake}/t", "upsert", "id", skip_unchanged=True).skipped == 2
+
+
+# M3
+def test_a_column_to_order_by_is_missed_where_it_is_missing(lake: str) -> None:
+    io, source = open_door("arrow"), pa.table({"id": [1], "at": [1]})
+    with pytest.raises(InvalidArgumentError, match="'nosuch', which the source lacks"):
+        io.merge(source, f"{lake}/t", "upsert", "id", sequence_column="nosuch")
+    io.merge(pa.table({"id": [1], "v": [1]}), f"{lake}/t", "upsert", "id")
+    with pytest.raises(InvalidArgumentError, match="'at', which the target lacks"):
+        io.merge(source, f"{lake}/t", "upsert", "id", sequence_column="at")
+
+
+# M6
+def test_the_folder_of_null_is_a_scope(lake: str) -> None:
+    io = open_door("arrow")
+    io.merge(pa.table({"id": [1, 2], "day": [None, "a"]}), f"{lake}/t", "upsert", "id", partition_columns="day")
+    none = pa.schema([("id", pa.int64()), ("day", pa.string())]).empty_table()
+    done = io.merge(none, f"{lake}/t", "full_merge", "id", scope={"day": "__HIVE_DEFAULT_PARTITION__"})
+    assert (done.deleted, rows(io, f"{lake}/t")) == (1, [{"id": 2, "day": "a"}])
+
+
+# R5, C7
+@pytest.mark.parametrize("where", ["t", "t/feed", ".t.merganser", ".t.merganser/feed", "", "file"])
+def test_a_feed_has_a_folder_of_its_own(lake: str, where: str) -> None:
+    io, source = open_door("arrow"), pa.table({"id": [1]})
+    io.merge(source, f"{lake}/t", "upsert", "id")
+    Path(lake, "file").touch()
+    with unchanged(f"{lake}/t"), pytest.raises(InvalidArgumentError, match="audit"):
+        io.merge(source, f"{lake}/t", "upsert", "id", audit=f"{lake}/{where}")
+
+
+# R5, C7
+def test_a_feed_that_cannot_be_written_changes_nothing(lake: str) -> None:
+    io, source = open_door("arrow"), pa.table({"id": [1]})
+    io.merge(source, f"{lake}/t", "upsert", "id")
+    Path(lake, "file").touch()
+    with unchanged(f"{lake}/t"), pytest.raises(DatasetMergeError, match="file"):
+        io.merge(source, f"{lake}/t", "upsert", "id", audit=f"{lake}/file/feed")
+    assert io.merge(source, f"{lake}/t", "upsert", "id").updated == 1

@@ -72,7 +72,8 @@ def test_publication_follows_the_journal_and_removals_come_last(
     assert len(result.removed_files) == 1
     journal = at(steps, "write_small", "/journal.json")
     staged = [number for number, (name, place) in enumerate(steps) if name == "flush" and place.endswith(".staged")]
-    assert len(staged) == 3
+    # Three files, and the mark of the folder.
+    assert len(staged) == 4
     assert max(staged) < journal
     renames = [number for number, (name, place) in enumerate(steps) if name == "replace" and place.startswith(path)]
     assert len(renames) == 3

@@ -25,6 +25,7 @@ from merganser.core.errors import (
     ConcurrentWriteError,
     DatasetMergeError,
     InvalidArgumentError,
+    StagingError,
     UndoError,
     UnreadableFileError,
 )
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
 
 def table(ids: list[int], value: str) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([value] * len(ids), pa.string())})
+
+
+def broken(*_: Any) -> None:
+    message = "the disk is gone"
+    raise OSError(message)
 
 
 @pytest.fixture
@@ -409,7 +415,7 @@ def test_retained_files_are_links(path: str, control: Path) -> None:
     nodes = {f"f{number}.parquet": os.stat(f"{path}/f{number}.parquet").st_ino for number in range(3)}
     open_door("arrow").merge(table([0, 10], "new"), path, "full_merge", "id", retain=1)
     (folder,) = (control / "retained").iterdir()
-    names = json.loads((folder / "files.json").read_text("utf-8"))
+    names = {file.path: file.retained or "" for file in history(path)[0].files}
     assert {rel: os.stat(folder / name).st_ino for rel, name in names.items()} == nodes
     undo(path)
     found = [os.stat(f"{path}/{name}") for name in nodes]
@@ -588,10 +594,72 @@ def test_vacuum_removes_what_lies_behind_a_commit_that_cannot_be_undone(retained
 # M9, C4
 def test_vacuum_removes_what_an_interrupted_commit_began_to_retain(retained: str, control: Path) -> None:
     newest = history(retained)[0].id
-    (control / "retained" / newest / "files.json").unlink()
+    (control / "retained" / newest / "0.replaced").unlink()
     with unchanged(retained), pytest.raises(UndoError, match="not retained"):
         undo(retained)
     assert len(vacuum(retained)) == 3
+
+
+# M9
+@pytest.mark.parametrize("harm", ["shorter", "later"])
+def test_a_retained_file_that_was_changed_is_not_restored(retained: str, control: Path, harm: str) -> None:
+    (file,) = (control / "retained" / history(retained)[0].id).iterdir()
+    if harm == "shorter":
+        os.truncate(file, 10)
+    else:
+        os.utime(file)
+    with unchanged(retained), pytest.raises(UndoError, match="not retained as they were"):
+        undo(retained)
+
+
+# M9, C4
+def test_an_interrupted_undo_spares_what_another_program_wrote(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    io = open_door("arrow")
+    io.merge(table([0, 10], "new"), path, "full_merge", "id", retain=1)
+    (gone,) = (file.path for file in history(path)[0].files if file.operation == "removed")
+    with monkeypatch.context() as patch:
+        patch.setattr(commit, "publish", broken)
+        with pytest.raises(DatasetMergeError, match="decided"):
+            undo(path)
+    put(f"{path}/{gone}", table([77], "theirs"))
+    before = snapshot(path)
+    with pytest.raises(DatasetMergeError, match=gone):
+        recover(path)
+    assert snapshot(path)[gone] == before[gone]
+
+
+# M9, C7
+def test_what_cannot_be_retained_is_known_before_anything_is_decided(
+    path: str, control: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalStore, "duplicate", broken)
+    with unchanged(path), pytest.raises(StagingError, match="the disk is gone"):
+        open_door("arrow").merge(table([0], "new"), path, key_columns="id", retain=1)
+    monkeypatch.undo()
+    assert kept(control) == []
+    assert not recover(path)
+    os.symlink("nowhere", f"{path}/z.parquet")
+    open_door("arrow").write_dataset(table([1], "new"), path, "overwrite", retain=1)
+    with pytest.raises(UndoError, match="not retained"):
+        undo(path)
+
+
+# M9
+def test_strangers_among_retained_folders_do_not_matter(retained: str, control: Path) -> None:
+    (control / "retained" / ".DS_Store").touch()
+    kept_before = [one for one in kept(control) if not one.startswith(".")]
+    open_door("arrow").merge(table([0], "again"), retained, key_columns="id", retain=2)
+    left = [one for one in kept(control) if not one.startswith(".")]
+    assert left == [kept_before[-1], history(retained)[0].id]
+    assert vacuum(retained) == []
+
+
+# M7
+def test_a_dataset_that_was_removed_has_no_batches(lake: str) -> None:
+    io, path = open_door("arrow"), f"{lake}/t2"
+    for _ in range(2):
+        assert not io.merge(table([1], "new"), path, key_columns="id", batch_id="b").replayed
+        shutil.rmtree(path)
 
 
 # M9

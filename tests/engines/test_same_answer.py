@@ -26,6 +26,7 @@ from tests.engines.test_merge_property import cases, write_target
 from tests.support import DuckDBUnionIO, fixture, load, open_door, plain_rows, put, snapshot
 from tests.values import build
 
+from merganser import history
 from merganser.core import (
     ColumnTypeError,
     ColumnValueError,
@@ -36,6 +37,7 @@ from merganser.core import (
     SchemaMismatchError,
     UnreadableFileError,
 )
+from merganser.core.history import NOT_YET
 from merganser.core.thrift import Struct, ThriftList
 from merganser.engines.duckdb import engine as duckdb_engine
 
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from tests.support import Door
 
     from merganser.core import MergePlan, MergeResult
+    from merganser.core.history import HistoryRecord
     from merganser.core.io import Job
     from merganser.engines.duckdb.engine import DuckDBEngine
 
@@ -137,8 +140,20 @@ def answer(io: Door, path: str, asked: Ask) -> dict[str, Any]:
         # The same kernel writes the same rows in the same order, so even new files differ by nothing but their names.
         found["new files"] = [(os.path.dirname(name)[len(path) :], Path(name).read_bytes()) for name in new]
     found["files"] = {name: data for name, data in snapshot(path).items() if f"{path}/{name}" not in new}
-    found["control"] = snapshot(control(path))
+    found["control"] = {name: data for name, data in snapshot(control(path)).items() if not name.startswith("history/")}
+    found["history"] = [told(record, new, path) for record in history(path)]
     return found
+
+
+def told(record: HistoryRecord, new: list[str], path: str) -> HistoryRecord:
+    """Give a record without what differs from one commit to the next: when it was, and names of new files."""
+    files = [
+        dataclasses.replace(
+            file, path=os.path.dirname(file.path) if f"{path}/{file.path}" in new else file.path, modified=0
+        )
+        for file in record.files
+    ]
+    return dataclasses.replace(record, id="", committed_at=NOT_YET, engine="", duration=0, files=files)
 
 
 def bag(table: pa.Table) -> Counter[Any]:

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 from merganser.core.engine import ACTION, BEFORE, AuditTerms
 from merganser.core.errors import InvalidArgumentError
 from merganser.core.plan import scan_files
-from merganser.core.rows import no_rows, take, whole
+from merganser.core.rows import no_rows, nothing, take, whole
 from merganser.core.scan import read_rows
 from merganser.core.schema import cast_column, declared
+from merganser.core.staging import control_folder
 from merganser.core.store import locate
 from merganser.core.strategy import Action
 
@@ -59,8 +60,15 @@ def find_feed(audit: bool | str | os.PathLike[str], location: Location, filesyst
     if not feed.store.reaches(location.store):
         message = f"audit {feed.display} must be on the filesystem of {location.display}: both change in one commit."
         raise InvalidArgumentError(message)
-    if f"{feed.root}/".startswith(f"{location.root}/"):
-        message = f"audit {feed.display} is inside the dataset {location.display}, whose data it would become. Move it."
+    apart = [location.root, control_folder(location)]
+    if any(f"{feed.root}/".startswith(f"{root}/") or f"{root}/".startswith(f"{feed.root}/") for root in apart):
+        message = (
+            f"audit {feed.display} and the dataset {location.display} are one inside the other, so that readers of one "
+            "would find the other. Choose a folder apart."
+        )
+        raise InvalidArgumentError(message)
+    if feed.store.kind(feed.root) == "file":
+        message = f"audit {feed.display} is a file; the rows changed go to a folder. Give the path of one."
         raise InvalidArgumentError(message)
     return feed
 
@@ -150,7 +158,7 @@ def _listed(after: Columns, before: Columns | None, action: str, rows: int, audi
 
 
 def _typed(columns: Columns, name: str, kind: pa.DataType, rows: int) -> pa.Array:
-    return whole(cast_column(columns[name], kind, name)) if name in columns else pa.nulls(rows, kind)
+    return whole(cast_column(columns[name], kind, name)) if name in columns else nothing(rows, kind)
 
 
 def audit_schema(columns: Mapping[str, pa.DataType], *, old: bool) -> pa.Schema:
@@ -159,7 +167,7 @@ def audit_schema(columns: Mapping[str, pa.DataType], *, old: bool) -> pa.Schema:
     return pa.schema([*fields, pa.field(ACTION, pa.string()), *([pa.field(BEFORE, pa.struct(fields))] * old)])
 
 
-def kept(tables: Iterable[pa.Table], audit: AuditTerms, staging: Staging) -> list[pa.Table | str]:
+def keep_listed(tables: Iterable[pa.Table], audit: AuditTerms, staging: Staging) -> list[pa.Table | str]:
     """Keep what was listed: in memory, or if it is to be stored as a staged file."""
     some = (table for table in tables if table.num_rows)
     if not audit.stored:

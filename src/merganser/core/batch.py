@@ -51,6 +51,8 @@ def write_batch(store: Store, control: str, batch: Mapping[str, Any]) -> None:
 def forget_batch(store: Store, control: str, batch_id: str) -> None:
     """Let a batch be merged again; fine if it is not known."""
     store.remove(_path(control, batch_id))
+    if store.kind(f"{control}/{BATCHES}") is not None:
+        store.flush([f"{control}/{BATCHES}"])
 
 
 def _path(control: str, batch_id: str) -> str:

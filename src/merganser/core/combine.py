@@ -18,7 +18,7 @@ OPERATIONS = {
     "delete": ["d", "D", "delete"],
 }
 
-# What an option needs of a strategy, and what is wrong with the strategies that lack it.
+# What an option needs of a strategy, and what stands against it where that is not so.
 NEEDS: dict[str, tuple[Callable[[Rule], bool], str]] = {
     "dedup_order_by": (lambda rule: rule.one_row_per_key, "refuses two source rows with one key"),
     "update_columns": (lambda rule: rule.replaces, "replaces no row"),
@@ -28,7 +28,7 @@ NEEDS: dict[str, tuple[Callable[[Rule], bool], str]] = {
     "scope": (lambda rule: rule.deletes_missing, "deletes no missing row, which is all that a scope limits"),
     "operation_column": (
         lambda rule: rule.replaces and not rule.deletes_missing,
-        "decides by itself what is deleted",
+        "does one thing with all source rows, or deletes by itself what they lack",
     ),
 }
 

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.batch import forget_batch, write_batch
-from merganser.core.errors import ConcurrentWriteError, DatasetMergeError
+from merganser.core.errors import ConcurrentWriteError, DatasetMergeError, MerganserError
 from merganser.core.history import HistoryRecord, new_id, save_record
 from merganser.core.lock import exclusive
-from merganser.core.retained import drop, keep_replaced, retained_ids
+from merganser.core.retained import drop, retain_replaced, unreachable
 from merganser.core.staging import RECORD, control_folder, find_staging, open_staging
 from merganser.core.store import locate
 
@@ -119,44 +119,60 @@ class Session:
     def commit(self, staging: Staging, journal: Journal, check: Callable[[], object] | None = None) -> None:
         """Make the staged files durable, look once more whether they still fit, journal the change, and publish it."""
         store = self.location.store
+        with store.create(staging.mark):
+            pass
         staged = [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
-        store.flush([*staged, staging.folder, self.control, _folder(self.control)])
-        if check is not None:
-            check()
-        self.still_held()
+        store.flush([*staged, staging.mark, staging.folder, self.control, _folder(self.control)])
+        for folder in sorted({_folder(move.target) for move in journal.feed}):
+            make_durable(store, folder)
         if journal.history is not None:
             journal = replace(journal, history=self._signed(journal.history, journal, staging))
-        try:
-            store.write_small(staging.journal, journal.to_json())
-            # Whoever took a stalled writer's place has recovered: this commit is gone, or is theirs to finish.
-            _check_staged(staging, journal)
+        with _retaining(self.location, self.control, staging, journal.history):
+            if check is not None:
+                check()
             self.still_held()
-            publish(self.location, self.control, staging, journal)
-        except OSError as error:
-            if store.read_small(staging.journal) is None:
-                raise
-            message = (
-                f"The merge into {self.location.display} is decided but not yet fully published: {error}. Remove the "
-                "cause, then call recover(path) or merge again; either finishes it."
-            )
-            raise DatasetMergeError(message) from error
+            with _decided(self.location, staging):
+                store.write_small(staging.journal, journal.to_json())
+                self._check_taken_over(staging)
+                publish(self.location, self.control, staging, journal)
         # What is done must not be done again over a staged file that takes an old one's name.
         with contextlib.suppress(OSError):
             store.remove(staging.journal)
+
+    def _check_taken_over(self, staging: Staging) -> None:
+        """Leave a commit alone that another writer has removed, or will finish, because this one had stalled."""
+        _check_staged(staging)
+        try:
+            self.still_held()
+        except ConcurrentWriteError as error:
+            message = (
+                f"Another writer took {self.location.display} over just when this change was decided. It, or "
+                "recover(path), finishes the change; do not run it again."
+            )
+            raise ConcurrentWriteError(message) from error
 
     def _signed(self, record: HistoryRecord, journal: Journal, staging: Staging) -> HistoryRecord:
         """Complete a record with what is known at this moment, the last before the commit is decided."""
         store, now = self.location.store, datetime.now(UTC)
         modified = {move.target: store.modified(f"{staging.folder}/{move.staged}") for move in journal.moves}
-        kept = journal.replaced if journal.retain else ()
+        kept = {rel: self.location.path(rel) for rel in (journal.replaced if journal.retain else ())}
+        # A link that leads nowhere has nothing to retain.
+        kept = {rel: path for rel, path in kept.items() if store.kind(path) == "file"}
         names = {rel: f"{number}.replaced" for number, rel in enumerate(kept)}
+        before = {rel: store.modified(path) for rel, path in kept.items()}
         return replace(
             record,
             id=new_id(store, self.control, now),
             committed_at=now,
             duration=round(time.monotonic() - self.started, 6),
             files=[
-                replace(file, modified=modified.get(file.path), retained=names.get(file.path)) for file in record.files
+                replace(
+                    file,
+                    modified=modified.get(file.path),
+                    modified_before=before.get(file.path),
+                    retained=names.get(file.path),
+                )
+                for file in record.files
             ],
             partitions_before=None if journal.record is None else _read_partitions(store, self.control),
         )
@@ -171,9 +187,37 @@ def _read_partitions(store: Store, control: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _check_staged(staging: Staging, journal: Journal) -> None:
-    waiting = set(staging.location.store.names(staging.folder))
-    if not {move.staged for move in (*journal.moves, *journal.feed)} <= waiting:
+@contextlib.contextmanager
+def _retaining(location: Location, control: str, staging: Staging, record: HistoryRecord | None) -> Iterator[None]:
+    """Keep what a commit is about to replace, unless it comes to nothing."""
+    try:
+        if record is not None:
+            retain_replaced(location, control, record)
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            if record is not None and location.store.read_small(staging.journal) is None:
+                drop(location.store, control, [record.id])
+        raise
+
+
+@contextlib.contextmanager
+def _decided(location: Location, staging: Staging) -> Iterator[None]:
+    """Say of an error that comes once the journal is there that the change will happen all the same."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, MerganserError) or location.store.read_small(staging.journal) is None:
+            raise
+        message = (
+            f"A change of {location.display} is decided but not yet fully published: {error}. Remove the cause, then "
+            "call recover(path), which finishes it."
+        )
+        raise DatasetMergeError(message) from error
+
+
+def _check_staged(staging: Staging) -> None:
+    if _abandoned(staging):
         staging.remove()
         message = f"Another writer removed the staged files of {staging.location.display}. Nothing changed; run again."
         raise ConcurrentWriteError(message)
@@ -218,24 +262,25 @@ def pending_commit(location: Location) -> bool:
 def _recover(location: Location, control: str) -> bool:
     found = find_staging(location, control)
     for staging in found:
-        data = location.store.read_small(staging.journal)
-        # Half a journal is none: it is written whole before anything is published.
-        with contextlib.suppress(json.JSONDecodeError):
-            journal = None if data is None else Journal.from_json(data)
-            if journal is not None and not _abandoned(staging, journal):
+        journal = _read_journal(staging)
+        if journal is not None and not _abandoned(staging):
+            with _decided(location, staging):
                 publish(location, control, staging, journal)
         staging.remove()
     return bool(found)
 
 
-def _abandoned(staging: Staging, journal: Journal) -> bool:
-    """Say whether a journal came too late: another writer had removed all that it was to move."""
-    store, location = staging.location.store, staging.location
-    waiting = set(store.names(staging.folder))
-    return bool(journal.moves) and not any(
-        move.staged in waiting or store.identity(location.path(move.target)) not in (None, move.replaces)
-        for move in journal.moves
-    )
+def _read_journal(staging: Staging) -> Journal | None:
+    data = staging.location.store.read_small(staging.journal)
+    # Half a journal is none: it is written whole before anything is published.
+    with contextlib.suppress(json.JSONDecodeError, UnicodeDecodeError):
+        return None if data is None else Journal.from_json(data)
+    return None
+
+
+def _abandoned(staging: Staging) -> bool:
+    """Say whether a journal came too late: another writer had cleared the folder that it is in."""
+    return staging.location.store.kind(staging.mark) is None
 
 
 def publish(location: Location, control: str, staging: Staging, journal: Journal) -> None:
@@ -250,10 +295,10 @@ def publish(location: Location, control: str, staging: Staging, journal: Journal
         save_record(store, control, journal.history)
     fed = sorted({_folder(move.target) for move in journal.feed})
     store.flush([*_folders_to_flush(location, touched), *fed, control])
-    if journal.history is not None:
-        # What cannot be removed only takes room, until the next merge or vacuum.
-        with contextlib.suppress(OSError):
-            drop(store, control, _outlived(store, control, journal.history.undoes, journal.retain))
+    if journal.history is not None and journal.history.undoes is not None:
+        drop(store, control, [journal.history.undoes])
+    elif journal.history is not None:
+        drop(store, control, unreachable(store, control, journal.retain))
 
 
 def _note(location: Location, control: str, journal: Journal) -> None:
@@ -265,8 +310,6 @@ def _note(location: Location, control: str, journal: Journal) -> None:
         write_batch(store, control, journal.batch)
     if journal.forget is not None:
         forget_batch(store, control, journal.forget)
-    if journal.history is not None:
-        keep_replaced(location, control, journal.history, journal.replaced)
 
 
 def _move(location: Location, staging: Staging, journal: Journal) -> None:
@@ -277,19 +320,11 @@ def _move(location: Location, staging: Staging, journal: Journal) -> None:
         store.make_folder(folder)
     for move, goal in zip((*journal.moves, *journal.feed), goals, strict=True):
         if move.staged in waiting:
-            if move.replaces is not None:
+            if move not in journal.feed:
                 _check_replaced(location, staging, move)
             # Spark refuses a file whose checksum sidecar tells of its predecessor.
             store.remove(_sidecar(goal))
             store.replace(f"{staging.folder}/{move.staged}", goal)
-
-
-def _outlived(store: Store, control: str, undone: str | None, retain: int) -> list[str]:
-    """Name the commits whose retained files nobody asks for any more: the one undone, or all but the newest."""
-    if undone is not None:
-        return [undone]
-    ids = retained_ids(store, control)
-    return ids[: max(0, len(ids) - retain)]
 
 
 def _remove(location: Location, removals: Sequence[Removal]) -> None:
@@ -327,6 +362,17 @@ def _folders_to_flush(location: Location, paths: Sequence[str]) -> list[str]:
             folders.add(folder)
             folder = _folder(folder)
     return sorted(folder for folder in folders if location.store.kind(folder) == "directory")
+
+
+def make_durable(store: Store, folder: str) -> None:
+    """Make a folder, and see to it that all new ones above it last."""
+    new = []
+    while store.kind(folder) is None:
+        new.append(folder)
+        folder = _folder(folder)
+    if new:
+        store.make_folder(new[0])
+        store.flush([*new, folder])
 
 
 def _folder(path: str) -> str:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 HISTORY = "history"
 VERSION = 1
 STAMP = "%Y%m%dT%H%M%S.%fZ"
-_NAME = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-[0-9a-f]{8}\.json")
+_ID = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-[0-9a-f]{8}")
+_SUFFIX = ".json"
 NOT_YET = datetime.min.replace(tzinfo=UTC)
 
 Operation = Literal["merge", "write_dataset", "undo"]
@@ -40,7 +41,8 @@ class HistoryFile:
 
     A removed file has rows and size before only, an inserted one after only; an overwrite never counted the rows that
     it removed. `modified` is when the file that was written was last changed, where a store tells that reliably;
-    `retained` is the name under which the file that was there before is kept for `undo`.
+    `retained` is the name under which the file that was there before is kept for `undo`, and `modified_before` when
+    that was last changed.
     """
 
     path: str
@@ -50,6 +52,7 @@ class HistoryFile:
     rows_before: int | None = None
     size_before: int | None = None
     modified: int | None = None
+    modified_before: int | None = None
     retained: str | None = None
 
 
@@ -81,6 +84,7 @@ class HistoryRecord:
     deleted: int | None = None
     skipped: int = 0
     files: list[HistoryFile] = field(default_factory=list)
+    audit_files: list[str] = field(default_factory=list)
     partitions_before: dict[str, Any] | None = None
 
     @classmethod
@@ -114,7 +118,7 @@ def read_records(store: Store, control: str) -> Iterator[HistoryRecord]:
                 raise UnreadableFileError(message)
             yield HistoryRecord.from_plain(found)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            message = f"{path} is damaged: {error}. Remove it to go on without the record of that commit."
+            message = f"{path} is damaged: {error}. Remove it if it is lost; undo then passes over that commit."
             raise UnreadableFileError(message) from error
 
 
@@ -137,10 +141,10 @@ def save_record(store: Store, control: str, record: HistoryRecord) -> None:
 
 def new_id(store: Store, control: str, now: datetime) -> str:
     """Name a record so that it sorts after all there are, even if the clock went back or another machine's is ahead."""
-    newest = [found[1] for name in _names(store, control)[-1:] if (found := _NAME.fullmatch(name))]
+    newest = "".join(_names(store, control)[-1:]).partition("-")[0]
     stamp = now.strftime(STAMP)
-    if newest and newest[0] >= stamp:
-        stamp = (datetime.strptime(newest[0], STAMP).replace(tzinfo=UTC) + timedelta(microseconds=1)).strftime(STAMP)
+    if newest >= stamp:
+        stamp = (datetime.strptime(newest, STAMP).replace(tzinfo=UTC) + timedelta(microseconds=1)).strftime(STAMP)
     return f"{stamp}-{uuid.uuid4().hex[:8]}"
 
 
@@ -161,6 +165,7 @@ def merge_record(engine: str, request: Request, result: MergeResult, files: list
         deleted=result.deleted,
         skipped=result.skipped,
         files=files,
+        audit_files=result.audit_files,
     )
 
 
@@ -194,5 +199,11 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value, default=str))
 
 
+def is_id(text: str) -> bool:
+    """Say whether a text could name a record."""
+    return _ID.fullmatch(text) is not None
+
+
 def _names(store: Store, control: str) -> list[str]:
-    return [name for name in store.names(f"{control}/{HISTORY}") if _NAME.fullmatch(name)]
+    names = store.names(f"{control}/{HISTORY}")
+    return [name for name in names if name.endswith(_SUFFIX) and is_id(name.removesuffix(_SUFFIX))]

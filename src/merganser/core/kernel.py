@@ -22,7 +22,7 @@ from merganser.core.engine import ELSEWHERE, Appended, Rewritten
 from merganser.core.errors import UnreadableFileError
 from merganser.core.footer import arrow_schema, unwritable
 from merganser.core.keys import canonical
-from merganser.core.rows import take
+from merganser.core.rows import nothing, take
 from merganser.core.scan import open_parquet, read_group
 from merganser.core.schema import cast_column, plain_schema
 from merganser.core.splice import CannotSpliceError, check_fits, open_old, splice
@@ -188,8 +188,9 @@ def _changed(
         return
     # Only replaced rows stay, so the old file is read for what the new rows do not tell.
     untold = [name for name in schema.names if name not in new]
-    old = read_group(parquet, group, untold, path).take(pa.array(change.positions)) if untold else None
-    columns = [new[name] if name in new else _plain_column(old, name, schema) for name in schema.names]
+    old = read_group(parquet, group, untold, path) if untold else None
+    picks = pa.array(change.positions)
+    columns = [new[name] if name in new else _plain_column(old, name, schema).take(picks) for name in schema.names]
     yield from pa.table(columns, schema=schema).to_batches(max_chunksize=_SLICE)
 
 
@@ -309,7 +310,7 @@ def _plain_columns(table: pa.Table, schema: pa.Schema, rows: int) -> pa.Table:
     """Give rows all columns of a schema, NULL in those that they lack."""
     have = set(table.column_names)
     columns = [
-        _plain_column(table, field.name, schema) if field.name in have else pa.nulls(rows, field.type)
+        _plain_column(table, field.name, schema) if field.name in have else nothing(rows, field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)

@@ -90,6 +90,8 @@ class LocalStore(Store):
         real = os.path.realpath(target)
         try:
             os.replace(source, real)
+            if real != target:
+                self.flush([os.path.dirname(real)])
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
@@ -99,6 +101,8 @@ class LocalStore(Store):
                 shutil.copy2(source, beside)
                 self.flush([beside])
                 os.replace(beside, real)
+                # The other copy goes only once this one lasts.
+                self.flush([os.path.dirname(real)])
             finally:
                 self.remove(beside)
             os.remove(source)
@@ -114,6 +118,7 @@ class LocalStore(Store):
         except OSError:
             # Another disk, a disk without links, a file that is not ours; what stands against a copy too is told by it.
             shutil.copy2(real, copy)
+            self.keep_mode(real, copy)
             self.flush([copy])
 
     def remove(self, path: str) -> None:

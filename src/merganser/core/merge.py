@@ -77,7 +77,9 @@ def merge(
     with writing(location, options.lock_timeout, started) as session:
         if options.batch_id is not None:
             before = find_batch(location.store, session.control, options.batch_id)
-            if before is not None:
+            # A dataset that somebody removed has no batches any more.
+            removed = before is not None and before.target_count_after and location.store.kind(location.root) is None
+            if before is not None and not removed:
                 return before
         with session.staging() as staging:
             prepared = prepare(engine, given, location, request, staging)

@@ -18,11 +18,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a merge takes from the source: all columns that it reads, and of them those of new rows."""
+    """What a merge takes from the source: all columns that it reads, and of them those of rows of new files.
+
+    `appends` says whether there may be new files.
+    """
 
     terms: Terms
     columns: frozenset[str]
     inserts: frozenset[str]
+    appends: bool
+
+
+def takes(request: Request, name: str) -> bool:
+    """Say whether a merge takes a column from the source, if both have it."""
+    options, rule = request.options, request.rule
+    return (
+        name in request.keys
+        or name in request.order_by
+        or (rule.replaces and (options.update_columns is None or name in options.update_columns))
+        or (rule.inserts and (options.insert_columns is None or name in options.insert_columns))
+    )
 
 
 def find_needs(request: Request, schema: pa.Schema, partition_columns: Sequence[str]) -> Needs:
@@ -35,12 +50,13 @@ def find_needs(request: Request, schema: pa.Schema, partition_columns: Sequence[
                     f"{argument} names {name!r}, which the target lacks. Its columns are: {', '.join(schema.names)}."
                 )
                 raise InvalidArgumentError(message)
+    moves = options.on_partition_move == "move"
     everything = frozenset(schema.names)
     updates, inserts = (
         frozenset() if not wanted else everything if named is None else frozenset(named)
         for wanted, named in (
             (rule.replaces, options.update_columns),
-            (rule.inserts or options.on_partition_move == "move", options.insert_columns),
+            (rule.inserts or moves, options.insert_columns),
         )
     )
     inserts |= keys if rule.inserts else frozenset()
@@ -54,7 +70,8 @@ def find_needs(request: Request, schema: pa.Schema, partition_columns: Sequence[
         options.skip_unchanged,
         places=movable <= updates,
     )
-    return Needs(terms, keys | updates | inserts | frozenset(request.order_by), inserts)
+    columns = frozenset(name for name in schema.names if takes(request, name))
+    return Needs(terms, columns, inserts, appends=rule.inserts or moves)
 
 
 def _check_partial(updates: frozenset[str], inserts: frozenset[str], movable: frozenset[str], request: Request) -> None:

@@ -94,41 +94,46 @@ class Options:
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "row_group_size"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                message = f"{name} must be a positive whole number, not {value!r}."
-                raise InvalidArgumentError(message)
-        if not isinstance(self.compression, str) or self.compression.lower() not in CODECS:
-            message = f"Unknown compression {self.compression!r}. Choose one of: {', '.join(CODECS)}."
-            raise InvalidArgumentError(message)
+            _check(_is_whole(value) and value > 0, f"{name} must be a positive whole number, not {value!r}.")
+        for name in ("skip_unchanged", "check_partition_moves"):
+            value = getattr(self, name)
+            _check(isinstance(value, bool), f"{name} must be True or False, not {value!r}.")
         for name in ("sequence_column", "operation_column"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, str) or not value):
-                message = f"{name} must be the name of one column, not {value!r}."
-                raise InvalidArgumentError(message)
-        if (not self.audit and self.audit is not False) or not isinstance(self.audit, bool | str | os.PathLike):
-            message = f"audit must be True, 'rows' or the path of a folder, not {self.audit!r}."
-            raise InvalidArgumentError(message)
-        if self.on_partition_move not in get_args(PartitionMove):
-            message = f"on_partition_move must be 'refuse' or 'move', not {self.on_partition_move!r}."
-            raise InvalidArgumentError(message)
-        if self.batch_id is not None and (not isinstance(self.batch_id, str) or not self.batch_id):
-            message = f"batch_id must be a text that names this batch and no other, not {self.batch_id!r}."
-            raise InvalidArgumentError(message)
+            _check(value is None or _is_text(value), f"{name} must be the name of one column, not {value!r}.")
+        known = isinstance(self.compression, str) and self.compression.lower() in CODECS
+        _check(known, f"Unknown compression {self.compression!r}. Choose one of: {', '.join(CODECS)}.")
+        audit = self.audit
+        kind = isinstance(audit, bool | os.PathLike) or _is_text(audit)
+        _check(kind, f"audit must be True, 'rows' or the path of a folder, not {audit!r}.")
+        move = self.on_partition_move
+        _check(move in get_args(PartitionMove), f"on_partition_move must be 'refuse' or 'move', not {move!r}.")
+        batch = self.batch_id
+        named = batch is None or _is_text(batch)
+        _check(named, f"batch_id must be a text that names this batch and no other, not {batch!r}.")
         check_retain(self.retain)
-        if (
-            not isinstance(self.lock_timeout, int | float)
-            or isinstance(self.lock_timeout, bool)
-            or not self.lock_timeout >= 0
-        ):
-            message = f"lock_timeout must be a number of seconds, not {self.lock_timeout!r}."
-            raise InvalidArgumentError(message)
+        timeout = self.lock_timeout
+        seconds = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout >= 0
+        _check(seconds, f"lock_timeout must be a number of seconds, not {timeout!r}.")
+
+
+def _check(holds: bool, message: str) -> None:  # noqa: FBT001
+    if not holds:
+        raise InvalidArgumentError(message)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def check_retain(retain: int) -> None:
     """Refuse what is no number of commits."""
-    if not isinstance(retain, int) or isinstance(retain, bool) or retain < 0:
-        message = f"retain must be a whole number of commits, 0 or more, not {retain!r}."
-        raise InvalidArgumentError(message)
+    whole = _is_whole(retain) and retain >= 0
+    _check(whole, f"retain must be a whole number of commits, 0 or more, not {retain!r}.")
 
 
 def make_options(

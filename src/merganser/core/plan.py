@@ -12,7 +12,7 @@ import pyarrow as pa
 from merganser.core.engine import ELSEWHERE, UNTOLD, M, MatchCounts, RewriteJob, ScanFile
 from merganser.core.errors import PartitionMoveError
 from merganser.core.hive import UNKNOWN, tokens, untoken
-from merganser.core.scope import in_scope, make_scope
+from merganser.core.scope import in_scope
 from merganser.core.validate import check_moves
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from merganser.core.engine import Engine, G, H, SourceFacts
     from merganser.core.options import Request
     from merganser.core.prepare import Prepared
+    from merganser.core.scope import Scope
     from merganser.core.strategy import Terms
 
 Fate = Literal["rewrite", "remove", "preserve"]
@@ -119,7 +120,7 @@ def decide(engine: Engine[G, H, M], prepared: Prepared[H], request: Request) -> 
         none, no_rows = np.zeros(0, np.int32), np.zeros(0, np.int64)
         new = facts.rows - facts.deletes if terms.rule.inserts else 0
         unmatched = MatchCounts(none, none, no_rows, no_rows, no_rows, new, 0, facts.duplicate_sample)
-        return _fates(target, request, terms, None, unmatched, candidate, pruned)
+        return _fates(prepared, request, None, unmatched, candidate, pruned)
     scans = scan_files(target, request.keys, codes, candidate)
     store = target.location.store
     matches, counts = engine.match(prepared.handle, request.keys, store, scans, facts.partitions, terms)
@@ -127,7 +128,7 @@ def decide(engine: Engine[G, H, M], prepared: Prepared[H], request: Request) -> 
         check_moves(counts.moved, counts.moved_sample, target.partition_columns)
     if terms.rule.replaces and terms.places:
         _check_untold(target, codes, counts)
-    return _fates(target, request, terms, matches, counts, candidate, pruned)
+    return _fates(prepared, request, matches, counts, candidate, pruned)
 
 
 def file_partitions(target: Target, facts: SourceFacts) -> list[int]:
@@ -195,26 +196,29 @@ def scan_files(
 
 
 def _check_untold(target: Target, codes: Sequence[int], counts: MatchCounts) -> None:
-    for file in np.unique(counts.file).tolist():
-        missing = [name for name in target.partition_columns if name not in target.summaries[file].columns]
-        if codes[file] == UNTOLD and missing:
+    """Refuse to replace rows where what the source says of their partition can neither be stored nor compared."""
+    for file in np.unique(counts.file[counts.replaced > 0]).tolist():
+        told = [name for name in target.partition_columns if target.path_value(file, name) is not UNKNOWN]
+        held = [name for name in target.partition_columns if name in target.summaries[file].columns]
+        if codes[file] == UNTOLD and (told or len(held) < len(target.partition_columns)):
             message = (
-                f"{target.location.shown(target.files[file].rel)} holds matched keys, but neither its path nor the "
-                f"file tells its {missing[0]!r}, so rows cannot be replaced there. Move it into its partition's folder."
+                f"{target.location.shown(target.files[file].rel)} holds matched keys, but its path does not tell all "
+                f"of {', '.join(target.partition_columns)}, so rows cannot be replaced there. Move it into its "
+                "partition's folder."
             )
             raise PartitionMoveError(message)
 
 
 def _fates(
-    target: Target,
+    prepared: Prepared[H],
     request: Request,
-    terms: Terms,
     matches: M | None,
     counts: MatchCounts,
     candidate: npt.NDArray[np.bool_],
     pruned: Sequence[str | None],
 ) -> Decision[M]:
-    tally = _tally(target, request, counts)
+    target, terms = prepared.target, prepared.terms
+    tally = _tally(target, prepared.scope, terms, counts)
     whole = request.options.rewrite_all
     jobs: dict[int, RewriteJob] = {}
     removed: list[int] = []
@@ -264,16 +268,13 @@ class _Tally:
     shrinking: Sequence[bool]
 
 
-def _tally(target: Target, request: Request, counts: MatchCounts) -> _Tally:
+def _tally(target: Target, scope: Scope | None, terms: Terms, counts: MatchCounts) -> _Tally:
     rows = target.group_rows
     first = np.searchsorted(target.group_file, np.arange(len(target.files)))
     at = first[counts.file] + counts.row_group
     matched, replaced, removed = (np.zeros_like(rows) for _ in range(3))
     matched[at], replaced[at], removed[at] = counts.rows, counts.replaced, counts.removed
-    shrinking = [False] * len(target.files)
-    if request.rule.deletes_missing:
-        scope = request.options.scope
-        shrinking = in_scope(None if scope is None else make_scope(scope, target.partition_types), target)
+    shrinking = in_scope(scope, target) if terms.rule.deletes_missing else [False] * len(target.files)
     missing = np.where(np.array(shrinking, np.bool_)[target.group_file], rows - matched, 0)
     left = rows - missing - removed
     return _Tally(left, (replaced > 0) | (left < rows), int(missing.sum()), shrinking)

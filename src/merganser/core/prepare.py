@@ -12,7 +12,7 @@ from merganser.core.dataset import Target, list_files, load_target, make_record,
 from merganser.core.engine import H
 from merganser.core.errors import InvalidArgumentError, PartitionValueError
 from merganser.core.hive import UNKNOWN, check_partition_type, folder_name, render, tokens
-from merganser.core.needs import find_needs, without_operation
+from merganser.core.needs import find_needs, takes, without_operation
 from merganser.core.options import check_order
 from merganser.core.schema import check_columns, check_types, check_unique, declared, operation_field
 from merganser.core.scope import check_source, make_scope
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from merganser.core.hive import Unknown
     from merganser.core.needs import Needs
     from merganser.core.options import Options, Request
+    from merganser.core.scope import Scope
     from merganser.core.staging import Staging
     from merganser.core.store import Location
 
@@ -53,6 +54,7 @@ class Prepared(Generic[H]):
     schema: pa.Schema
     folders: list[str]
     record: Mapping[str, Any] | None
+    scope: Scope | None = None
 
 
 def prepare(
@@ -63,7 +65,7 @@ def prepare(
     have = engine.schema(given)
     check_unique(have, "source")
     check_key_columns(have, keys, "source")
-    types = {field.name: field.type for field in have}
+    types = {field.name: field.type for field in have if takes(request, field.name)}
     target = load_target(location, keys, options.partition_columns, types, engine.each)
     schema = target.schema
     have = without_operation(have, schema, options)
@@ -72,13 +74,14 @@ def prepare(
         check_storable(have)
         schema = have
     _check_partition_columns(target.partition_columns, schema)
-    check_order_columns(schema, request.order_by, "dedup_order_by" if options.dedup_order_by else "sequence_column")
+    order = "dedup_order_by" if options.dedup_order_by else "sequence_column"
+    check_order_columns(schema, request.order_by, order, "target" if target.files else "source")
     needs = find_needs(request, schema, target.partition_columns)
     goal = _goal(have, schema, needs, options)
     check_order(request, ordered=engine.ordered(given))
     handle = engine.conform(given, goal, staging)
     bounds = target.bounds(keys) if target.files and keys else None
-    partitions = [name for name in target.partition_columns if set(target.partition_columns) <= needs.columns]
+    partitions = target.partition_columns if set(target.partition_columns) <= needs.columns else []
     terms = needs.terms
     facts = engine.facts(handle, keys, partitions, None if request.one_row_per_key else bounds, terms)
     source_count = facts.rows
@@ -88,17 +91,18 @@ def prepare(
         facts = engine.facts(handle, keys, partitions, bounds, terms)
     check_duplicate_keys(facts)
     required = target.required | {field.name for field in schema if not field.nullable}
-    check_required(facts, sorted(required))
+    check_required(facts, sorted(required & (terms.columns | needs.inserts)))
     if terms.rule.inserts:
         check_inserted(sorted(required - needs.inserts))
-    if options.scope is not None:
-        check_source(make_scope(options.scope, target.partition_types), facts.partitions)
-    # Recorded with the first write; then the record holds.
+    scope = None if options.scope is None else make_scope(options.scope, target.partition_types)
+    if scope is not None:
+        check_source(scope, facts.partitions)
+    # Recorded with the first write of a source that has them; then the record holds.
     stale = set(target.partition_columns) != set(read_record(location)) or not target.files
-    told = set(target.partition_columns) <= set(have.names)
+    told = len(partitions) == len(target.partition_columns)
     record = make_record(target.partition_types) if stale and told else None
-    folders = _folders(target, facts) if partitions else [""]
-    return Prepared(handle, source_count, facts, terms, needs.inserts, target, schema, folders, record)
+    folders = _folders(target, facts) if needs.appends else []
+    return Prepared(handle, source_count, facts, terms, needs.inserts, target, schema, folders, record, scope)
 
 
 def _goal(have: pa.Schema, schema: pa.Schema, needs: Needs, options: Options) -> pa.Schema:

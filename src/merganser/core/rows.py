@@ -48,6 +48,14 @@ def no_rows(schema: pa.Schema) -> pa.Table:
     return pa.table([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
+def nothing(rows: int, kind: pa.DataType) -> pa.Array:
+    """Give NULLs; Arrow's own way has NULL in structs' fields too, even where these are declared never NULL."""
+    try:
+        return pa.array([None], kind).take(pa.array(np.zeros(rows, np.int64)))
+    except pa.ArrowNotImplementedError:
+        return pa.nulls(rows, kind)
+
+
 def whole(column: pa.ChunkedArray) -> pa.Array:
     """Give a column as one array."""
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays([pa.nulls(0, column.type), *column.chunks])

@@ -239,18 +239,17 @@ def _deletes(column: pa.ChunkedArray, values: Mapping[str, Sequence[Any]], name:
         is_known, deletes = (
             pc.is_in(column, pa.array(some, column.type)) for some in (known, values.get("delete", ()))
         )
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, OverflowError) as error:
         message = (
-            f"Operation column {name!r} has type {column.type}, which holds none of {_listed(known)}. Name its values "
-            "with operation_values."
+            f"Operation column {name!r} has type {column.type}, which cannot hold all of {_listed(known)}. Name its "
+            "values with operation_values."
         )
         raise ColumnTypeError(message) from error
     strange = column.filter(pc.invert(is_known))
     if len(strange):
         message = (
-            f"Operation column {name!r} holds {shown_value(strange[0])}, in {len(strange)} "
-            f"row{'s' * (len(strange) != 1)} a value that is none of {_listed(known)}. Correct it, or name its meaning "
-            "with operation_values."
+            f"Operation column {name!r} holds {shown_value(strange[0])}, which is none of {_listed(known)}. Correct "
+            "it, or name its meaning with operation_values."
         )
         raise ColumnValueError(message)
     return deletes

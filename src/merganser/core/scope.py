@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from merganser.core.errors import InvalidArgumentError, PartitionValueError
-from merganser.core.hive import UNKNOWN, parse, token, tokens
+from merganser.core.hive import HIVE_NULL, UNKNOWN, parse, token, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -29,7 +29,7 @@ class Scope:
 
 
 def make_scope(given: Mapping[str, Sequence[Any]], types: Mapping[str, pa.DataType]) -> Scope:
-    """Read a scope as the caller gives it; text is read as a folder's would be."""
+    """Read a scope as the caller gives it; text is read as that of a folder, before it was escaped."""
     columns = list(types)
     unknown = [name for name in given if name not in types]
     if unknown:
@@ -45,7 +45,7 @@ def make_scope(given: Mapping[str, Sequence[Any]], types: Mapping[str, pa.DataTy
 
 def _value(value: Any, name: str, kind: pa.DataType) -> Hashable:
     if isinstance(value, str):
-        found = parse(value, kind)
+        found = parse(None if value == HIVE_NULL else value, kind)
     else:
         try:
             typed = pa.scalar(value, kind)

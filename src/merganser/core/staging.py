@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 STAGING_PREFIX = ".staging_"
 JOURNAL = "journal.json"
+# Whoever takes this folder for abandoned removes it, and a journal that comes later stands there without.
+MARK = "mark.staged"
 RECORD = "partitions.json"
 
 
@@ -61,6 +63,11 @@ class Staging:
     def journal(self) -> str:
         """The path of the journal that makes this staging a commit."""
         return f"{self.folder}/{JOURNAL}"
+
+    @property
+    def mark(self) -> str:
+        """The path of a file that is there until somebody clears this folder."""
+        return f"{self.folder}/{MARK}"
 
     def new_path(self) -> str:
         """Give a path for a staged file that no other thread, process or attempt gets."""

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.audit import changed_rows, inserted_rows, kept
+from merganser.core.audit import changed_rows, inserted_rows, keep_listed
 from merganser.core.engine import SAMPLE, SourceFacts
 from merganser.core.judge import deleting
 from merganser.core.kernel import WORKERS, GroupChange, append_rows, rewrite_file
@@ -81,7 +81,9 @@ class TableEngine:
             matches = unmatched(handle, terms)
         store = staging.location.store
         changed = (changed_rows(handle, matches, store, scan, audit, terms) for scan in files)
-        return kept(chain(inserted_rows(handle, matches.new, audit), chain.from_iterable(changed)), audit, staging)
+        return keep_listed(
+            chain(inserted_rows(handle, matches.new, audit), chain.from_iterable(changed)), audit, staging
+        )
 
 
 def unmatched(handle: pa.Table, terms: Terms) -> Matches:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.commit import LOCK_TIMEOUT, Journal, Move, Removal, writing
@@ -11,17 +10,17 @@ from merganser.core.dataset import make_record
 from merganser.core.errors import UndoError
 from merganser.core.history import HistoryFile, HistoryRecord, read_records, standing
 from merganser.core.options import check_retain
-from merganser.core.retained import drop, is_whole, retained_ids, retained_path
+from merganser.core.retained import drop, is_whole, retained_ids, retained_path, unreachable
 from merganser.core.staging import control_folder, storing
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from merganser.core.history import FileChange
     from merganser.core.staging import Staging
-    from merganser.core.storage import FileInfo, Store
+    from merganser.core.storage import FileInfo
     from merganser.core.store import Location
 
 OPPOSITE: dict[FileChange, FileChange] = {"rewritten": "rewritten", "inserted": "removed", "removed": "inserted"}
@@ -83,17 +82,7 @@ def vacuum(
         return []
     with writing(location, lock_timeout) as session:
         store, control = location.store, session.control
-        ids, reachable = retained_ids(store, control), set(islice(_reachable(store, control), retain))
-        return drop(store, control, [one for one in ids if one not in reachable])
-
-
-def _reachable(store: Store, control: str) -> Iterator[str]:
-    """Name the commits whose retained files undo could use, the newest first, until one that cannot be undone."""
-    for record in standing(read_records(store, control)):
-        if not is_whole(store, control, record):
-            return
-        if any(file.retained is not None for file in record.files):
-            yield record.id
+        return drop(store, control, unreachable(store, control, retain))
 
 
 def _opposite(last: HistoryRecord, found: Mapping[str, FileInfo], staging: Staging) -> Journal:
@@ -129,7 +118,8 @@ def _nothing_to_undo(location: Location) -> UndoError:
 def _check_retained(location: Location, control: str, last: HistoryRecord) -> None:
     if not is_whole(location.store, control, last):
         message = (
-            f"The files that the {_named(last)} replaced or removed are not retained, so it cannot be undone. Pass "
+            f"The files that the {_named(last)} replaced or removed are not retained as they were, so it cannot be "
+            "undone. Pass "
             f"retain=1 or more to the next merges into {location.display}, to be able to undo them."
         )
         raise UndoError(message)

@@ -118,11 +118,11 @@ def check_key_columns(schema: pa.Schema, keys: Iterable[str], side: str) -> None
         check_key_type(schema.field(name).type, name)
 
 
-def check_order_columns(schema: pa.Schema, columns: Sequence[str], argument: str) -> None:
+def check_order_columns(schema: pa.Schema, columns: Sequence[str], argument: str, side: str) -> None:
     """Refuse columns to order by that do not exist or have no order."""
     for name in columns:
         if name not in schema.names:
-            message = f"{argument} names {name!r}, which the source lacks. Its columns are: {', '.join(schema.names)}."
+            message = f"{argument} names {name!r}, which the {side} lacks. Its columns are: {', '.join(schema.names)}."
             raise InvalidArgumentError(message)
         check_key_type(schema.field(name).type, name)
 

@@ -186,7 +186,9 @@ class Far(Way[FarMatches]):
         self, found: DataFrame, keys: Sequence[str], store: Store, files: Sequence[ScanFile], terms: Terms
     ) -> DataFrame:
         """Send source rows to the files that they match, to be compared there."""
-        shape = self.source.shape.of(looked_at(self.source.shape.goal.names, keys, terms))
+        names = self.source.shape.goal.names
+        # A row is a row even where no column of it is asked for.
+        shape = self.source.shape.of(looked_at(names, keys, terms) or names[:1])
         by_file = self._sent(found, files, shape)
         schema = pa.schema([("file", pa.int32()), *tasks.MATCH])
         look = marked(tasks.look, shape, keys, store, terms, schema)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.audit import changed_rows, inserted_rows, kept
+from merganser.core.audit import changed_rows, inserted_rows, keep_listed
 from merganser.core.engine import SAMPLE, MatchCounts
 from merganser.core.judge import decided, deleting, looked_at
 from merganser.core.kernel import append_rows
@@ -85,7 +85,7 @@ class Near(Way[NearMatches]):
             if terms.rule.inserts:
                 new &= ~one.matched
         counts = [one.counts for one in found]
-        first = np.argsort(np.concatenate([one.moved_rows for one in found]), kind="stable")[:SAMPLE]
+        first = np.unique(np.concatenate([one.moved_rows for one in found]), return_index=True)[1][:SAMPLE]
         sample = pa.concat_tables([one.moved_sample for one in counts]).take(pa.array(first))
         moved = sum(one.moved for one in counts)
         together = MatchCounts(
@@ -249,7 +249,7 @@ def _inserted(
     matches: NearMatches | None, audit: AuditTerms, terms: Terms, parts: Parts, staging: Staging
 ) -> list[pa.Table | str]:
     table = evened(parts.table(_listed(audit, parts, terms)))
-    return kept(inserted_rows(table, _all_matches(matches, table, staging, terms).new, audit), audit, staging)
+    return keep_listed(inserted_rows(table, _all_matches(matches, table, staging, terms).new, audit), audit, staging)
 
 
 def _changed(
@@ -257,7 +257,7 @@ def _changed(
 ) -> list[pa.Table | str]:
     table = evened(parts.table(_listed(audit, parts, terms)))
     matches = _read_matches(staging, [path], np.arange(0))
-    return kept(changed_rows(table, matches, staging.location.store, scan, audit, terms), audit, staging)
+    return keep_listed(changed_rows(table, matches, staging.location.store, scan, audit, terms), audit, staging)
 
 
 def _listed(audit: AuditTerms, parts: Parts, terms: Terms) -> list[str]:

@@ -80,9 +80,13 @@ def open_source(spark: SparkSession, source: Any) -> Given:
 
 def stage(spark: SparkSession, given: Given, goal: pa.Schema, staging: Staging | None) -> Source:
     """Evaluate a source once: its rows are checked against the target, and written to the staging folder (X3)."""
-    shape = Shape(carried_schema(given.schema), goal)
+    # What the merge does not take from the source need not be carried.
+    needed = [at for at, field in enumerate(given.schema) if field.name in goal.names]
+    shape = Shape(carried_schema(pa.schema([given.schema.field(at) for at in needed])), goal)
     if isinstance(given.rows, AnyDataFrame):
-        return stage_frame(spark, given.rows, shape, staging)
+        # Names that differ by case only, or hold a dot, mean nothing to Spark but trouble.
+        plain = given.rows.toDF(*(f"c{at}" for at in range(len(given.schema))))
+        return stage_frame(spark, plain.select(*(f"c{at}" for at in needed)), shape, staging)
     if isinstance(given.rows, Portions):
         return _stage_portions(spark, given.rows, shape, staging)
     pieces = _pieces(given.rows, shape.carried)
@@ -120,7 +124,6 @@ def staged(spark: SparkSession, parts: Parts, staging: Staging) -> Source:
 
 def stage_frame(spark: SparkSession, frame: DataFrame, shape: Shape, staging: Staging | None) -> Source:
     """Evaluate a DataFrame once."""
-    # Names that differ by case only, or hold a dot, mean nothing to Spark but trouble.
     plain = frame.toDF(*(f"c{at}" for at in range(len(shape.carried))))
     if staging is None:
         plain = plain.persist()

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.audit import changed_rows, inserted_rows, kept
+from merganser.core.audit import changed_rows, inserted_rows, keep_listed
 from merganser.core.judge import deleting, looked
 from merganser.core.kernel import partition_codes, write_rows
 from merganser.core.keys import canonical, canonical_keys, canonical_type, comparable, comparable_type, key_names
@@ -302,7 +302,7 @@ def inserted(parts: Parts, shape: Shape, audit: AuditTerms, staging: Staging, ba
         rows = pa.Table.from_batches(found).column("row").to_numpy()
         names = shape.goal.names
         source = pa.concat_tables(shape.conformed(batch) for batch in parts.batches(part, names))
-        yield one_answer(number, kept(inserted_rows(evened(source), rows, audit), audit, staging))
+        yield one_answer(number, keep_listed(inserted_rows(evened(source), rows, audit), audit, staging))
 
 
 def changed(shape: Shape, audit: AuditTerms, staging: Staging, terms: Terms, batches: Batches) -> Batches:
@@ -310,4 +310,4 @@ def changed(shape: Shape, audit: AuditTerms, staging: Staging, terms: Terms, bat
     number, scan, rows = _received("place", batches)
     _, source, matches = _arrived(shape, scan.number, rows)
     listed = changed_rows(source, matches, staging.location.store, scan, audit, terms)
-    yield one_answer(number, kept(listed, audit, staging))
+    yield one_answer(number, keep_listed(listed, audit, staging))
