@@ -306,6 +306,13 @@ def _upsert(place: Place) -> object:
     return merganser.merge(rows, place.path, "upsert", "id", max_rows_per_file=1)
 
 
+def _moves_and_deletes(place: Place) -> object:
+    """Move a row to another day, delete one, update one and add one, and tell of it in a feed."""
+    rows = _source(id=[1, 2, 11, 99], v=["new"] * 4, day=["b", None, "b", "a"], op=["u", "d", "u", "c"])
+    options = {"operation_column": "op", "on_partition_move": "move", "audit": f"{place.path}-feed"}
+    return merganser.merge(rows, place.path, "upsert", "id", engine="arrow", **options)
+
+
 def _updated_files(place: Place) -> None:
     _three_files(place)
     merganser.merge(_source(id=[2], v=["newer"]), place.path, "update", "id", retain=1, engine="arrow")
@@ -371,6 +378,7 @@ SCENARIOS = {
     "first_load": Scenario(_nothing, _first_load),
     "partitioned_load": Scenario(_nothing, _partitioned_load),
     "partitioned_merge": Scenario(_three_days, _partitioned_merge),
+    "fed": Scenario(_three_days, _moves_and_deletes),
     "linked": Scenario(_linked_file, _linked_upsert),
     "append": Scenario(_three_files, _append),
     "overwrite": Scenario(_three_files, _overwrite),

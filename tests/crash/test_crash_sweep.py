@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.crash.faults import SCENARIOS, Fault, InjectedError, Place, another_disk, injected, new_place
 from tests.crash.killed import journaled, killed_steps
@@ -167,6 +169,20 @@ def test_what_was_recovered_can_be_undone(kind: str, lake: str) -> None:
             assert data_files(place.bytes()) == data_files(old)
         merganser.vacuum(place.path)
         assert not [path for path in place.control_files() if "/retained/" in path]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["local", "memory"])
+def test_a_feed_tells_of_what_happened_and_of_nothing_else(kind: str, lake: str) -> None:
+    # C3, C4, C7, M8, R5
+    outcome = undisturbed("fed", kind, lake)
+    for place, fault, old in sweep("fed", kind, lake, "dead"):
+        merganser.recover(place.path)
+        settled(place, outcome, old, committed=fault.journaled)
+        feed = [pq.ParquetFile(pa.BufferReader(data)).read() for data in Place(f"{place.path}-feed").bytes().values()]
+        told = sorted((row["id"], row["merge_action"]) for table in feed for row in table.to_pylist())
+        all_of_it = [(1, "update"), (2, "delete"), (11, "update"), (99, "insert")]
+        assert told == (all_of_it if fault.journaled else [])
 
 
 @pytest.mark.slow

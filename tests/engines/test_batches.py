@@ -108,7 +108,7 @@ def test_a_damaged_record_is_named_with_the_remedy(io: Door, lake: str) -> None:
 
 # M7, C5
 @pytest.mark.parametrize("moves", [True, False])
-def test_a_journal_that_came_too_late_is_nothing(lake: str, moves: bool) -> None:  # noqa: FBT001
+def test_a_journal_that_came_too_late_is_nothing(lake: str, moves: bool) -> None:
     io, path = open_door("arrow"), f"{lake}/t"
     result = io.merge(pairs([1, 2], "old"), path, key_columns="id")
     io.write_dataset(pairs([3], "old"), path)
