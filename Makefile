@@ -43,7 +43,7 @@ test: $(STAMP) $(OLDEST) ## run the whole test suite, after setting up what it n
 	@$(TEST_OLDEST)
 
 check: lint ## lint, format, types and the fast tests, in under two minutes
-	@$(PYTEST) -m "not slow and not spark" $(ARGS)
+	@$(PYTEST) --quick -m "not slow and not spark" $(ARGS)
 
 lint: $(STAMP) ## lint, format and types only
 	$(PY) -m ruff check

@@ -29,6 +29,7 @@ settings.load_profile("merganser")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--engine", action="append", choices=list(DOORS), help="run with this engine only; repeatable")
+    parser.addoption("--quick", action="store_true", help="run one case of each test on each engine")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -49,7 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _engine_of(item) in SPARK or item.path.parent.name == "spark":
             item.add_marker(pytest.mark.spark)
-    if config.getoption("--engine"):
+    quick = config.getoption("--quick")
+    if config.getoption("--engine") and not quick:
         return
     seen: Counter[tuple[str, str]] = Counter()
     kept: list[pytest.Item] = []
@@ -58,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         engine = _engine_of(item)
         test = f"{item.path}::{getattr(item, 'originalname', item.name)}"
         seen[test, engine] += 1
-        enough = engine in ONE_CASE and seen[test, engine] > 1
+        enough = (quick or engine in ONE_CASE) and seen[test, engine] > 1
         elsewhere = engine == "spark-far" or (engine == "spark" and item.path.stem in NOT_ON_SPARK)
         slow = engine in ONE_CASE and item.get_closest_marker("slow") is not None
         (left if enough or elsewhere or slow else kept).append(item)

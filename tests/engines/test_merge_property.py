@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
 import random
 import re
 import tempfile
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -21,6 +23,7 @@ from tests import oracle
 from tests.support import lasting, load, open_door, plain_rows, plain_values, put, snapshot, unchanged
 from tests.values import FLOATS, NESTED, PLAIN, build, carried, cells, stored
 
+from merganser.core.dataset import make_record
 from merganser.core.errors import (
     ColumnValueError,
     DuplicateKeyError,
@@ -29,6 +32,8 @@ from merganser.core.errors import (
     PartitionValueError,
     UnsupportedTypeError,
 )
+from merganser.core.staging import RECORD, control_folder
+from merganser.core.store import locate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -443,10 +448,23 @@ def write_target(io: DatasetIO[Any, Any, Any], path: str, case: Case) -> dict[st
     """Write the target, and give its rows by file as the oracle sees them."""
     for file in case.files:
         put(f"{path}/{file.rel}", file.table, **file.options)
+    if case.files and not _tells_partitions(case):
+        # Else they would be texts.
+        location = locate(path)
+        os.makedirs(control_folder(location))
+        record = make_record({one.name: one.type for one in case.partitions})
+        Path(control_folder(location), RECORD).write_text(json.dumps(record), "utf-8")
     if case.written is not None:
         columns = case.partitions.names or None
         io.write_dataset(case.written, path, "overwrite", columns, max_rows_per_file=case.max_rows, row_group_size=2)
     return {rel: file_rows(path, rel, case) for rel in snapshot(path)}
+
+
+def _tells_partitions(case: Case) -> bool:
+    """Say whether a merge takes its partition columns from the source, and so their types."""
+    matched, inserts, _ = oracle.STRATEGIES[case.strategy]
+    replaced = case.options.get("update_columns", case.partitions.names) if matched == "update" else []
+    return inserts or set(case.partitions.names) <= {*case.keys, *replaced}
 
 
 def file_rows(path: str, rel: str, case: Case, columns: pa.Schema | None = None) -> list[oracle.Row]:
