@@ -34,7 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" in metafunc.fixturenames:
-        metafunc.parametrize("engine", metafunc.config.getoption("--engine") or list(DOORS), scope="session")
+        # Spark is never quick.
+        known = [name for name in DOORS if name not in SPARK or not metafunc.config.getoption("--quick")]
+        metafunc.parametrize("engine", metafunc.config.getoption("--engine") or known, scope="session")
 
 
 # Of each test, one case runs on these, unless the engine is asked for by name: a step of Spark's takes a hundred times

@@ -892,6 +892,9 @@ APART: list[tuple[str, dict[str, Any], str]] = [
     ("upsert", {"sequence_column": "at", "update_columns": ["v"]}, "sequence_column|'at'"),
     ("upsert", {"sequence_column": "at", "insert_columns": ["v", "day"]}, "sequence_column|'at'"),
     ("upsert", {"audit": 3}, "audit"),
+    ("upsert", {"update_columns": []}, "update_columns is empty"),
+    ("upsert", {"insert_columns": []}, "insert_columns is empty"),
+    ("upsert", {"skip_unchanged": "no"}, "skip_unchanged"),
     ("upsert", {"audit": ""}, "audit"),
 ]
 

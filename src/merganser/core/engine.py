@@ -56,10 +56,10 @@ class ScanFile:
     """A file whose key columns are to be read, in some of its row groups.
 
     `constants` are the one value of each key or partition column that the path tells, or that the file does not have.
-    `shrinks` says that its rows without a source row are deleted. `partition` is
-    the row of `SourceFacts.partitions` that equals the file's partition, ELSEWHERE if none does, UNTOLD if the path
-    tells none. `spans` are the first row of each row group in the file and the one after its last; `whole` says that
-    the file has no other row groups, `bounded` that statistics which we believe tell the bounds of all keys to be read.
+    `partition` is the row of `SourceFacts.partitions` that equals the file's partition, ELSEWHERE if none does, UNTOLD
+    if the path tells none. `spans` are the first row of each row group in the file and the one after its last; `whole`
+    says that the file has no other row groups, `bounded` that statistics which we believe tell the bounds of all keys
+    to be read, `shrinks` that rows without a source row are deleted.
     """
 
     number: int

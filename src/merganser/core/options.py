@@ -154,8 +154,8 @@ def make_options(
     return Options(
         _names_or_none(columns, "partition_columns"),
         dedup_order_by=_names(dedup_order_by or (), "dedup_order_by"),
-        update_columns=_names_or_none(update_columns, "update_columns"),
-        insert_columns=_names_or_none(insert_columns, "insert_columns"),
+        update_columns=_some_names(update_columns, "update_columns"),
+        insert_columns=_some_names(insert_columns, "insert_columns"),
         operation_values=_values(operation_values, "operation_values"),
         scope=_values(scope, "scope"),
         **others,
@@ -206,6 +206,12 @@ def check_order(request: Request, *, ordered: bool) -> None:
 
 def _names_or_none(columns: Sequence[str] | str | None, argument: str) -> list[str] | None:
     return None if columns is None else _names(columns, argument)
+
+
+def _some_names(columns: Sequence[str] | str | None, argument: str) -> list[str] | None:
+    names = _names_or_none(columns, argument)
+    _check(names != [], f"{argument} is empty. Name at least one column, or leave it out.")
+    return names
 
 
 def _values(given: Mapping[str, Any] | None, argument: str) -> Mapping[str, list[Any]] | None:

@@ -222,12 +222,12 @@ def _fates(
     whole = request.options.rewrite_all
     jobs: dict[int, RewriteJob] = {}
     removed: list[int] = []
-    for file in range(len(target.files)):
+    for file in range(len(target.files)) if whole else np.unique(target.group_file[tally.changed]).tolist():
         groups = slice(*np.searchsorted(target.group_file, [file, file + 1]))
         changed, left = tally.changed[groups], tally.left[groups]
         if changed.any() and not left.sum():
             removed.append(file)
-        elif changed.any() or whole:
+        else:
             kept = np.flatnonzero((changed | whole) & ((left > 0) | ~changed))
             jobs[file] = _job(target, file, kept, np.flatnonzero(changed & (left == 0)), terms, tally)
     if removed and len(removed) == len(target.files) and not (counts.new_rows or counts.moved):
