@@ -45,7 +45,7 @@ ONE_CASE = {"duckdb-union", "spark", "spark-far"}
 SPARK = {"spark", "spark-far"}
 # Here the driver prunes, refuses or reads before it asks an engine; what is Spark's own in it is tested in tests/spark,
 # and so is a source that no task could hold.
-NOT_ON_SPARK = {"test_bad_input", "test_duckdb_pruning", "test_history", "test_pruning", "test_streams", "test_writers"}
+NOT_ON_SPARK = {"test_bad_input", "test_duckdb_pruning", "test_pruning", "test_streams", "test_writers"}
 # These wait for clusters to start; at the end of a run every other process would wait for them.
 FIRST = {"test_cluster", "test_connect"}
 
