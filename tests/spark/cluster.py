@@ -204,6 +204,7 @@ def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def main(folder: Path) -> None:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = session()
     ship(spark)
     found: dict[str, Any] = {
