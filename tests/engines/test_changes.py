@@ -1167,3 +1167,10 @@ def test_a_feed_that_cannot_be_written_changes_nothing(lake: str) -> None:
     with unchanged(f"{lake}/t"), pytest.raises(DatasetMergeError, match="file"):
         io.merge(source, f"{lake}/t", "upsert", "id", audit=f"{lake}/file/feed")
     assert io.merge(source, f"{lake}/t", "upsert", "id").updated == 1
+
+
+def test_an_option_that_there_is_not_is_refused_with_the_one_that_may_be_meant(io: Door, lake: str) -> None:
+    with unchanged(f"{lake}/t"), pytest.raises(TypeError, match="Did you mean update_columns"):
+        io.merge(pairs([1], ["a"]), f"{lake}/t", "upsert", "id", update_column="v")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'audit'"):
+        io.plan(pairs([1], ["a"]), f"{lake}/t", "upsert", "id", audit=True)  # type: ignore[call-arg]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from merganser.core import merge as driver
 from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.engine import G, H, M
-from merganser.core.options import make_options
+from merganser.core.options import ChangeOptions, CommitOptions, check_names, make_options
 
 if TYPE_CHECKING:
     import os
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from merganser.core.engine import Engine
     from merganser.core.merge import WriteMode
-    from merganser.core.options import ChangeOptions, CommitOptions
     from merganser.core.plan import MergePlan
     from merganser.core.result import MergeResult, WriteResult
     from merganser.core.strategy import MergeStrategy
@@ -82,6 +81,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
         - `retain`: the files that the last so many commits replaced or removed are kept for `undo`.
         - `partition_by` is `partition_columns`; `lock_timeout` is how many seconds to wait for another writer.
         """
+        check_names("merge", options, CommitOptions.__optional_keys__)
         made = make_options(
             partition_columns,
             compression=compression,
@@ -104,6 +104,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
         **options: Unpack[ChangeOptions],
     ) -> MergePlan:
         """Say what `merge` would do to each file, and why, without doing it."""
+        check_names("plan", options, ChangeOptions.__optional_keys__)
         made = make_options(partition_columns, **options)
         job = Job("plan", path, self._filesystem(filesystem), strategy, key_columns)
         with self._engine(job) as engine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from merganser.core.combine import check_combination
@@ -14,7 +15,7 @@ from merganser.core.keys import normalize_keys
 from merganser.core.strategy import rule_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from merganser.core.strategy import MergeStrategy, Rule
 
@@ -134,6 +135,17 @@ def check_retain(retain: int) -> None:
     """Refuse what is no number of commits."""
     whole = _is_whole(retain) and retain >= 0
     _check(whole, f"retain must be a whole number of commits, 0 or more, not {retain!r}.")
+
+
+def check_names(call: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse an option that a call does not have, as Python refuses an argument, and name the one that may be meant."""
+    names = sorted(known)
+    for name in given:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            hint = f" Did you mean {near[0]}?" if near else f" Its options are: {', '.join(names)}."
+            message = f"{call}() got an unexpected keyword argument {name!r}.{hint}"
+            raise TypeError(message)
 
 
 def make_options(

@@ -14,7 +14,7 @@ from merganser.core import merge as driver
 from merganser.core.errors import DatasetMergeError, InvalidArgumentError, TargetPathError
 from merganser.core.io import DatasetIO, Job
 from merganser.core.matches import Matches
-from merganser.core.options import make_options
+from merganser.core.options import CommitOptions, check_names, make_options
 from merganser.core.paths import PathValidator
 from merganser.core.read import open_dataset
 from merganser.core.store import locate
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from merganser.core.merge import WriteMode
-    from merganser.core.options import CommitOptions, MergeOptions, Options, WriteOptions
+    from merganser.core.options import MergeOptions, Options, WriteOptions
     from merganser.core.result import MergeResult, MergeStats, WriteResult
     from merganser.core.strategy import MergeStrategy
 
@@ -89,6 +89,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
         `use_merge` is True for DuckDB's MERGE (1.4.0 or newer), False for UNION ALL and NOT EXISTS, None for MERGE
         where there is one. Both give the same rows and counts.
         """
+        check_names("merge", options, {*CommitOptions.__optional_keys__, "use_merge"})
         made = make_options(
             partition_columns,
             compression=compression,
