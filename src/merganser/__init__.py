@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from merganser.engines.arrow import PyArrowDatasetIO, merge_parquet_dataset_pyarrow
     from merganser.engines.duckdb import DuckDBDatasetIO, DuckDBParquetHandler
     from merganser.engines.spark import SparkDatasetIO
+    from merganser.graph import GraphDatabase
 
     __version__: str
 
@@ -29,6 +30,7 @@ __all__ = [
     "DatasetMergeError",
     "DuckDBDatasetIO",
     "DuckDBParquetHandler",
+    "GraphDatabase",
     "HistoryRecord",
     "MerganserError",
     "MergeFileMetadata",
@@ -51,6 +53,7 @@ __all__ = [
 
 _LAZY = {
     "DuckDBDatasetIO": ("merganser.engines.duckdb", "merganser"),
+    "GraphDatabase": ("merganser.graph", "merganser"),
     "DuckDBParquetHandler": ("merganser.engines.duckdb", "merganser"),
     "PyArrowDatasetIO": ("merganser.engines.arrow", "merganser"),
     "SparkDatasetIO": ("merganser.engines.spark", "merganser[spark]"),

@@ -4,7 +4,17 @@
 
     MerganserError
     ├── InvalidArgumentError       ValueError    an argument that makes no sense, whatever the data
-    ├── MissingExtraError          ImportError   an engine whose packages are not installed
+    ├── MissingExtraError          ImportError   packages that are not installed
+    ├── GraphError
+    │   ├── MergeConflictError                   more than one node or edge matches
+    │   ├── NodeNotFoundError      LookupError   there is no node with this id or these properties
+    │   ├── EdgeNotFoundError      LookupError   there is no edge with this id
+    │   ├── UniqueConstraintError  ValueError    two records with one key of a unique index
+    │   ├── GraphSchemaError       ValueError    a type, property or edge that the graph's schema does not allow
+    │   ├── PropertyTypeError      TypeError     a value of a type that no property can have
+    │   ├── PropertyValueError     ValueError    a number, time or text that no property can hold
+    │   ├── GraphFileError         OSError       a file that is no graph database, or cannot be opened as one
+    │   └── GraphLockedError       TimeoutError  another process or thread kept the graph locked
     └── DatasetMergeError
         ├── KeyColumnError         ValueError    a key column is missing, or holds NULL or NaN
         ├── DuplicateKeyError      ValueError    two source rows with one key
@@ -29,6 +39,11 @@ end with what to do next.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 
 class MerganserError(Exception):
     """Base of everything that merganser raises on purpose."""
@@ -39,7 +54,65 @@ class InvalidArgumentError(MerganserError, ValueError):
 
 
 class MissingExtraError(MerganserError, ImportError):
-    """The packages of an engine are not installed."""
+    """The packages that something needs are not installed."""
+
+
+class GraphError(MerganserError):
+    """An operation on a graph was refused or failed, and changed nothing."""
+
+
+class MergeConflictError(GraphError):
+    """More than one node matches; for an edge merge, these are the edge's type, its key and the edges."""
+
+    def __init__(
+        self, node_type: str, match_properties: Mapping[str, Any], conflicting_nodes: Sequence[Any], kind: str = "nodes"
+    ) -> None:
+        self.node_type = node_type
+        self.match_properties = match_properties
+        self.conflicting_nodes = conflicting_nodes
+        self.kind = kind
+        ids = ", ".join(str(found.id) for found in conflicting_nodes[:10])
+        more = ", …" if len(conflicting_nodes) > 10 else ""  # noqa: PLR2004 - enough to look at
+        super().__init__(
+            f"Multiple {kind} match the merge of {node_type} by {dict(match_properties)!r}. Found "
+            f"{len(conflicting_nodes)} matches, with the ids {ids}{more}. Match on properties that uniquely identify "
+            "one, or delete the duplicates and add a unique index."
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.node_type, self.match_properties, self.conflicting_nodes, self.kind)
+
+
+class NodeNotFoundError(GraphError, LookupError):
+    """There is no such node."""
+
+
+class EdgeNotFoundError(GraphError, LookupError):
+    """There is no such edge."""
+
+
+class UniqueConstraintError(GraphError, ValueError):
+    """Two records would have, or have, one key of a unique index."""
+
+
+class GraphSchemaError(GraphError, ValueError):
+    """The graph's schema does not allow this."""
+
+
+class PropertyTypeError(GraphError, TypeError):
+    """A property's value or name has a type that cannot be stored."""
+
+
+class PropertyValueError(GraphError, ValueError):
+    """A property's value cannot be stored."""
+
+
+class GraphFileError(GraphError, OSError):
+    """A file cannot be opened as a graph database."""
+
+
+class GraphLockedError(GraphError, TimeoutError):
+    """Another process or thread kept the graph locked for longer than the timeout."""
 
 
 class DatasetMergeError(MerganserError):
@@ -108,3 +181,19 @@ class UndoError(DatasetMergeError):
 
 class CountMismatchError(DatasetMergeError):
     """The staged rows do not add up to what the merge decided."""
+
+
+class MergePerformanceWarning(UserWarning):
+    """A merge looks for nodes by properties that no index serves, and so looks at every node of the type."""
+
+    def __init__(self, node_type: str, properties: tuple[str, ...]) -> None:
+        self.node_type = node_type
+        self.properties = properties
+        given = repr(properties[0]) if len(properties) == 1 else repr(list(properties))
+        super().__init__(
+            f"MERGE on {node_type}.{'+'.join(properties)} without index: it looks at every {node_type} node. "
+            f"Create one with: db.create_property_index({node_type!r}, {given})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.node_type, self.properties)

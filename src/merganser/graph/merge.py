@@ -1,0 +1,233 @@
+"""MERGE of one node or edge: find by the match, then lay `on_match` over what is there, or create.
+
+A match and the write that follows are one transaction that began IMMEDIATE, so that no other merge comes in between.
+Each writes with one statement, which is undone by itself if it fails: no savepoint is needed inside a caller's
+transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from merganser.core.errors import InvalidArgumentError, MergeConflictError
+from merganser.graph.records import MergedEdge, MergedNode, at, edge, node
+from merganser.graph.sql import conditions, match_terms
+from merganser.graph.values import decode, encode, equal, laid_over, plain, without_null
+from merganser.graph.write import check_edge, check_ids, check_type, insert_edge, insert_node, now, touch, write
+
+if TYPE_CHECKING:
+    from merganser.graph.store import Store
+    from merganser.graph.values import Properties
+
+Given: TypeAlias = Mapping[str, Any]
+# New properties, or a function that makes them of the old ones.
+OnMatch: TypeAlias = Given | Callable[[dict[str, Any]], Given]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a merge does to what it finds."""
+
+    over: Properties | Callable[[dict[str, Any]], Given]
+    match: Properties
+    condition: Properties
+    allow_key_change: bool
+    touch: bool
+
+    def apply(self, text: str) -> tuple[Properties, bool | None]:
+        """Give the properties after a match, and whether they changed; None where the condition does not hold."""
+        old: Properties = decode(text)
+        if self.condition and not all(equal(old.get(name), value) for name, value in self.condition.items()):
+            return old, None
+        over = self.over
+        if callable(over):
+            over = plain(over(decode(text)), "on_match")
+            self.check(over)
+        if not over:
+            return old, False
+        after = laid_over(old, over)
+        return after, encode(after) != encode(old)
+
+    def check(self, over: Properties) -> None:
+        """Refuse to change what nodes are found by."""
+        if not self.allow_key_change:
+            _check_key("on_match", over, self.match, "Leave it out, or give allow_key_change=True.")
+
+
+def merge_node(
+    store: Store,
+    type_: str,
+    match: Given,
+    base: Given | None,
+    *,
+    on_create: Given | None,
+    on_match: OnMatch | None,
+    condition: Given | None,
+    allow_key_change: bool,
+    touch_it: bool,
+) -> MergedNode:
+    """Find or create a node; see `GraphDatabase.merge_node`."""
+    check_type(type_)
+    key = read_match(match)
+    if not key:
+        message = f"The match of a {type_} is empty; give the properties that identify a node."
+        raise InvalidArgumentError(message)
+    new = read_new(key, base, on_create, "base")
+    change = read_change(key, on_match, condition, allow_key_change=allow_key_change, touch_it=touch_it)
+    if store.connection.in_transaction:
+        return _merge_node(store, type_, key, new, change)
+    with store.transaction():
+        return _merge_node(store, type_, key, new, change)
+
+
+def merge_edge(
+    store: Store,
+    from_id: int,
+    type_: str,
+    to_id: int,
+    properties: Given | None,
+    *,
+    on_create: Given | None,
+    on_match: OnMatch | None,
+    match: Given | None,
+    direction: str,
+    condition: Given | None,
+    allow_key_change: bool,
+    touch_it: bool,
+) -> MergedEdge:
+    """Find or create an edge; see `GraphDatabase.merge_edge`."""
+    check_type(type_)
+    check_ids(from_id, to_id)
+    if direction not in {"out", "both"}:
+        message = f"direction is {direction!r}; give 'out', or 'both' to match an edge that points either way."
+        raise InvalidArgumentError(message)
+    key = read_match(match)
+    new = read_new(key, properties, on_create, "properties")
+    change = read_change(key, on_match, condition, allow_key_change=allow_key_change, touch_it=touch_it)
+    if store.connection.in_transaction:
+        return _merge_edge(store, from_id, type_, to_id, key, new, change, direction)
+    with store.transaction():
+        return _merge_edge(store, from_id, type_, to_id, key, new, change, direction)
+
+
+def read_match(match: Given | None) -> Properties:
+    """Check what records are found by."""
+    key = plain(match, "match")
+    for name, value in key.items():
+        if value is None:
+            message = (
+                f"match property {name!r} is NULL, which equals nothing: each run would create another node. Leave out "
+                "such records, or match on other properties."
+            )
+            raise InvalidArgumentError(message)
+        if isinstance(value, dict) or (isinstance(value, list) and _has_dict(value)):
+            message = f"match property {name!r} is or holds a dict, which cannot be matched on; match on its parts."
+            raise InvalidArgumentError(message)
+    return key
+
+
+def read_new(key: Properties, base: Given | None, on_create: Given | None, role: str) -> Properties:
+    """Give the properties of a new record: the match, then the base, then `on_create`."""
+    new = dict(key)
+    for word, given in ((role, base), ("on_create", on_create)):
+        if given:
+            part = plain(given, word)
+            _check_key(word, part, key, "Give it the same value, or leave it out.")
+            new.update(part)
+    # Of two equal values, such as 1 and 1.0, the match's is stored.
+    new.update(key)
+    return without_null(new)
+
+
+def read_change(
+    key: Properties, on_match: OnMatch | None, condition: Given | None, *, allow_key_change: bool, touch_it: bool
+) -> Change:
+    """Check what is to happen to a record that is found."""
+    over = on_match if callable(on_match) else plain(on_match, "on_match")
+    change = Change(over, key, plain(condition, "condition"), allow_key_change, touch_it)
+    if over and not callable(over):
+        change.check(over)
+    return change
+
+
+def _merge_node(store: Store, type_: str, key: Properties, new: Properties, change: Change) -> MergedNode:
+    terms, parameters = match_terms(key)
+    rows = store.connection.execute(_find_nodes(type_, terms), parameters).fetchall()
+    if not rows:
+        moment = now()
+        created = insert_node(store, type_, new, moment)
+        return MergedNode(created, type_, new, at(moment), at(moment), created=True)
+    if len(rows) > 1:
+        raise MergeConflictError(type_, key, [node(row) for row in rows])
+    ((found, _, text, created_at, updated_at),) = rows
+    after, changed = change.apply(text)
+    if changed is not None and (changed or change.touch):
+        if store.schema is not None:
+            store.schema.check_node(type_, after)
+        updated_at = now()
+        if changed:
+            write(store, "nodes", found, after, updated_at)
+        else:
+            touch(store, "nodes", found, updated_at)
+    return MergedNode(found, type_, after, at(created_at), at(updated_at), created=False)
+
+
+def _merge_edge(
+    store: Store,
+    from_id: int,
+    type_: str,
+    to_id: int,
+    key: Properties,
+    new: Properties,
+    change: Change,
+    direction: str,
+) -> MergedEdge:
+    terms, parameters = match_terms(key)
+    either = direction == "both" and from_id != to_id
+    ends = (from_id, to_id, to_id, from_id) if either else (from_id, to_id)
+    rows = store.connection.execute(_find_edges(type_, terms, either), (*ends, *parameters)).fetchall()
+    if not rows:
+        moment = now()
+        created = insert_edge(store, type_, from_id, to_id, new, moment)
+        return MergedEdge(created, type_, from_id, to_id, new, at(moment), at(moment), created=True)
+    if len(rows) > 1:
+        described = {"from_id": from_id, "to_id": to_id, **key}
+        raise MergeConflictError(type_, described, [edge(row) for row in rows], "edges")
+    ((found, _, start, end, text, created_at, updated_at),) = rows
+    after, changed = change.apply(text)
+    if changed is not None and (changed or change.touch):
+        check_edge(store, type_, start, end, after)
+        updated_at = now()
+        if changed:
+            write(store, "edges", found, after, updated_at)
+        else:
+            touch(store, "edges", found, updated_at)
+    return MergedEdge(found, type_, start, end, after, at(created_at), at(updated_at), created=False)
+
+
+@lru_cache(maxsize=1024)
+def _find_nodes(type_: str, terms: tuple[tuple[str, str], ...]) -> str:
+    return f"SELECT id, type, properties, created_at, updated_at FROM nodes WHERE {conditions(type_, terms)}"
+
+
+@lru_cache(maxsize=1024)
+def _find_edges(type_: str, terms: tuple[tuple[str, str], ...], either: bool) -> str:  # noqa: FBT001 - a cache key
+    ends = "((from_id = ? AND to_id = ?) OR (from_id = ? AND to_id = ?))" if either else "from_id = ? AND to_id = ?"
+    return (
+        "SELECT id, type, from_id, to_id, properties, created_at, updated_at FROM edges "
+        f"WHERE {ends} AND {conditions(type_, terms)}"
+    )
+
+
+def _check_key(role: str, given: Properties, key: Properties, remedy: str) -> None:
+    for name in key.keys() & given.keys():
+        if not equal(given[name], key[name]):
+            message = f"{role} gives the match property {name!r} the value {given[name]!r}, not {key[name]!r}. {remedy}"
+            raise InvalidArgumentError(message)
+
+
+def _has_dict(values: list[Any]) -> bool:
+    return any(isinstance(value, dict) or (isinstance(value, list) and _has_dict(value)) for value in values)

@@ -1,0 +1,130 @@
+"""Names and values in SQL: names as quoted literals, because indexes can have no parameters, values as parameters.
+
+Everything that compares a property does so by its key: a number is itself, a string has a quote before it, booleans are
+`true` and `false`, lists and dicts their JSON text. Numbers and texts are never equal in SQLite, so keys are equal
+exactly when the values are; lists alone need a closer look, because `[1]` is `[1.0]`. A string with a NUL, at which some
+versions of SQLite cut what they extract, goes by its JSON text with an `n` before it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from merganser.graph.values import HIGHEST, LOWEST, Properties, Value, decode, encode, equal
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable
+
+Table: TypeAlias = Literal["nodes", "edges"]
+# What SQLite takes as a parameter here.
+Parameter: TypeAlias = int | float | str
+
+_NUL = "\\u0000"
+_FIRST_PRINTABLE = " "
+
+
+def literal(text: str) -> str:
+    """Quote text for SQL.
+
+    >>> literal("it's"), literal("a" + chr(0))
+    ("'it''s'", "CAST(x'6100' AS TEXT)")
+    """
+    if "\0" in text:
+        return f"CAST(x'{text.encode().hex()}' AS TEXT)"
+    doubled = text.replace("'", "''")
+    return f"'{doubled}'"
+
+
+def identifier(name: str) -> str:
+    """Quote the name of an index."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def has_path(name: str) -> bool:
+    """Tell whether a JSON path can lead to a property: not where JSON writes the name with an escape."""
+    return not any(character in '"\\' or character < _FIRST_PRINTABLE for character in name)
+
+
+@lru_cache(maxsize=4096)
+def key(name: str, table: str = "") -> str:
+    """Give the key of a property in SQL; `table` is `n.` for the properties of `n`."""
+    if not has_path(name):
+        return f"merganser_key({table}properties, {literal(name)})"
+    path = literal(f'$."{name}"')
+    text, value = f"{table}properties -> {path}", f"json_extract({table}properties, {path})"
+    return (
+        f"CASE json_type({table}properties, {path}) "
+        f"WHEN 'text' THEN CASE WHEN instr({text}, '{_NUL}') THEN 'n' || ({text}) ELSE '\"' || {value} END "
+        f"WHEN 'integer' THEN {value} WHEN 'real' THEN {value} ELSE {text} END"
+    )
+
+
+def key_of(value: Value) -> tuple[str, Parameter]:
+    """Give a value's key: the SQL for it, and that SQL's parameter."""
+    if isinstance(value, float):
+        if value.is_integer() and LOWEST <= value <= HIGHEST:
+            return "?", int(value)
+        # SQLite need not read a number as Python does; so both sides are read by SQLite.
+        return "json_extract(?, '$')", repr(value)
+    plain = _plain_key(value)
+    return "?", "" if plain is None else plain
+
+
+def equals(name: str, value: Value, table: str = "") -> tuple[str, Parameter]:
+    """Give the condition that a property equals a value, and its parameter."""
+    own = key(name, table)
+    other, parameter = key_of(value)
+    return same(own, "list" if isinstance(value, list) else other), parameter
+
+
+def same(own: str, other: str) -> str:
+    """Give the condition that a key equals another; lists stand between "[" and the character after it."""
+    if other == "list":
+        return f"({own} >= '[' AND {own} < '\\' AND merganser_same({own}, ?))"
+    return f"{own} = {other}"
+
+
+def match_terms(match: Properties) -> tuple[tuple[tuple[str, str], ...], list[Parameter]]:
+    """Take a match apart: what its SQL depends on, and the parameters."""
+    terms = []
+    parameters: list[Parameter] = []
+    for name, value in match.items():
+        if isinstance(value, str) and "\0" not in value and "\\" not in value:
+            terms.append((name, "?"))
+            parameters.append('"' + value)
+        else:
+            other, parameter = key_of(value)
+            terms.append((name, "list" if isinstance(value, list) else other))
+            parameters.append(parameter)
+    return tuple(terms), parameters
+
+
+def conditions(type_: str, terms: Iterable[tuple[str, str]], table: str = "") -> str:
+    """Give the condition that a record is of a type and matches; with the type as a literal, indexes of it are used."""
+    return " AND ".join([f"{table}type = {literal(type_)}", *(same(key(name, table), other) for name, other in terms)])
+
+
+def define_functions(connection: sqlite3.Connection) -> None:
+    """Give a connection the functions that statements use; no index does, so any SQLite may write the file."""
+    connection.create_function("merganser_key", 2, _key_in, deterministic=True)
+    connection.create_function("merganser_same", 2, _same, deterministic=True)
+
+
+def _plain_key(value: Value) -> Parameter | None:
+    if isinstance(value, str):
+        text = encode(value)
+        return f"n{text}" if _NUL in text else f'"{value}'
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    return encode(value)
+
+
+def _key_in(properties: str, name: str) -> Parameter | None:
+    return _plain_key(decode(properties).get(name))
+
+
+def _same(left: str, right: str) -> bool:
+    return equal(decode(left), decode(right))

@@ -1,0 +1,135 @@
+"""Properties: what may be stored, how it is written as JSON, and when two values are equal.
+
+A value is `None`, a bool, a 64-bit integer, a finite float, a string, or a list or dict of these. Dates and times become
+ISO text on the way in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date, datetime, time
+from typing import Any, TypeAlias
+
+from merganser.core.errors import InvalidArgumentError, PropertyTypeError, PropertyValueError
+
+# Any stands for the values inside lists and dicts.
+Value: TypeAlias = None | bool | int | float | str | list[Any] | dict[str, Any]
+Properties: TypeAlias = dict[str, Value]
+
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+# SQLite reads no JSON that is nested much deeper than this.
+_DEEPEST = 500
+
+encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False).encode
+decode = json.JSONDecoder().decode
+
+
+def plain(given: Mapping[str, Any] | None, role: str) -> Properties:
+    """Copy properties as they will be stored; what cannot be stored is refused by name.
+
+    >>> plain({"day": date(2026, 1, 2), "tags": ("a", "b")}, "match")
+    {'day': '2026-01-02', 'tags': ['a', 'b']}
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        message = f"{role} is {type(given).__name__}; give a dict of property names and values."
+        raise InvalidArgumentError(message)
+    found: Properties = {}
+    for name, value in given.items():
+        if type(name) is not str or not name.isascii():
+            name = _plain_name(name, role)  # noqa: PLW2901 - the name as it is stored
+        kind = type(value)
+        # The kinds that most values have, without a call.
+        if (kind is str and value.isascii()) or value is None or kind is bool:
+            found[name] = value
+        elif kind is int and LOWEST <= value <= HIGHEST:
+            found[name] = value
+        else:
+            found[name] = _plain_value(value, name, role, 0)
+    return found
+
+
+def without_null(properties: Properties) -> Properties:
+    """Leave out what is NULL: a NULL is not stored."""
+    if None in properties.values():
+        return {name: value for name, value in properties.items() if value is not None}
+    return properties
+
+
+def laid_over(old: Properties, new: Properties) -> Properties:
+    """Lay new properties over old ones, whole values at a time; NULL removes a property.
+
+    >>> laid_over({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 3}})
+    {'b': {'d': 3}}
+    """
+    return without_null({**old, **new})
+
+
+def equal(left: Value, right: Value) -> bool:
+    """Tell whether two values are the same: 1 is 1.0; booleans, numbers, strings and lists are never one another.
+
+    >>> equal(1, 1.0), equal(1, True), equal("1", 1), equal([1, [2.0]], [1.0, [2]])
+    (True, False, False, True)
+    """
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(equal, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(equal(value, right[name]) for name, value in left.items())
+    return isinstance(left, bool) == isinstance(right, bool) and left == right
+
+
+def _plain_name(name: Any, role: str) -> str:
+    if not isinstance(name, str):
+        message = f"{role} has the property name {name!r}, a {type(name).__name__}; property names are strings."
+        raise PropertyTypeError(message)
+    _check_text(name, name, role)
+    return str.__str__(name)
+
+
+def _plain_value(value: Any, name: str, role: str, depth: int) -> Value:
+    """Copy one value as it will be stored."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        _check_text(value, name, role)
+        return str.__str__(value)
+    if isinstance(value, int):
+        if not LOWEST <= value <= HIGHEST:
+            message = f"{role} property {name!r} is {value}, which does not fit 64 bits; give it as a string."
+            raise PropertyValueError(message)
+        return int(value)
+    if isinstance(value, float):
+        if value - value != 0:
+            message = (
+                f"{role} property {name!r} is {value}; only finite numbers can be stored. Leave it out or give None."
+            )
+            raise PropertyValueError(message)
+        return float(value)
+    if isinstance(value, datetime | date | time):
+        # pandas' NaT is a datetime, and equal to nothing.
+        if value != value:  # noqa: PLR0124
+            message = f"{role} property {name!r} is {value!r}, which is no time; leave it out or give None."
+            raise PropertyValueError(message)
+        return value.isoformat()
+    if depth >= _DEEPEST:
+        message = f"{role} property {name!r} is nested more than {_DEEPEST} levels deep, or within itself; flatten it."
+        raise PropertyValueError(message)
+    if isinstance(value, list | tuple):
+        return [_plain_value(item, name, role, depth + 1) for item in value]
+    if isinstance(value, Mapping):
+        return {_plain_name(key, role): _plain_value(item, name, role, depth + 1) for key, item in value.items()}
+    message = (
+        f"{role} property {name!r} is a {type(value).__name__}, which cannot be stored; give a string, a number, a "
+        "boolean, a date or time, or a list or dict of these."
+    )
+    raise PropertyTypeError(message)
+
+
+def _check_text(text: str, name: str, role: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        message = f"{role} property {name!r} has a lone surrogate, which is no character; decode the text anew."
+        raise PropertyValueError(message) from error

@@ -1,0 +1,203 @@
+"""Records written one by one: what merges, bulk merges, imports and the plain create and update calls end in."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from typing import TYPE_CHECKING
+
+from merganser.core.errors import (
+    EdgeNotFoundError,
+    InvalidArgumentError,
+    NodeNotFoundError,
+    PropertyValueError,
+    UniqueConstraintError,
+)
+from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, at, edge, node
+from merganser.graph.values import decode, encode, laid_over, plain, without_null
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from merganser.graph.sql import Table
+    from merganser.graph.store import Store
+    from merganser.graph.values import Properties
+
+INSERT_NODE = "INSERT INTO nodes (type, properties, created_at, updated_at) VALUES (?, ?, ?, ?)"
+INSERT_EDGE = "INSERT INTO edges (type, from_id, to_id, properties, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+def now() -> int:
+    """Give the time as it is stored: milliseconds, UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def create_node(store: Store, type_: str, properties: Mapping[str, Any] | None) -> Node:
+    """Create a node, whatever there is already."""
+    check_type(type_)
+    given = without_null(plain(properties, "properties"))
+    moment = now()
+    with store.transaction():
+        created = insert_node(store, type_, given, moment)
+    return Node(created, type_, given, at(moment), at(moment))
+
+
+def create_edge(store: Store, from_id: int, type_: str, to_id: int, properties: Mapping[str, Any] | None) -> Edge:
+    """Create an edge, whatever there is already."""
+    check_type(type_)
+    check_ids(from_id, to_id)
+    given = without_null(plain(properties, "properties"))
+    moment = now()
+    with store.transaction():
+        created = insert_edge(store, type_, from_id, to_id, given, moment)
+    return Edge(created, type_, from_id, to_id, given, at(moment), at(moment))
+
+
+def get_node(store: Store, node_id: int) -> Node | None:
+    """Read a node by its id."""
+    check_ids(node_id)
+    row = store.connection.execute(f"SELECT {NODE_COLUMNS} FROM nodes WHERE id = ?", (node_id,)).fetchone()
+    return None if row is None else node(row)
+
+
+def get_edge(store: Store, edge_id: int) -> Edge | None:
+    """Read an edge by its id."""
+    check_ids(edge_id)
+    row = store.connection.execute(f"SELECT {EDGE_COLUMNS} FROM edges WHERE id = ?", (edge_id,)).fetchone()
+    return None if row is None else edge(row)
+
+
+def update_node(store: Store, node_id: int, properties: Mapping[str, Any], *, replace: bool) -> Node:
+    """Lay properties over a node's, or put them in their place."""
+    given = plain(properties, "properties")
+    with store.transaction():
+        found = get_node(store, node_id)
+        if found is None:
+            raise no_node(node_id)
+        after = without_null(given) if replace else laid_over(found.properties, given)
+        moment = now()
+        if store.schema is not None:
+            store.schema.check_node(found.type, after)
+        write(store, "nodes", found.id, after, moment)
+    return Node(found.id, found.type, after, found.created_at, at(moment))
+
+
+def update_edge(store: Store, edge_id: int, properties: Mapping[str, Any], *, replace: bool) -> Edge:
+    """Lay properties over an edge's, or put them in their place."""
+    given = plain(properties, "properties")
+    with store.transaction():
+        found = get_edge(store, edge_id)
+        if found is None:
+            raise no_edge(edge_id)
+        after = without_null(given) if replace else laid_over(found.properties, given)
+        moment = now()
+        check_edge(store, found.type, found.from_id, found.to_id, after)
+        write(store, "edges", found.id, after, moment)
+    return Edge(found.id, found.type, found.from_id, found.to_id, after, found.created_at, at(moment))
+
+
+def delete(store: Store, table: Table, record_id: int) -> None:
+    """Delete a node with its edges, or an edge."""
+    check_ids(record_id)
+    with store.transaction():
+        if not store.connection.execute(f"DELETE FROM {table} WHERE id = ?", (record_id,)).rowcount:
+            raise no_node(record_id) if table == "nodes" else no_edge(record_id)
+
+
+def insert_node(store: Store, type_: str, properties: Properties, moment: int) -> int:
+    """Insert a node that has been checked, inside a transaction."""
+    if store.schema is not None:
+        store.schema.check_node(type_, properties)
+    try:
+        done = store.connection.execute(INSERT_NODE, (type_, encode(properties), moment, moment))
+    except sqlite3.IntegrityError as error:
+        raise refused(store, error, properties) from error
+    return done.lastrowid or 0
+
+
+def insert_edge(store: Store, type_: str, from_id: int, to_id: int, properties: Properties, moment: int) -> int:
+    """Insert an edge that has been checked, inside a transaction."""
+    check_edge(store, type_, from_id, to_id, properties)
+    row = (type_, from_id, to_id, encode(properties), moment, moment)
+    try:
+        done = store.connection.execute(INSERT_EDGE, row)
+    except sqlite3.IntegrityError as error:
+        check_nodes(store, from_id, to_id)
+        raise refused(store, error, properties) from error
+    return done.lastrowid or 0
+
+
+def write(store: Store, table: Table, record_id: int, properties: Properties, moment: int) -> None:
+    """Replace the properties of a record."""
+    statement = f"UPDATE {table} SET properties = ?, updated_at = ? WHERE id = ?"
+    try:
+        store.connection.execute(statement, (encode(properties), moment, record_id))
+    except sqlite3.IntegrityError as error:
+        raise refused(store, error, properties) from error
+
+
+def touch(store: Store, table: Table, record_id: int, moment: int) -> None:
+    """Say that a record was seen."""
+    store.connection.execute(f"UPDATE {table} SET updated_at = ? WHERE id = ?", (moment, record_id))
+
+
+def check_type(type_: str) -> None:
+    """Refuse what is no name of a type."""
+    if not isinstance(type_, str) or not type_:
+        message = f"The type is {type_!r}; give a name such as 'Job'."
+        raise InvalidArgumentError(message)
+    if not type_.isascii():
+        try:
+            type_.encode()
+        except UnicodeEncodeError as error:
+            message = f"The type {type_!r} has a lone surrogate, which is no character; decode the text anew."
+            raise PropertyValueError(message) from error
+
+
+def check_ids(*ids: int) -> None:
+    """Refuse what is no id."""
+    for given in ids:
+        if type(given) is not int:
+            message = f"{given!r} is no id; give the id of a node or edge, such as node.id."
+            raise InvalidArgumentError(message)
+
+
+def check_nodes(store: Store, *ids: int) -> None:
+    """Refuse ids of nodes that are not there."""
+    for given in ids:
+        if store.connection.execute("SELECT 1 FROM nodes WHERE id = ?", (given,)).fetchone() is None:
+            raise no_node(given)
+
+
+def check_edge(store: Store, type_: str, from_id: int, to_id: int, properties: Properties) -> None:
+    """Refuse an edge that the schema does not allow."""
+    if store.schema is None:
+        return
+    check_nodes(store, from_id, to_id)
+    types = dict(store.connection.execute("SELECT id, type FROM nodes WHERE id IN (?, ?)", (from_id, to_id)))
+    store.schema.check_edge(type_, properties, types[from_id], types[to_id])
+
+
+def no_node(node_id: int) -> NodeNotFoundError:
+    """Say that there is no such node."""
+    return NodeNotFoundError(f"There is no node with the id {node_id}. It may have been deleted; look it up again.")
+
+
+def no_edge(edge_id: int) -> EdgeNotFoundError:
+    """Say that there is no such edge."""
+    return EdgeNotFoundError(f"There is no edge with the id {edge_id}. It may have been deleted; look it up again.")
+
+
+def refused(store: Store, error: sqlite3.IntegrityError, properties: Properties) -> Exception:
+    """Name the unique index that a record would break."""
+    rows = store.connection.execute("SELECT name, type, properties FROM property_indexes").fetchall()
+    for name, type_, columns in rows:
+        if str(error).endswith(f"index '{name}'"):
+            names = decode(columns)
+            values = {column: properties.get(column) for column in names}
+            return UniqueConstraintError(
+                f"Another {type_} has {values!r}, and the index {name!r} is unique. Merge on these properties, change "
+                "the value, or drop the index."
+            )
+    return error
