@@ -1,0 +1,149 @@
+"""What may be opened as a graph: its own files, of its own version or older, and nothing else."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.graph.graph_oracle import dump, nodes_of
+
+from merganser.core.errors import GraphFileError, InvalidArgumentError
+from merganser.graph import GraphDatabase, store
+
+
+def refused(file: str, word: str) -> None:
+    """Check that a file is refused, and left byte for byte as it is, with nothing new beside it."""
+    before = {path.name: path.read_bytes() for path in Path(file).parent.iterdir() if path.is_file()}
+    with pytest.raises(GraphFileError, match=word) as caught:
+        GraphDatabase(file)
+    assert file in str(caught.value)
+    assert isinstance(caught.value, OSError)
+    assert {path.name: path.read_bytes() for path in Path(file).parent.iterdir() if path.is_file()} == before
+
+
+def plain_sqlite(file: str, *statements: str) -> None:
+    connection = sqlite3.connect(file)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def test_a_graph_is_there_again_in_the_next_session(file: str) -> None:
+    """G11."""
+    with GraphDatabase(file) as db:
+        made = db.create_node("N", {"name": "a"})
+    with GraphDatabase(Path(file)) as db:
+        assert db.get_node(made.id) == made
+        assert db.create_node("N").id > made.id
+
+
+def test_an_id_is_never_given_twice(file: str) -> None:
+    """G16."""
+    with GraphDatabase(file) as db:
+        first = db.create_node("N").id
+        edge = db.create_edge(first, "E", first).id
+        db.delete_node(first)
+    with GraphDatabase(file) as db:
+        second = db.create_node("N").id
+        assert second > first
+        assert db.create_edge(second, "E", second).id > edge
+
+
+def test_the_database_of_something_else_is_refused(file: str) -> None:
+    """G11."""
+    plain_sqlite(file, "CREATE TABLE nodes (x)", "INSERT INTO nodes VALUES (1)")
+    refused(file, "no graph")
+
+
+def test_the_empty_database_of_another_application_is_refused(file: str) -> None:
+    """G11."""
+    plain_sqlite(file, "PRAGMA application_id = 12345")
+    refused(file, "no graph")
+
+
+def test_a_file_of_a_newer_version_is_refused(file: str) -> None:
+    """G11."""
+    with GraphDatabase(file) as db:
+        db.create_node("N", {"name": "a"})
+    plain_sqlite(file, f"PRAGMA user_version = {len(store.MIGRATIONS) + 1}")
+    refused(file, "newer merganser")
+
+
+@pytest.mark.parametrize("content", [b"no database at all\n" * 100, b"SQLite format 3\x00" + b"\xff" * 4096])
+def test_what_is_no_database_is_refused(file: str, content: bytes) -> None:
+    """G11."""
+    Path(file).write_bytes(content)
+    refused(file, "graph database")
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    """G11."""
+    refused(str(tmp_path), "Cannot open")
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    """G11."""
+    with pytest.raises(GraphFileError, match="folder exists"):
+        GraphDatabase(tmp_path / "nowhere" / "graph.db")
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("path", ["", "s3://bucket/graph.db", "file:///tmp/x", "a\x00b"])
+def test_what_is_no_path_on_a_disk_is_refused(path: str) -> None:
+    """G11."""
+    with pytest.raises(InvalidArgumentError, match="local disk"):
+        GraphDatabase(path)
+
+
+def test_an_empty_file_becomes_a_graph(file: str) -> None:
+    """G11."""
+    Path(file).touch()
+    with GraphDatabase(file) as db:
+        assert db.create_node("N").id == 1
+
+
+def test_an_older_file_is_brought_forward(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G11."""
+    with GraphDatabase(file) as db:
+        made = db.create_node("N", {"name": "a"})
+    steps = (("ALTER TABLE nodes ADD COLUMN mood TEXT",), ("CREATE TABLE extra (x)", "INSERT INTO extra VALUES (7)"))
+    monkeypatch.setattr(store, "MIGRATIONS", (*store.MIGRATIONS, *steps))
+    for _ in range(2):
+        with GraphDatabase(file) as db:
+            assert db.get_node(made.id) == made
+            assert db.connection.execute("SELECT x FROM extra").fetchall() == [(7,)]
+            ((version,),) = db.connection.execute("PRAGMA user_version").fetchall()
+            assert version == len(store.MIGRATIONS)
+
+
+def test_a_step_forward_that_fails_leaves_the_old_version(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G11."""
+    with GraphDatabase(file) as db:
+        db.create_node("N", {"name": "a"})
+        before = dump(db)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "MIGRATIONS", (*store.MIGRATIONS, ("CREATE TABLE extra (x)", "no SQL")))
+        with pytest.raises(GraphFileError, match="syntax error"):
+            GraphDatabase(file)
+    with GraphDatabase(file) as db:
+        assert dump(db) == before
+        assert nodes_of(db) == [{"name": "a"}]
+
+
+def test_the_file_says_what_it_is(file: str) -> None:
+    """G11, G12."""
+    with GraphDatabase(file) as db:
+        settings: dict[str, Any] = {
+            name: db.connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("application_id", "user_version", "journal_mode", "foreign_keys")
+        }
+    assert settings == {
+        "application_id": int.from_bytes(b"mgsr", "big"),
+        "user_version": len(store.MIGRATIONS),
+        "journal_mode": "wal",
+        "foreign_keys": 1,
+    }
+    assert [path.name for path in Path(file).parent.iterdir()] == ["graph.db"]
