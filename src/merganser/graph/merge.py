@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from merganser.core.errors import InvalidArgumentError, MergeConflictError
 from merganser.graph.records import MergedEdge, MergedNode, at, edge, node
 from merganser.graph.sql import conditions, match_terms
-from merganser.graph.values import decode, encode, equal, laid_over, plain, without_null
+from merganser.graph.values import changes, decode, equal, laid_over, plain, without_null
 from merganser.graph.write import check_edge, check_ids, check_type, insert_edge, insert_node, now, touch, write
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Given: TypeAlias = Mapping[str, Any]
 OnMatch: TypeAlias = Given | Callable[[dict[str, Any]], Given]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Change:
     """What a merge does to what it finds."""
 
@@ -46,14 +46,11 @@ class Change:
         if callable(over):
             over = plain(over(decode(text)), "on_match")
             self.check(over)
-        if not over:
-            return old, False
-        after = laid_over(old, over)
-        return after, encode(after) != encode(old)
+        return (laid_over(old, over), True) if changes(old, over) else (old, False)
 
     def check(self, over: Properties) -> None:
         """Refuse to change what nodes are found by."""
-        if not self.allow_key_change:
+        if over and not self.allow_key_change:
             _check_key("on_match", over, self.match, "Leave it out, or give allow_key_change=True.")
 
 
@@ -131,14 +128,12 @@ def read_match(match: Given | None) -> Properties:
 
 def read_new(key: Properties, base: Given | None, on_create: Given | None, role: str) -> Properties:
     """Give the properties of a new record: the match, then the base, then `on_create`."""
-    new = dict(key)
+    new = key
     for word, given in ((role, base), ("on_create", on_create)):
-        if given:
+        if given is not None:
             part = plain(given, word)
             _check_key(word, part, key, "Give it the same value, or leave it out.")
-            new.update(part)
-    # Of two equal values, such as 1 and 1.0, the match's is stored.
-    new.update(key)
+            new = {**new, **part}
     return without_null(new)
 
 
@@ -148,7 +143,7 @@ def read_change(
     """Check what is to happen to a record that is found."""
     over = on_match if callable(on_match) else plain(on_match, "on_match")
     change = Change(over, key, plain(condition, "condition"), allow_key_change, touch_it)
-    if over and not callable(over):
+    if not callable(over):
         change.check(over)
     return change
 
@@ -223,8 +218,8 @@ def _find_edges(type_: str, terms: tuple[tuple[str, str], ...], either: bool) ->
 
 
 def _check_key(role: str, given: Properties, key: Properties, remedy: str) -> None:
-    for name in key.keys() & given.keys():
-        if not equal(given[name], key[name]):
+    for name in key:
+        if name in given and not equal(given[name], key[name]):
             message = f"{role} gives the match property {name!r} the value {given[name]!r}, not {key[name]!r}. {remedy}"
             raise InvalidArgumentError(message)
 
