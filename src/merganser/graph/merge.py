@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from merganser.core.errors import InvalidArgumentError, MergeConflictError
-from merganser.graph.records import MergedEdge, MergedNode, at, edge, node
+from merganser.graph.records import MergedEdge, MergedNode, Node, at, edge, node
 from merganser.graph.sql import conditions, match_terms
 from merganser.graph.values import changes, decode, equal, laid_over, plain, without_null
 from merganser.graph.write import check_edge, check_ids, check_type, insert_edge, insert_node, now, touch, write
@@ -75,9 +75,9 @@ def merge_node(
     new = read_new(key, base, on_create, "base")
     change = read_change(key, on_match, condition, allow_key_change=allow_key_change, touch_it=touch_it)
     if store.connection.in_transaction:
-        return _merge_node(store, type_, key, new, change)
+        return merge_one_node(store, type_, key, new, change)
     with store.transaction():
-        return _merge_node(store, type_, key, new, change)
+        return merge_one_node(store, type_, key, new, change)
 
 
 def merge_edge(
@@ -98,16 +98,21 @@ def merge_edge(
     """Find or create an edge; see `GraphDatabase.merge_edge`."""
     check_type(type_)
     check_ids(from_id, to_id)
-    if direction not in {"out", "both"}:
-        message = f"direction is {direction!r}; give 'out', or 'both' to match an edge that points either way."
-        raise InvalidArgumentError(message)
+    check_direction(direction)
     key = read_match(match)
     new = read_new(key, properties, on_create, "properties")
     change = read_change(key, on_match, condition, allow_key_change=allow_key_change, touch_it=touch_it)
     if store.connection.in_transaction:
-        return _merge_edge(store, from_id, type_, to_id, key, new, change, direction)
+        return merge_one_edge(store, from_id, type_, to_id, key, new, change, either=direction == "both")
     with store.transaction():
-        return _merge_edge(store, from_id, type_, to_id, key, new, change, direction)
+        return merge_one_edge(store, from_id, type_, to_id, key, new, change, either=direction == "both")
+
+
+def check_direction(direction: str) -> None:
+    """Refuse what is no direction of an edge merge."""
+    if direction not in {"out", "both"}:
+        message = f"direction is {direction!r}; give 'out', or 'both' to match an edge that points either way."
+        raise InvalidArgumentError(message)
 
 
 def read_match(match: Given | None) -> Properties:
@@ -148,7 +153,8 @@ def read_change(
     return change
 
 
-def _merge_node(store: Store, type_: str, key: Properties, new: Properties, change: Change) -> MergedNode:
+def merge_one_node(store: Store, type_: str, key: Properties, new: Properties, change: Change) -> MergedNode:
+    """Merge a node that has been checked, inside a transaction."""
     terms, parameters = match_terms(key)
     rows = store.connection.execute(_find_nodes(type_, terms), parameters).fetchall()
     if not rows:
@@ -170,7 +176,7 @@ def _merge_node(store: Store, type_: str, key: Properties, new: Properties, chan
     return MergedNode(found, type_, after, at(created_at), at(updated_at), created=False)
 
 
-def _merge_edge(
+def merge_one_edge(
     store: Store,
     from_id: int,
     type_: str,
@@ -178,10 +184,11 @@ def _merge_edge(
     key: Properties,
     new: Properties,
     change: Change,
-    direction: str,
+    *,
+    either: bool,
 ) -> MergedEdge:
+    """Merge an edge that has been checked, inside a transaction."""
     terms, parameters = match_terms(key)
-    either = direction == "both" and from_id != to_id
     ends = (from_id, to_id, to_id, from_id) if either else (from_id, to_id)
     rows = store.connection.execute(_find_edges(type_, terms, either), (*ends, *parameters)).fetchall()
     if not rows:
@@ -201,6 +208,12 @@ def _merge_edge(
         else:
             touch(store, "edges", found, updated_at)
     return MergedEdge(found, type_, start, end, after, at(created_at), at(updated_at), created=False)
+
+
+def find_nodes(store: Store, type_: str, match: Properties) -> list[Node]:
+    """Find the nodes that match."""
+    terms, parameters = match_terms(match)
+    return [node(row) for row in store.connection.execute(_find_nodes(type_, terms), parameters)]
 
 
 @lru_cache(maxsize=1024)
