@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from merganser.graph.bulk import Endpoint
 from merganser.graph.database import GraphDatabase
 from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node, Path
 from merganser.graph.schema import EdgeType, GraphSchema, NodeType
@@ -10,6 +11,7 @@ __all__ = [
     "BulkResult",
     "Edge",
     "EdgeType",
+    "Endpoint",
     "GraphDatabase",
     "GraphSchema",
     "IndexInfo",

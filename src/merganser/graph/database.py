@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merganser.graph import indexes, merge, write
+from merganser.graph import bulk, indexes, merge, write
 from merganser.graph.store import Store
 
 if TYPE_CHECKING:
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Literal, Self
 
+    from merganser.graph.bulk import Endpoint
     from merganser.graph.merge import OnMatch
-    from merganser.graph.records import Edge, IndexInfo, MergedEdge, MergedNode, Node
+    from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node
     from merganser.graph.schema import GraphSchema
     from merganser.graph.sql import Table
 
@@ -152,6 +153,69 @@ class GraphDatabase:
             condition=condition,
             allow_key_change=allow_key_change,
             touch_it=touch,
+        )
+
+    def bulk_merge_nodes(
+        self,
+        type: str,  # noqa: A002
+        rows: Any,
+        *,
+        match_on: str | Sequence[str],
+        on_match: str | Sequence[str] = (),
+        touch: bool = True,
+        warn_on_missing_index: bool = True,
+    ) -> BulkResult:
+        """Merge rows into nodes of a type, in one transaction, as if by `merge_node` row after row.
+
+        Rows are dicts, or an Arrow table, a data frame or anything else with Arrow data. The columns of `match_on` are
+        the match; all others are the base of a new node; those of `on_match` are laid over one that is found.
+
+        >>> rows = [{"url": "/1", "seen": 1}, {"url": "/2", "seen": 1}, {"url": "/1", "seen": 2}]
+        >>> with GraphDatabase(":memory:") as db:
+        ...     _ = db.create_property_index("Job", "url")
+        ...     db.bulk_merge_nodes("Job", rows, match_on="url", on_match=["seen"])
+        BulkResult(created=2, matched=1)
+        """
+        if warn_on_missing_index:
+            indexes.warn_without_index(self._store, type, bulk.read_columns(match_on, "match_on"), 2)
+        return bulk.bulk_merge_nodes(self._store, type, rows, match_on=match_on, on_match=on_match, touch=touch)
+
+    def bulk_merge_edges(
+        self,
+        type: str,  # noqa: A002
+        rows: Any,
+        *,
+        from_node: str | Endpoint = "from_id",
+        to_node: str | Endpoint = "to_id",
+        match_on: str | Sequence[str] = (),
+        on_match: str | Sequence[str] = (),
+        direction: Literal["out", "both"] = "out",
+        touch: bool = True,
+    ) -> BulkResult:
+        """Merge rows into edges of a type, in one transaction, as if by `merge_edge` row after row.
+
+        The nodes of an edge are named by a column of ids, or by an `Endpoint`: their type, and the columns that they
+        are found by. The other columns are as in `bulk_merge_nodes`.
+
+        >>> from merganser.graph import Endpoint
+        >>> rows = [{"job": "/1", "company": "TechCorp"}, {"job": "/2", "company": "TechCorp"}]
+        >>> with GraphDatabase(":memory:") as db:
+        ...     _ = db.create_node("Job", {"url": "/1"}), db.create_node("Job", {"url": "/2"})
+        ...     _ = db.create_node("Company", {"name": "TechCorp"})
+        ...     job, company = Endpoint("Job", {"url": "job"}), Endpoint("Company", {"name": "company"})
+        ...     db.bulk_merge_edges("POSTED_BY", rows, from_node=job, to_node=company)
+        BulkResult(created=2, matched=0)
+        """
+        return bulk.bulk_merge_edges(
+            self._store,
+            type,
+            rows,
+            from_node=from_node,
+            to_node=to_node,
+            match_on=match_on,
+            on_match=on_match,
+            direction=direction,
+            touch=touch,
         )
 
     def create_property_index(

@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from merganser.core.errors import InvalidArgumentError, MergeConflictError
-from merganser.graph.records import MergedEdge, MergedNode, at, edge, node
+from merganser.graph.records import MergedEdge, MergedNode, Node, at, edge, node
 from merganser.graph.sql import conditions, match_terms
-from merganser.graph.values import decode, encode, equal, laid_over, plain, without_null
+from merganser.graph.values import changes, decode, equal, laid_over, plain, without_null
 from merganser.graph.write import check_edge, check_ids, check_type, insert_edge, insert_node, now, touch, write
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ Given: TypeAlias = Mapping[str, Any]
 OnMatch: TypeAlias = Given | Callable[[dict[str, Any]], Given]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Change:
     """What a merge does to what it finds."""
 
@@ -46,14 +46,11 @@ class Change:
         if callable(over):
             over = plain(over(decode(text)), "on_match")
             self.check(over)
-        if not over:
-            return old, False
-        after = laid_over(old, over)
-        return after, encode(after) != encode(old)
+        return (laid_over(old, over), True) if changes(old, over) else (old, False)
 
     def check(self, over: Properties) -> None:
         """Refuse to change what nodes are found by."""
-        if not self.allow_key_change:
+        if over and not self.allow_key_change:
             _check_key("on_match", over, self.match, "Leave it out, or give allow_key_change=True.")
 
 
@@ -78,9 +75,9 @@ def merge_node(
     new = read_new(key, base, on_create, "base")
     change = read_change(key, on_match, condition, allow_key_change=allow_key_change, touch_it=touch_it)
     if store.connection.in_transaction:
-        return _merge_node(store, type_, key, new, change)
+        return merge_one_node(store, type_, key, new, change)
     with store.transaction():
-        return _merge_node(store, type_, key, new, change)
+        return merge_one_node(store, type_, key, new, change)
 
 
 def merge_edge(
@@ -101,16 +98,21 @@ def merge_edge(
     """Find or create an edge; see `GraphDatabase.merge_edge`."""
     check_type(type_)
     check_ids(from_id, to_id)
-    if direction not in {"out", "both"}:
-        message = f"direction is {direction!r}; give 'out', or 'both' to match an edge that points either way."
-        raise InvalidArgumentError(message)
+    check_direction(direction)
     key = read_match(match)
     new = read_new(key, properties, on_create, "properties")
     change = read_change(key, on_match, condition, allow_key_change=allow_key_change, touch_it=touch_it)
     if store.connection.in_transaction:
-        return _merge_edge(store, from_id, type_, to_id, key, new, change, direction)
+        return merge_one_edge(store, from_id, type_, to_id, key, new, change, either=direction == "both")
     with store.transaction():
-        return _merge_edge(store, from_id, type_, to_id, key, new, change, direction)
+        return merge_one_edge(store, from_id, type_, to_id, key, new, change, either=direction == "both")
+
+
+def check_direction(direction: str) -> None:
+    """Refuse what is no direction of an edge merge."""
+    if direction not in {"out", "both"}:
+        message = f"direction is {direction!r}; give 'out', or 'both' to match an edge that points either way."
+        raise InvalidArgumentError(message)
 
 
 def read_match(match: Given | None) -> Properties:
@@ -131,14 +133,12 @@ def read_match(match: Given | None) -> Properties:
 
 def read_new(key: Properties, base: Given | None, on_create: Given | None, role: str) -> Properties:
     """Give the properties of a new record: the match, then the base, then `on_create`."""
-    new = dict(key)
+    new = key
     for word, given in ((role, base), ("on_create", on_create)):
-        if given:
+        if given is not None:
             part = plain(given, word)
             _check_key(word, part, key, "Give it the same value, or leave it out.")
-            new.update(part)
-    # Of two equal values, such as 1 and 1.0, the match's is stored.
-    new.update(key)
+            new = {**new, **part}
     return without_null(new)
 
 
@@ -148,12 +148,13 @@ def read_change(
     """Check what is to happen to a record that is found."""
     over = on_match if callable(on_match) else plain(on_match, "on_match")
     change = Change(over, key, plain(condition, "condition"), allow_key_change, touch_it)
-    if over and not callable(over):
+    if not callable(over):
         change.check(over)
     return change
 
 
-def _merge_node(store: Store, type_: str, key: Properties, new: Properties, change: Change) -> MergedNode:
+def merge_one_node(store: Store, type_: str, key: Properties, new: Properties, change: Change) -> MergedNode:
+    """Merge a node that has been checked, inside a transaction."""
     terms, parameters = match_terms(key)
     rows = store.connection.execute(_find_nodes(type_, terms), parameters).fetchall()
     if not rows:
@@ -175,7 +176,7 @@ def _merge_node(store: Store, type_: str, key: Properties, new: Properties, chan
     return MergedNode(found, type_, after, at(created_at), at(updated_at), created=False)
 
 
-def _merge_edge(
+def merge_one_edge(
     store: Store,
     from_id: int,
     type_: str,
@@ -183,10 +184,11 @@ def _merge_edge(
     key: Properties,
     new: Properties,
     change: Change,
-    direction: str,
+    *,
+    either: bool,
 ) -> MergedEdge:
+    """Merge an edge that has been checked, inside a transaction."""
     terms, parameters = match_terms(key)
-    either = direction == "both" and from_id != to_id
     ends = (from_id, to_id, to_id, from_id) if either else (from_id, to_id)
     rows = store.connection.execute(_find_edges(type_, terms, either), (*ends, *parameters)).fetchall()
     if not rows:
@@ -208,6 +210,12 @@ def _merge_edge(
     return MergedEdge(found, type_, start, end, after, at(created_at), at(updated_at), created=False)
 
 
+def find_nodes(store: Store, type_: str, match: Properties) -> list[Node]:
+    """Find the nodes that match."""
+    terms, parameters = match_terms(match)
+    return [node(row) for row in store.connection.execute(_find_nodes(type_, terms), parameters)]
+
+
 @lru_cache(maxsize=1024)
 def _find_nodes(type_: str, terms: tuple[tuple[str, str], ...]) -> str:
     return f"SELECT id, type, properties, created_at, updated_at FROM nodes WHERE {conditions(type_, terms)}"
@@ -223,8 +231,8 @@ def _find_edges(type_: str, terms: tuple[tuple[str, str], ...], either: bool) ->
 
 
 def _check_key(role: str, given: Properties, key: Properties, remedy: str) -> None:
-    for name in key.keys() & given.keys():
-        if not equal(given[name], key[name]):
+    for name in key:
+        if name in given and not equal(given[name], key[name]):
             message = f"{role} gives the match property {name!r} the value {given[name]!r}, not {key[name]!r}. {remedy}"
             raise InvalidArgumentError(message)
 

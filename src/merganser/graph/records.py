@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from merganser.graph.values import decode
@@ -96,6 +97,7 @@ class IndexInfo:
     partial: str
 
 
+@lru_cache(maxsize=1024)
 def at(milliseconds: int) -> datetime:
     """Give a stored time as a datetime.
 

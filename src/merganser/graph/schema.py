@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from merganser.core.errors import GraphSchemaError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from merganser.graph.values import Properties
 
 Rule = TypeVar("Rule")

@@ -1,9 +1,9 @@
 """Names and values in SQL: names as quoted literals, because indexes can have no parameters, values as parameters.
 
-Everything that compares a property does so by its key: a number is itself, a string has a quote before it, booleans are
-`true` and `false`, lists and dicts their JSON text. Numbers and texts are never equal in SQLite, so keys are equal
-exactly when the values are; lists alone need a closer look, because `[1]` is `[1.0]`. A string with a NUL, at which some
-versions of SQLite cut what they extract, goes by its JSON text with an `n` before it.
+Everything that compares a property does so by its key: a number is itself, a string has a quote before it, booleans
+are `true` and `false`, lists and dicts their JSON text. Numbers and texts are never equal in SQLite, so keys are equal
+exactly when the values are; lists alone need a closer look, because `[1]` is `[1.0]`. A string with a NUL, at which
+some versions of SQLite cut what they extract, goes by its JSON text with an `n` before it.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Store:
         """This thread's connection."""
         held: _Held | None = getattr(self._here, "held", None)
         # A connection must not cross a fork.
-        if held is None or held.process != os.getpid():
+        if held is None or held.process != _process:
             held = self._open()
         return held.connection
 
@@ -187,6 +187,16 @@ _SAVEPOINT = ("SAVEPOINT merganser", ("ROLLBACK TO merganser", "RELEASE merganse
 
 # Connections of a parent process: closing one here would clean up under the parent's feet.
 _left_open: list[sqlite3.Connection] = []
+_process = os.getpid()
+
+
+def _forked() -> None:
+    global _process  # noqa: PLW0603 - asking the system each time would take longer than a statement
+    _process = os.getpid()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 class _Held:
@@ -196,10 +206,10 @@ class _Held:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
-        self.process = os.getpid()
+        self.process = _process
 
     def close(self) -> None:
-        if self.process == os.getpid():
+        if self.process == _process:
             self.connection.close()
         else:
             _left_open.append(self.connection)

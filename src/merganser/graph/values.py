@@ -1,12 +1,13 @@
 """Properties: what may be stored, how it is written as JSON, and when two values are equal.
 
-A value is `None`, a bool, a 64-bit integer, a finite float, a string, or a list or dict of these. Dates and times become
-ISO text on the way in.
+A value is `None`, a bool, a 64-bit integer, a finite float, a string, or a list or dict of these. Dates and times
+become ISO text on the way in.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from typing import Any, TypeAlias
@@ -14,7 +15,7 @@ from typing import Any, TypeAlias
 from merganser.core.errors import InvalidArgumentError, PropertyTypeError, PropertyValueError
 
 # Any stands for the values inside lists and dicts.
-Value: TypeAlias = None | bool | int | float | str | list[Any] | dict[str, Any]
+Value: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 Properties: TypeAlias = dict[str, Value]
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
@@ -33,7 +34,7 @@ def plain(given: Mapping[str, Any] | None, role: str) -> Properties:
     """
     if given is None:
         return {}
-    if not isinstance(given, Mapping):
+    if type(given) is not dict and not isinstance(given, Mapping):
         message = f"{role} is {type(given).__name__}; give a dict of property names and values."
         raise InvalidArgumentError(message)
     found: Properties = {}
@@ -41,13 +42,9 @@ def plain(given: Mapping[str, Any] | None, role: str) -> Properties:
         if type(name) is not str or not name.isascii():
             name = _plain_name(name, role)  # noqa: PLW2901 - the name as it is stored
         kind = type(value)
-        # The kinds that most values have, without a call.
-        if (kind is str and value.isascii()) or value is None or kind is bool:
-            found[name] = value
-        elif kind is int and LOWEST <= value <= HIGHEST:
-            found[name] = value
-        else:
-            found[name] = _plain_value(value, name, role, 0)
+        # What most values are needs no call.
+        simple = value.isascii() if kind is str else kind is bool or (kind is int and LOWEST <= value <= HIGHEST)
+        found[name] = value if simple else _plain_value(value, name, role, 0)
     return found
 
 
@@ -65,6 +62,21 @@ def laid_over(old: Properties, new: Properties) -> Properties:
     {'b': {'d': 3}}
     """
     return without_null({**old, **new})
+
+
+def changes(old: Properties, new: Properties) -> bool:
+    """Tell whether new properties, laid over old ones, would be stored any differently.
+
+    >>> changes({"a": 1}, {"a": 1, "b": None}), changes({"a": 1}, {"a": 1.0})
+    (False, True)
+    """
+    for name, value in new.items():
+        before = old.get(name)
+        if type(before) is not type(value) or before != value:
+            return True
+        if isinstance(value, list | dict) and encode(before) != encode(value):
+            return True
+    return False
 
 
 def equal(left: Value, right: Value) -> bool:
@@ -92,6 +104,17 @@ def _plain_value(value: Any, name: str, role: str, depth: int) -> Value:
     """Copy one value as it will be stored."""
     if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, list | tuple | Mapping):
+        if depth >= _DEEPEST:
+            message = f"{role} property {name!r} is nested over {_DEEPEST} levels deep, or within itself; flatten it."
+            raise PropertyValueError(message)
+        if isinstance(value, Mapping):
+            return {_plain_name(key, role): _plain_value(item, name, role, depth + 1) for key, item in value.items()}
+        return [_plain_value(item, name, role, depth + 1) for item in value]
+    return _plain_scalar(value, name, role)
+
+
+def _plain_scalar(value: Any, name: str, role: str) -> Value:
     if isinstance(value, str):
         _check_text(value, name, role)
         return str.__str__(value)
@@ -101,25 +124,16 @@ def _plain_value(value: Any, name: str, role: str, depth: int) -> Value:
             raise PropertyValueError(message)
         return int(value)
     if isinstance(value, float):
-        if value - value != 0:
-            message = (
-                f"{role} property {name!r} is {value}; only finite numbers can be stored. Leave it out or give None."
-            )
+        if not math.isfinite(value):
+            message = f"{role} property {name!r} is {value}, which is no finite number; leave it out, or give None."
             raise PropertyValueError(message)
         return float(value)
     if isinstance(value, datetime | date | time):
         # pandas' NaT is a datetime, and equal to nothing.
         if value != value:  # noqa: PLR0124
-            message = f"{role} property {name!r} is {value!r}, which is no time; leave it out or give None."
+            message = f"{role} property {name!r} is {value!r}, which is no time; leave it out, or give None."
             raise PropertyValueError(message)
         return value.isoformat()
-    if depth >= _DEEPEST:
-        message = f"{role} property {name!r} is nested more than {_DEEPEST} levels deep, or within itself; flatten it."
-        raise PropertyValueError(message)
-    if isinstance(value, list | tuple):
-        return [_plain_value(item, name, role, depth + 1) for item in value]
-    if isinstance(value, Mapping):
-        return {_plain_name(key, role): _plain_value(item, name, role, depth + 1) for key, item in value.items()}
     message = (
         f"{role} property {name!r} is a {type(value).__name__}, which cannot be stored; give a string, a number, a "
         "boolean, a date or time, or a list or dict of these."
