@@ -8,6 +8,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -18,6 +20,10 @@ Properties = dict[str, Any]
 
 class ConflictError(Exception):
     """More than one record matches."""
+
+
+class OnPurposeError(Exception):
+    """Raised by tests, to see what becomes of what was done before."""
 
 
 @dataclass
@@ -33,9 +39,7 @@ class Oracle:
             [found for found, (own, properties) in self.nodes.items() if own == type_ and matches(properties, match)]
         )
 
-    def find_edge(
-        self, from_id: int, type_: str, to_id: int, match: Properties, direction: str = "out"
-    ) -> int | None:
+    def find_edge(self, from_id: int, type_: str, to_id: int, match: Properties, direction: str = "out") -> int | None:
         """Give the one edge that matches."""
         ends = {(from_id, to_id)} | ({(to_id, from_id)} if direction == "both" else set())
         return _only(
@@ -120,6 +124,20 @@ def unchanged(db: GraphDatabase) -> Iterator[None]:
     yield
     assert db.connection.in_transaction == inside
     assert dump(db) == before
+
+
+@contextmanager
+def failing(db: GraphDatabase, error: type[BaseException] = OnPurposeError) -> Iterator[None]:
+    """Let a transaction fail at its end, and check that the error comes out of it."""
+    with pytest.raises(error), _then_raise(db, error):
+        yield
+
+
+@contextmanager
+def _then_raise(db: GraphDatabase, error: type[BaseException]) -> Iterator[None]:
+    with db.transaction():
+        yield
+        raise error
 
 
 def _only(found: list[int]) -> int | None:

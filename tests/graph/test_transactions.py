@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.graph.graph_oracle import content, dump, nodes_of, unchanged
+from tests.graph.graph_oracle import OnPurposeError, content, dump, failing, nodes_of, unchanged
 
 from merganser.core.errors import GraphError, InvalidArgumentError, MergeConflictError
 from merganser.graph import GraphDatabase
@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 pytestmark = pytest.mark.filterwarnings("ignore:MERGE on")
-
-
-class OnPurposeError(Exception):
-    """Raised by these tests."""
 
 
 def names(db: GraphDatabase) -> list[Any]:
@@ -38,22 +34,20 @@ def test_a_transaction_is_kept_as_a_whole(file: str) -> None:
 def test_an_exception_undoes_everything(db: GraphDatabase) -> None:
     """G11."""
     node = db.create_node("N", {"name": "old"}).id
-    with unchanged(db), pytest.raises(OnPurposeError), db.transaction():
+    with unchanged(db), failing(db):
         db.merge_node("N", {"name": "new"})
         db.update_node(node, {"name": "changed"})
         db.merge_edge(node, "E", node)
         db.create_property_index("N", "name", unique=True)
         db.delete_node(node)
-        raise OnPurposeError
     assert names(db) == ["old"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_an_interruption_undoes_everything_too(db: GraphDatabase, error: type[BaseException]) -> None:
     """G11."""
-    with unchanged(db), pytest.raises(error), db.transaction():
+    with unchanged(db), failing(db, error):
         db.merge_node("N", {"name": "new"})
-        raise error
 
 
 def test_merges_see_each_others_writes(db: GraphDatabase) -> None:
@@ -73,11 +67,10 @@ def test_an_exception_inside_undoes_only_the_inner_one(db: GraphDatabase) -> Non
     """G11."""
     with db.transaction():
         db.merge_node("N", {"name": "before"})
-        with pytest.raises(OnPurposeError), db.transaction():
+        with failing(db):
             db.merge_node("N", {"name": "inner"})
             with db.transaction():
                 db.merge_node("N", {"name": "innermost"})
-            raise OnPurposeError
         assert names(db) == ["before"]
         with db.transaction():
             db.merge_node("N", {"name": "second"})
@@ -87,10 +80,9 @@ def test_an_exception_inside_undoes_only_the_inner_one(db: GraphDatabase) -> Non
 
 def test_an_inner_transaction_goes_with_the_outer_one(db: GraphDatabase) -> None:
     """G11."""
-    with unchanged(db), pytest.raises(OnPurposeError), db.transaction():
+    with unchanged(db), failing(db):
         with db.transaction():
             db.merge_node("N", {"name": "inner"})
-        raise OnPurposeError
 
 
 def test_deep_nesting_undoes_from_where_the_exception_was(db: GraphDatabase) -> None:
@@ -115,9 +107,8 @@ def test_a_transaction_of_the_callers_own_is_respected(db: GraphDatabase) -> Non
     """G11."""
     db.connection.execute("BEGIN")
     db.merge_node("N", {"name": "a"})
-    with pytest.raises(OnPurposeError), db.transaction():
+    with failing(db):
         db.merge_node("N", {"name": "b"})
-        raise OnPurposeError
     assert db.connection.in_transaction
     db.connection.execute("ROLLBACK")
     assert names(db) == []
@@ -131,10 +122,9 @@ def test_a_transaction_of_the_callers_own_is_respected(db: GraphDatabase) -> Non
 
 def test_a_transaction_that_its_body_ended_is_no_mess(db: GraphDatabase) -> None:
     """G11."""
-    with pytest.raises(OnPurposeError), db.transaction():
+    with failing(db):
         db.merge_node("N", {"name": "a"})
         db.connection.execute("COMMIT")
-        raise OnPurposeError
     assert names(db) == ["a"]
     assert not db.connection.in_transaction
     db.merge_node("N", {"name": "b"})
@@ -199,7 +189,7 @@ def test_a_closed_database_refuses_to_work(file: str) -> None:
         lambda: db.get_node(node),
         lambda: db.connection,
         db.list_indexes,
-        lambda: db.transaction().__enter__(),  # noqa: PLC2801 - what `with` does
+        lambda: db.transaction().__enter__(),
     ]
     for work in works:
         with pytest.raises(GraphError, match=r"graph\.db.* is closed"):
@@ -210,9 +200,8 @@ def test_a_closed_database_refuses_to_work(file: str) -> None:
 
 def test_the_end_of_the_block_closes_the_database(file: str) -> None:
     """G11."""
-    with pytest.raises(OnPurposeError), GraphDatabase(file) as db:
+    with GraphDatabase(file) as db, failing(db):
         db.create_node("N", {"name": "a"})
-        raise OnPurposeError
     with pytest.raises(GraphError, match="closed"):
         db.get_node(1)
 
@@ -248,8 +237,7 @@ def test_deleting_a_node_deletes_its_edges_and_can_be_undone(db: GraphDatabase) 
     db.merge_edge(one, "E", two)
     db.merge_edge(two, "E", one)
     db.merge_edge(two, "E", two)
-    with unchanged(db), pytest.raises(OnPurposeError), db.transaction():
+    with unchanged(db), failing(db):
         db.delete_node(one)
         assert [record[1:3] for record in content(db).edges.values()] == [(two, two)]
-        raise OnPurposeError
     assert len(content(db).edges) == 3

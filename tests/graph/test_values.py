@@ -99,9 +99,28 @@ def test_equal_values_are_one_key_either_way(db: GraphDatabase, one: Any, other:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(1, True), (0, False), (1, "1"), (True, "true"), ([1], "[1]"), ([1], 1), ([1], [True]), ([1], ["1"])]
-    + [(2**53, 2**53 + 1), (2**53 + 1, 2.0**53), (2**63 - 1, 2.0**63), (0.1, "0.1"), ("a", "A"), ("a", "a ")]
-    + [("é", "e\u0301"), ("a", "a\x00"), ("\x00", 'n"\\u0000"'), (5e-324, 0), ([], "[]"), ([None], [])],
+    [
+        (1, True),
+        (0, False),
+        (1, "1"),
+        (True, "true"),
+        ([1], "[1]"),
+        ([1], 1),
+        ([1], [True]),
+        ([1], ["1"]),
+        (2**53, 2**53 + 1),
+        (2**53 + 1, 2.0**53),
+        (2**63 - 1, 2.0**63),
+        (0.1, "0.1"),
+        ("a", "A"),
+        ("a", "a "),
+        ("é", "e\u0301"),
+        ("a", "a\x00"),
+        ("\x00", 'n"\\u0000"'),
+        (5e-324, 0),
+        ([], "[]"),
+        ([None], []),
+    ],
 )
 def test_other_values_are_other_keys(db: GraphDatabase, one: Any, other: Any) -> None:
     """G5."""
