@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from merganser.core.errors import InvalidArgumentError, MergeConflictError, NodeNotFoundError
 from merganser.graph.indexes import all_indexes
-from merganser.graph.lookup import batches, find, keys_of
+from merganser.graph.lookup import batches, check_columns, find, keys_of
 from merganser.graph.merge import (
     Change,
     check_direction,
     find_nodes,
     merge_one_edge,
     merge_one_node,
-    read_match,
 )
 from merganser.graph.records import BulkResult
 from merganser.graph.values import changes, decode, encode, laid_over, plain, without_null
@@ -86,17 +85,6 @@ def read_columns(given: str | Sequence[str], role: str) -> tuple[str, ...]:
 
 
 @dataclass(slots=True)
-class _Row:
-    """A row: its number, its match properties, what a new record has of it, what a match gets, and what it connects."""
-
-    number: int
-    match: Properties
-    new: Properties
-    over: Properties
-    ends: tuple[int, ...] = ()
-
-
-@dataclass(slots=True)
 class _Record:
     """What a key stands for: a record that is there, or one that will be."""
 
@@ -108,11 +96,11 @@ class _Record:
 
 
 class _Nodes:
-    """A bulk merge of nodes."""
+    """A bulk merge of nodes; a row is its properties, as they will be stored."""
 
     table: Table = "nodes"
     insert = INSERT_NODE
-    # What the key has before the match properties.
+    # The condition on what a key has before the match properties.
     ends = ""
 
     def __init__(
@@ -121,6 +109,7 @@ class _Nodes:
         self.store = store
         self.type = type_
         self.names = names
+        self.columns = dict(zip(names, names, strict=True))
         self.over = tuple(name for name in on_match if name not in names)
         self.touch = touch
 
@@ -130,75 +119,78 @@ class _Nodes:
         with self.store.transaction():
             one_by_one = self.crowded()
             for batch in batches(given):
-                rows = self.read(batch, count)
-                keys = None if one_by_one else self.keys(rows)
-                created += sum(map(self.merge_one, rows)) if keys is None else self.merge_batch(rows, keys)
+                rows = [plain(row, f"row {number}") for number, row in enumerate(batch, count)]
+                ends = self.connected(rows, count)
+                keys = keys_of(rows, self.columns, count)
+                if one_by_one or keys is None:
+                    created += sum(map(self.merge_one, rows, ends))
+                else:
+                    created += self.merge_batch(rows, ends, self.with_ends(ends, keys))
                 count += len(rows)
         return BulkResult(created, count - created)
 
     def crowded(self) -> bool:
         """Tell whether records may get in each other's way by more than their keys."""
         return any(
-            found.unique
-            and (found.table, found.type) == (self.table, self.type)
-            and set(found.properties) != set(self.names)
+            found.unique and set(found.properties) != set(self.names)
             for found in all_indexes(self.store)
+            if (found.table, found.type) == (self.table, self.type)
         )
 
-    def read(self, batch: Iterable[Mapping[str, Any]], first: int) -> list[_Row]:
-        """Check the rows of a batch."""
-        return [self.row(number, plain(given, f"row {number}")) for number, given in enumerate(batch, first)]
+    def connected(self, rows: list[Properties], first: int) -> list[tuple[int, ...]]:  # noqa: ARG002 - edges need it
+        """Find the nodes that each row connects, and take them out of the row."""
+        return [()] * len(rows)
 
-    def row(self, number: int, given: Properties) -> _Row:
-        """Take a row apart."""
-        match = _pick(given, dict(zip(self.names, self.names, strict=True)), number)
-        over = {name: given[name] for name in self.over if name in given}
-        return _Row(number, match, without_null({**match, **given}), over)
+    def with_ends(self, ends: list[tuple[int, ...]], keys: list[Key]) -> list[Key]:  # noqa: ARG002 - as above
+        """Put what a row connects before its key."""
+        return keys
 
-    def keys(self, rows: list[_Row]) -> list[Key] | None:
-        """Give each row's key; None if some key cannot be joined on."""
-        return keys_of(row.match for row in rows)
-
-    def merge_one(self, row: _Row) -> bool:
+    def merge_one(self, row: Properties, ends: tuple[int, ...]) -> bool:  # noqa: ARG002 - as above
         """Merge one row, and tell whether it created anything."""
-        return merge_one_node(self.store, self.type, row.match, row.new, self.change(row)).created
+        match = {name: row[name] for name in self.names}
+        return merge_one_node(self.store, self.type, match, without_null(row), self.change(row, match)).created
 
-    def change(self, row: _Row) -> Change:
+    def change(self, row: Properties, match: Properties) -> Change:
         """Say what a row does to what it matches."""
-        return Change(row.over, row.match, {}, allow_key_change=False, touch=self.touch)
+        return Change(self.laid(row), match, {}, allow_key_change=False, touch=self.touch)
 
-    def merge_batch(self, rows: list[_Row], keys: list[Key]) -> int:
+    def laid(self, row: Properties) -> Properties:
+        """Give what a row lays over what it matches."""
+        return {name: row[name] for name in self.over if name in row}
+
+    def merge_batch(self, rows: list[Properties], ends: list[tuple[int, ...]], keys: list[Key]) -> int:
         """Merge a batch at once, and count what it creates."""
-        records = self.found(rows, keys)
+        records = self.found(rows, ends, keys)
         created = 0
-        for row, key in zip(rows, keys, strict=True):
+        schema = self.store.schema
+        for row, end, key in zip(rows, ends, keys, strict=True):
             record = records.get(key)
             if record is None:
-                records[key] = record = _Record(None, row.new, row.ends)
+                records[key] = record = _Record(None, without_null(row), end)
                 created += 1
             else:
                 record.touched = self.touch
-                if row.over and changes(record.properties, row.over):
-                    record.properties = laid_over(record.properties, row.over)
+                if self.over and changes(record.properties, over := self.laid(row)):
+                    record.properties = laid_over(record.properties, over)
                     record.changed = True
-            if self.store.schema is not None:
-                self.store.schema.check_node(self.type, record.properties)
+            if schema is not None:
+                schema.check_node(self.type, record.properties)
         self.write(records.values())
         return created
 
-    def found(self, rows: list[_Row], keys: list[Key]) -> dict[Key, _Record]:
+    def found(self, rows: list[Properties], ends: list[tuple[int, ...]], keys: list[Key]) -> dict[Key, _Record]:
         """Find what is there for each key."""
-        distinct = dict(zip(keys, rows, strict=True))
-        ordered = list(distinct)
+        places = dict(zip(keys, range(len(keys)), strict=True))
+        distinct = list(places)
+        needed = bool(self.over) or self.store.schema is not None
+        columns = "r.id, r.properties" if needed else "r.id, '{}'"
         records: dict[Key, _Record] = {}
-        needed = self.over or self.store.schema is not None
-        matches = find(self.store, self.table, "r.id, r.properties", self.type, self.names, ordered, self.ends)
-        for slot, record_id, text in matches:
-            key = ordered[slot]
+        for slot, record_id, text in find(self.store, self.table, columns, self.type, self.names, distinct, self.ends):
+            key = distinct[slot]
             if key in records:
-                # The one that finds it again says so.
-                self.merge_one(distinct[key])
-            records[key] = _Record(record_id, decode(text) if needed else {})
+                # It meets the same conflict, and says so.
+                self.merge_one(rows[places[key]], ends[places[key]])
+            records[key] = _Record(record_id, decode(text))
         return records
 
     def write(self, records: Iterable[_Record]) -> None:
@@ -244,41 +236,36 @@ class _Edges(_Nodes):
         """Tell whether edges may get in each other's way, or depend on what they connect."""
         return self.store.schema is not None or super().crowded()
 
-    def read(self, batch: Iterable[Mapping[str, Any]], first: int) -> list[_Row]:
-        """Check the rows of a batch, and find the nodes that they connect."""
-        given = [plain(row, f"row {number}") for number, row in enumerate(batch, first)]
-        from_ids, to_ids = (self.nodes(end, given, first) for end in self.named)
-        rows = [
-            self.row(number, {name: value for name, value in row.items() if name not in self.apart})
-            for number, row in enumerate(given, first)
-        ]
-        for row, from_id, to_id in zip(rows, from_ids, to_ids, strict=True):
-            row.ends = (from_id, to_id)
-        return rows
+    def connected(self, rows: list[Properties], first: int) -> list[tuple[int, ...]]:
+        """Find the nodes that each row connects, and take them out of the row."""
+        found = [self.nodes(end, rows, first) for end in self.named]
+        for row in rows:
+            for column in self.apart:
+                row.pop(column, None)
+        return list(zip(*found, strict=True))
 
-    def nodes(self, end: str | Endpoint, given: list[Properties], first: int) -> list[int]:
+    def nodes(self, end: str | Endpoint, rows: list[Properties], first: int) -> list[int]:
         """Find the node at one end of each row."""
         if isinstance(end, str):
-            return self.known(end, given, first)
-        matches = [_pick(row, end.match, number) for number, row in enumerate(given, first)]
-        keys = keys_of(matches)
+            return self.known(end, rows, first)
+        keys = keys_of(rows, end.match, first)
         if keys is None:
-            return [self.node(end, match, number) for number, match in enumerate(matches, first)]
+            return [self.node(end, row, number) for number, row in enumerate(rows, first)]
         places = dict(zip(keys, range(len(keys)), strict=True))
-        ordered = list(places)
+        distinct = list(places)
         ids: dict[Key, int] = {}
-        for slot, found in find(self.store, "nodes", "r.id", end.type, tuple(end.match), ordered):
-            if ordered[slot] in ids:
-                self.node(end, matches[places[ordered[slot]]], first + places[ordered[slot]])
-            ids[ordered[slot]] = found
-        for number, key in enumerate(keys):
+        for slot, found in find(self.store, "nodes", "r.id", end.type, tuple(end.match), distinct):
+            place = places[distinct[slot]]
+            ids[distinct[slot]] = self.node(end, rows[place], first + place) if distinct[slot] in ids else found
+        for place, key in enumerate(keys):
             if key not in ids:
-                self.node(end, matches[number], first + number)
+                ids[key] = self.node(end, rows[place], first + place)
         return [ids[key] for key in keys]
 
-    def known(self, column: str, given: list[Properties], first: int) -> list[int]:
+    def known(self, column: str, rows: list[Properties], first: int) -> list[int]:
         """Check the ids in a column."""
-        ids: list[Any] = [_pick(row, {column: column}, number)[column] for number, row in enumerate(given, first)]
+        check_columns(rows, [column], first)
+        ids: list[Any] = [row[column] for row in rows]
         check_ids(*ids)
         unknown = self.store.connection.execute(
             "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM nodes)", (encode(ids),)
@@ -288,8 +275,9 @@ class _Edges(_Nodes):
             raise NodeNotFoundError(message)
         return ids
 
-    def node(self, end: Endpoint, match: Properties, number: int) -> int:
-        """Find one node, or say why there is none."""
+    def node(self, end: Endpoint, row: Properties, number: int) -> int:
+        """Find one node, or say why it cannot be told."""
+        match = {name: row[column] for name, column in end.match.items()}
         found = find_nodes(self.store, end.type, match)
         if len(found) > 1:
             raise MergeConflictError(end.type, match, found)
@@ -298,32 +286,14 @@ class _Edges(_Nodes):
             raise NodeNotFoundError(message)
         return found[0].id
 
-    def keys(self, rows: list[_Row]) -> list[Key] | None:
-        """Give each row's key; None if some key cannot be joined on."""
-        keys = super().keys(rows)
-        if keys is None:
-            return None
-        ends = (sorted(row.ends) if self.both else row.ends for row in rows)
-        return [(*end, *key) for end, key in zip(ends, keys, strict=True)]
+    def with_ends(self, ends: list[tuple[int, ...]], keys: list[Key]) -> list[Key]:
+        """Put what a row connects before its key."""
+        return [(*(sorted(end) if self.both else end), *key) for end, key in zip(ends, keys, strict=True)]
 
-    def merge_one(self, row: _Row) -> bool:
+    def merge_one(self, row: Properties, ends: tuple[int, ...]) -> bool:
         """Merge one row, and tell whether it created anything."""
-        from_id, to_id = row.ends
-        return merge_one_edge(
-            self.store, from_id, self.type, to_id, row.match, row.new, self.change(row), either=self.both
-        ).created
-
-
-def _pick(given: Properties, columns: Mapping[str, str], number: int) -> Properties:
-    """Take the match properties of a row from their columns."""
-    match: Properties = {}
-    for name, column in columns.items():
-        value = given.get(column)
-        if value is None:
-            missing = "is NULL" if column in given else "is missing"
-            message = f"row {number}: the match column {column!r} {missing}. Leave out such rows, or match on others."
-            raise InvalidArgumentError(message)
-        if type(value) is list or type(value) is dict:
-            read_match({name: value})
-        match[name] = value
-    return match
+        match = {name: row[name] for name in self.names}
+        change = self.change(row, match)
+        from_id, to_id = ends
+        new = without_null(row)
+        return merge_one_edge(self.store, from_id, self.type, to_id, match, new, change, either=self.both).created

@@ -12,12 +12,13 @@ import pyarrow.dataset as pads
 
 from merganser.core.errors import InvalidArgumentError
 from merganser.core.source import stream_source
-from merganser.graph.sql import Parameter, conditions, match_terms
+from merganser.graph.merge import read_match
+from merganser.graph.sql import Parameter, conditions, key_of
 
 if TYPE_CHECKING:
     from merganser.graph.sql import Table
     from merganser.graph.store import Store
-    from merganser.graph.values import Properties
+    from merganser.graph.values import Properties, Value
 
 BATCH = 10_000
 
@@ -47,16 +48,40 @@ def batches(given: Any) -> Iterator[Sequence[Mapping[str, Any]]]:
         yield batch
 
 
-def keys_of(matches: Iterable[Properties]) -> list[Key] | None:
-    """Give the keys of each match; None if some cannot be joined on: lists, and numbers that SQLite has to read."""
-    keys = []
-    for match in matches:
-        terms, parameters = match_terms(match)
-        for _, other in terms:
-            if other != "?":
-                return None
-        keys.append(tuple(parameters))
-    return keys
+def keys_of(rows: list[Properties], columns: Mapping[str, str], first: int) -> list[Key] | None:
+    """Give each row's key by the columns of its match properties.
+
+    None if some key cannot be joined on: it has a list, or a number that SQLite has to read.
+    """
+    check_columns(rows, columns.values(), first)
+    by_column = []
+    for name, column in columns.items():
+        keys = [_key(row[column]) for row in rows]
+        if None in keys:
+            for row in rows:
+                read_match({name: row[column]})
+            return None
+        by_column.append(keys)
+    return list(zip(*by_column, strict=True)) if by_column else [()] * len(rows)
+
+
+def check_columns(rows: list[Properties], columns: Iterable[str], first: int) -> None:
+    """Refuse rows without a value in these columns."""
+    for column in columns:
+        for number, row in enumerate(rows, first):
+            if row.get(column) is None:
+                missing = "is NULL" if column in row else "is missing"
+                message = (
+                    f"row {number}: the match column {column!r} {missing}. Leave out such rows, or match on others."
+                )
+                raise InvalidArgumentError(message)
+
+
+def _key(value: Value) -> Parameter | None:
+    if type(value) is str and "\\" not in value and "\0" not in value:
+        return '"' + value
+    other, parameter = key_of(value)
+    return parameter if other == "?" and not isinstance(value, list | dict) else None
 
 
 def find(
