@@ -80,9 +80,8 @@ def test_an_exception_inside_undoes_only_the_inner_one(db: GraphDatabase) -> Non
 
 def test_an_inner_transaction_goes_with_the_outer_one(db: GraphDatabase) -> None:
     """G11."""
-    with unchanged(db), failing(db):
-        with db.transaction():
-            db.merge_node("N", {"name": "inner"})
+    with unchanged(db), failing(db), db.transaction():
+        db.merge_node("N", {"name": "inner"})
 
 
 def test_deep_nesting_undoes_from_where_the_exception_was(db: GraphDatabase) -> None:
