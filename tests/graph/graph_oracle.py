@@ -18,45 +18,73 @@ if TYPE_CHECKING:
 Properties = dict[str, Any]
 
 
-class ConflictError(Exception):
-    """More than one record matches."""
-
-
 class OnPurposeError(Exception):
     """Raised by tests, to see what becomes of what was done before."""
 
 
+class RefusedError(Exception):
+    """The oracle does not allow this, for the reason given: "conflict" or "unique"."""
+
+
 @dataclass
 class Oracle:
-    """A graph of dicts; ids are given by the database, so that the two can be compared."""
+    """A graph of dicts; what it creates has negative ids until `adopt` gives it those of the database."""
 
     nodes: dict[int, tuple[str, Properties]] = field(default_factory=dict)
     edges: dict[int, tuple[str, int, int, Properties]] = field(default_factory=dict)
+    unique: set[tuple[str, str]] = field(default_factory=set)
 
-    def find_node(self, type_: str, match: Properties) -> int | None:
-        """Give the one node that matches."""
-        return _only(
-            [found for found, (own, properties) in self.nodes.items() if own == type_ and matches(properties, match)]
-        )
+    def merge_node(self, type_: str, match: Properties, new: Properties, over: Properties) -> bool:
+        """Find or create a node; says whether it was created."""
+        found = [key for key, (own, old) in self.nodes.items() if own == type_ and matches(old, match)]
+        if not found:
+            self.create_node(type_, {**match, **new})
+        else:
+            self.update_node(only(found), over)
+        return not found
 
-    def find_edge(self, from_id: int, type_: str, to_id: int, match: Properties, direction: str = "out") -> int | None:
-        """Give the one edge that matches."""
-        ends = {(from_id, to_id)} | ({(to_id, from_id)} if direction == "both" else set())
-        return _only(
-            [
-                found
-                for found, (own, start, end, properties) in self.edges.items()
-                if own == type_ and (start, end) in ends and matches(properties, match)
-            ]
-        )
+    def merge_edge(
+        self,
+        ends: tuple[int, int],
+        type_: str,
+        match: Properties,
+        new: Properties,
+        over: Properties,
+        direction: str = "out",
+    ) -> bool:
+        """Find or create an edge; says whether it was created."""
+        ways = {ends, ends[::-1]} if direction == "both" else {ends}
+        found = [
+            key
+            for key, (own, start, end, old) in self.edges.items()
+            if own == type_ and (start, end) in ways and matches(old, match)
+        ]
+        if not found:
+            self.create_edge(ends, type_, {**match, **new})
+        else:
+            self.update_edge(only(found), over)
+        return not found
 
-    def lay_over_node(self, found: int, new: Mapping[str, Any]) -> None:
-        """Change a node's properties."""
+    def create_node(self, type_: str, properties: Properties) -> Properties:
+        """Add a node; gives its properties."""
+        self.nodes[min([0, *self.nodes]) - 1] = (type_, stored(properties))
+        self._check_unique()
+        return stored(properties)
+
+    def create_edge(self, ends: tuple[int, int], type_: str, properties: Properties) -> None:
+        """Add an edge."""
+        self.edges[min([0, *self.edges]) - 1] = (type_, *ends, stored(properties))
+
+    def update_node(self, found: int, new: Properties) -> Properties:
+        """Lay properties over a node's; gives what it has then."""
         type_, old = self.nodes[found]
-        self.nodes[found] = (type_, stored({**old, **new}))
+        after = stored({**old, **new})
+        self.nodes[found] = (type_, after)
+        self._check_unique()
+        return after
 
-    def lay_over_edge(self, found: int, new: Mapping[str, Any]) -> None:
-        """Change an edge's properties."""
+    def update_edge(self, found: int, new: Properties) -> None:
+        """Lay properties over an edge's."""
         type_, start, end, old = self.edges[found]
         self.edges[found] = (type_, start, end, stored({**old, **new}))
 
@@ -64,6 +92,17 @@ class Oracle:
         """Forget a node, and the edges at it."""
         del self.nodes[found]
         self.edges = {edge: record for edge, record in self.edges.items() if found not in record[1:3]}
+
+    def adopt(self, db: GraphDatabase) -> None:
+        """Give what is new the ids that the database gave it; there they grow with every creation."""
+        real = content(db)
+        nodes = dict(zip([key for key in self.nodes if key < 0], sorted(real.nodes.keys() - self.nodes), strict=True))
+        edges = dict(zip([key for key in self.edges if key < 0], sorted(real.edges.keys() - self.edges), strict=True))
+        self.nodes = {nodes.get(key, key): record for key, record in self.nodes.items()}
+        self.edges = {
+            edges.get(key, key): (type_, nodes.get(start, start), nodes.get(end, end), properties)
+            for key, (type_, start, end, properties) in self.edges.items()
+        }
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
@@ -74,6 +113,12 @@ class Oracle:
         except BaseException:
             self.nodes, self.edges = nodes, edges
             raise
+
+    def _check_unique(self) -> None:
+        for type_, name in self.unique:
+            seen = [repr(tagged(old[name])) for own, old in self.nodes.values() if own == type_ and name in old]
+            if len(set(seen)) < len(seen):
+                raise RefusedError("unique")
 
 
 def stored(properties: Mapping[str, Any]) -> Properties:
@@ -94,6 +139,8 @@ def tagged(value: Any) -> object:
         return ("dict", {name: tagged(item) for name, item in value.items()})
     if isinstance(value, bool):
         return ("boolean", value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     return ("text" if isinstance(value, str) else "number", value)
 
 
@@ -140,7 +187,8 @@ def _then_raise(db: GraphDatabase, error: type[BaseException]) -> Iterator[None]
         raise error
 
 
-def _only(found: list[int]) -> int | None:
+def only(found: list[int]) -> int:
+    """Give the one that was found."""
     if len(found) > 1:
-        raise ConflictError
-    return found[0] if found else None
+        raise RefusedError("conflict")
+    return found[0]

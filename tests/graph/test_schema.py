@@ -11,7 +11,7 @@ from merganser.core.errors import GraphError, GraphSchemaError, NodeNotFoundErro
 from merganser.graph import BulkResult, EdgeType, GraphDatabase, GraphSchema, NodeType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.filterwarnings("ignore:MERGE on")
 
@@ -59,13 +59,13 @@ def test_a_node_that_the_schema_does_not_allow_is_refused(
     strict: GraphDatabase, way: str, type_: str, properties: dict[str, Any], word: str
 ) -> None:
     """G18."""
+    ways: dict[str, Callable[[], object]] = {
+        "create": lambda: strict.create_node(type_, properties),
+        "merge": lambda: strict.merge_node(type_, {"url": properties["url"]}, properties),
+        "bulk": lambda: strict.bulk_merge_nodes(type_, [{"url": "/9", "title": "fine"}, properties], match_on="url"),
+    }
     with unchanged(strict), pytest.raises(GraphSchemaError, match=word):
-        if way == "create":
-            strict.create_node(type_, properties)
-        elif way == "merge":
-            strict.merge_node(type_, {"url": properties["url"]}, properties)
-        else:
-            strict.bulk_merge_nodes(type_, [{"url": "/9", "title": "fine"}, properties], match_on="url")
+        ways[way]()
 
 
 @pytest.mark.parametrize("way", ["create", "merge", "bulk"])
@@ -86,28 +86,26 @@ def test_an_edge_that_the_schema_does_not_allow_is_refused(
 ) -> None:
     """G18."""
     start, end = ends
+    ways: dict[str, Callable[[], object]] = {
+        "create": lambda: strict.create_edge(start, type_, end, properties),
+        "merge": lambda: strict.merge_edge(start, type_, end, properties),
+        "bulk": lambda: strict.bulk_merge_edges(type_, [{"from_id": start, "to_id": end, **properties}]),
+    }
     with unchanged(strict), pytest.raises(GraphSchemaError, match=word):
-        if way == "create":
-            strict.create_edge(start, type_, end, properties)
-        elif way == "merge":
-            strict.merge_edge(start, type_, end, properties)
-        else:
-            strict.bulk_merge_edges(type_, [{"from_id": start, "to_id": end, **properties}])
+        ways[way]()
 
 
 def test_a_required_property_cannot_be_removed(strict: GraphDatabase) -> None:
     """G18."""
     edge = strict.create_edge(1, "POSTED_BY", 2, {"since": 1}).id
-    refusals = [
+    refusals: list[Callable[[], object]] = [
         lambda: strict.merge_node("Job", {"url": "/1"}, on_match={"title": None}),
         lambda: strict.merge_node("Job", {"url": "/1"}, on_match=lambda _: {"title": None}),
         lambda: strict.bulk_merge_nodes("Job", [{"url": "/1", "title": None}], match_on="url", on_match="title"),
         lambda: strict.update_node(1, {"title": None}),
         lambda: strict.update_node(1, {"title": "x"}, replace=True),
         lambda: strict.merge_edge(1, "POSTED_BY", 2, on_match={"since": None}),
-        lambda: strict.bulk_merge_edges(
-            "POSTED_BY", [{"from_id": 1, "to_id": 2, "since": None}], on_match="since"
-        ),
+        lambda: strict.bulk_merge_edges("POSTED_BY", [{"from_id": 1, "to_id": 2, "since": None}], on_match="since"),
         lambda: strict.update_edge(edge, {"since": None}),
         lambda: strict.update_edge(edge, {}, replace=True),
     ]
