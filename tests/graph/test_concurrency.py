@@ -1,0 +1,351 @@
+"""Threads and processes that merge into one graph at once: nothing twice, nothing lost, nobody locked out."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.graph.graph_oracle import content, nodes_of, unchanged
+
+from merganser.core.errors import GraphLockedError
+from merganser.graph import BulkResult, GraphDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = pytest.mark.filterwarnings("ignore:MERGE on")
+
+ROOT = Path(__file__).parents[2]
+THREADS = 8
+
+
+def in_threads(works: list[Callable[[], object]]) -> list[BaseException]:
+    """Run works side by side from one moment on; gives what they raised."""
+    errors: list[BaseException] = []
+    start = threading.Barrier(len(works))
+
+    def run(work: Callable[[], object]) -> None:
+        try:
+            start.wait(30)
+            work()
+        except Exception as error:  # noqa: BLE001 - the caller asserts on it
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    return errors
+
+
+@contextlib.contextmanager
+def process(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program of this test in a process of its own, ended with the block."""
+    command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as started:
+        try:
+            yield started
+        finally:
+            if started.poll() is None:
+                os.kill(started.pid, signal.SIGKILL)
+
+
+@pytest.fixture(params=["file", "memory"])
+def shared(request: pytest.FixtureRequest, file: str) -> Iterator[GraphDatabase]:
+    """One database for all threads."""
+    with GraphDatabase(file if request.param == "file" else ":memory:") as opened:
+        yield opened
+
+
+def test_threads_that_merge_the_same_keys_lose_nothing(shared: GraphDatabase) -> None:
+    """G12. The specification's "Concurrent merge operations"."""
+    shared.create_property_index("N", "k", unique=True)
+
+    def work() -> None:
+        for key in range(20):
+            node = shared.merge_node("N", {"k": key}, {"n": 1}, on_match=lambda old: {"n": old["n"] + 1})
+            shared.merge_edge(node.id, "E", 1, {"n": 1}, on_match=lambda old: {"n": old["n"] + 1})
+
+    assert in_threads([work] * THREADS) == []
+    found = content(shared)
+    assert sorted(old["k"] for _, old in found.nodes.values()) == list(range(20))
+    assert {old["n"] for _, old in found.nodes.values()} == {THREADS}
+    assert sorted(record[1] for record in found.edges.values()) == sorted(found.nodes)
+    assert {record[3]["n"] for record in found.edges.values()} == {THREADS}
+
+
+def test_each_key_is_created_once(shared: GraphDatabase) -> None:
+    """G12. Without an index that would forbid a second one."""
+    created: list[bool] = []
+    assert in_threads([lambda: created.append(shared.merge_node("N", {"k": 1}).created)] * THREADS) == []
+    assert sorted(created) == [False] * (THREADS - 1) + [True]
+    assert nodes_of(shared) == [{"k": 1}]
+
+
+def test_bulk_merges_of_threads_add_up(shared: GraphDatabase) -> None:
+    """G12, G13."""
+    results: list[BulkResult] = []
+    rows = [{"k": key} for key in range(200)]
+    assert in_threads([lambda: results.append(shared.bulk_merge_nodes("N", rows, match_on="k"))] * THREADS) == []
+    assert sum(result.created for result in results) == 200
+    assert sum(result.matched for result in results) == 200 * (THREADS - 1)
+    assert len(nodes_of(shared)) == 200
+
+
+def test_transactions_of_threads_do_not_mix(shared: GraphDatabase) -> None:
+    """G11, G12."""
+
+    def transfer(number: int) -> None:
+        for _ in range(5):
+            with contextlib.suppress(ZeroDivisionError), shared.transaction():
+                old = nodes_of(shared, "Sum")[0]["n"]
+                shared.create_node("Entry")
+                shared.update_node(1, {"n": old + 1})
+                if number % 2:
+                    1 / 0  # noqa: B018
+
+    shared.create_node("Sum", {"n": 0})
+    assert in_threads([lambda number=number: transfer(number) for number in range(THREADS)]) == []  # type: ignore[misc]
+    assert nodes_of(shared, "Sum") == [{"n": 5 * THREADS // 2}]
+    assert len(nodes_of(shared, "Entry")) == 5 * THREADS // 2
+
+
+WRITER = """
+import sys
+from merganser.graph import GraphDatabase
+print("ready", flush=True)
+sys.stdin.readline()
+with GraphDatabase(sys.argv[1]) as db:
+    if sys.argv[2] == "index":
+        db.create_property_index("N", "k", unique=True)
+    for key in range(200):
+        node = db.merge_node("N", {"k": key}, {"n": 1}, on_match=lambda old: {"n": old["n"] + 1})
+    for key in range(20):
+        db.merge_edge(key + 1, "E", 1, {"n": 1}, on_match=lambda old: {"n": old["n"] + 1})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", ["index", "no index"])
+def test_processes_that_open_a_new_file_at_once_lose_nothing(file: str, index: str) -> None:
+    """G12. The specification's "Concurrent merge operations"."""
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(process(WRITER, file, index)) for _ in range(4)]
+        for writer in writers:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "ready\n"
+        ended = []
+        for writer in writers:
+            assert writer.stdin is not None
+            writer.stdin.write("go\n")
+            writer.stdin.flush()
+        for writer in writers:
+            _, complaint = writer.communicate(timeout=100)
+            ended.append((writer.returncode, complaint))
+    assert ended == [(0, "")] * 4
+    with GraphDatabase(file) as db:
+        found = content(db)
+    assert sorted(old["k"] for _, old in found.nodes.values()) == list(range(200))
+    assert {old["n"] for _, old in found.nodes.values()} == {4}
+    assert len(found.edges) == 20
+    assert {record[3]["n"] for record in found.edges.values()} == {4}
+
+
+@contextlib.contextmanager
+def held(file: str) -> Iterator[None]:
+    """Keep a file locked for writing, as another process would."""
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+def works(db: GraphDatabase) -> dict[str, Callable[[], object]]:
+    return {
+        "merge_node": lambda: db.merge_node("N", {"k": 1}),
+        "merge_edge": lambda: db.merge_edge(1, "E", 1),
+        "bulk_merge_nodes": lambda: db.bulk_merge_nodes("N", [{"k": 1}], match_on="k"),
+        "bulk_merge_edges": lambda: db.bulk_merge_edges("E", [{"from_id": 1, "to_id": 1}]),
+        "create_node": lambda: db.create_node("N"),
+        "update_node": lambda: db.update_node(1, {"k": 2}),
+        "delete_node": lambda: db.delete_node(1),
+        "create_property_index": lambda: db.create_property_index("N", "k"),
+        "transaction": lambda: db.transaction().__enter__(),
+    }
+
+
+@pytest.mark.parametrize("name", list(works(GraphDatabase.__new__(GraphDatabase))))
+def test_a_lock_beyond_the_timeout_has_its_own_error(file: str, name: str) -> None:
+    """G12."""
+    with GraphDatabase(file, timeout=0.05) as db:
+        db.create_node("N", {"k": 1})
+        with unchanged(db), held(file), pytest.raises(GraphLockedError, match=r"graph\.db.*0\.05 s") as caught:
+            works(db)[name]()
+        assert isinstance(caught.value, TimeoutError)
+        if name != "transaction":
+            works(db)[name]()
+
+
+@pytest.mark.parametrize("name", ["merge_node", "merge_edge", "bulk_merge_nodes", "create_node"])
+def test_a_lock_in_a_transaction_of_the_callers_own_has_its_own_error(file: str, name: str) -> None:
+    """G11, G12."""
+    with GraphDatabase(file, timeout=0.05) as db:
+        db.create_node("N", {"k": 1})
+        db.connection.execute("BEGIN")
+        with held(file), pytest.raises(GraphLockedError, match=r"graph\.db"):
+            works(db)[name]()
+        db.connection.execute("ROLLBACK")
+
+
+def test_opening_a_file_that_stays_locked_has_its_own_error(file: str) -> None:
+    """G12."""
+    with held(file), pytest.raises(GraphLockedError, match=r"graph\.db"):
+        GraphDatabase(file, timeout=0.05)
+    GraphDatabase(file).close()
+
+
+def test_a_writer_waits_for_another(file: str) -> None:
+    """G12."""
+    with GraphDatabase(file, timeout=20) as db:
+        ready = threading.Event()
+
+        def hold() -> None:
+            with held(file):
+                ready.set()
+                time.sleep(0.3)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        assert ready.wait(10)
+        start = time.monotonic()
+        assert db.merge_node("N", {"k": 1}).created
+        assert time.monotonic() - start > 0.1
+        thread.join()
+
+
+def test_readers_do_not_wait_for_a_writer(file: str) -> None:
+    """G12."""
+    with GraphDatabase(file, timeout=0.05) as db, GraphDatabase(file, timeout=0.05) as reader:
+        node = db.create_node("N", {"k": 1})
+        with db.transaction():
+            db.update_node(node.id, {"k": 2})
+            assert reader.get_node(node.id) == node
+            assert nodes_of(reader) == [{"k": 1}]
+            with GraphDatabase(file, timeout=0.05) as late:
+                assert late.get_node(node.id) == node
+                assert late.list_indexes() == []
+        assert nodes_of(reader) == [{"k": 2}]
+
+
+def test_readers_in_memory_see_what_other_threads_wrote() -> None:
+    """G12."""
+    with GraphDatabase(":memory:") as db:
+        seen: list[Any] = []
+        db.create_node("N", {"k": 1})
+        assert in_threads([lambda: seen.append(nodes_of(db))]) == []
+        assert seen == [[{"k": 1}]]
+        assert in_threads([lambda: db.create_node("N", {"k": 2})]) == []
+        assert nodes_of(db) == [{"k": 1}, {"k": 2}]
+
+
+def test_a_graph_in_memory_outlives_the_thread_that_opened_it() -> None:
+    """G12."""
+    opened: list[GraphDatabase] = []
+
+    def work() -> None:
+        opened.append(GraphDatabase(":memory:"))
+        opened[0].create_node("N", {"k": 1})
+
+    assert in_threads([work]) == []
+    gc.collect()
+    with opened[0] as db:
+        assert nodes_of(db) == [{"k": 1}]
+
+
+def test_the_connection_of_a_thread_ends_with_it(shared: GraphDatabase) -> None:
+    """G12."""
+    kept: list[sqlite3.Connection] = []
+
+    def work() -> None:
+        shared.create_node("N")
+        kept.append(shared.connection)
+
+    assert in_threads([work] * 3) == []
+    gc.collect()
+    assert len({id(connection) for connection in [*kept, shared.connection]}) == 4
+    for connection in kept:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")
+    assert len(nodes_of(shared)) == 3
+
+
+def test_close_ends_the_connections_of_all_threads(file: str) -> None:
+    """G12."""
+    db = GraphDatabase(file)
+    kept: list[sqlite3.Connection] = []
+    looked, go_on = threading.Event(), threading.Event()
+
+    def work() -> None:
+        kept.append(db.connection)
+        looked.set()
+        go_on.wait(30)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert looked.wait(30)
+    db.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        kept[0].execute("SELECT 1")
+    go_on.set()
+    thread.join()
+    assert [path.name for path in Path(file).parent.iterdir()] == ["graph.db"]
+
+
+FORKED = """
+import os, sys
+from merganser.graph import GraphDatabase
+db = GraphDatabase(sys.argv[1])
+db.create_node("N", {"k": 0})
+children = []
+for number in range(3):
+    child = os.fork()
+    if not child:
+        for _ in range(20):
+            db.merge_node("N", {"k": 0}, on_match=lambda old: {"k": 0, "n": old.get("n", 0) + 1})
+        db.close()
+        os._exit(0)
+    children.append(child)
+for _ in range(20):
+    db.merge_node("N", {"k": 0}, on_match=lambda old: {"k": 0, "n": old.get("n", 0) + 1})
+assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+db.merge_node("N", {"k": 0}, on_match=lambda old: {"n": old["n"] + 1})
+db.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_database_may_be_used_after_a_fork(file: str) -> None:
+    """G12."""
+    with process(FORKED, file) as started:
+        _, complaint = started.communicate(timeout=60)
+    assert (started.returncode, complaint) == (0, "")
+    with GraphDatabase(file) as db:
+        assert nodes_of(db) == [{"k": 0, "n": 81}]
+        assert db.connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]

@@ -1,0 +1,147 @@
+"""A process that dies in the middle of its work leaves all of it or nothing, and a rerun is exact."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.graph.graph_oracle import content, dump, nodes_of
+
+from merganser.graph import BulkResult, GraphDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+ROWS = 300
+
+START = """
+import os, signal, sys
+from merganser.graph import GraphDatabase, lookup
+lookup.BATCH = 50
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+def rows(last):
+    for number in range(300):
+        if number == last:
+            die()
+        yield {"k": number, "from_id": 1, "to_id": number % 10 + 1, "v": number}
+db = GraphDatabase(sys.argv[1])
+last = int(sys.argv[2])
+"""
+DEATHS = {
+    "bulk nodes": 'db.bulk_merge_nodes("N", rows(last), match_on="k", on_match="v")',
+    "bulk edges": 'db.bulk_merge_edges("E", rows(last), match_on="k", on_match="v")',
+    "transaction": """
+with db.transaction():
+    for row in rows(last):
+        db.merge_node("N", {"k": row["k"]}, row)
+        db.merge_edge(1, "E", row["to_id"])
+""",
+    "nested": """
+with db.transaction():
+    db.bulk_merge_nodes("N", rows(-1), match_on="k")
+    with db.transaction():
+        db.delete_node(last % 10 + 1)
+        db.create_property_index("N", "v")
+    die()
+""",
+}
+
+
+@pytest.fixture
+def graph(file: str) -> str:
+    """A file with an index and ten nodes."""
+    with GraphDatabase(file) as db:
+        db.create_property_index("N", "k", unique=True)
+        db.bulk_merge_nodes("N", [{"k": number} for number in range(10)], match_on="k")
+    return file
+
+
+def killed(file: str, work: str, last: int) -> None:
+    """Run work in a process that ends itself at a row."""
+    done = subprocess.run(
+        [sys.executable, "-c", START + work, file, str(last)], cwd=ROOT, check=False, capture_output=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, b"")
+
+
+def whole(db: GraphDatabase) -> bool:
+    checks = [db.connection.execute(f"PRAGMA {name}").fetchall() for name in ("integrity_check", "foreign_key_check")]
+    return checks == [[("ok",)], []]
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    return ({"k": number, "from_id": 1, "to_id": number % 10 + 1, "v": number} for number in range(ROWS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(DEATHS))
+def test_a_killed_process_leaves_nothing_of_what_it_had_not_finished(graph: str, name: str) -> None:
+    """G11, G13."""
+    with GraphDatabase(graph) as db:
+        before = dump(db)
+    # One place inside the first batch, one at a border, one anywhere.
+    for last in (7, 100, random.randrange(1, ROWS)):
+        killed(graph, DEATHS[name], last)
+        with GraphDatabase(graph) as db:
+            assert whole(db)
+            assert dump(db) == before
+    with GraphDatabase(graph) as db:
+        assert db.bulk_merge_nodes("N", rows(), match_on="k", on_match=["v"]) == BulkResult(ROWS - 10, 10)
+        assert db.bulk_merge_edges("E", rows(), match_on="k") == BulkResult(ROWS, 0)
+        assert db.bulk_merge_edges("E", rows(), match_on="k") == BulkResult(0, ROWS)
+        assert sorted(old["v"] for old in nodes_of(db)) == list(range(ROWS))
+        assert whole(db)
+
+
+@pytest.mark.slow
+def test_what_was_finished_before_the_kill_is_kept(graph: str) -> None:
+    """G11, G13."""
+    killed(graph, 'db.bulk_merge_nodes("N", rows(-1), match_on="k")\nnode = db.merge_node("N", {"k": -1})\ndie()', 0)
+    with GraphDatabase(graph) as db:
+        assert whole(db)
+        assert len(content(db).nodes) == ROWS + 1
+
+
+@pytest.mark.slow
+def test_a_kill_between_merges_keeps_the_merges_before_it(graph: str) -> None:
+    """G11, G13."""
+    work = 'for row in rows(last):\n    db.merge_node("N", {"k": row["k"]}, row, on_match={"v": row["v"]})'
+    killed(graph, work, 137)
+    with GraphDatabase(graph) as db:
+        assert whole(db)
+        assert sorted(old["v"] for old in nodes_of(db)) == list(range(137))
+        assert db.bulk_merge_nodes("N", rows(), match_on="k", on_match=["v"]) == BulkResult(ROWS - 137, 137)
+
+
+@pytest.mark.slow
+def test_a_lock_dies_with_its_holder(graph: str) -> None:
+    """G12."""
+    killed(graph, 'db.connection.execute("BEGIN IMMEDIATE")\ndb.create_node("N")\ndie()', 0)
+    with GraphDatabase(graph, timeout=0) as db:
+        assert db.create_node("N").id == 11
+
+
+@pytest.mark.slow
+def test_a_kill_while_a_file_is_made_leaves_one_that_can_be_made(file: str) -> None:
+    """G11, G12."""
+    program = """
+import os, signal, sqlite3, sys
+from merganser.graph import GraphDatabase, store
+store.MIGRATIONS = ((*store.MIGRATIONS[0], "SELECT die()"),)
+def define(connection):
+    connection.create_function("die", 0, lambda: os.kill(os.getpid(), signal.SIGKILL))
+store.define_functions = define
+GraphDatabase(sys.argv[1])
+"""
+    done = subprocess.run([sys.executable, "-c", program, file], cwd=ROOT, check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    with GraphDatabase(file) as db:
+        assert whole(db)
+        assert db.create_node("N").id == 1
