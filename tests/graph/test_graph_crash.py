@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 ROWS = 300
 
-START = """
-import os, signal, sys
+# One process imports everything, and forks one for each death.
+PROGRAM = """
+import json, os, shutil, signal, sys
 from merganser.graph import GraphDatabase, lookup
 lookup.BATCH = 50
+folder = sys.argv[1]
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 def rows(last):
@@ -31,27 +34,34 @@ def rows(last):
         if number == last:
             die()
         yield {"k": number, "from_id": 1, "to_id": number % 10 + 1, "v": number}
-db = GraphDatabase(sys.argv[1])
-last = int(sys.argv[2])
+for number, (work, last) in enumerate(json.load(sys.stdin)):
+    shutil.copy(f"{folder}/graph.db", f"{folder}/{number}.db")
+    child = os.fork()
+    if not child:
+        db = GraphDatabase(f"{folder}/{number}.db")
+        exec(work)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, work
 """
-DEATHS = {
-    "bulk nodes": 'db.bulk_merge_nodes("N", rows(last), match_on="k", on_match="v")',
-    "bulk edges": 'db.bulk_merge_edges("E", rows(last), match_on="k", on_match="v")',
-    "transaction": """
+BULK_NODES = 'db.bulk_merge_nodes("N", rows(last), match_on="k", on_match="v")'
+BULK_EDGES = 'db.bulk_merge_edges("E", rows(last), match_on="k", on_match="v")'
+TRANSACTION = """
 with db.transaction():
     for row in rows(last):
         db.merge_node("N", {"k": row["k"]}, row)
         db.merge_edge(1, "E", row["to_id"])
-""",
-    "nested": """
+"""
+NESTED = """
 with db.transaction():
     db.bulk_merge_nodes("N", rows(-1), match_on="k")
     with db.transaction():
         db.delete_node(last % 10 + 1)
         db.create_property_index("N", "v")
     die()
-""",
-}
+"""
+LOCKED = 'db.connection.execute("BEGIN IMMEDIATE"); db.create_node("N"); die()'
+FINISHED = 'db.bulk_merge_nodes("N", rows(-1), match_on="k"); db.merge_node("N", {"k": -1}); die()'
+BETWEEN = 'for row in rows(last): db.merge_node("N", {"k": row["k"]}, row, on_match={"v": row["v"]})'
 
 
 @pytest.fixture
@@ -63,12 +73,15 @@ def graph(file: str) -> str:
     return file
 
 
-def killed(file: str, work: str, last: int) -> None:
-    """Run work in a process that ends itself at a row."""
+def killed(graph: str, works: list[tuple[str, int]]) -> list[str]:
+    """Run each work in a process that ends itself at a row; gives the copy of the graph that each worked on."""
+    folder = Path(graph).parent
+    command = [sys.executable, "-c", PROGRAM, str(folder)]
     done = subprocess.run(
-        [sys.executable, "-c", START + work, file, str(last)], cwd=ROOT, check=False, capture_output=True, timeout=60
+        command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=100, input=json.dumps(works)
     )
-    assert (done.returncode, done.stderr) == (-signal.SIGKILL, b"")
+    assert (done.returncode, done.stderr) == (0, "")
+    return [str(folder / f"{number}.db") for number in range(len(works))]
 
 
 def whole(db: GraphDatabase) -> bool:
@@ -81,51 +94,36 @@ def rows() -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(DEATHS))
-def test_a_killed_process_leaves_nothing_of_what_it_had_not_finished(graph: str, name: str) -> None:
-    """G11, G13."""
+def test_a_killed_process_leaves_nothing_of_what_it_had_not_finished(graph: str) -> None:
+    """G11, G12, G13."""
     with GraphDatabase(graph) as db:
         before = dump(db)
-    # One place inside the first batch, one at a border, one anywhere.
-    for last in (7, 100, random.randrange(1, ROWS)):
-        killed(graph, DEATHS[name], last)
-        with GraphDatabase(graph) as db:
+    # One place inside the first batch, one at a border, some anywhere.
+    lasts = [7, 100, *(random.randrange(1, ROWS) for _ in range(3))]
+    kinds = (BULK_NODES, BULK_EDGES, TRANSACTION, NESTED, LOCKED)
+    for copy in killed(graph, [(work, last) for work in kinds for last in lasts]):
+        # The lock died with its holder.
+        with GraphDatabase(copy, timeout=0) as db:
             assert whole(db)
             assert dump(db) == before
-    with GraphDatabase(graph) as db:
-        assert db.bulk_merge_nodes("N", rows(), match_on="k", on_match=["v"]) == BulkResult(ROWS - 10, 10)
-        assert db.bulk_merge_edges("E", rows(), match_on="k") == BulkResult(ROWS, 0)
-        assert db.bulk_merge_edges("E", rows(), match_on="k") == BulkResult(0, ROWS)
-        assert sorted(old["v"] for old in nodes_of(db)) == list(range(ROWS))
-        assert whole(db)
+            assert db.bulk_merge_nodes("N", rows(), match_on="k", on_match=["v"]) == BulkResult(ROWS - 10, 10)
+            assert db.bulk_merge_edges("E", rows(), match_on="k") == BulkResult(ROWS, 0)
+            assert db.bulk_merge_edges("E", rows(), match_on="k") == BulkResult(0, ROWS)
+            assert sorted(old["v"] for old in nodes_of(db)) == list(range(ROWS))
+            assert whole(db)
 
 
 @pytest.mark.slow
 def test_what_was_finished_before_the_kill_is_kept(graph: str) -> None:
     """G11, G13."""
-    killed(graph, 'db.bulk_merge_nodes("N", rows(-1), match_on="k")\nnode = db.merge_node("N", {"k": -1})\ndie()', 0)
-    with GraphDatabase(graph) as db:
+    finished, between = killed(graph, [(FINISHED, 0), (BETWEEN, 137)])
+    with GraphDatabase(finished) as db:
         assert whole(db)
         assert len(content(db).nodes) == ROWS + 1
-
-
-@pytest.mark.slow
-def test_a_kill_between_merges_keeps_the_merges_before_it(graph: str) -> None:
-    """G11, G13."""
-    work = 'for row in rows(last):\n    db.merge_node("N", {"k": row["k"]}, row, on_match={"v": row["v"]})'
-    killed(graph, work, 137)
-    with GraphDatabase(graph) as db:
+    with GraphDatabase(between) as db:
         assert whole(db)
         assert sorted(old["v"] for old in nodes_of(db)) == list(range(137))
         assert db.bulk_merge_nodes("N", rows(), match_on="k", on_match=["v"]) == BulkResult(ROWS - 137, 137)
-
-
-@pytest.mark.slow
-def test_a_lock_dies_with_its_holder(graph: str) -> None:
-    """G12."""
-    killed(graph, 'db.connection.execute("BEGIN IMMEDIATE")\ndb.create_node("N")\ndie()', 0)
-    with GraphDatabase(graph, timeout=0) as db:
-        assert db.create_node("N").id == 11
 
 
 @pytest.mark.slow
