@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merganser.graph import bulk, indexes, merge, write
+from merganser.graph import bulk, indexes, merge, pattern, write
 from merganser.graph.store import Store
 
 if TYPE_CHECKING:
@@ -217,6 +217,36 @@ class GraphDatabase:
             direction=direction,
             touch=touch,
         )
+
+    def merge_pattern(
+        self,
+        parts: Sequence[Mapping[str, Any]],
+        *,
+        whole: bool = False,
+        touch: bool = True,
+        warn_on_missing_index: bool = True,
+    ) -> tuple[MergedNode | MergedEdge, ...]:
+        """Merge nodes and the edges between them, in one transaction.
+
+        A part with `type` is a node, with the arguments of `merge_node`; a part with `edge` is an edge of that type,
+        `from` and `to` being the places of its nodes in the list. With `whole=True` the pattern is found as a whole or
+        created as a whole, with new nodes, as Cypher's MERGE does.
+
+        >>> with GraphDatabase(":memory:") as db:
+        ...     _ = db.create_property_index("Job", "url"), db.create_property_index("Company", "name")
+        ...     parts = db.merge_pattern([
+        ...         {"type": "Job", "match": {"url": "/1"}},
+        ...         {"type": "Company", "match": {"name": "TechCorp"}},
+        ...         {"edge": "POSTED_BY", "from": 0, "to": 1},
+        ...     ])
+        ...     [part.created for part in parts]
+        [True, True, True]
+        """
+        read = pattern.read_parts(parts, touch=touch)
+        if warn_on_missing_index:
+            for part in read.nodes.values():
+                indexes.warn_without_index(self._store, part.type, part.match, 2)
+        return pattern.merge_pattern(self._store, read, whole=whole)
 
     def create_property_index(
         self,
