@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.errors import InvalidArgumentError, MergeConflictError, NodeNotFoundError
-from merganser.graph.indexes import all_indexes
+from merganser.graph.indexes import all_indexes, warn_without_index
 from merganser.graph.lookup import batches, check_columns, find, keys_of
 from merganser.graph.merge import (
     Change,
@@ -49,7 +49,14 @@ class Endpoint:
 
 
 def bulk_merge_nodes(
-    store: Store, type_: str, rows: Any, *, match_on: str | Sequence[str], on_match: str | Sequence[str], touch: bool
+    store: Store,
+    type_: str,
+    rows: Any,
+    *,
+    match_on: str | Sequence[str],
+    on_match: str | Sequence[str],
+    touch: bool,
+    warn: bool,
 ) -> BulkResult:
     """Merge rows into nodes; see `GraphDatabase.bulk_merge_nodes`."""
     check_type(type_)
@@ -57,6 +64,8 @@ def bulk_merge_nodes(
     if not names:
         message = f"match_on is empty; name the columns that identify a {type_}."
         raise InvalidArgumentError(message)
+    if warn:
+        warn_without_index(store, type_, names)
     return _Nodes(store, type_, names, read_columns(on_match, "on_match"), touch=touch).run(rows)
 
 

@@ -101,8 +101,6 @@ class GraphDatabase:
         {'url': '/1', 'seen': 3}
         >>> db.close()
         """
-        if warn_on_missing_index and (type, tuple(match)) not in self._store.checked:
-            indexes.warn_without_index(self._store, type, match, 2)
         return merge.merge_node(
             self._store,
             type,
@@ -113,6 +111,7 @@ class GraphDatabase:
             condition=condition,
             allow_key_change=allow_key_change,
             touch_it=touch,
+            warn=warn_on_missing_index,
         )
 
     def merge_edge(
@@ -176,9 +175,15 @@ class GraphDatabase:
         ...     db.bulk_merge_nodes("Job", rows, match_on="url", on_match=["seen"])
         BulkResult(created=2, matched=1)
         """
-        if warn_on_missing_index:
-            indexes.warn_without_index(self._store, type, bulk.read_columns(match_on, "match_on"), 2)
-        return bulk.bulk_merge_nodes(self._store, type, rows, match_on=match_on, on_match=on_match, touch=touch)
+        return bulk.bulk_merge_nodes(
+            self._store,
+            type,
+            rows,
+            match_on=match_on,
+            on_match=on_match,
+            touch=touch,
+            warn=warn_on_missing_index,
+        )
 
     def bulk_merge_edges(
         self,
@@ -242,11 +247,7 @@ class GraphDatabase:
         ...     [part.created for part in parts]
         [True, True, True]
         """
-        read = pattern.read_parts(parts, touch=touch)
-        if warn_on_missing_index:
-            for part in read.nodes.values():
-                indexes.warn_without_index(self._store, part.type, part.match, 2)
-        return pattern.merge_pattern(self._store, read, whole=whole)
+        return pattern.merge_pattern(self._store, parts, whole=whole, touch=touch, warn=warn_on_missing_index)
 
     def create_property_index(
         self,

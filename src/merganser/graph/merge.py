@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from merganser.core.errors import InvalidArgumentError, MergeConflictError
+from merganser.graph.indexes import warn_without_index
 from merganser.graph.records import MergedEdge, MergedNode, Node, at, edge, node
 from merganser.graph.sql import conditions, match_terms
 from merganser.graph.values import changes, decode, equal, laid_over, plain, without_null
@@ -65,11 +66,14 @@ def merge_node(
     condition: Given | None,
     allow_key_change: bool,
     touch_it: bool,
+    warn: bool,
 ) -> MergedNode:
     """Find or create a node; see `GraphDatabase.merge_node`."""
     check_type(type_)
     key = read_match(match)
     check_match(type_, key)
+    if warn and (type_, tuple(key)) not in store.checked:
+        warn_without_index(store, type_, key)
     new = read_new(key, base, on_create, "base")
     change = read_change(key, on_match, condition, allow_key_change=allow_key_change, touch_it=touch_it)
     if store.connection.in_transaction:

@@ -9,6 +9,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.errors import InvalidArgumentError, MergeConflictError
+from merganser.graph.indexes import warn_without_index
 from merganser.graph.merge import (
     Change,
     check_direction,
@@ -70,8 +71,19 @@ class Parts:
     edges: dict[int, EdgePart]
 
 
-def read_parts(given: Sequence[Mapping[str, Any]], *, touch: bool) -> Parts:
-    """Check a pattern."""
+def merge_pattern(
+    store: Store, given: Sequence[Mapping[str, Any]], *, whole: bool, touch: bool, warn: bool
+) -> tuple[MergedNode | MergedEdge, ...]:
+    """Merge a pattern; see `GraphDatabase.merge_pattern`."""
+    parts = _read_parts(given, touch=touch)
+    if warn:
+        for part in parts.nodes.values():
+            warn_without_index(store, part.type, part.match)
+    with store.transaction():
+        return _merge_whole(store, parts) if whole else _merge_parts(store, parts)
+
+
+def _read_parts(given: Sequence[Mapping[str, Any]], *, touch: bool) -> Parts:
     nodes: dict[int, NodePart] = {}
     edges: dict[int, EdgePart] = {}
     for place, part in enumerate(given):
@@ -95,28 +107,32 @@ def read_parts(given: Sequence[Mapping[str, Any]], *, touch: bool) -> Parts:
     return Parts(nodes, edges)
 
 
-def merge_pattern(store: Store, parts: Parts, *, whole: bool) -> tuple[MergedNode | MergedEdge, ...]:
-    """Merge a pattern; see `GraphDatabase.merge_pattern`."""
+def _merge_parts(store: Store, parts: Parts) -> tuple[MergedNode | MergedEdge, ...]:
+    """Find or create each part by itself, nodes before the edges between them."""
+    done: dict[int, MergedNode | MergedEdge] = {
+        place: merge_one_node(store, part.type, part.match, part.new, part.change)
+        for place, part in parts.nodes.items()
+    }
+    for place, link in parts.edges.items():
+        ends = done[link.from_place].id, link.type, done[link.to_place].id
+        done[place] = merge_one_edge(store, *ends, link.match, link.new, link.change, either=link.either)
+    return tuple(done[place] for place in sorted(done))
+
+
+def _merge_whole(store: Store, parts: Parts) -> tuple[MergedNode | MergedEdge, ...]:
+    """Find all parts together, or create all of them."""
+    found = _find(store, parts)
     done: dict[int, MergedNode | MergedEdge] = {}
-    with store.transaction():
-        found = _find(store, parts) if whole else None
-        for place, part in parts.nodes.items():
-            if not whole:
-                done[place] = merge_one_node(store, part.type, part.match, part.new, part.change)
-            elif found:
-                done[place] = match_node(store, _row(store, "nodes", found[place]), part.change)
-            else:
-                done[place] = new_node(store, part.type, part.new)
-        for place, link in parts.edges.items():
-            from_id, to_id = done[link.from_place].id, done[link.to_place].id
-            if not whole:
-                done[place] = merge_one_edge(
-                    store, from_id, link.type, to_id, link.match, link.new, link.change, either=link.either
-                )
-            elif found:
-                done[place] = match_edge(store, _row(store, "edges", found[place]), link.change)
-            else:
-                done[place] = new_edge(store, link.type, from_id, to_id, link.new)
+    for place, part in parts.nodes.items():
+        if found is None:
+            done[place] = new_node(store, part.type, part.new)
+        else:
+            done[place] = match_node(store, _row(store, "nodes", found[place]), part.change)
+    for place, link in parts.edges.items():
+        if found is None:
+            done[place] = new_edge(store, link.type, done[link.from_place].id, done[link.to_place].id, link.new)
+        else:
+            done[place] = match_edge(store, _row(store, "edges", found[place]), link.change)
     return tuple(done[place] for place in sorted(done))
 
 
