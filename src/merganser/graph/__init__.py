@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from merganser.graph.database import GraphDatabase
+from merganser.graph.exchange.loading import ImportResult
 from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node, Path
 from merganser.graph.schema import EdgeType, GraphSchema, NodeType
 
@@ -12,6 +13,7 @@ __all__ = [
     "EdgeType",
     "GraphDatabase",
     "GraphSchema",
+    "ImportResult",
     "IndexInfo",
     "MergedEdge",
     "MergedNode",
