@@ -15,15 +15,15 @@ from merganser.graph.values import encode
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterator, KeysView
 
     from merganser.graph.exchange.loading import ImportResult
     from merganser.graph.store import Store
 
 FORMAT, VERSION = "merganser-graph", 1
 
-_NODE_KEYS = ("id", "type", "properties", "created_at", "updated_at")
-_EDGE_KEYS = ("id", "type", "from", "to", "properties", "created_at", "updated_at")
+_NODE_KEYS = dict.fromkeys(("id", "type", "properties", "created_at", "updated_at")).keys()
+_EDGE_KEYS = dict.fromkeys(("id", "type", "from", "to", "properties", "created_at", "updated_at")).keys()
 _OPTIONAL = frozenset({"id", "created_at", "updated_at"})
 
 
@@ -50,7 +50,7 @@ def import_json(store: Store, path: str | os.PathLike[str]) -> ImportResult:
     return load(store, Incoming(shown, node_ids, nodes, edge_ids, edges))
 
 
-def _lines(rows: Iterator[tuple[Any, ...]], keys: tuple[str, ...]) -> Iterator[bytes]:
+def _lines(rows: Iterator[tuple[Any, ...]], keys: KeysView[str]) -> Iterator[bytes]:
     """Write records, whose properties are JSON already."""
     template = ",".join(f'"{key}":%s' for key in keys)
     separator = "\n"
@@ -100,15 +100,17 @@ def _edge(record: Any, label: str) -> NewEdge:
     return NewEdge(label, record["type"], start, end, record["properties"], *_times(record, label))
 
 
-def _check_keys(record: Any, keys: tuple[str, ...], label: str) -> None:
+def _check_keys(record: Any, keys: KeysView[str], label: str) -> None:
     if not isinstance(record, dict):
         message = f"{label} is {type(record).__name__}; a record is an object with the keys {', '.join(keys)}."
         raise GraphFileError(message)
-    for key in keys:
-        if key not in record and key not in _OPTIONAL:
+    if record.keys() == keys:
+        return
+    for key in keys - record.keys():
+        if key not in _OPTIONAL:
             message = f"{label} has no {key!r}; add it."
             raise GraphFileError(message)
-    for key in record.keys() - set(keys):
+    for key in record.keys() - keys:
         message = f"{label} has the key {key!r}, which means nothing here; put it among the properties."
         raise GraphFileError(message)
 

@@ -29,9 +29,9 @@ class Found:
     @property
     def kind(self) -> str:
         """The kind that holds all values exactly; "mixed" if none does."""
-        kinds = set(self.kinds)
-        if len(kinds) > 1:
-            kinds.discard("empty list")
+        kinds = self.kinds
+        if any(kind.startswith("list of") for kind in kinds):
+            kinds = kinds - {"empty list"}
         if kinds == {"integer", "real"}:
             return "real"
         if kinds == {"integer", "long"}:
