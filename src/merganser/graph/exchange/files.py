@@ -25,7 +25,7 @@ def replacing(location: Location, rel: str = "") -> Iterator[BinaryIO]:
         raise InvalidArgumentError(message)
     folder, _, name = path.rpartition("/")
     beside = f"{folder}/.{name}.{uuid.uuid4().hex}"
-    with _named("write", shown):
+    with named("write", shown):
         if folder:
             store.make_folder(folder)
         try:
@@ -39,12 +39,12 @@ def replacing(location: Location, rel: str = "") -> Iterator[BinaryIO]:
 
 def read(location: Location) -> bytes:
     """Read a whole file."""
-    with _named("read", location.display), location.store.open_reader(location.root) as stream:
+    with named("read", location.display), location.store.open_reader(location.root) as stream:
         return stream.read()
 
 
 @contextmanager
-def _named(verb: str, shown: str) -> Iterator[None]:
+def named(verb: str, shown: str) -> Iterator[None]:
     """Give what storage says of a file an error of its own."""
     try:
         yield

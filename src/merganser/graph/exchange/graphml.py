@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
 from merganser.core.errors import PropertyValueError
@@ -86,7 +86,7 @@ def _text(value: Value) -> str:
     return value if isinstance(value, str) else encode(value)
 
 
-def _attribute(text: str) -> Any:
+def _attribute(text: str) -> str:
     return quoteattr(text, {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"})
 
 

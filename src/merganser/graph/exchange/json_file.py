@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.errors import GraphFileError
@@ -131,11 +131,10 @@ def _time(record: dict[str, Any], key: str, label: str) -> int | None:
         return None
     try:
         moment = datetime.fromisoformat(given)
-    except (TypeError, ValueError):
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        message = (
-            f"{label} has {given!r} as its {key!r}; give a time such as '2026-01-31T12:00:00.000Z', or leave it out."
-        )
-        raise GraphFileError(message)
-    return milliseconds(moment)
+        if moment.tzinfo is not None:
+            # In UTC it may be before the year 1 or after 9999.
+            return milliseconds(moment.astimezone(UTC))
+    except (TypeError, ValueError, OverflowError):
+        pass
+    message = f"{label} has {given!r} as its {key!r}; give a time such as '2026-01-31T12:00:00.000Z', or leave it out."
+    raise GraphFileError(message)

@@ -38,8 +38,8 @@ def from_networkx(store: Store, graph: nx.Graph, node_type: str | None, edge_typ
     if not isinstance(graph, _networkx().Graph):
         message = f"graph is a {type(graph).__name__}; give a Graph, DiGraph, MultiGraph or MultiDiGraph of networkx."
         raise InvalidArgumentError(message)
-    node_ids, edge_ids = list(graph.nodes), [None] * graph.number_of_edges()
-    incoming = Incoming("the graph", node_ids, _nodes(graph, node_type), edge_ids, _edges(graph, edge_type))
+    nodes, edges = list(_nodes(graph, node_type)), list(_edges(graph, edge_type))
+    incoming = Incoming("the graph", list(graph.nodes), nodes, [None] * len(edges), edges)
     return load(store, incoming, keep_ids=False)
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from merganser.core.errors import InvalidArgumentError
 from merganser.core.store import locate
 from merganser.graph.exchange.columns import EDGE_COLUMNS, VERTEX_COLUMNS, columns
-from merganser.graph.exchange.files import replacing
+from merganser.graph.exchange.files import named, replacing
 from merganser.graph.exchange.kinds import find_kinds
 from merganser.graph.values import decode
 
@@ -56,10 +56,15 @@ def is_data(name: str) -> bool:
 
 def _check_folder(location: Location, name: str) -> None:
     """Refuse to mix the graph with another."""
-    others = [found for found in location.store.names(location.path(name)) if is_data(found) and found != PART]
+    shown = location.shown(name)
+    with named("write", shown):
+        others = [found for found in location.store.names(location.path(name)) if is_data(found) and found != PART]
     if others:
-        message = f"{location.shown(name)!r} already holds {others[0]!r}, which would be read as a part of the graph. "
-        raise InvalidArgumentError(message + "Give another folder, or remove it.")
+        message = (
+            f"{shown!r} already holds {others[0]!r}, which would be read as a part of the graph. Give another folder, "
+            "or remove it."
+        )
+        raise InvalidArgumentError(message)
 
 
 def _write(connection: sqlite3.Connection, table: Table, stream: BinaryIO) -> None:

@@ -61,7 +61,7 @@ def _ids(location: Location, parts: Iterable[str], *, needed: bool) -> list[Hash
                 ids.extend(repeat(None, file.metadata.num_rows))
                 continue
             _check_columns(file.schema_arrow, ("id",), location.shown(part))
-            column = file.read(columns=["id"]).column(0)
+            column = file.read(columns=["id"]).column("id")
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if not any(test(kind) for test in _OF_IDS):
             message = f"The ids in {location.shown(part)!r} are {kind}; cast them to integers or strings."
