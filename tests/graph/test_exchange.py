@@ -83,7 +83,8 @@ def parquet(folder: Path, vertices: dict[str, Any], edges: dict[str, Any] | None
     edges = {"src": pa.array([], "int64"), "dst": pa.array([], "int64"), "relationship": []} if edges is None else edges
     for name, columns in (("vertices", vertices), ("edges", edges)):
         (folder / name).mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table(columns), folder / name / "part-00000.parquet")
+        table = columns if isinstance(columns, pa.Table) else pa.table(columns)
+        pq.write_table(table, folder / name / "part-00000.parquet")
         (folder / name / "_SUCCESS").touch()
     return folder
 
@@ -643,7 +644,19 @@ def test_the_highest_id_leaves_none_to_give_and_is_not_kept(db: GraphDatabase, t
         ({"key": [1]}, None, GraphFileError, "0 columns 'id'"),
         ({"id": [1, 1], "type": ["A", "A"]}, None, GraphFileError, "two nodes with the id 1"),
         ({"id": [1, None], "type": ["A", "A"]}, None, GraphFileError, "'id' is NULL"),
-        ({"id": [1.5], "type": ["A"]}, None, GraphFileError, "ids .* are double"),
+        ({"id": [1.5], "type": ["A"]}, None, GraphFileError, "The column 'id' of .* is double"),
+        (
+            {"id": [1], "type": ["A"]},
+            {"src": [1.0], "dst": [1], "relationship": ["X"]},
+            GraphFileError,
+            "The column 'src' of .* is double",
+        ),
+        (
+            pa.table([[1], ["A"], [1], [2]], names=["id", "type", "p", "p"]),
+            None,
+            GraphFileError,
+            "2 columns 'p'",
+        ),
         ({"id": [1], "type": [3]}, None, InvalidArgumentError, "vertex 1 .*The type is 3"),
         ({"id": [1], "type": ["A"], "p": [Decimal("1.5")]}, None, PropertyTypeError, "property 'p' is a Decimal"),
         ({"id": [1], "type": ["A"], "p": [b"x"]}, None, PropertyTypeError, "property 'p' is a bytes"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from merganser.core.store import Location
     from merganser.graph.exchange.loading import ImportResult
     from merganser.graph.store import Store
+
+_ID_COLUMNS = ("id", "src", "dst")
+_ID_TYPES = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 
 def import_parquet(store: Store, folder: str | os.PathLike[str], node_type: str | None) -> ImportResult:
@@ -62,18 +66,11 @@ def _ids(location: Location, parts: Iterable[str], *, needed: bool) -> list[Hash
                 continue
             _check_columns(file.schema_arrow, ("id",), location.shown(part))
             column = file.read(columns=["id"]).column("id")
-        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if not any(test(kind) for test in _OF_IDS):
-            message = f"The ids in {location.shown(part)!r} are {kind}; cast them to integers or strings."
-            raise GraphFileError(message)
         if needed and column.null_count:
             message = f"{location.shown(part)!r} has a vertex whose 'id' is NULL; give every vertex an id."
             raise GraphFileError(message)
         ids.extend(column.to_pylist())
     return ids
-
-
-_OF_IDS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 
 
 def _nodes(location: Location, parts: Iterable[str], default: str | None) -> Iterator[NewNode]:
@@ -145,9 +142,16 @@ def _values(column: pa.Array, field: pa.Field, shown: str) -> list[Any]:
 
 
 def _check_columns(schema: pa.Schema, needed: tuple[str, ...], shown: str) -> None:
-    for name in needed:
-        if schema.names.count(name) != 1:
-            message = f"{shown!r} has {schema.names.count(name)} columns {name!r}; rename the one that is meant to it."
+    """Refuse a file without a column that it needs, with two of a name, or with ids of a type that ids cannot have."""
+    names = Counter(schema.names)
+    for name in (*needed, *names):
+        if names[name] != 1:
+            message = f"{shown!r} has {names[name]} columns {name!r}; have one, and rename others."
+            raise GraphFileError(message)
+        kind = schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if name in needed and name in _ID_COLUMNS and not any(test(kind) for test in _ID_TYPES):
+            message = f"The column {name!r} of {shown!r} is {kind}; cast it to integers or strings."
             raise GraphFileError(message)
 
 
