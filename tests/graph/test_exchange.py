@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 from datetime import UTC, date, datetime, timedelta
@@ -295,6 +296,17 @@ def test_parquet_carries_every_graph(nodes: list[Any], edges: list[Any]) -> None
         assert content(other) == content(db)
 
 
+@by_format
+def test_deep_values_come_back(db: GraphDatabase, other: GraphDatabase, form: str, tmp_path: Path) -> None:
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
+    db.create_node("Job", {"deep": deep})
+    EXPORTS[form](db, str(tmp_path / "graph"))
+    IMPORTS[form](other, str(tmp_path / "graph"))
+    assert dump(other) == dump(db)
+
+
 def test_json_is_a_document_with_a_record_a_line(db: GraphDatabase, tmp_path: Path) -> None:
     fill(db).export_json(tmp_path / "graph.json")
     text = (tmp_path / "graph.json").read_text("utf-8")
@@ -478,6 +490,11 @@ def test_a_property_called_type_is_refused_where_it_would_hide_the_type(
     with pytest.raises(InvalidArgumentError, match=f"node {node.id} has a property 'type'.*export_json"):
         getattr(db, export)(*arguments)
     assert not list(tmp_path.iterdir())
+
+
+def test_networkx_is_imported_only_when_it_is_asked_for() -> None:
+    program = "import sys, merganser.graph; sys.exit('networkx' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_without_networkx_the_extra_is_named(db: GraphDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
