@@ -17,6 +17,7 @@ from merganser.core.errors import (
 )
 from merganser.graph.bulk import Endpoint
 from merganser.graph.database import GraphDatabase
+from merganser.graph.exchange.loading import ImportResult
 from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node, Path
 from merganser.graph.schema import EdgeType, GraphSchema, NodeType
 
@@ -32,6 +33,7 @@ __all__ = [
     "GraphLockedError",
     "GraphSchema",
     "GraphSchemaError",
+    "ImportResult",
     "IndexInfo",
     "MergeConflictError",
     "MergePerformanceWarning",
