@@ -1,4 +1,4 @@
-"""Idempotent MERGE of keyed rows into plain Parquet datasets."""
+"""Idempotent MERGE of keyed rows into plain Parquet datasets, and of keyed records into a property graph."""
 
 from __future__ import annotations
 

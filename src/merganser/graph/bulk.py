@@ -1,17 +1,19 @@
 """MERGE of many rows in one transaction, with the outcome of merging them one by one.
 
 Rows are taken in batches. A batch is looked up by one join, decided in memory row after row, and written by one
-statement for what is new and one for what changed. Where that could differ from merging the rows one by one (another
-unique index, a schema of edges, keys that are lists or fractions), they are merged one by one.
+statement for what is new and one for what is matched. Where that could differ from merging the rows one by one (another
+unique index, keys that are lists or fractions), or needs whole records (a schema), they are merged one by one.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.errors import InvalidArgumentError, MergeConflictError, NodeNotFoundError
-from merganser.graph.indexes import all_indexes
+from merganser.graph.indexes import all_indexes, warn_without_index
 from merganser.graph.lookup import batches, check_columns, find, keys_of
 from merganser.graph.merge import (
     Change,
@@ -21,7 +23,8 @@ from merganser.graph.merge import (
     merge_one_node,
 )
 from merganser.graph.records import BulkResult
-from merganser.graph.values import changes, decode, encode, laid_over, plain, without_null
+from merganser.graph.sql import has_path, path
+from merganser.graph.values import encode, laid_over, plain, without_null
 from merganser.graph.write import INSERT_EDGE, INSERT_NODE, check_ids, check_type, no_node, now
 
 if TYPE_CHECKING:
@@ -46,7 +49,14 @@ class Endpoint:
 
 
 def bulk_merge_nodes(
-    store: Store, type_: str, rows: Any, *, match_on: str | Sequence[str], on_match: str | Sequence[str], touch: bool
+    store: Store,
+    type_: str,
+    rows: Any,
+    *,
+    match_on: str | Sequence[str],
+    on_match: str | Sequence[str],
+    touch: bool,
+    warn: bool,
 ) -> BulkResult:
     """Merge rows into nodes; see `GraphDatabase.bulk_merge_nodes`."""
     check_type(type_)
@@ -54,6 +64,8 @@ def bulk_merge_nodes(
     if not names:
         message = f"match_on is empty; name the columns that identify a {type_}."
         raise InvalidArgumentError(message)
+    if warn:
+        warn_without_index(store, type_, names)
     return _Nodes(store, type_, names, read_columns(on_match, "on_match"), touch=touch).run(rows)
 
 
@@ -86,13 +98,12 @@ def read_columns(given: str | Sequence[str], role: str) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _Record:
-    """What a key stands for: a record that is there, or one that will be."""
+    """What a key stands for: a new record with its properties, or one that is there with what is laid over them."""
 
     id: int | None
     properties: Properties
     ends: tuple[int, ...] = ()
-    changed: bool = False
-    touched: bool = False
+    matched: bool = False
 
 
 class _Nodes:
@@ -130,11 +141,15 @@ class _Nodes:
         return BulkResult(created, count - created)
 
     def crowded(self) -> bool:
-        """Tell whether records may get in each other's way by more than their keys."""
-        return any(
-            found.unique and set(found.properties) != set(self.names)
-            for found in all_indexes(self.store)
-            if (found.table, found.type) == (self.table, self.type)
+        """Tell whether it takes more than their keys and what is laid over them to know what becomes of records."""
+        return (
+            self.store.schema is not None
+            or not all(map(has_path, self.over))
+            or any(
+                found.unique and set(found.properties) != set(self.names)
+                for found in all_indexes(self.store)
+                if (found.table, found.type) == (self.table, self.type)
+            )
         )
 
     def connected(self, rows: list[Properties], first: int) -> list[tuple[int, ...]]:  # noqa: ARG002 - edges need it
@@ -162,19 +177,17 @@ class _Nodes:
         """Merge a batch at once, and count what it creates."""
         records = self.found(rows, ends, keys)
         created = 0
-        schema = self.store.schema
         for row, end, key in zip(rows, ends, keys, strict=True):
             record = records.get(key)
             if record is None:
-                records[key] = record = _Record(None, without_null(row), end)
+                records[key] = _Record(None, without_null(row), end)
                 created += 1
-            else:
-                record.touched = self.touch
-                if self.over and changes(record.properties, over := self.laid(row)):
-                    record.properties = laid_over(record.properties, over)
-                    record.changed = True
-            if schema is not None:
-                schema.check_node(self.type, record.properties)
+                continue
+            record.matched = True
+            if self.over and record.id is None:
+                record.properties = laid_over(record.properties, self.laid(row))
+            elif self.over:
+                record.properties = {**record.properties, **self.laid(row)}
         self.write(records.values())
         return created
 
@@ -182,32 +195,32 @@ class _Nodes:
         """Find what is there for each key."""
         places = dict(zip(keys, range(len(keys)), strict=True))
         distinct = list(places)
-        needed = bool(self.over) or self.store.schema is not None
-        columns = "r.id, r.properties" if needed else "r.id, '{}'"
         records: dict[Key, _Record] = {}
-        for slot, record_id, text in find(self.store, self.table, columns, self.type, self.names, distinct, self.ends):
+        for slot, record_id in find(self.store, self.table, "r.id", self.type, self.names, distinct, self.ends):
             key = distinct[slot]
             if key in records:
                 # It meets the same conflict, and says so.
                 self.merge_one(rows[places[key]], ends[places[key]])
-            records[key] = _Record(record_id, decode(text))
+            records[key] = _Record(record_id, {})
         return records
 
     def write(self, records: Iterable[_Record]) -> None:
-        """Write what is new, what changed, and what was seen."""
+        """Write what is new, and lay what is to be laid over what is there."""
         moment = now()
-        new, changed, seen = [], [], []
+        new = []
+        # By what is set and what is removed, the statement is the same.
+        matched: defaultdict[tuple[tuple[str, bool], ...], list[tuple[Any, ...]]] = defaultdict(list)
         for record in records:
             if record.id is None:
                 new.append((self.type, *record.ends, encode(record.properties), moment, moment))
-            elif record.changed:
-                changed.append((encode(record.properties), moment, record.id))
-            elif record.touched:
-                seen.append((moment, record.id))
-        connection = self.store.connection
-        connection.executemany(self.insert, new)
-        connection.executemany(f"UPDATE {self.table} SET properties = ?, updated_at = ? WHERE id = ?", changed)
-        connection.executemany(f"UPDATE {self.table} SET updated_at = ? WHERE id = ?", seen)
+            elif record.matched:
+                shape = tuple((name, value is None) for name, value in record.properties.items())
+                values = [encode(value) for value in record.properties.values() if value is not None]
+                matched[shape].append((*values, moment, record.id, *(() if self.touch else values)))
+        self.store.connection.executemany(self.insert, new)
+        for shape, parameters in matched.items():
+            if self.touch or shape:
+                self.store.connection.executemany(_lay_over(self.table, shape, touch=self.touch), parameters)
 
 
 class _Edges(_Nodes):
@@ -231,10 +244,6 @@ class _Edges(_Nodes):
             else:
                 self.apart.add(end)
         self.apart.difference_update(self.names, self.over)
-
-    def crowded(self) -> bool:
-        """Tell whether edges may get in each other's way, or depend on what they connect."""
-        return self.store.schema is not None or super().crowded()
 
     def connected(self, rows: list[Properties], first: int) -> list[tuple[int, ...]]:
         """Find the nodes that each row connects, and take them out of the row."""
@@ -297,3 +306,16 @@ class _Edges(_Nodes):
         from_id, to_id = ends
         new = without_null(row)
         return merge_one_edge(self.store, from_id, self.type, to_id, match, new, change, either=self.both).created
+
+
+@lru_cache(maxsize=256)
+def _lay_over(table: Table, shape: tuple[tuple[str, bool], ...], *, touch: bool) -> str:
+    """Give the statement that sets some properties of a record and removes others."""
+    set_, removed = ([path(name) for name, gone in shape if gone is wanted] for wanted in (False, True))
+    after = f"json_set(properties, {', '.join(f'{goal}, json(?)' for goal in set_)})" if set_ else "properties"
+    after = f"json_remove({after}, {', '.join(removed)})" if removed else after
+    changed = [f"properties -> {goal} IS NOT ?" for goal in set_]
+    changed += [f"properties -> {goal} IS NOT NULL" for goal in removed]
+    only = "" if touch else f" AND ({' OR '.join(changed)})"
+    laid = f"properties = {after}, " if shape else ""
+    return f"UPDATE {table} SET {laid}updated_at = ? WHERE id = ?{only}"

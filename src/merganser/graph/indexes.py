@@ -57,7 +57,7 @@ def create_index(store: Store, type_: str, properties: str | Sequence[str], *, u
             f"ON {table} ({', '.join(key(name) for name in names)}) WHERE {_partial(type_)}"
         )
         row = (wanted, table, type_, encode(list(names)), unique)
-        store.connection.execute("INSERT INTO property_indexes VALUES (?, ?, ?, ?, ?)", row)
+        store.connection.execute("INSERT OR REPLACE INTO property_indexes VALUES (?, ?, ?, ?, ?)", row)
     store.checked.clear()
     return PropertyIndex(wanted, table, type_, names, unique).info
 
@@ -84,7 +84,7 @@ def all_indexes(store: Store) -> list[PropertyIndex]:
     ]
 
 
-def warn_without_index(store: Store, type_: str, match: Iterable[str], stacklevel: int) -> None:
+def warn_without_index(store: Store, type_: str, match: Iterable[str]) -> None:
     """Warn, once for a type and its match properties, that a merge has to look at every node of the type."""
     given = tuple(match)
     if (type_, given) in store.checked:
@@ -94,7 +94,8 @@ def warn_without_index(store: Store, type_: str, match: Iterable[str], stackleve
         _serves(found, names) for found in all_indexes(store) if (found.table, found.type) == ("nodes", type_)
     ):
         store.warned.add((type_, names))
-        warnings.warn(MergePerformanceWarning(type_, given), stacklevel=stacklevel + 1)
+        # The line to name is the one that calls GraphDatabase, which calls the merge, which calls this.
+        warnings.warn(MergePerformanceWarning(type_, given), stacklevel=4)
     store.checked.add((type_, given))
 
 

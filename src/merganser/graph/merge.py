@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from merganser.core.errors import InvalidArgumentError, MergeConflictError
+from merganser.graph.indexes import warn_without_index
 from merganser.graph.records import MergedEdge, MergedNode, Node, at, edge, node
 from merganser.graph.sql import conditions, match_terms
 from merganser.graph.values import changes, decode, equal, laid_over, plain, without_null
@@ -65,13 +66,14 @@ def merge_node(
     condition: Given | None,
     allow_key_change: bool,
     touch_it: bool,
+    warn: bool,
 ) -> MergedNode:
     """Find or create a node; see `GraphDatabase.merge_node`."""
     check_type(type_)
     key = read_match(match)
-    if not key:
-        message = f"The match of a {type_} is empty; give the properties that identify a node."
-        raise InvalidArgumentError(message)
+    check_match(type_, key)
+    if warn and (type_, tuple(key)) not in store.checked:
+        warn_without_index(store, type_, key)
     new = read_new(key, base, on_create, "base")
     change = read_change(key, on_match, condition, allow_key_change=allow_key_change, touch_it=touch_it)
     if store.connection.in_transaction:
@@ -131,6 +133,13 @@ def read_match(match: Given | None) -> Properties:
     return key
 
 
+def check_match(type_: str, key: Properties) -> None:
+    """Refuse to look for a node by its type alone."""
+    if not key:
+        message = f"The match of a {type_} is empty; give the properties that identify a node."
+        raise InvalidArgumentError(message)
+
+
 def read_new(key: Properties, base: Given | None, on_create: Given | None, role: str) -> Properties:
     """Give the properties of a new record: the match, then the base, then `on_create`."""
     new = key
@@ -158,12 +167,22 @@ def merge_one_node(store: Store, type_: str, key: Properties, new: Properties, c
     terms, parameters = match_terms(key)
     rows = store.connection.execute(_find_nodes(type_, terms), parameters).fetchall()
     if not rows:
-        moment = now()
-        created = insert_node(store, type_, new, moment)
-        return MergedNode(created, type_, new, at(moment), at(moment), created=True)
+        return new_node(store, type_, new)
     if len(rows) > 1:
         raise MergeConflictError(type_, key, [node(row) for row in rows])
-    ((found, _, text, created_at, updated_at),) = rows
+    return match_node(store, rows[0], change)
+
+
+def new_node(store: Store, type_: str, new: Properties) -> MergedNode:
+    """Create the node that was not found."""
+    moment = now()
+    created = insert_node(store, type_, new, moment)
+    return MergedNode(created, type_, new, at(moment), at(moment), created=True)
+
+
+def match_node(store: Store, row: tuple[int, str, str, int, int], change: Change) -> MergedNode:
+    """Do to a node that was found what a merge does to it."""
+    found, type_, text, created_at, updated_at = row
     after, changed = change.apply(text)
     if changed is not None and (changed or change.touch):
         if store.schema is not None:
@@ -192,13 +211,23 @@ def merge_one_edge(
     ends = (from_id, to_id, to_id, from_id) if either else (from_id, to_id)
     rows = store.connection.execute(_find_edges(type_, terms, either), (*ends, *parameters)).fetchall()
     if not rows:
-        moment = now()
-        created = insert_edge(store, type_, from_id, to_id, new, moment)
-        return MergedEdge(created, type_, from_id, to_id, new, at(moment), at(moment), created=True)
+        return new_edge(store, type_, from_id, to_id, new)
     if len(rows) > 1:
         described = {"from_id": from_id, "to_id": to_id, **key}
         raise MergeConflictError(type_, described, [edge(row) for row in rows], "edges")
-    ((found, _, start, end, text, created_at, updated_at),) = rows
+    return match_edge(store, rows[0], change)
+
+
+def new_edge(store: Store, type_: str, from_id: int, to_id: int, new: Properties) -> MergedEdge:
+    """Create the edge that was not found."""
+    moment = now()
+    created = insert_edge(store, type_, from_id, to_id, new, moment)
+    return MergedEdge(created, type_, from_id, to_id, new, at(moment), at(moment), created=True)
+
+
+def match_edge(store: Store, row: tuple[int, str, int, int, str, int, int], change: Change) -> MergedEdge:
+    """Do to an edge that was found what a merge does to it."""
+    found, type_, start, end, text, created_at, updated_at = row
     after, changed = change.apply(text)
     if changed is not None and (changed or change.touch):
         check_edge(store, type_, start, end, after)

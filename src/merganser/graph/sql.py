@@ -48,15 +48,24 @@ def has_path(name: str) -> bool:
     return not any(character in '"\\' or character < _FIRST_PRINTABLE for character in name)
 
 
+def path(name: str) -> str:
+    """Give the JSON path to a property, as a literal.
+
+    >>> print(path("a.b"))
+    '$."a.b"'
+    """
+    return literal(f'$."{name}"')
+
+
 @lru_cache(maxsize=4096)
 def key(name: str, table: str = "") -> str:
     """Give the key of a property in SQL; `table` is `n.` for the properties of `n`."""
     if not has_path(name):
         return f"merganser_key({table}properties, {literal(name)})"
-    path = literal(f'$."{name}"')
-    text, value = f"{table}properties -> {path}", f"json_extract({table}properties, {path})"
+    goal = path(name)
+    text, value = f"{table}properties -> {goal}", f"json_extract({table}properties, {goal})"
     return (
-        f"CASE json_type({table}properties, {path}) "
+        f"CASE json_type({table}properties, {goal}) "
         f"WHEN 'text' THEN CASE WHEN instr({text}, '{_NUL}') THEN 'n' || ({text}) ELSE '\"' || {value} END "
         f"WHEN 'integer' THEN {value} WHEN 'real' THEN {value} ELSE {text} END"
     )

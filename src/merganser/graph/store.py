@@ -14,6 +14,7 @@ import uuid
 import weakref
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from merganser.core.errors import GraphError, GraphFileError, GraphLockedError, InvalidArgumentError
 from merganser.graph.sql import define_functions
@@ -68,24 +69,27 @@ class Store:
     def __init__(
         self, path: str | os.PathLike[str], *, timeout: float = 30.0, schema: GraphSchema | None = None
     ) -> None:
-        self.path = os.fspath(path)
+        self.path = _read_path(path)
         self.timeout = timeout
         self.schema = schema
         # Types and properties that a merge has been seen to have an index for, or was warned about.
         self.checked: set[tuple[str, tuple[str, ...]]] = set()
         self.warned: set[tuple[str, frozenset[str]]] = set()
-        self._address = self.path
-        if self.path == ":memory:":
-            # All connections of a process that name it share this database; it ends with the last of them.
-            self._address = f"file:/merganser-{uuid.uuid4().hex}?vfs=memdb"
+        # All connections of a process that name it share a database in memory; it ends with the last of them.
+        name = f"/merganser-{uuid.uuid4().hex}?vfs=memdb&mode="
+        if self.path != ":memory:":
+            name = f"{quote(os.path.abspath(self.path))}?mode="
+        self._address = f"file:{name}"
         self._held: weakref.WeakSet[_Held] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._here = threading.local()
         self._closed = False
-        _check_address(self.path, timeout)
-        connection = self.connection
+        _check_timeout(timeout)
+        # The first connection may create the file; later ones find it, or there is something wrong.
+        self._mode = "rwc"
         try:
-            _prepare(connection, self.path, timeout)
+            _prepare(self.connection, self.path, timeout)
+            self._mode = "rw"
         except BaseException:
             self.close()
             raise
@@ -118,7 +122,7 @@ class Store:
         start, undo, end = _SAVEPOINT if nested else _TRANSACTION
         try:
             connection.execute(start)
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             raise self._translated(error) from error
         try:
             yield
@@ -128,7 +132,7 @@ class Store:
             if connection.in_transaction:
                 for statement in undo:
                     connection.execute(statement)
-            if isinstance(error, sqlite3.OperationalError):
+            if isinstance(error, sqlite3.Error):
                 raise self._translated(error) from error
             raise
 
@@ -151,12 +155,12 @@ class Store:
             raise GraphError(message)
         try:
             connection = sqlite3.connect(
-                self._address,
+                self._address + self._mode,
                 timeout=self.timeout,
                 isolation_level=None,
                 check_same_thread=False,
                 cached_statements=512,
-                uri=self._address != self.path,
+                uri=True,
             )
         except sqlite3.Error as error:
             message = (
@@ -171,16 +175,30 @@ class Store:
         self._here.held = held
         return held
 
-    def _translated(self, error: sqlite3.OperationalError) -> Exception:
-        """Give a lock that was waited for in vain its own error."""
-        if error.sqlite_errorcode & 0xFF not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-            return error
-        return GraphLockedError(
-            f"Another process or thread kept {self.path!r} locked for {self.timeout:g} s. Try again, keep transactions "
-            "shorter, or give GraphDatabase a longer timeout."
-        )
+    def _translated(self, error: sqlite3.Error) -> Exception:
+        """Give what happens to files an error that names the file; a mistake in SQL stays what it is."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            return GraphLockedError(
+                f"Another process or thread kept {self.path!r} locked for {self.timeout:g} s. Try again, keep "
+                "transactions shorter, or give GraphDatabase a longer timeout."
+            )
+        if code in _FILE_TROUBLE:
+            return GraphFileError(
+                f"{self.path!r} could not be written: {error}. The transaction was undone; see that the disk has room "
+                "and the file may be written, and do it again."
+            )
+        return error
 
 
+_FILE_TROUBLE = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+}
 # What begins, undoes and ends a transaction, and one within another.
 _TRANSACTION = ("BEGIN IMMEDIATE", ("ROLLBACK",), "COMMIT")
 _SAVEPOINT = ("SAVEPOINT merganser", ("ROLLBACK TO merganser", "RELEASE merganser"), "RELEASE merganser")
@@ -217,13 +235,18 @@ class _Held:
     __del__ = close
 
 
-def _check_address(path: str, timeout: float) -> None:
+def _read_path(given: str | os.PathLike[str]) -> str:
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         message = f"This Python has SQLite {sqlite3.sqlite_version}; a graph database needs 3.38 or newer."
         raise GraphFileError(message)
-    if not path or "://" in path or "\0" in path:
+    path = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(path, str) or not path or "://" in path or "\0" in path:
         message = f"A graph database is a file on a local disk, or ':memory:'; {path!r} is neither."
         raise InvalidArgumentError(message)
+    return path
+
+
+def _check_timeout(timeout: float) -> None:
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
         message = f"timeout is {timeout!r}; give the seconds to wait for another writer."
         raise InvalidArgumentError(message)

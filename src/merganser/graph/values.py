@@ -20,8 +20,8 @@ Value: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 Properties: TypeAlias = dict[str, Value]
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
-# SQLite reads no JSON that is nested much deeper than this.
-_DEEPEST = 500
+# Deeper than any record that people make, and less than Python or SQLite can read.
+_DEEPEST = 100
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
 # The encoder in C that json makes anew for each text: made once, it takes half the time. Other Pythons have none.

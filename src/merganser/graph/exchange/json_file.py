@@ -1,0 +1,140 @@
+"""A graph as one JSON document, a record a line."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from merganser.core.errors import GraphFileError
+from merganser.core.store import locate
+from merganser.graph.exchange.files import read, replacing
+from merganser.graph.exchange.loading import Incoming, NewEdge, NewNode, load
+from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, at, milliseconds
+from merganser.graph.values import encode
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, KeysView
+
+    from merganser.graph.exchange.loading import ImportResult
+    from merganser.graph.store import Store
+
+FORMAT, VERSION = "merganser-graph", 1
+
+_NODE_KEYS = dict.fromkeys(("id", "type", "properties", "created_at", "updated_at")).keys()
+_EDGE_KEYS = dict.fromkeys(("id", "type", "from", "to", "properties", "created_at", "updated_at")).keys()
+_OPTIONAL = frozenset({"id", "created_at", "updated_at"})
+
+
+def export_json(store: Store, path: str | os.PathLike[str]) -> None:
+    """Write the graph; see `GraphDatabase.export_json`."""
+    with store.snapshot() as connection, replacing(locate(path)) as stream:
+        nodes = connection.execute(f"SELECT {NODE_COLUMNS} FROM nodes ORDER BY id")
+        edges = connection.execute(f"SELECT {EDGE_COLUMNS} FROM edges ORDER BY id")
+        stream.write(f'{{"format":"{FORMAT}","version":{VERSION},"nodes":['.encode())
+        stream.writelines(_lines(nodes, _NODE_KEYS))
+        stream.write(b'\n],"edges":[')
+        stream.writelines(_lines(edges, _EDGE_KEYS))
+        stream.write(b"\n]}\n")
+
+
+def import_json(store: Store, path: str | os.PathLike[str]) -> ImportResult:
+    """Read a graph; see `GraphDatabase.import_json`."""
+    location = locate(path)
+    shown = repr(location.display)
+    document = _document(read(location), shown)
+    nodes = [_node(record, f"nodes[{i}] of {shown}") for i, record in enumerate(document["nodes"])]
+    edges = [_edge(record, f"edges[{i}] of {shown}") for i, record in enumerate(document["edges"])]
+    node_ids, edge_ids = ([record.get("id") for record in document[table]] for table in ("nodes", "edges"))
+    return load(store, Incoming(shown, node_ids, nodes, edge_ids, edges))
+
+
+def _lines(rows: Iterator[tuple[Any, ...]], keys: KeysView[str]) -> Iterator[bytes]:
+    """Write records, whose properties are JSON already."""
+    template = ",".join(f'"{key}":%s' for key in keys)
+    separator = "\n"
+    for number, type_, *ends, properties, created, updated in rows:
+        values = (number, encode(type_), *ends, properties, encode(_iso(created)), encode(_iso(updated)))
+        yield f"{separator}{{{template % values}}}".encode()
+        separator = ",\n"
+
+
+def _iso(moment: int) -> str:
+    return at(moment).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _document(content: bytes, shown: str) -> dict[str, Any]:
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        message = f"{shown} cannot be read as JSON: {error}. Export the graph again."
+        raise GraphFileError(message) from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        message = f'{shown} is no graph: it does not begin with {{"format": "{FORMAT}"}}. Give a file of export_json.'
+        raise GraphFileError(message)
+    if document.get("version") != VERSION:
+        message = (
+            f"{shown} is version {document.get('version')!r} of the format, not {VERSION}. Install a newer merganser."
+        )
+        raise GraphFileError(message)
+    for table in ("nodes", "edges"):
+        if not isinstance(document.get(table), list):
+            message = f"{shown} has no list of {table}; add {table!r}, empty if there are none."
+            raise GraphFileError(message)
+    return document
+
+
+def _node(record: Any, label: str) -> NewNode:
+    _check_keys(record, _NODE_KEYS, label)
+    _check_id(record.get("id"), "id", label)
+    return NewNode(label, record["type"], record["properties"], *_times(record, label))
+
+
+def _edge(record: Any, label: str) -> NewEdge:
+    _check_keys(record, _EDGE_KEYS, label)
+    _check_id(record.get("id"), "id", label)
+    for key in ("from", "to"):
+        _check_id(record[key], key, label)
+    start, end = record["from"], record["to"]
+    return NewEdge(label, record["type"], start, end, record["properties"], *_times(record, label))
+
+
+def _check_keys(record: Any, keys: KeysView[str], label: str) -> None:
+    if not isinstance(record, dict):
+        message = f"{label} is {type(record).__name__}; a record is an object with the keys {', '.join(keys)}."
+        raise GraphFileError(message)
+    if record.keys() == keys:
+        return
+    for key in keys - record.keys():
+        if key not in _OPTIONAL:
+            message = f"{label} has no {key!r}; add it."
+            raise GraphFileError(message)
+    for key in record.keys() - keys:
+        message = f"{label} has the key {key!r}, which means nothing here; put it among the properties."
+        raise GraphFileError(message)
+
+
+def _check_id(given: Any, key: str, label: str) -> None:
+    if type(given) not in {int, str} and not (given is None and key == "id"):
+        message = f"{label} has {given!r} as its {key!r}; give an integer or a string."
+        raise GraphFileError(message)
+
+
+def _times(record: dict[str, Any], label: str) -> tuple[int | None, int | None]:
+    return _time(record, "created_at", label), _time(record, "updated_at", label)
+
+
+def _time(record: dict[str, Any], key: str, label: str) -> int | None:
+    given = record.get(key)
+    if given is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(given)
+        if moment.tzinfo is not None:
+            # In UTC it may be before the year 1 or after 9999.
+            return milliseconds(moment.astimezone(UTC))
+    except (TypeError, ValueError, OverflowError):
+        pass
+    message = f"{label} has {given!r} as its {key!r}; give a time such as '2026-01-31T12:00:00.000Z', or leave it out."
+    raise GraphFileError(message)

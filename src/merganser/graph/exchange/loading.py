@@ -1,0 +1,182 @@
+"""What every import ends in: records of any origin become nodes and edges, in one transaction.
+
+Records keep their ids only where no id was ever used. Elsewhere they get new ones, and edges go by what the ids of
+their nodes have become.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from merganser.core.errors import GraphError, GraphFileError, InvalidArgumentError, UniqueConstraintError
+from merganser.graph.values import HIGHEST, LOWEST, decode, encode, plain, without_null
+from merganser.graph.write import check_type, now, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+
+    from merganser.graph.sql import Table
+    from merganser.graph.store import Store
+    from merganser.graph.values import Properties
+
+_INSERT_NODES = "INSERT INTO nodes (id, type, properties, created_at, updated_at) VALUES (?, ?, ?, ?, ?)"
+_INSERT_EDGES = (
+    "INSERT INTO edges (id, type, from_id, to_id, properties, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportResult:
+    """How many nodes and edges were imported; `ids` leads from each node's id there to its id here.
+
+    >>> ImportResult(nodes=1, edges=0, ids={"a": 1}).ids["a"]
+    1
+    """
+
+    nodes: int
+    edges: int
+    ids: dict[Any, int]
+
+
+class NewNode(NamedTuple):
+    """A node as it was read, not checked yet; `label` is what messages call it, and a time may be missing."""
+
+    label: str
+    type: Any
+    properties: Mapping[str, Any]
+    created_at: int | None = None
+    updated_at: int | None = None
+
+
+class NewEdge(NamedTuple):
+    """An edge as it was read; its ends are ids of the graph that it comes from."""
+
+    label: str
+    type: Any
+    start: Hashable
+    end: Hashable
+    properties: Mapping[str, Any]
+    created_at: int | None = None
+    updated_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A graph to import, its records in the order of their ids; None is the id of a record that has none."""
+
+    name: str
+    node_ids: Sequence[Hashable]
+    nodes: Iterable[NewNode]
+    edge_ids: Sequence[Hashable]
+    edges: Iterable[NewEdge]
+
+
+def load(store: Store, incoming: Incoming, *, keep_ids: bool = True) -> ImportResult:
+    """Import a graph, or nothing of it."""
+    with store.transaction():
+        keep = keep_ids and _is_unused(store)
+        node_ids = _new_ids(store, "nodes", incoming.node_ids, incoming.name, keep=keep)
+        edge_ids = _new_ids(store, "edges", incoming.edge_ids, incoming.name, keep=keep)
+        ids = {old: new for old, new in zip(incoming.node_ids, node_ids, strict=True) if old is not None}
+        types: dict[int, str] = {}
+        _insert(store, _INSERT_NODES, _node_rows(store, incoming.nodes, node_ids, types))
+        _insert(store, _INSERT_EDGES, _edge_rows(store, incoming.edges, edge_ids, ids, types))
+    return ImportResult(len(node_ids), len(edge_ids), ids)
+
+
+def _is_unused(store: Store) -> bool:
+    """Tell whether there is no record, and never was."""
+    used = (
+        "SELECT EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM edges) "
+        "OR EXISTS (SELECT 1 FROM sqlite_sequence WHERE name IN ('nodes', 'edges') AND seq > 0)"
+    )
+    return not store.connection.execute(used).fetchone()[0]
+
+
+def _new_ids(store: Store, table: Table, old: Sequence[Hashable], name: str, *, keep: bool) -> list[int]:
+    """Give each record its id here."""
+    given = [one for one in old if one is not None]
+    if len(set(given)) < len(given):
+        twice = Counter(given).most_common(1)[0][0]
+        message = f"{name} has two {table} with the id {twice!r}; give each its own."
+        raise GraphFileError(message)
+    # After the highest id of all, SQLite has none left to give.
+    numbers = [one for one in given if type(one) is int and LOWEST <= one < HIGHEST]
+    if keep and len(numbers) == len(given):
+        free = count(max([0, *numbers]) + 1)
+        return [one if type(one) is int else next(free) for one in old]
+    query = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?"
+    last = store.connection.execute(query, (table,)).fetchone()[0]
+    return list(range(last + 1, last + 1 + len(old)))
+
+
+def _node_rows(
+    store: Store, nodes: Iterable[NewNode], ids: list[int], types: dict[int, str]
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    moment = now()
+    schema = store.schema
+    for new, node in zip(ids, nodes, strict=True):
+        properties = _checked(node)
+        if schema is not None:
+            _labelled(node.label, schema.check_node, node.type, properties)
+            types[new] = node.type
+        yield node.label, (new, node.type, encode(properties), *_times(node, moment))
+
+
+def _edge_rows(
+    store: Store, edges: Iterable[NewEdge], new_ids: list[int], ids: Mapping[Hashable, int], types: Mapping[int, str]
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    moment = now()
+    schema = store.schema
+    for new, edge in zip(new_ids, edges, strict=True):
+        properties = _checked(edge)
+        for end in (edge.start, edge.end):
+            if end not in ids:
+                message = f"{edge.label} has an end at {end!r}, which is no node there; add the node or drop the edge."
+                raise GraphFileError(message)
+        start, end = ids[edge.start], ids[edge.end]
+        if schema is not None:
+            _labelled(edge.label, schema.check_edge, edge.type, properties, types[start], types[end])
+        yield edge.label, (new, edge.type, start, end, encode(properties), *_times(edge, moment))
+
+
+def _checked(record: NewNode | NewEdge) -> Properties:
+    _labelled(record.label, check_type, record.type)
+    return without_null(plain(record.properties, record.label))
+
+
+def _times(record: NewNode | NewEdge, moment: int) -> tuple[int, int]:
+    created, updated = record.created_at, record.updated_at
+    return moment if created is None else created, moment if updated is None else updated
+
+
+def _labelled(label: str, check: Callable[..., None], *given: Any) -> None:
+    """Have a check say which record it is about."""
+    try:
+        check(*given)
+    except (InvalidArgumentError, GraphError) as error:
+        message = f"{label}: {error}"
+        raise type(error)(message) from error
+
+
+def _insert(store: Store, statement: str, rows: Iterator[tuple[str, tuple[Any, ...]]]) -> None:
+    drawn: tuple[str, tuple[Any, ...]] = ("", ())
+
+    def draw() -> Iterator[tuple[Any, ...]]:
+        nonlocal drawn
+        for drawn in rows:
+            yield drawn[1]
+
+    try:
+        # Rows are drawn one at a time, so the last one is the one that was refused.
+        store.connection.executemany(statement, draw())
+    except sqlite3.IntegrityError as error:
+        label, row = drawn
+        found = refused(store, error, decode(row[-3]))
+        raise (
+            UniqueConstraintError(f"{label}: {found}") if isinstance(found, UniqueConstraintError) else found
+        ) from error

@@ -1,0 +1,83 @@
+"""A graph as Parquet the way GraphFrames has it: `vertices` with an `id`, `edges` with `src` and `dst`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merganser.core.errors import InvalidArgumentError
+from merganser.core.store import locate
+from merganser.graph.exchange.columns import EDGE_COLUMNS, VERTEX_COLUMNS, columns
+from merganser.graph.exchange.files import named, replacing
+from merganser.graph.exchange.kinds import find_kinds
+from merganser.graph.values import decode
+
+if TYPE_CHECKING:
+    import os
+    import sqlite3
+    from typing import BinaryIO
+
+    from merganser.core.store import Location
+    from merganser.graph.sql import Table
+    from merganser.graph.store import Store
+
+PART = "part-0.parquet"
+BATCH = 50_000
+
+_QUERIES: dict[Table, str] = {
+    "nodes": "SELECT properties, id, type, created_at, updated_at FROM nodes ORDER BY id",
+    "edges": "SELECT properties, id, from_id, to_id, type, created_at, updated_at FROM edges ORDER BY id",
+}
+_RESERVED: dict[Table, tuple[str, ...]] = {"nodes": VERTEX_COLUMNS, "edges": EDGE_COLUMNS}
+_TIME = pa.timestamp("ms", tz="UTC")
+_TYPES = {"type": pa.string(), "relationship": pa.string(), "created_at": _TIME, "updated_at": _TIME}
+
+
+def export_parquet(store: Store, folder: str | os.PathLike[str]) -> None:
+    """Write the graph; see `GraphDatabase.export_parquet`."""
+    location = locate(folder)
+    for name in ("vertices", "edges"):
+        _check_folder(location, name)
+    with (
+        store.snapshot() as connection,
+        replacing(location, f"vertices/{PART}") as vertices,
+        replacing(location, f"edges/{PART}") as edges,
+    ):
+        _write(connection, "nodes", vertices)
+        _write(connection, "edges", edges)
+
+
+def is_data(name: str) -> bool:
+    """Tell whether a name is that of data: not of a hidden file, or of a mark such as `_SUCCESS`."""
+    return not name.startswith((".", "_"))
+
+
+def _check_folder(location: Location, name: str) -> None:
+    """Refuse to mix the graph with another."""
+    shown = location.shown(name)
+    with named("write", shown):
+        others = [found for found in location.store.names(location.path(name)) if is_data(found) and found != PART]
+    if others:
+        message = (
+            f"{shown!r} already holds {others[0]!r}, which would be read as a part of the graph. Give another folder, "
+            "or remove it."
+        )
+        raise InvalidArgumentError(message)
+
+
+def _write(connection: sqlite3.Connection, table: Table, stream: BinaryIO) -> None:
+    reserved = _RESERVED[table]
+    own = columns(find_kinds(connection, table), reserved)
+    # Times stand last, as they are the least asked for.
+    leading = [pa.field(name, _TYPES.get(name, pa.int64()), nullable=False) for name in reserved]
+    schema = pa.schema([*leading[:-2], *(column.field for column in own), *leading[-2:]])
+    with pq.ParquetWriter(stream, schema) as writer:
+        rows = connection.execute(_QUERIES[table])
+        while batch := rows.fetchmany(BATCH):
+            texts, *given = zip(*batch, strict=True)
+            records = [decode(text) for text in texts]
+            fixed: list[Any] = [pa.array(values, field.type) for values, field in zip(given, leading, strict=True)]
+            arrays = [*fixed[:-2], *(column.array(records) for column in own), *fixed[-2:]]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))

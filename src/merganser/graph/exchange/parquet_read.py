@@ -1,0 +1,177 @@
+"""A graph from Parquet: files of `export_parquet`, or whatever else has the columns of GraphFrames."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import contextmanager
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from merganser.core.errors import GraphFileError, MerganserError
+from merganser.core.store import locate
+from merganser.graph.exchange.columns import is_json, property_name
+from merganser.graph.exchange.loading import Incoming, NewEdge, NewNode, load
+from merganser.graph.exchange.parquet import BATCH, is_data
+from merganser.graph.records import at
+from merganser.graph.values import decode
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Hashable, Iterable, Iterator
+
+    from merganser.core.store import Location
+    from merganser.graph.exchange.loading import ImportResult
+    from merganser.graph.store import Store
+
+_ID_COLUMNS = ("id", "src", "dst")
+_ID_TYPES = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+
+
+def import_parquet(store: Store, folder: str | os.PathLike[str], node_type: str | None) -> ImportResult:
+    """Read a graph; see `GraphDatabase.import_parquet`."""
+    location = locate(folder)
+    vertices, edges = _parts(location, "vertices"), _parts(location, "edges")
+    node_ids, edge_ids = _ids(location, vertices, needed=True), _ids(location, edges, needed=False)
+    nodes = _nodes(location, vertices, node_type)
+    return load(store, Incoming(repr(location.display), node_ids, nodes, edge_ids, _edges(location, edges)))
+
+
+def _parts(location: Location, folder: str) -> list[str]:
+    """List the files of a folder; one within it could hold rows that nobody would miss."""
+    shown = location.shown(folder)
+    with _readable(shown):
+        names = [name for name in location.store.names(location.path(folder)) if is_data(name)]
+        inner = [name for name in names if location.store.kind(location.path(f"{folder}/{name}")) == "directory"]
+    if inner:
+        message = f"{shown!r} holds the folder {inner[0]!r}; put all files directly into {folder!r}."
+        raise GraphFileError(message)
+    parts = [f"{folder}/{name}" for name in names if name.endswith(".parquet")]
+    if not parts:
+        message = f"{shown!r} holds no Parquet file; give a folder with 'vertices' and 'edges'."
+        raise GraphFileError(message)
+    return parts
+
+
+def _ids(location: Location, parts: Iterable[str], *, needed: bool) -> list[Hashable]:
+    """Read all ids: strings or integers, and None where an edge has none."""
+    ids: list[Hashable] = []
+    for part in parts:
+        with _open(location, part) as file:
+            if "id" not in file.schema_arrow.names and not needed:
+                ids.extend(repeat(None, file.metadata.num_rows))
+                continue
+            _check_columns(file.schema_arrow, ("id",), location.shown(part))
+            column = file.read(columns=["id"]).column("id")
+        if needed and column.null_count:
+            message = f"{location.shown(part)!r} has a vertex whose 'id' is NULL; give every vertex an id."
+            raise GraphFileError(message)
+        ids.extend(column.to_pylist())
+    return ids
+
+
+def _nodes(location: Location, parts: Iterable[str], default: str | None) -> Iterator[NewNode]:
+    for shown, batch in _batches(location, parts, ("id",)):
+        (ids,) = _fixed(batch, ("id",), shown)
+        (types,) = _fixed(batch, ("type",), shown) if "type" in batch.schema.names else (repeat(None),)
+        for found, type_, own, created, updated in zip(ids, types, *_rest(batch, ("id", "type"), shown), strict=False):
+            label = f"the vertex {found!r} of {shown!r}"
+            if type_ is None and default is None:
+                message = f"{label} has no 'type'; give node_type for all that have none."
+                raise GraphFileError(message)
+            yield NewNode(label, default if type_ is None else type_, own, created, updated)
+
+
+def _edges(location: Location, parts: Iterable[str]) -> Iterator[NewEdge]:
+    ends = ("src", "dst", "relationship")
+    for shown, batch in _batches(location, parts, ends):
+        fixed = _fixed(batch, ends, shown)
+        for start, end, type_, own, created, updated in zip(*fixed, *_rest(batch, ("id", *ends), shown), strict=False):
+            yield NewEdge(f"the edge {start!r} -> {end!r} of {shown!r}", type_, start, end, own, created, updated)
+
+
+def _batches(location: Location, parts: Iterable[str], needed: tuple[str, ...]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    for part in parts:
+        shown = location.shown(part)
+        with _open(location, part) as file:
+            _check_columns(file.schema_arrow, needed, shown)
+            for batch in file.iter_batches(BATCH):
+                yield shown, batch
+
+
+def _fixed(batch: pa.RecordBatch, names: tuple[str, ...], shown: str) -> list[list[Any]]:
+    """Give the columns that say what a record is and where."""
+    return [_values(batch.column(name), batch.schema.field(name), shown) for name in names]
+
+
+def _rest(
+    batch: pa.RecordBatch, fixed: tuple[str, ...], shown: str
+) -> tuple[list[dict[str, Any]], Iterable[int | None], Iterable[int | None]]:
+    """Give the properties of each row, and its times where the columns of these names hold times."""
+    moments: dict[str, Iterable[int | None]] = {"created_at": repeat(None), "updated_at": repeat(None)}
+    properties: dict[str, list[Any]] = {}
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if field.name in moments and pa.types.is_timestamp(field.type):
+            moments[field.name] = _moments(column, field, shown)
+        elif field.name not in fixed:
+            properties[property_name(field)] = _values(column, field, shown)
+    rows = zip(*properties.values(), strict=True) if properties else repeat((), batch.num_rows)
+    return [dict(zip(properties, row, strict=True)) for row in rows], moments["created_at"], moments["updated_at"]
+
+
+def _moments(column: pa.Array, field: pa.Field, shown: str) -> list[int | None]:
+    with _readable(shown, field.name):
+        stored = column.cast(pa.timestamp("ms", tz=field.type.tz), safe=False).cast(pa.int64())
+        for bound in pc.min_max(stored).as_py().values():
+            # Python has no times before the year 1 or after 9999.
+            at(bound or 0)
+    return stored.to_pylist()  # type: ignore[no-any-return]
+
+
+def _values(column: pa.Array, field: pa.Field, shown: str) -> list[Any]:
+    with _readable(shown, field.name):
+        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
+            column = column.cast(pa.timestamp("us", tz=field.type.tz))
+        values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
+        if is_json(field):
+            return [None if value is None else decode(value) for value in values]
+        return values
+
+
+def _check_columns(schema: pa.Schema, needed: tuple[str, ...], shown: str) -> None:
+    """Refuse a file without a column that it needs, with two of a name, or with ids of a type that ids cannot have."""
+    names = Counter(schema.names)
+    for name in (*needed, *names):
+        if names[name] != 1:
+            message = f"{shown!r} has {names[name]} columns {name!r}; have one, and rename others."
+            raise GraphFileError(message)
+        kind = schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if name in needed and name in _ID_COLUMNS and not any(test(kind) for test in _ID_TYPES):
+            message = f"The column {name!r} of {shown!r} is {kind}; cast it to integers or strings."
+            raise GraphFileError(message)
+
+
+@contextmanager
+def _open(location: Location, part: str) -> Iterator[pq.ParquetFile]:
+    with _readable(location.shown(part)):
+        # Spark's old timestamps have nanoseconds that are never used.
+        source = location.store.open_input(location.path(part))
+        with source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
+            yield file
+
+
+@contextmanager
+def _readable(shown: str, column: str | None = None) -> Iterator[None]:
+    """Name the file, and the column, that cannot be read."""
+    try:
+        yield
+    except MerganserError:
+        raise
+    except (OSError, ValueError, LookupError, OverflowError, NotImplementedError) as error:
+        where = f"{shown!r}" if column is None else f"The column {column!r} of {shown!r}"
+        message = f"{where} cannot be read: {error}. Write the file anew" + (", or cast the column." if column else ".")
+        raise GraphFileError(message) from error
