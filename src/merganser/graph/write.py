@@ -193,7 +193,8 @@ def refused(store: Store, error: sqlite3.IntegrityError, properties: Properties)
     """Name the unique index that a record would break."""
     rows = store.connection.execute("SELECT name, type, properties FROM property_indexes").fetchall()
     for name, type_, columns in rows:
-        if str(error).endswith(f"index '{name}'"):
+        # SQLite doubles the quotes in a name that it quotes.
+        if str(error).endswith("index '" + name.replace("'", "''") + "'"):
             names = decode(columns)
             values = {column: properties.get(column) for column in names}
             return UniqueConstraintError(
