@@ -66,7 +66,8 @@ def drop_index(store: Store, name: str) -> None:
     """Drop an index of properties, if there is one of this name."""
     with store.transaction():
         for found in all_indexes(store):
-            if found.name.casefold() == name.casefold():
+            # SQLite folds the case of ASCII alone, as bytes do.
+            if found.name.encode().lower() == name.encode(errors="replace").lower():
                 store.connection.execute(f"DROP INDEX IF EXISTS {identifier(found.name)}")
                 store.connection.execute("DELETE FROM property_indexes WHERE name = ?", (found.name,))
     store.checked.clear()
