@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.graph.graph_oracle import content, failing, unchanged
 
-from merganser.core.errors import GraphSchemaError, MergeConflictError, UniqueConstraintError
+from merganser.core.errors import GraphSchemaError, MergeConflictError, MergePerformanceWarning, UniqueConstraintError
 from merganser.graph import EdgeType, GraphDatabase, GraphSchema, MergedEdge, MergedNode, NodeType
 
 if TYPE_CHECKING:
@@ -176,6 +177,9 @@ def test_part_by_part_a_node_may_come_twice(db: GraphDatabase) -> None:
         {"edge": "E", "from": 0, "to": -1},
         {"edge": "E", "from": 0, "to": 2},
         {"edge": "E", "from": 0, "to": "1"},
+        {"edge": "E", "from": 0, "to": True},
+        {"edge": "E", "from": 0, "to": 1.0},
+        {"edge": "E", "from": 0, "to": [1]},
         {"edge": "", "from": 0, "to": 1},
         {"edge": "E", "from": 0, "to": 1, "base": {}},
         {"type": "Job", "match": {"k": 1}, "edge": "E", "from": 0, "to": 1},
@@ -228,3 +232,52 @@ def test_the_schema_holds_for_a_pattern(whole: bool) -> None:
         with unchanged(db), pytest.raises(GraphSchemaError):
             db.merge_pattern([JOB, COMPANY, {"edge": "POSTED_BY", "from": 1, "to": 0}], whole=whole)
         assert made(db.merge_pattern([JOB, COMPANY, POSTED], whole=whole)) == [True] * 3
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_edge_of_a_pattern_may_point_either_way(db: GraphDatabase, whole: bool) -> None:
+    """G2, G14."""
+    job, company, posted = db.merge_pattern([JOB, COMPANY, {**POSTED, "from": 1, "to": 0}])
+    found = db.merge_pattern([JOB, COMPANY, {**POSTED, "direction": "both"}], whole=whole)
+    assert [part.id for part in found] == [job.id, company.id, posted.id]
+    assert made(found) == [False] * 3
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_part_whose_condition_fails_is_left_as_it_is(db: GraphDatabase, clock: Clock, whole: bool) -> None:
+    """G14, G15."""
+    first = db.merge_pattern([{**JOB, "base": {"n": 1}}, COMPANY, POSTED])
+    clock.milliseconds += 1
+    condition = {"on_match": {"n": 2}, "condition": {"n": 5}}
+    second = db.merge_pattern([{**JOB, **condition}, COMPANY, {**POSTED, **condition}], whole=whole)
+    assert (second[0], second[2]) == (first[0], first[2])
+    assert second[1].updated_at > first[1].updated_at
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_without_touch_nothing_is_written_when_nothing_changes(db: GraphDatabase, clock: Clock, whole: bool) -> None:
+    """G8, G14."""
+    first = db.merge_pattern([JOB, COMPANY, POSTED])
+    clock.milliseconds += 1
+    with unchanged(db):
+        assert db.merge_pattern([JOB, COMPANY, POSTED], whole=whole, touch=False) == first
+
+
+def test_a_pattern_warns_of_each_missing_index(db: GraphDatabase) -> None:
+    """G9, G14."""
+    db.create_property_index("Job", "url")
+    with pytest.warns(MergePerformanceWarning) as caught:
+        db.merge_pattern([JOB, COMPANY, POSTED])
+    assert [(str(entry.message)[:23], entry.filename) for entry in caught] == [("MERGE on Company.name w", __file__)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        db.merge_pattern([{**COMPANY, "type": "Firm"}], warn_on_missing_index=False)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_long_pattern_works(db: GraphDatabase, whole: bool) -> None:
+    """G14. SQLite joins 64 tables at most."""
+    nodes = [{"type": "N", "match": {"k": number}} for number in range(40)]
+    edges = [{"edge": "E", "from": number, "to": number + 1} for number in range(39)]
+    assert made(db.merge_pattern([*nodes, *edges], whole=whole)) == [True] * 79
+    assert made(db.merge_pattern([*nodes, *edges], whole=whole)) == [False] * 79
