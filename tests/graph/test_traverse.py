@@ -106,7 +106,7 @@ def steps(path: Path) -> tuple[list[int], list[int]]:
 
 
 @given(graphs(), EDGE_TYPES, DIRECTIONS, st.integers(1, 2), st.none() | st.integers(0, 3), NODE_TYPES)
-@settings(max_examples=100)
+@settings(max_examples=80)
 def test_nodes_are_those_of_a_breadth_first_search(
     graph: Graph, edge_type: Any, direction: Any, least: int, more: int | None, node_type: str | None
 ) -> None:  # G16
@@ -125,7 +125,7 @@ def test_nodes_are_those_of_a_breadth_first_search(
 
 
 @given(graphs(), EDGE_TYPES, DIRECTIONS, st.integers(1, 2), st.integers(0, 2), NODE_TYPES)
-@settings(max_examples=100)
+@settings(max_examples=80)
 def test_paths_are_all_that_visit_no_node_twice(
     graph: Graph, edge_type: Any, direction: Any, least: int, more: int, node_type: str | None
 ) -> None:  # G16
@@ -144,7 +144,7 @@ def test_paths_are_all_that_visit_no_node_twice(
 
 
 @given(graphs(), EDGE_TYPES, DIRECTIONS, st.none() | st.integers(1, 3), st.integers(1, 5))
-@settings(max_examples=100)
+@settings(max_examples=80)
 def test_shortest_path_has_the_fewest_edges(
     graph: Graph, edge_type: Any, direction: Any, most: int | None, to_id: int
 ) -> None:  # G16
@@ -171,7 +171,7 @@ def test_shortest_path_has_the_fewest_edges(
     st.lists(st.tuples(DIRECTIONS, EDGE_TYPES, NODE_TYPES, st.sampled_from([None, True])), max_size=3),
     st.none() | st.integers(0, 4),
 )
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_patterns_are_what_nested_loops_find(
     graph: Graph,
     start: int | None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from merganser.core.errors import InvalidArgumentError
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Node, Path, edge, node
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from merganser.graph.terms import Direction
 
 # The ids of a path's nodes and edges.
-Steps = tuple[tuple[int, ...], tuple[int, ...]]
+Steps: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 
 _TABLE = (
     """CREATE TEMP TABLE IF NOT EXISTS merganser_reached (
@@ -169,7 +169,8 @@ def traverse(
     if max_depth is not None:
         check_number("max_depth", max_depth, min_depth)
     check_nodes(store, start_id)
-    return Traversal(store, start_id, edge_type, direction, min_depth, max_depth, node_type)
+    types = edge_type if edge_type is None or isinstance(edge_type, str) else tuple(edge_type)
+    return Traversal(store, start_id, types, direction, min_depth, max_depth, node_type)
 
 
 def read_paths(connection: sqlite3.Connection, found: Sequence[Steps]) -> list[Path]:
