@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from merganser.graph.database import GraphDatabase
-from merganser.graph.pattern import Pattern
+from merganser.graph.hops import Pattern
 from merganser.graph.query import EdgeQuery, NodeQuery
 from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node, Path
 from merganser.graph.schema import EdgeType, GraphSchema, NodeType

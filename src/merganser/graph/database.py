@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merganser.graph import indexes, merge, pattern, query, traverse, write
+from merganser.graph import hops, indexes, merge, query, traverse, write
 from merganser.graph.store import Store
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Literal, Self
 
+    from merganser.graph.hops import Pattern
     from merganser.graph.merge import OnMatch
-    from merganser.graph.pattern import Pattern
     from merganser.graph.query import EdgeQuery, NodeQuery
     from merganser.graph.records import Edge, IndexInfo, MergedEdge, MergedNode, Node, Path
     from merganser.graph.schema import GraphSchema
@@ -307,4 +307,4 @@ class GraphDatabase:
         ...     [[node.id for node in path.nodes] for path in found]
         [[1, 3, 2], [2, 3, 1]]
         """
-        return pattern.begin(self._store, type, where, start_id)
+        return hops.begin(self._store, type, where, start_id)
