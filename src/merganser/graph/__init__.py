@@ -18,13 +18,17 @@ from merganser.core.errors import (
 from merganser.graph.bulk import Endpoint
 from merganser.graph.database import GraphDatabase
 from merganser.graph.exchange.loading import ImportResult
+from merganser.graph.hops import Pattern
+from merganser.graph.query import EdgeQuery, NodeQuery
 from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node, Path
 from merganser.graph.schema import EdgeType, GraphSchema, NodeType
+from merganser.graph.traverse import Traversal
 
 __all__ = [
     "BulkResult",
     "Edge",
     "EdgeNotFoundError",
+    "EdgeQuery",
     "EdgeType",
     "Endpoint",
     "GraphDatabase",
@@ -41,9 +45,12 @@ __all__ = [
     "MergedNode",
     "Node",
     "NodeNotFoundError",
+    "NodeQuery",
     "NodeType",
     "Path",
+    "Pattern",
     "PropertyTypeError",
     "PropertyValueError",
+    "Traversal",
     "UniqueConstraintError",
 ]

@@ -1,11 +1,15 @@
-"""`GraphDatabase`: the one door to a property graph in an SQLite file."""
+"""`GraphDatabase`: the one door to a property graph in an SQLite file.
+
+What it merges, creates and deletes is here; queries are in `asking`, imports and exports in `exchange`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from merganser.graph import bulk, indexes, merge, pattern, write
-from merganser.graph.exchange import graphml, json_file, networkx_graph, parquet, parquet_read
+from merganser.graph.asking import Asking
+from merganser.graph.exchange.door import Exchange
 from merganser.graph.store import Store
 
 if TYPE_CHECKING:
@@ -16,17 +20,14 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Literal, Self
 
-    import networkx as nx
-
     from merganser.graph.bulk import Endpoint
-    from merganser.graph.exchange.loading import ImportResult
     from merganser.graph.merge import OnMatch
     from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node
     from merganser.graph.schema import GraphSchema
     from merganser.graph.sql import Table
 
 
-class GraphDatabase:
+class GraphDatabase(Asking, Exchange):
     """A property graph in one SQLite file, or in memory (`":memory:"`), whose MERGE makes imports repeatable.
 
     It may be shared between threads, and several processes may open one file. A writer waits `timeout` seconds for
@@ -313,76 +314,3 @@ class GraphDatabase:
     def delete_edge(self, edge_id: int) -> None:
         """Delete an edge."""
         write.delete(self._store, "edges", edge_id)
-
-    def export_json(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole graph to one JSON file, on a disk or at an fsspec URL.
-
-        >>> with GraphDatabase(":memory:") as db, GraphDatabase(":memory:") as copy:
-        ...     job = db.create_node("Job", {"title": "Engineer"})
-        ...     db.export_json("graph.json")
-        ...     _ = copy.import_json("graph.json")
-        ...     copy.get_node(job.id) == job
-        True
-        """
-        json_file.export_json(self._store, path)
-
-    def import_json(self, path: str | os.PathLike[str]) -> ImportResult:
-        """Add the graph of a JSON file, all of it or nothing.
-
-        Ids are kept if no id was ever used here; else all records get new ones, which the result's `ids` tells for
-        nodes. Files made by hand may leave out ids and times.
-        """
-        return json_file.import_json(self._store, path)
-
-    def to_networkx(self) -> nx.MultiDiGraph:
-        """Give the graph as networkx has it: ids as keys, properties and `type` as attributes.
-
-        >>> with GraphDatabase(":memory:") as db:
-        ...     job = db.create_node("Job", {"title": "Engineer"})
-        ...     db.to_networkx().nodes[job.id]
-        {'title': 'Engineer', 'type': 'Job'}
-        """
-        return networkx_graph.to_networkx(self._store)
-
-    def from_networkx(
-        self, graph: nx.Graph, *, node_type: str | None = None, edge_type: str | None = None
-    ) -> ImportResult:
-        """Add a graph of networkx, all of it or nothing.
-
-        The attribute `type` is the type; what has none is of `node_type` or `edge_type`. Records get new ids; an edge
-        without a direction gets the one in which networkx lists it.
-
-        >>> import networkx
-        >>> with GraphDatabase(":memory:") as db:
-        ...     db.from_networkx(networkx.path_graph(3), node_type="Stop", edge_type="NEXT").ids
-        {0: 1, 1: 2, 2: 3}
-        """
-        return networkx_graph.from_networkx(self._store, graph, node_type, edge_type)
-
-    def export_graphml(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole graph as GraphML, without its times; lists and dicts become JSON text.
-
-        >>> with GraphDatabase(":memory:") as db:
-        ...     _ = db.create_node("Job", {"title": "Engineer"})
-        ...     db.export_graphml("graph.graphml")
-        """
-        graphml.export_graphml(self._store, path)
-
-    def export_parquet(self, folder: str | os.PathLike[str]) -> None:
-        """Write the whole graph as Parquet in the way of GraphFrames, to `vertices/` and `edges/` below a folder.
-
-        Each property is a column; one whose values are of several kinds, or dicts, holds JSON text.
-
-        >>> with GraphDatabase(":memory:") as db:
-        ...     _ = db.create_node("Job", {"title": "Engineer"})
-        ...     db.export_parquet("graph")
-        """
-        parquet.export_parquet(self._store, folder)
-
-    def import_parquet(self, folder: str | os.PathLike[str], *, node_type: str | None = None) -> ImportResult:
-        """Add the graph of `vertices/` and `edges/` below a folder, all of it or nothing.
-
-        Any files with the columns of GraphFrames will do: `id`; `src`, `dst` and `relationship`. Vertices without a
-        `type` are of `node_type`. Ids are kept if they are integers and none was ever used here.
-        """
-        return parquet_read.import_parquet(self._store, folder, node_type)

@@ -75,10 +75,10 @@ def drop_index(store: Store, name: str) -> None:
 
 def all_indexes(store: Store) -> list[PropertyIndex]:
     """List the indexes of properties, by name."""
-    rows = store.connection.execute(
+    rows = store.rows(
         'SELECT i.name, i."table", i.type, i.properties, i."unique" FROM property_indexes i '
         "JOIN sqlite_master m ON m.type = 'index' AND m.name = i.name ORDER BY i.name"
-    ).fetchall()
+    )
     return [
         PropertyIndex(name, table, type_, tuple(decode(names)), bool(unique))
         for name, table, type_, names, unique in rows

@@ -16,7 +16,7 @@ from merganser.core.errors import InvalidArgumentError, MergeConflictError
 from merganser.graph.indexes import warn_without_index
 from merganser.graph.records import MergedEdge, MergedNode, Node, at, edge, node
 from merganser.graph.sql import conditions, match_terms
-from merganser.graph.values import changes, decode, equal, laid_over, plain, without_null
+from merganser.graph.values import changes, decode, equal, has_dict, laid_over, plain, without_null
 from merganser.graph.write import check_edge, check_ids, check_type, insert_edge, insert_node, now, touch, write
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def read_match(match: Given | None) -> Properties:
                 "such records, or match on other properties."
             )
             raise InvalidArgumentError(message)
-        if isinstance(value, dict) or (isinstance(value, list) and _has_dict(value)):
+        if has_dict(value):
             message = f"match property {name!r} is or holds a dict, which cannot be matched on; match on its parts."
             raise InvalidArgumentError(message)
     return key
@@ -264,7 +264,3 @@ def _check_key(role: str, given: Properties, key: Properties, remedy: str) -> No
         if name in given and not equal(given[name], key[name]):
             message = f"{role} gives the match property {name!r} the value {given[name]!r}, not {key[name]!r}. {remedy}"
             raise InvalidArgumentError(message)
-
-
-def _has_dict(values: list[Any]) -> bool:
-    return any(isinstance(value, dict) or (isinstance(value, list) and _has_dict(value)) for value in values)

@@ -9,13 +9,14 @@ some versions of SQLite cut what they extract, goes by its JSON text with an `n`
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from operator import ge, gt, le, lt
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from merganser.graph.values import HIGHEST, LOWEST, Properties, Value, decode, encode, equal
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 Table: TypeAlias = Literal["nodes", "edges"]
 # What SQLite takes as a parameter here.
@@ -71,13 +72,13 @@ def key(name: str, table: str = "") -> str:
     )
 
 
-def key_of(value: Value) -> tuple[str, Parameter]:
+def key_of(value: Value, name: str = "") -> tuple[str, Parameter]:
     """Give a value's key: the SQL for it, and that SQL's parameter."""
     if isinstance(value, float):
         if value.is_integer() and LOWEST <= value <= HIGHEST:
             return "?", int(value)
-        # SQLite need not read a number as Python does; so both sides are read by SQLite.
-        return "json_extract(?, '$')", repr(value)
+        # SQLite need not read a number as Python does; so both sides are read by the same.
+        return ("json_extract(?, '$')", repr(value)) if has_path(name) else ("?", value)
     plain = _plain_key(value)
     return "?", "" if plain is None else plain
 
@@ -85,7 +86,7 @@ def key_of(value: Value) -> tuple[str, Parameter]:
 def equals(name: str, value: Value, table: str = "") -> tuple[str, Parameter]:
     """Give the condition that a property equals a value, and its parameter."""
     own = key(name, table)
-    other, parameter = key_of(value)
+    other, parameter = key_of(value, name)
     return same(own, "list" if isinstance(value, list) else other), parameter
 
 
@@ -105,7 +106,7 @@ def match_terms(match: Properties) -> tuple[tuple[tuple[str, str], ...], list[Pa
             terms.append((name, "?"))
             parameters.append('"' + value)
         else:
-            other, parameter = key_of(value)
+            other, parameter = key_of(value, name)
             terms.append((name, "list" if isinstance(value, list) else other))
             parameters.append(parameter)
     return tuple(terms), parameters
@@ -120,6 +121,8 @@ def define_functions(connection: sqlite3.Connection) -> None:
     """Give a connection the functions that statements use; no index does, so any SQLite may write the file."""
     connection.create_function("merganser_key", 2, _key_in, deterministic=True)
     connection.create_function("merganser_same", 2, _same, deterministic=True)
+    connection.create_function("merganser_test", 3, _test, deterministic=True)
+    connection.create_function("merganser_text", 1, _text, deterministic=True)
 
 
 def _plain_key(value: Value) -> Parameter | None:
@@ -137,3 +140,30 @@ def _key_in(properties: str, name: str) -> Parameter | None:
 
 def _same(left: str, right: str) -> bool:
     return equal(decode(left), decode(right))
+
+
+def _test(own: str, operator: str, value: str) -> bool:
+    """Compare the key of a list, or of a string with a NUL, with a value."""
+    return _TESTS[operator](decode(own.removeprefix("n")), decode(value))
+
+
+def _text(own: str) -> str:
+    """Give the key that a string with a NUL would have without it, for its place among other strings."""
+    return '"' + str(decode(own.removeprefix("n")))
+
+
+def _contains(own: str | list[Any], value: Value) -> bool:
+    if isinstance(own, str):
+        return isinstance(value, str) and value in own
+    return any(equal(item, value) for item in own)
+
+
+_TESTS: dict[str, Callable[[Any, Any], bool]] = {
+    "<": lt,
+    "<=": le,
+    ">": gt,
+    ">=": ge,
+    "contains": _contains,
+    "starts_with": str.startswith,
+    "ends_with": str.endswith,
+}

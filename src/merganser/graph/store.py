@@ -13,16 +13,17 @@ import time
 import uuid
 import weakref
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
 from merganser.core.errors import GraphError, GraphFileError, GraphLockedError, InvalidArgumentError
 from merganser.graph.sql import define_functions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from merganser.graph.schema import GraphSchema
+    from merganser.graph.sql import Parameter
 
 # "mgsr", so that `file` and SQLite can tell what a file is.
 APPLICATION = 0x6D677372
@@ -123,7 +124,7 @@ class Store:
         try:
             connection.execute(start)
         except sqlite3.Error as error:
-            raise self._translated(error) from error
+            self._fail(error)
         try:
             yield
             connection.execute(end)
@@ -133,21 +134,30 @@ class Store:
                 for statement in undo:
                     connection.execute(statement)
             if isinstance(error, sqlite3.Error):
-                raise self._translated(error) from error
+                self._fail(error)
             raise
+
+    def rows(self, statement: str, parameters: Sequence[Parameter] = ()) -> list[Any]:
+        """Run a statement that reads."""
+        try:
+            return self.connection.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            self._fail(error)
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
         """Let several statements read the same state of the database."""
         connection = self.connection
-        if connection.in_transaction:
-            yield connection
-            return
-        connection.execute("BEGIN")
+        alone = not connection.in_transaction
         try:
+            if alone:
+                connection.execute("BEGIN")
             yield connection
+        except sqlite3.Error as error:
+            self._fail(error)
         finally:
-            connection.execute("ROLLBACK")
+            if alone and connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def _open(self) -> _Held:
         if self._closed:
@@ -175,20 +185,22 @@ class Store:
         self._here.held = held
         return held
 
-    def _translated(self, error: sqlite3.Error) -> Exception:
+    def _fail(self, error: sqlite3.Error) -> NoReturn:
         """Give what happens to files an error that names the file; a mistake in SQL stays what it is."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-            return GraphLockedError(
+            message = (
                 f"Another process or thread kept {self.path!r} locked for {self.timeout:g} s. Try again, keep "
                 "transactions shorter, or give GraphDatabase a longer timeout."
             )
+            raise GraphLockedError(message) from error
         if code in _FILE_TROUBLE:
-            return GraphFileError(
-                f"{self.path!r} could not be written: {error}. The transaction was undone; see that the disk has room "
-                "and the file may be written, and do it again."
+            message = (
+                f"{self.path!r} could not be used: {error}. What was not committed is undone; see that the disk has "
+                "room and the file may be read and written, and do it again."
             )
-        return error
+            raise GraphFileError(message) from error
+        raise error
 
 
 _FILE_TROUBLE = {

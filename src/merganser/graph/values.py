@@ -106,6 +106,11 @@ def equal(left: Value, right: Value) -> bool:
     return isinstance(left, bool) == isinstance(right, bool) and left == right
 
 
+def has_dict(value: Value) -> bool:
+    """Tell whether a value is a dict, or a list with one inside."""
+    return isinstance(value, dict) or (isinstance(value, list) and any(map(has_dict, value)))
+
+
 def _plain_name(name: Any, role: str) -> str:
     if not isinstance(name, str):
         message = f"{role} has the property name {name!r}, a {type(name).__name__}; property names are strings."

@@ -14,7 +14,7 @@ from merganser.core.errors import (
     UniqueConstraintError,
 )
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, at, edge, node
-from merganser.graph.values import decode, encode, laid_over, plain, without_null
+from merganser.graph.values import HIGHEST, LOWEST, decode, encode, laid_over, plain, without_null
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,15 +57,15 @@ def create_edge(store: Store, from_id: int, type_: str, to_id: int, properties: 
 def get_node(store: Store, node_id: int) -> Node | None:
     """Read a node by its id."""
     check_ids(node_id)
-    row = store.connection.execute(f"SELECT {NODE_COLUMNS} FROM nodes WHERE id = ?", (node_id,)).fetchone()
-    return None if row is None else node(row)
+    rows = store.rows(f"SELECT {NODE_COLUMNS} FROM nodes WHERE id = ?", (node_id,))
+    return node(rows[0]) if rows else None
 
 
 def get_edge(store: Store, edge_id: int) -> Edge | None:
     """Read an edge by its id."""
     check_ids(edge_id)
-    row = store.connection.execute(f"SELECT {EDGE_COLUMNS} FROM edges WHERE id = ?", (edge_id,)).fetchone()
-    return None if row is None else edge(row)
+    rows = store.rows(f"SELECT {EDGE_COLUMNS} FROM edges WHERE id = ?", (edge_id,))
+    return edge(rows[0]) if rows else None
 
 
 def update_node(store: Store, node_id: int, properties: Mapping[str, Any], *, replace: bool) -> Node:
@@ -158,7 +158,7 @@ def check_type(type_: str) -> None:
 def check_ids(*ids: int) -> None:
     """Refuse what is no id."""
     for given in ids:
-        if type(given) is not int:
+        if type(given) is not int or not LOWEST <= given <= HIGHEST:
             message = f"{given!r} is no id; give the id of a node or edge, such as node.id."
             raise InvalidArgumentError(message)
 
@@ -166,7 +166,7 @@ def check_ids(*ids: int) -> None:
 def check_nodes(store: Store, *ids: int) -> None:
     """Refuse ids of nodes that are not there."""
     for given in ids:
-        if store.connection.execute("SELECT 1 FROM nodes WHERE id = ?", (given,)).fetchone() is None:
+        if not store.rows("SELECT 1 FROM nodes WHERE id = ?", (given,)):
             raise no_node(given)
 
 
