@@ -1,4 +1,4 @@
-"""Threads and processes that merge into one graph at once: nothing twice, nothing lost, nobody locked out."""
+"""Threads and processes that merge into one graph at once: nothing twice and nothing lost."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.graph.graph_oracle import content, nodes_of, unchanged
+from tests.graph.graph_oracle import content, nodes_of
 
-from merganser.core.errors import GraphLockedError
 from merganser.graph import BulkResult, GraphDatabase
 
 if TYPE_CHECKING:
@@ -154,95 +152,6 @@ def test_processes_that_open_a_new_file_at_once_lose_nothing(file: str, index: s
     assert {old["n"] for _, old in found.nodes.values()} == {4}
     assert len(found.edges) == 20
     assert {record[3]["n"] for record in found.edges.values()} == {4}
-
-
-@contextlib.contextmanager
-def held(file: str) -> Iterator[None]:
-    """Keep a file locked for writing, as another process would."""
-    other = sqlite3.connect(file, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    finally:
-        other.execute("ROLLBACK")
-        other.close()
-
-
-def works(db: GraphDatabase) -> dict[str, Callable[[], object]]:
-    return {
-        "merge_node": lambda: db.merge_node("N", {"k": 1}),
-        "merge_edge": lambda: db.merge_edge(1, "E", 1),
-        "bulk_merge_nodes": lambda: db.bulk_merge_nodes("N", [{"k": 1}], match_on="k"),
-        "bulk_merge_edges": lambda: db.bulk_merge_edges("E", [{"from_id": 1, "to_id": 1}]),
-        "create_node": lambda: db.create_node("N"),
-        "update_node": lambda: db.update_node(1, {"k": 2}),
-        "delete_node": lambda: db.delete_node(1),
-        "create_property_index": lambda: db.create_property_index("N", "k"),
-        "transaction": lambda: db.transaction().__enter__(),
-    }
-
-
-@pytest.mark.parametrize("name", list(works(GraphDatabase.__new__(GraphDatabase))))
-def test_a_lock_beyond_the_timeout_has_its_own_error(file: str, name: str) -> None:
-    """G12."""
-    with GraphDatabase(file, timeout=0.05) as db:
-        db.create_node("N", {"k": 1})
-        with unchanged(db), held(file), pytest.raises(GraphLockedError, match=r"graph\.db.*0\.05 s") as caught:
-            works(db)[name]()
-        assert isinstance(caught.value, TimeoutError)
-        if name != "transaction":
-            works(db)[name]()
-
-
-@pytest.mark.parametrize("name", ["merge_node", "merge_edge", "bulk_merge_nodes", "create_node"])
-def test_a_lock_in_a_transaction_of_the_callers_own_has_its_own_error(file: str, name: str) -> None:
-    """G11, G12."""
-    with GraphDatabase(file, timeout=0.05) as db:
-        db.create_node("N", {"k": 1})
-        db.connection.execute("BEGIN")
-        with held(file), pytest.raises(GraphLockedError, match=r"graph\.db"):
-            works(db)[name]()
-        db.connection.execute("ROLLBACK")
-
-
-def test_opening_a_file_that_stays_locked_has_its_own_error(file: str) -> None:
-    """G12."""
-    with held(file), pytest.raises(GraphLockedError, match=r"graph\.db"):
-        GraphDatabase(file, timeout=0.05)
-    GraphDatabase(file).close()
-
-
-def test_a_writer_waits_for_another(file: str) -> None:
-    """G12."""
-    with GraphDatabase(file, timeout=20) as db:
-        ready = threading.Event()
-
-        def hold() -> None:
-            with held(file):
-                ready.set()
-                time.sleep(0.3)
-
-        thread = threading.Thread(target=hold)
-        thread.start()
-        assert ready.wait(10)
-        start = time.monotonic()
-        assert db.merge_node("N", {"k": 1}).created
-        assert time.monotonic() - start > 0.1
-        thread.join()
-
-
-def test_readers_do_not_wait_for_a_writer(file: str) -> None:
-    """G12."""
-    with GraphDatabase(file, timeout=0.05) as db, GraphDatabase(file, timeout=0.05) as reader:
-        node = db.create_node("N", {"k": 1})
-        with db.transaction():
-            db.update_node(node.id, {"k": 2})
-            assert reader.get_node(node.id) == node
-            assert nodes_of(reader) == [{"k": 1}]
-            with GraphDatabase(file, timeout=0.05) as late:
-                assert late.get_node(node.id) == node
-                assert late.list_indexes() == []
-        assert nodes_of(reader) == [{"k": 2}]
 
 
 def test_readers_in_memory_see_what_other_threads_wrote() -> None:
