@@ -198,6 +198,7 @@ def test_rows_that_fail_to_come_leave_everything_as_it_was(db: GraphDatabase) ->
         ({"match_on": []}, "match_on"),
         ({"match_on": ""}, "row 0"),
         ({"match_on": ["k", 1]}, "match_on"),
+        ({"match_on": ["k", "k"]}, "match_on"),
         ({"on_match": [1]}, "on_match"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -240,3 +241,19 @@ def test_deleting_a_node_deletes_its_edges_and_can_be_undone(db: GraphDatabase) 
         db.delete_node(one)
         assert [record[1:3] for record in content(db).edges.values()] == [(two, two)]
     assert len(content(db).edges) == 3
+
+
+def test_a_full_disk_leaves_everything_as_it_was(file: str) -> None:
+    """G11, G13."""
+    rows = [{"k": number, "text": "x" * 1000} for number in range(1000)]
+    with GraphDatabase(file) as db:
+        db.create_node("N", {"name": "a"})
+        # A file that may not grow is a disk that is full.
+        ((pages,),) = db.connection.execute("PRAGMA page_count").fetchall()
+        db.connection.execute(f"PRAGMA max_page_count = {pages}")
+        with unchanged(db), pytest.raises((sqlite3.OperationalError, GraphError), match="full"):
+            db.bulk_merge_nodes("N", rows, match_on="k")
+        with unchanged(db), pytest.raises((sqlite3.OperationalError, GraphError), match="full"), db.transaction():
+            db.bulk_merge_nodes("N", rows, match_on="k")
+        db.connection.execute("PRAGMA max_page_count = 1000000")
+        assert db.bulk_merge_nodes("N", rows, match_on="k").created == 1000
