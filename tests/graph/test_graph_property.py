@@ -243,7 +243,7 @@ def test_any_work_leaves_the_graph_that_the_oracle_has() -> None:
     """G1, G2, G3, G4, G5, G6, G8, G10, G11, G13."""
     from hypothesis.stateful import run_state_machine_as_test  # noqa: PLC0415 - pytest would collect it as a test
 
-    run_state_machine_as_test(Work, settings=settings(max_examples=150, stateful_step_count=25))
+    run_state_machine_as_test(Work, settings=settings(max_examples=80, stateful_step_count=25))
 
 
 text = st.text(max_size=6)
