@@ -236,3 +236,11 @@ def test_what_makes_no_sense_is_refused(
     rows = [{"from_id": ids[0], "to_id": ids[1]}]
     with unchanged(db), pytest.raises((TypeError, ValueError), match=word):
         db.bulk_merge_edges(**{"type": "E", "rows": rows, **arguments})
+
+
+def test_a_column_that_names_a_node_may_be_a_property_too(db: GraphDatabase, companies: None) -> None:  # noqa: ARG001
+    """G13. It is one if it is a part of the key, or laid over on a match; else it is not."""
+    rows = [{"job": 1, "city": "Bern", "company": "A"}]
+    db.bulk_merge_edges("KEY", rows, from_node=JOB, to_node=COMPANY, match_on="city")
+    db.bulk_merge_edges("OVER", rows, from_node=JOB, to_node=COMPANY, on_match="company")
+    assert edges(db) == [("KEY", 1, 3, {"city": "Bern"}), ("OVER", 1, 3, {"company": "A"})]

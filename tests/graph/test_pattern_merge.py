@@ -281,3 +281,14 @@ def test_a_long_pattern_works(db: GraphDatabase, whole: bool) -> None:
     edges = [{"edge": "E", "from": number, "to": number + 1} for number in range(39)]
     assert made(db.merge_pattern([*nodes, *edges], whole=whole)) == [True] * 79
     assert made(db.merge_pattern([*nodes, *edges], whole=whole)) == [False] * 79
+
+
+def test_as_a_whole_two_parts_are_never_one_edge(db: GraphDatabase) -> None:
+    """G14. As in Cypher; two parts may be one node."""
+    db.merge_pattern([JOB, COMPANY, POSTED])
+    assert made(db.merge_pattern([JOB, COMPANY, POSTED, POSTED], whole=True)) == [True] * 4
+    loop = db.create_node("Loop", {"k": 1}).id
+    db.create_edge(loop, "E", loop)
+    ends = [{"type": "Loop", "match": {"k": 1}}] * 2
+    found = db.merge_pattern([*ends, {"edge": "E", "from": 0, "to": 1}], whole=True)
+    assert [part.id for part in found[:2]] == [loop, loop]
