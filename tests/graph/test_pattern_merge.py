@@ -169,7 +169,7 @@ def test_part_by_part_a_node_may_come_twice(db: GraphDatabase) -> None:
         {"type": "Job", "match": {"k": None}},
         {"type": "Job", "match": {"k": 1}, "base": {"k": 2}},
         {"type": "Job", "match": {"k": 1}, "on_match": {"k": 2}},
-        {"type": "Job", "match": {"k": 1}, "base": {"v": object()}},
+        {"type": "Job", "match": {"k": 1}, "base": {"v": b"raw"}},
         {"type": "Job", "match": {"k": 1}, "bsae": {}},
         {"edge": "E", "from": 0},
         {"edge": "E", "to": 0},

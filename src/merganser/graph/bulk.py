@@ -18,6 +18,7 @@ from merganser.graph.lookup import batches, check_columns, find, keys_of
 from merganser.graph.merge import (
     Change,
     check_direction,
+    check_match,
     find_nodes,
     merge_one_edge,
     merge_one_node,
@@ -25,7 +26,7 @@ from merganser.graph.merge import (
 from merganser.graph.records import BulkResult
 from merganser.graph.sql import has_path, path
 from merganser.graph.values import encode, laid_over, plain, without_null
-from merganser.graph.write import INSERT_EDGE, INSERT_NODE, check_ids, check_type, no_node, now
+from merganser.graph.write import INSERT_EDGE, INSERT_NODE, check_type, no_node, now
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -80,12 +81,16 @@ def bulk_merge_edges(
     on_match: str | Sequence[str],
     direction: str,
     touch: bool,
+    warn: bool,
 ) -> BulkResult:
     """Merge rows into edges; see `GraphDatabase.bulk_merge_edges`."""
     check_type(type_)
     check_direction(direction)
     work = _Edges(store, type_, read_columns(match_on, "match_on"), read_columns(on_match, "on_match"), touch=touch)
     work.connect(from_node, to_node, both=direction == "both")
+    for end in (from_node, to_node):
+        if warn and isinstance(end, Endpoint):
+            warn_without_index(store, end.type, end.match)
     return work.run(rows)
 
 
@@ -93,6 +98,9 @@ def read_columns(given: str | Sequence[str], role: str) -> tuple[str, ...]:
     """Read the names of columns."""
     names = (given,) if isinstance(given, str) else tuple(given)
     plain(dict.fromkeys(names), role)
+    if len(set(names)) < len(names):
+        message = f"{role} is {list(names)!r}; give each column once."
+        raise InvalidArgumentError(message)
     return names
 
 
@@ -127,10 +135,12 @@ class _Nodes:
     def run(self, given: Any) -> BulkResult:
         """Merge all rows, or none."""
         created = count = 0
+        unseen = set(self.over)
         with self.store.transaction():
             one_by_one = self.crowded()
             for batch in batches(given):
                 rows = [plain(row, f"row {number}") for number, row in enumerate(batch, count)]
+                unseen = {name for name in unseen if not any(name in row for row in rows)}
                 ends = self.connected(rows, count)
                 keys = keys_of(rows, self.columns, count)
                 if one_by_one or keys is None:
@@ -138,6 +148,9 @@ class _Nodes:
                 else:
                     created += self.merge_batch(rows, ends, self.with_ends(ends, keys))
                 count += len(rows)
+            if count and unseen:
+                message = f"on_match names {sorted(unseen)}, which no row has; correct the names, or leave them out."
+                raise InvalidArgumentError(message)
         return BulkResult(created, count - created)
 
     def crowded(self) -> bool:
@@ -146,7 +159,7 @@ class _Nodes:
             self.store.schema is not None
             or not all(map(has_path, self.over))
             or any(
-                found.unique and set(found.properties) != set(self.names)
+                found.unique and (self.ends or set(found.properties) != set(self.names))
                 for found in all_indexes(self.store)
                 if (found.table, found.type) == (self.table, self.type)
             )
@@ -240,9 +253,13 @@ class _Edges(_Nodes):
         for end in self.named:
             if isinstance(end, Endpoint):
                 check_type(end.type)
-                self.apart.update(end.match.values())
-            else:
+                check_match(end.type, dict(end.match))
+                self.apart.update(read_columns(list(end.match.values()), "the match of an endpoint"))
+            elif isinstance(end, str):
                 self.apart.add(end)
+            else:
+                message = f"A node of the edges is given as {end!r}; give a column of ids, or an Endpoint."
+                raise InvalidArgumentError(message)
         self.apart.difference_update(self.names, self.over)
 
     def connected(self, rows: list[Properties], first: int) -> list[tuple[int, ...]]:
@@ -275,7 +292,10 @@ class _Edges(_Nodes):
         """Check the ids in a column."""
         check_columns(rows, [column], first)
         ids: list[Any] = [row[column] for row in rows]
-        check_ids(*ids)
+        for number, given in enumerate(ids, first):
+            if type(given) is not int:
+                message = f"row {number}: the column {column!r} has {given!r}, which is no id; give the ids of nodes."
+                raise InvalidArgumentError(message)
         unknown = self.store.connection.execute(
             "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM nodes)", (encode(ids),)
         ).fetchone()

@@ -201,6 +201,7 @@ class GraphDatabase(Asking, Exchange):
         on_match: str | Sequence[str] = (),
         direction: Literal["out", "both"] = "out",
         touch: bool = True,
+        warn_on_missing_index: bool = True,
     ) -> BulkResult:
         """Merge rows into edges of a type, in one transaction, as if by `merge_edge` row after row.
 
@@ -212,6 +213,7 @@ class GraphDatabase(Asking, Exchange):
         >>> with GraphDatabase(":memory:") as db:
         ...     _ = db.create_node("Job", {"url": "/1"}), db.create_node("Job", {"url": "/2"})
         ...     _ = db.create_node("Company", {"name": "TechCorp"})
+        ...     _ = db.create_property_index("Job", "url"), db.create_property_index("Company", "name")
         ...     job, company = Endpoint("Job", {"url": "job"}), Endpoint("Company", {"name": "company"})
         ...     db.bulk_merge_edges("POSTED_BY", rows, from_node=job, to_node=company)
         BulkResult(created=2, matched=0)
@@ -226,6 +228,7 @@ class GraphDatabase(Asking, Exchange):
             on_match=on_match,
             direction=direction,
             touch=touch,
+            warn=warn_on_missing_index,
         )
 
     def merge_pattern(

@@ -91,13 +91,18 @@ def warn_without_index(store: Store, type_: str, match: Iterable[str]) -> None:
     if (type_, given) in store.checked:
         return
     names = frozenset(given)
-    if (type_, names) not in store.warned and not any(
-        _serves(found, names) for found in all_indexes(store) if (found.table, found.type) == ("nodes", type_)
-    ):
+    if (type_, names) not in store.warned and not has_index(store, type_, given):
         store.warned.add((type_, names))
         # The line to name is the one that calls GraphDatabase, which calls the merge, which calls this.
         warnings.warn(MergePerformanceWarning(type_, given), stacklevel=4)
     store.checked.add((type_, given))
+
+
+def has_index(store: Store, type_: str, match: Iterable[str]) -> bool:
+    """Tell whether an index leads to the nodes of a type that match."""
+    names = frozenset(match)
+    nodes = [found for found in all_indexes(store) if (found.table, found.type) == ("nodes", type_)]
+    return any(_serves(found, names) for found in nodes)
 
 
 def _serves(index: PropertyIndex, match: frozenset[str]) -> bool:

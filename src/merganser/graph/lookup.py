@@ -12,8 +12,9 @@ import pyarrow.dataset as pads
 
 from merganser.core.errors import InvalidArgumentError
 from merganser.core.source import stream_source
-from merganser.graph.merge import read_match
+from merganser.graph.indexes import has_index
 from merganser.graph.sql import Parameter, conditions, key_of
+from merganser.graph.values import has_dict
 
 if TYPE_CHECKING:
     from merganser.graph.sql import Table
@@ -55,11 +56,13 @@ def keys_of(rows: list[Properties], columns: Mapping[str, str], first: int) -> l
     """
     check_columns(rows, columns.values(), first)
     by_column = []
-    for name, column in columns.items():
+    for column in columns.values():
         keys = [_key(row[column]) for row in rows]
         if None in keys:
-            for row in rows:
-                read_match({name: row[column]})
+            for number, row in enumerate(rows, first):
+                if has_dict(row[column]):
+                    message = f"row {number}: the match column {column!r} is or holds a dict; match on its parts."
+                    raise InvalidArgumentError(message)
             return None
         by_column.append(keys)
     return list(zip(*by_column, strict=True)) if by_column else [()] * len(rows)
@@ -94,16 +97,19 @@ def find(
     if not keys:
         return []
     width = len(keys[0])
-    staged = f"temp.merganser_keys_{width}"
     connection = store.connection
     fields = ", ".join(f"c{place}" for place in range(width))
-    connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS merganser_keys_{width} (slot INTEGER PRIMARY KEY, {fields})")
+    # Keys lead to the records by an index; without one, the records are looked at once, and lead to the keys.
+    if ends or has_index(store, type_, names):
+        name, unique, order = f"merganser_keys_{width}", "", "{keys} k CROSS JOIN {records} r"
+    else:
+        name, unique, order = f"merganser_sorted_{width}", f", UNIQUE ({fields})", "{records} r CROSS JOIN {keys} k"
+    staged = f"temp.{name}"
+    connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {name} (slot INTEGER PRIMARY KEY, {fields}{unique})")
     connection.execute(f"DELETE FROM {staged}")
     marks = ", ".join("?" * (width + 1))
     connection.executemany(f"INSERT INTO {staged} VALUES ({marks})", ((slot, *key) for slot, key in enumerate(keys)))
     first = width - len(names)
     matched = conditions(type_, [(name, f"k.c{place}") for place, name in enumerate(names, first)], "r.")
-    # CROSS JOIN: the keys lead, and the graph is looked up by its indexes.
-    return connection.execute(
-        f"SELECT k.slot, {columns} FROM {staged} k CROSS JOIN {table} r WHERE {ends}{matched}"
-    ).fetchall()
+    joined = order.format(keys=staged, records=table)
+    return connection.execute(f"SELECT k.slot, {columns} FROM {joined} WHERE {ends}{matched}").fetchall()

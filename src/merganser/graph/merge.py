@@ -1,16 +1,16 @@
 """MERGE of one node or edge: find by the match, then lay `on_match` over what is there, or create.
 
 A match and the write that follows are one transaction that began IMMEDIATE, so that no other merge comes in between.
-Each writes with one statement, which is undone by itself if it fails: no savepoint is needed inside a caller's
-transaction.
+Each writes with one statement, which is undone by itself if it fails.
 """
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from merganser.core.errors import InvalidArgumentError, MergeConflictError
 from merganser.graph.indexes import warn_without_index
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Given: TypeAlias = Mapping[str, Any]
 # New properties, or a function that makes them of the old ones.
 OnMatch: TypeAlias = Given | Callable[[dict[str, Any]], Given]
+
+Merged = TypeVar("Merged", MergedNode, MergedEdge)
 
 
 @dataclass(slots=True)
@@ -76,10 +78,7 @@ def merge_node(
         warn_without_index(store, type_, key)
     new = read_new(key, base, on_create, "base")
     change = read_change(key, on_match, condition, allow_key_change=allow_key_change, touch_it=touch_it)
-    if store.connection.in_transaction:
-        return merge_one_node(store, type_, key, new, change)
-    with store.transaction():
-        return merge_one_node(store, type_, key, new, change)
+    return _as_one(store, on_match, lambda: merge_one_node(store, type_, key, new, change))
 
 
 def merge_edge(
@@ -104,10 +103,21 @@ def merge_edge(
     key = read_match(match)
     new = read_new(key, properties, on_create, "properties")
     change = read_change(key, on_match, condition, allow_key_change=allow_key_change, touch_it=touch_it)
-    if store.connection.in_transaction:
-        return merge_one_edge(store, from_id, type_, to_id, key, new, change, either=direction == "both")
-    with store.transaction():
-        return merge_one_edge(store, from_id, type_, to_id, key, new, change, either=direction == "both")
+    either = direction == "both"
+    return _as_one(
+        store, on_match, lambda: merge_one_edge(store, from_id, type_, to_id, key, new, change, either=either)
+    )
+
+
+def _as_one(store: Store, on_match: OnMatch | None, merge: Callable[[], Merged]) -> Merged:
+    """Merge in a transaction; within the caller's, a savepoint is made only for what a function may write."""
+    if callable(on_match) or not store.connection.in_transaction:
+        with store.transaction():
+            return merge()
+    try:
+        return merge()
+    except sqlite3.Error as error:
+        store.fail(error)
 
 
 def check_direction(direction: str) -> None:

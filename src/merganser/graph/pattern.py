@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from merganser.graph.store import Store
     from merganser.graph.values import Properties
 
+# SQLite joins no more tables.
+_MOST_PARTS = 64
 _NODE_WORDS = ("type", "match", "base", "on_create", "on_match", "condition")
 _EDGE_WORDS = ("edge", "from", "to", "properties", "match", "on_create", "on_match", "condition", "direction")
 
@@ -79,6 +81,8 @@ def merge_pattern(
     if warn:
         for part in parts.nodes.values():
             warn_without_index(store, part.type, part.match)
+    if whole:
+        _check_whole(parts)
     with store.transaction():
         return _merge_whole(store, parts) if whole else _merge_parts(store, parts)
 
@@ -98,13 +102,28 @@ def _read_parts(given: Sequence[Mapping[str, Any]], *, touch: bool) -> Parts:
             edges[place] = _read_edge(place, part, touch=touch)
     for place, link in edges.items():
         for word, end in (("from", link.from_place), ("to", link.to_place)):
-            if end not in nodes:
+            if type(end) is not int or end not in nodes:
                 message = f"Part {place} of the pattern has {word!r}: {end!r}; its nodes are at {list(nodes)}."
                 raise InvalidArgumentError(message)
     if not nodes:
         message = "The pattern has no nodes; give at least one part with 'type' and 'match'."
         raise InvalidArgumentError(message)
     return Parts(nodes, edges)
+
+
+def _check_whole(parts: Parts) -> None:
+    """Refuse what cannot be found as a whole."""
+    if len(parts.nodes) + len(parts.edges) > _MOST_PARTS:
+        message = f"A pattern of more than {_MOST_PARTS} parts cannot be found as a whole; merge it in pieces."
+        raise InvalidArgumentError(message)
+    together = {min(parts.nodes)}
+    for _ in parts.edges:
+        for link in parts.edges.values():
+            ends = {link.from_place, link.to_place}
+            together |= ends if ends & together else set()
+    if apart := parts.nodes.keys() - together:
+        message = f"Part {min(apart)} of the pattern hangs by no edge on the others; with whole=True, all must."
+        raise InvalidArgumentError(message)
 
 
 def _merge_parts(store: Store, parts: Parts) -> tuple[MergedNode | MergedEdge, ...]:

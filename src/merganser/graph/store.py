@@ -91,9 +91,11 @@ class Store:
         try:
             _prepare(self.connection, self.path, timeout)
             self._mode = "rw"
-        except BaseException:
-            self.close()
-            raise
+        except sqlite3.OperationalError as error:
+            self.fail(error)
+        finally:
+            if self._mode == "rwc":
+                self.close()
         # The thread that opened the database may end before the last one that uses it.
         self._first = self._here.held
 
@@ -124,17 +126,19 @@ class Store:
         try:
             connection.execute(start)
         except sqlite3.Error as error:
-            self._fail(error)
+            self.fail(error)
         try:
             yield
             connection.execute(end)
         except BaseException as error:
+            # An index may be gone that a merge was seen to have.
+            self.checked.clear()
             # SQLite itself rolls back after some failures, such as a full disk.
-            if connection.in_transaction:
+            if not self._closed and connection.in_transaction:
                 for statement in undo:
                     connection.execute(statement)
             if isinstance(error, sqlite3.Error):
-                self._fail(error)
+                self.fail(error)
             raise
 
     def rows(self, statement: str, parameters: Sequence[Parameter] = ()) -> list[Any]:
@@ -142,7 +146,7 @@ class Store:
         try:
             return self.connection.execute(statement, parameters).fetchall()
         except sqlite3.Error as error:
-            self._fail(error)
+            self.fail(error)
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
@@ -154,15 +158,14 @@ class Store:
                 connection.execute("BEGIN")
             yield connection
         except sqlite3.Error as error:
-            self._fail(error)
+            self.fail(error)
         finally:
             if alone and connection.in_transaction:
                 connection.execute("ROLLBACK")
 
     def _open(self) -> _Held:
         if self._closed:
-            message = f"The graph database {self.path!r} is closed. Open it again with GraphDatabase({self.path!r})."
-            raise GraphError(message)
+            raise self._is_closed()
         try:
             connection = sqlite3.connect(
                 self._address + self._mode,
@@ -185,8 +188,15 @@ class Store:
         self._here.held = held
         return held
 
-    def _fail(self, error: sqlite3.Error) -> NoReturn:
+    def _is_closed(self) -> GraphError:
+        return GraphError(
+            f"The graph database {self.path!r} is closed. Open it again with GraphDatabase({self.path!r})."
+        )
+
+    def fail(self, error: sqlite3.Error) -> NoReturn:
         """Give what happens to files an error that names the file; a mistake in SQL stays what it is."""
+        if self._closed:
+            raise self._is_closed() from error
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
             message = (
@@ -279,6 +289,8 @@ def _prepare(connection: sqlite3.Connection, path: str, timeout: float) -> None:
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute("COMMIT")
     except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            raise
         message = f"Cannot use {path!r} as a graph database: {error}. Give another path, or restore the file."
         raise GraphFileError(message) from error
 

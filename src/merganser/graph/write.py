@@ -132,9 +132,12 @@ def write(store: Store, table: Table, record_id: int, properties: Properties, mo
     """Replace the properties of a record."""
     statement = f"UPDATE {table} SET properties = ?, updated_at = ? WHERE id = ?"
     try:
-        store.connection.execute(statement, (encode(properties), moment, record_id))
+        done = store.connection.execute(statement, (encode(properties), moment, record_id))
     except sqlite3.IntegrityError as error:
         raise refused(store, error, properties) from error
+    # The function that made the properties may have deleted the record.
+    if not done.rowcount:
+        raise no_node(record_id) if table == "nodes" else no_edge(record_id)
 
 
 def touch(store: Store, table: Table, record_id: int, moment: int) -> None:
