@@ -274,13 +274,23 @@ def test_a_pattern_warns_of_each_missing_index(db: GraphDatabase) -> None:
         db.merge_pattern([{**COMPANY, "type": "Firm"}], warn_on_missing_index=False)
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_long_pattern_works(db: GraphDatabase, whole: bool) -> None:
+@pytest.mark.parametrize(("length", "whole"), [(40, False), (32, True)])
+def test_a_long_pattern_works(db: GraphDatabase, length: int, whole: bool) -> None:
     """G14. SQLite joins 64 tables at most."""
-    nodes = [{"type": "N", "match": {"k": number}} for number in range(40)]
-    edges = [{"edge": "E", "from": number, "to": number + 1} for number in range(39)]
-    assert made(db.merge_pattern([*nodes, *edges], whole=whole)) == [True] * 79
-    assert made(db.merge_pattern([*nodes, *edges], whole=whole)) == [False] * 79
+    nodes = [{"type": "N", "match": {"k": number}} for number in range(length)]
+    edges = [{"edge": "E", "from": number, "to": number + 1} for number in range(length - 1)]
+    assert made(db.merge_pattern([*nodes, *edges], whole=whole)) == [True] * (2 * length - 1)
+    assert made(db.merge_pattern([*nodes, *edges], whole=whole)) == [False] * (2 * length - 1)
+
+
+def test_what_cannot_be_found_as_a_whole_is_refused(db: GraphDatabase) -> None:
+    """G14."""
+    nodes = [{"type": "N", "match": {"k": number}} for number in range(33)]
+    edges = [{"edge": "E", "from": number, "to": number + 1} for number in range(32)]
+    with unchanged(db), pytest.raises(ValueError, match="more than 64 parts"):
+        db.merge_pattern([*nodes, *edges], whole=True)
+    with unchanged(db), pytest.raises(ValueError, match="Part 3 of the pattern hangs by no edge"):
+        db.merge_pattern([*nodes[:4], *edges[:2]], whole=True)
 
 
 def test_as_a_whole_two_parts_are_never_one_edge(db: GraphDatabase) -> None:

@@ -130,17 +130,17 @@ class _Nodes:
         self.names = names
         self.columns = dict(zip(names, names, strict=True))
         self.over = tuple(name for name in on_match if name not in names)
+        # Columns that are no properties.
+        self.apart: set[str] = set()
         self.touch = touch
 
     def run(self, given: Any) -> BulkResult:
         """Merge all rows, or none."""
         created = count = 0
-        unseen = set(self.over)
         with self.store.transaction():
             one_by_one = self.crowded()
-            for batch in batches(given):
+            for batch in batches(given, (*self.apart, *self.names, *self.over)):
                 rows = [plain(row, f"row {number}") for number, row in enumerate(batch, count)]
-                unseen = {name for name in unseen if not any(name in row for row in rows)}
                 ends = self.connected(rows, count)
                 keys = keys_of(rows, self.columns, count)
                 if one_by_one or keys is None:
@@ -148,9 +148,6 @@ class _Nodes:
                 else:
                     created += self.merge_batch(rows, ends, self.with_ends(ends, keys))
                 count += len(rows)
-            if count and unseen:
-                message = f"on_match names {sorted(unseen)}, which no row has; correct the names, or leave them out."
-                raise InvalidArgumentError(message)
         return BulkResult(created, count - created)
 
     def crowded(self) -> bool:
@@ -249,7 +246,6 @@ class _Edges(_Nodes):
         if both:
             self.ends = "((r.from_id = k.c0 AND r.to_id = k.c1) OR (r.from_id = k.c1 AND r.to_id = k.c0)) AND "
         self.named = (from_node, to_node)
-        self.apart: set[str] = set()
         for end in self.named:
             if isinstance(end, Endpoint):
                 check_type(end.type)
@@ -258,7 +254,7 @@ class _Edges(_Nodes):
             elif isinstance(end, str):
                 self.apart.add(end)
             else:
-                message = f"A node of the edges is given as {end!r}; give a column of ids, or an Endpoint."
+                message = f"from_node or to_node is {end!r}; give a column of ids, or an Endpoint."
                 raise InvalidArgumentError(message)
         self.apart.difference_update(self.names, self.over)
 

@@ -27,10 +27,10 @@ BATCH = 10_000
 Key: TypeAlias = tuple[Parameter, ...]
 
 
-def batches(given: Any) -> Iterator[Sequence[Mapping[str, Any]]]:
+def batches(given: Any, needed: Iterable[str]) -> Iterator[Sequence[Mapping[str, Any]]]:
     """Read rows from Arrow data, a path, or any iterable of mappings, some thousands at a time.
 
-    >>> [len(batch) for batch in batches({"id": number} for number in range(BATCH + 1))]
+    >>> [len(batch) for batch in batches(({"id": number} for number in range(BATCH + 1)), ["id"])]
     [10000, 1]
     """
     if isinstance(given, str | os.PathLike | pa.Table | pa.RecordBatchReader | pads.Dataset | pads.Scanner) or any(
@@ -38,6 +38,10 @@ def batches(given: Any) -> Iterator[Sequence[Mapping[str, Any]]]:
     ):
         rows = stream_source(given)
         for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
+            missing = [name for name in needed if batch.num_rows and name not in batch.schema.names]
+            if missing:
+                message = f"The rows have no column {missing[0]!r}; they have: {', '.join(batch.schema.names)}."
+                raise InvalidArgumentError(message)
             for start in range(0, batch.num_rows, BATCH):
                 yield batch.slice(start, BATCH).to_pylist()
         return

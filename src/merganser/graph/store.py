@@ -180,10 +180,16 @@ class Store:
                 f"Cannot open the graph database {self.path!r}: {error}. Check that its folder exists and is writable."
             )
             raise GraphFileError(message) from error
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+            # KiB for pages: what a transaction changes in a large graph is seldom in few of them.
+            connection.execute("PRAGMA cache_size = -65536")
+        except sqlite3.Error as error:
+            connection.close()
+            self.fail(error)
         held = _Held(connection)
         with self._lock:
             self._held.add(held)
-        connection.execute("PRAGMA foreign_keys = ON")
         define_functions(connection)
         self._here.held = held
         return held
@@ -206,8 +212,8 @@ class Store:
             raise GraphLockedError(message) from error
         if code in _FILE_TROUBLE:
             message = (
-                f"{self.path!r} could not be used: {error}. What was not committed is undone; see that the disk has "
-                "room and the file may be read and written, and do it again."
+                f"{self.path!r} cannot be used as a graph database: {error}. What was not committed is undone. See "
+                "that it is the right file, that it may be read and written, and that the disk has room."
             )
             raise GraphFileError(message) from error
         raise error
@@ -311,9 +317,11 @@ def _use_wal(connection: sqlite3.Connection, timeout: float) -> None:
 
 def _version(connection: sqlite3.Connection, path: str) -> int:
     """Read the version of a graph database, and refuse what is none or what a newer merganser wrote."""
-    ((version,),) = connection.execute("PRAGMA user_version").fetchall()
-    ((application,),) = connection.execute("PRAGMA application_id").fetchall()
-    ((tables,),) = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    # In one statement, because another process may be at it.
+    ((version, application, tables),) = connection.execute(
+        "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master) "
+        "FROM pragma_user_version, pragma_application_id"
+    ).fetchall()
     if application != APPLICATION and (tables or application):
         message = f"{path!r} is an SQLite database, but no graph of merganser's. Give another path."
         raise GraphFileError(message)
