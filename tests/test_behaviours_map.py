@@ -11,8 +11,15 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "behaviours.md"
-GROUPS = {"K": 10, "T": 6, "S": 6, "H": 6, "P": 8, "W": 6, "O": 3, "C": 7, "R": 5, "D": 8, "X": 8, "M": 9}
-NUMBERS = [f"{letter}{number}" for letter, last in GROUPS.items() for number in range(1, last + 1)]
+GROUPS = {"K": 10, "T": 6, "S": 6, "H": 6, "P": 8, "W": 6, "O": 3, "C": 7, "R": 5, "D": 8, "X": 8, "G": 18, "M": 9}
+# The graph as Parquet datasets is not built yet.
+MISSING = {"G17"}
+NUMBERS = [
+    found
+    for letter, last in GROUPS.items()
+    for number in range(1, last + 1)
+    if (found := f"{letter}{number}") not in MISSING
+]
 SCENARIOS = [
     "Partition pruning reduces candidate files",
     "Statistics pruning excludes non-overlapping files",
@@ -66,6 +73,20 @@ REQUIREMENTS = [
     "Partition values that would change",
     "Staging and replacing files",
     "Cleaning up after success and after failure",
+    "A node is created when it is not there",
+    "A node is matched when it is there",
+    "`on_create` only on create, `on_match` only on match",
+    "Several matches of a node",
+    "A missing index is warned about",
+    "An edge is created, or matched",
+    "Indexes are created, unique, listed and dropped",
+    "A bulk import with merge, twice",
+    "Merges at the same time",
+    "Merges with and without an index",
+    "Matches of several properties",
+    "A schema with merge",
+    "More than ten thousand rows at once",
+    "A merge beside find-or-create by hand",
 ]
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
