@@ -224,9 +224,11 @@ def test_rows_come_from_whatever_holds_rows(
     [
         ({"type": ""}, "type"),
         ({"direction": "in"}, "direction"),
-        ({"from_node": Endpoint("", {"k": "from_id"})}, "type"),
-        ({"from_node": Endpoint("N", {})}, "match|empty"),
         ({"from_node": 7}, "from_node"),
+        ({"from_node": None}, "from_node"),
+        ({"match_on": None}, "match_on"),
+        ({"on_match": {"w": 1}}, "on_match"),
+        ({"on_match": ["w", "w"]}, "on_match"),
     ],
 )
 def test_what_makes_no_sense_is_refused(
@@ -236,6 +238,15 @@ def test_what_makes_no_sense_is_refused(
     rows = [{"from_id": ids[0], "to_id": ids[1]}]
     with unchanged(db), pytest.raises((TypeError, ValueError), match=word):
         db.bulk_merge_edges(**{"type": "E", "rows": rows, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("type_", "match"), [("", {"k": "c"}), ("N", {}), ("N", "k"), ("N", None), ("N", {"k": 7}), ("N", {7: "c"})]
+)
+def test_an_endpoint_that_makes_no_sense_is_refused(type_: str, match: Any) -> None:
+    """G13."""
+    with pytest.raises((TypeError, ValueError), match=r"type|match of"):
+        Endpoint(type_, match)
 
 
 def test_a_column_that_names_a_node_may_be_a_property_too(db: GraphDatabase, companies: None) -> None:  # noqa: ARG001

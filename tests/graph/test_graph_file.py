@@ -10,7 +10,7 @@ import pytest
 from tests.graph.graph_oracle import dump, nodes_of
 
 from merganser.core.errors import GraphFileError, InvalidArgumentError
-from merganser.graph import GraphDatabase, store
+from merganser.graph import GraphDatabase, tables
 
 
 def refused(file: str, word: str) -> None:
@@ -68,7 +68,7 @@ def test_a_file_of_a_newer_version_is_refused(file: str) -> None:
     """G11."""
     with GraphDatabase(file) as db:
         db.create_node("N", {"name": "a"})
-    plain_sqlite(file, f"PRAGMA user_version = {len(store.MIGRATIONS) + 1}")
+    plain_sqlite(file, f"PRAGMA user_version = {len(tables.MIGRATIONS) + 1}")
     refused(file, "newer merganser")
 
 
@@ -110,13 +110,13 @@ def test_an_older_file_is_brought_forward(file: str, monkeypatch: pytest.MonkeyP
     with GraphDatabase(file) as db:
         made = db.create_node("N", {"name": "a"})
     steps = (("ALTER TABLE nodes ADD COLUMN mood TEXT",), ("CREATE TABLE extra (x)", "INSERT INTO extra VALUES (7)"))
-    monkeypatch.setattr(store, "MIGRATIONS", (*store.MIGRATIONS, *steps))
+    monkeypatch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS, *steps))
     for _ in range(2):
         with GraphDatabase(file) as db:
             assert db.get_node(made.id) == made
             assert db.connection.execute("SELECT x FROM extra").fetchall() == [(7,)]
             ((version,),) = db.connection.execute("PRAGMA user_version").fetchall()
-            assert version == len(store.MIGRATIONS)
+            assert version == len(tables.MIGRATIONS)
 
 
 def test_a_step_forward_that_fails_leaves_the_old_version(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_a_step_forward_that_fails_leaves_the_old_version(file: str, monkeypatch
         db.create_node("N", {"name": "a"})
         before = dump(db)
     with monkeypatch.context() as patch:
-        patch.setattr(store, "MIGRATIONS", (*store.MIGRATIONS, ("CREATE TABLE extra (x)", "no SQL")))
+        patch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS, ("CREATE TABLE extra (x)", "no SQL")))
         with pytest.raises(GraphFileError, match="syntax error"):
             GraphDatabase(file)
     with GraphDatabase(file) as db:
@@ -142,7 +142,7 @@ def test_the_file_says_what_it_is(file: str) -> None:
         }
     assert settings == {
         "application_id": int.from_bytes(b"mgsr", "big"),
-        "user_version": len(store.MIGRATIONS),
+        "user_version": len(tables.MIGRATIONS),
         "journal_mode": "wal",
         "foreign_keys": 1,
     }

@@ -151,7 +151,7 @@ def test_a_unique_index_over_duplicates_lists_them(db: GraphDatabase) -> None:
     with unchanged(db), pytest.raises(UniqueConstraintError) as caught:
         db.create_property_index("Job", ["a", "b"], unique=True)
     text = str(caught.value)
-    assert text.startswith("2 groups")
+    assert "2 groups" in text
     for part in ("'a': 'x'", "'a': 'y'", f"{ids[0]},{ids[2]},{ids[5]}", f"{ids[1]},{ids[4]}"):
         assert part in text
     assert "'z'" not in text
@@ -221,7 +221,7 @@ def test_what_sqlite_cannot_index_is_refused(db: GraphDatabase, name: str) -> No
     [
         (("", "url"), "type"),
         (("Job", []), "properties"),
-        (("Job", ["a", "a"]), "each once"),
+        (("Job", ["a", "a"]), "each name once"),
         (("Job", "url", False, "node"), "table"),
         (("Job", [1]), "property name"),
     ],

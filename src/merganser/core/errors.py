@@ -65,22 +65,33 @@ class MergeConflictError(GraphError):
     """More than one node matches; for an edge merge, these are the edge's type, its key and the edges."""
 
     def __init__(
-        self, node_type: str, match_properties: Mapping[str, Any], conflicting_nodes: Sequence[Any], kind: str = "nodes"
+        self,
+        node_type: str,
+        match_properties: Mapping[str, Any],
+        conflicting_nodes: Sequence[Any],
+        kind: str = "nodes",
+        label: str = "",
     ) -> None:
         self.node_type = node_type
         self.match_properties = match_properties
         self.conflicting_nodes = conflicting_nodes
         self.kind = kind
+        self.label = label
         ids = ", ".join(str(found.id) for found in conflicting_nodes[:10])
         more = ", …" if len(conflicting_nodes) > 10 else ""  # noqa: PLR2004 - enough to look at
+        prefix = f"{label}: " if label else ""
         super().__init__(
-            f"Multiple {kind} match the merge of {node_type} by {dict(match_properties)!r}. Found "
+            f"{prefix}Multiple {kind} match the merge of {node_type} by {dict(match_properties)!r}. Found "
             f"{len(conflicting_nodes)} matches, with the ids {ids}{more}. Match on properties that uniquely identify "
             "one, or delete the duplicates and add a unique index."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.node_type, self.match_properties, self.conflicting_nodes, self.kind)
+        return type(self), (self.node_type, self.match_properties, self.conflicting_nodes, self.kind, self.label)
+
+    def of(self, label: str) -> MergeConflictError:
+        """Give the same error with the row or record that it is about."""
+        return MergeConflictError(self.node_type, self.match_properties, self.conflicting_nodes, self.kind, label)
 
 
 class NodeNotFoundError(GraphError, LookupError):
@@ -186,14 +197,15 @@ class CountMismatchError(DatasetMergeError):
 class MergePerformanceWarning(UserWarning):
     """A merge looks for nodes by properties that no index serves, and so looks at every node of the type."""
 
-    def __init__(self, node_type: str, properties: tuple[str, ...]) -> None:
+    def __init__(self, node_type: str, properties: tuple[str, ...], remedy: str = "") -> None:
         self.node_type = node_type
         self.properties = properties
+        self.remedy = remedy
         given = repr(properties[0]) if len(properties) == 1 else repr(list(properties))
         super().__init__(
             f"MERGE on {node_type}.{'+'.join(properties)} without index: it looks at every {node_type} node. "
-            f"Create one with: db.create_property_index({node_type!r}, {given})"
+            + (remedy or f"Create one with: db.create_property_index({node_type!r}, {given})")
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.node_type, self.properties)
+        return type(self), (self.node_type, self.properties, self.remedy)

@@ -18,7 +18,7 @@ from merganser.core.errors import (
 from merganser.graph.bulk import Endpoint
 from merganser.graph.database import GraphDatabase
 from merganser.graph.exchange.loading import ImportResult
-from merganser.graph.hops import Pattern
+from merganser.graph.pattern import Pattern
 from merganser.graph.query import EdgeQuery, NodeQuery
 from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node, Path
 from merganser.graph.schema import EdgeType, GraphSchema, NodeType

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merganser.graph import hops, query, traverse
+from merganser.graph import pattern, query, traverse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from merganser.graph.hops import Pattern
+    from merganser.graph.pattern import Pattern
     from merganser.graph.query import EdgeQuery, NodeQuery
     from merganser.graph.records import Path
     from merganser.graph.store import Store
@@ -114,4 +114,4 @@ class Asking:
         ...     [[node.id for node in path.nodes] for path in found]
         [[1, 3, 2], [2, 3, 1]]
         """
-        return hops.begin(self._store, type, where, start_id)
+        return pattern.begin(self._store, type, where, start_id)

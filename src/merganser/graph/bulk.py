@@ -8,17 +8,17 @@ unique index, keys that are lists or fractions), or needs whole records (a schem
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.errors import InvalidArgumentError, MergeConflictError, NodeNotFoundError
-from merganser.graph.indexes import all_indexes, warn_without_index
-from merganser.graph.lookup import batches, check_columns, find, keys_of
+from merganser.graph.indexes import all_indexes, read_names, warn_without_index
+from merganser.graph.lookup import batches, check_columns, find, first_places, keys_of
 from merganser.graph.merge import (
     Change,
     check_direction,
-    check_match,
     find_nodes,
     merge_one_edge,
     merge_one_node,
@@ -26,15 +26,20 @@ from merganser.graph.merge import (
 from merganser.graph.records import BulkResult
 from merganser.graph.sql import has_path, path
 from merganser.graph.values import encode, laid_over, plain, without_null
-from merganser.graph.write import INSERT_EDGE, INSERT_NODE, check_type, no_node, now
+from merganser.graph.write import INSERT_EDGE, INSERT_NODE, check_type, labelled, not_there, now
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from merganser.graph.lookup import Key
+    from merganser.graph.records import MergedEdge, MergedNode
     from merganser.graph.sql import Table
     from merganser.graph.store import Store
     from merganser.graph.values import Properties
+
+# Columns that one statement lays over; SQLite's functions take 127 arguments, and its conditions 1,000 parts.
+_MOST_LAID = 300
+_AT_ONCE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,14 @@ class Endpoint:
 
     type: str
     match: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        check_type(self.type)
+        if not isinstance(self.match, Mapping) or not self.match:
+            message = f"The match of the endpoint {self.type} is {self.match!r}; give {{property: column}}."
+            raise InvalidArgumentError(message)
+        read_names(list(self.match), "the match of an endpoint")
+        read_names(list(self.match.values()), "the match of an endpoint")
 
 
 def bulk_merge_nodes(
@@ -61,13 +74,13 @@ def bulk_merge_nodes(
 ) -> BulkResult:
     """Merge rows into nodes; see `GraphDatabase.bulk_merge_nodes`."""
     check_type(type_)
-    names = read_columns(match_on, "match_on")
+    names = read_names(match_on, "match_on")
     if not names:
         message = f"match_on is empty; name the columns that identify a {type_}."
         raise InvalidArgumentError(message)
     if warn:
         warn_without_index(store, type_, names)
-    return _Nodes(store, type_, names, read_columns(on_match, "on_match"), touch=touch).run(rows)
+    return _Nodes(store, type_, names, read_names(on_match, "on_match"), touch=touch).run(rows)
 
 
 def bulk_merge_edges(
@@ -86,22 +99,12 @@ def bulk_merge_edges(
     """Merge rows into edges; see `GraphDatabase.bulk_merge_edges`."""
     check_type(type_)
     check_direction(direction)
-    work = _Edges(store, type_, read_columns(match_on, "match_on"), read_columns(on_match, "on_match"), touch=touch)
+    work = _Edges(store, type_, read_names(match_on, "match_on"), read_names(on_match, "on_match"), touch=touch)
     work.connect(from_node, to_node, both=direction == "both")
     for end in (from_node, to_node):
         if warn and isinstance(end, Endpoint):
             warn_without_index(store, end.type, end.match)
     return work.run(rows)
-
-
-def read_columns(given: str | Sequence[str], role: str) -> tuple[str, ...]:
-    """Read the names of columns."""
-    names = (given,) if isinstance(given, str) else tuple(given)
-    plain(dict.fromkeys(names), role)
-    if len(set(names)) < len(names):
-        message = f"{role} is {list(names)!r}; give each column once."
-        raise InvalidArgumentError(message)
-    return names
 
 
 @dataclass(slots=True)
@@ -138,23 +141,25 @@ class _Nodes:
         """Merge all rows, or none."""
         created = count = 0
         with self.store.transaction():
-            one_by_one = self.crowded()
+            one_by_one = self.intertwined()
             for batch in batches(given, (*self.apart, *self.names, *self.over)):
                 rows = [plain(row, f"row {number}") for number, row in enumerate(batch, count)]
                 ends = self.connected(rows, count)
                 keys = keys_of(rows, self.columns, count)
                 if one_by_one or keys is None:
-                    created += sum(map(self.merge_one, rows, ends))
+                    numbers = range(count, count + len(rows))
+                    created += sum(map(self.merge_one, numbers, rows, ends))
                 else:
-                    created += self.merge_batch(rows, ends, self.with_ends(ends, keys))
+                    created += self.merge_batch(count, rows, ends, self.with_ends(ends, keys))
                 count += len(rows)
         return BulkResult(created, count - created)
 
-    def crowded(self) -> bool:
+    def intertwined(self) -> bool:
         """Tell whether it takes more than their keys and what is laid over them to know what becomes of records."""
         return (
             self.store.schema is not None
             or not all(map(has_path, self.over))
+            or len(self.over) > _MOST_LAID
             or any(
                 found.unique and (self.ends or set(found.properties) != set(self.names))
                 for found in all_indexes(self.store)
@@ -170,22 +175,29 @@ class _Nodes:
         """Put what a row connects before its key."""
         return keys
 
-    def merge_one(self, row: Properties, ends: tuple[int, ...]) -> bool:  # noqa: ARG002 - as above
+    def merge_one(self, number: int, row: Properties, ends: tuple[int, ...]) -> bool:
         """Merge one row, and tell whether it created anything."""
         match = {name: row[name] for name in self.names}
-        return merge_one_node(self.store, self.type, match, without_null(row), self.change(row, match)).created
+        change = Change(self.laid(row), match, {}, allow_key_change=False, touch=self.touch)
+        return labelled(f"row {number}", self.merged, match, without_null(row), change, ends).created
 
-    def change(self, row: Properties, match: Properties) -> Change:
-        """Say what a row does to what it matches."""
-        return Change(self.laid(row), match, {}, allow_key_change=False, touch=self.touch)
+    def merged(
+        self,
+        match: Properties,
+        new: Properties,
+        change: Change,
+        ends: tuple[int, ...],  # noqa: ARG002 - as above
+    ) -> MergedNode | MergedEdge:
+        """Merge one record."""
+        return merge_one_node(self.store, self.type, match, new, change)
 
     def laid(self, row: Properties) -> Properties:
         """Give what a row lays over what it matches."""
         return {name: row[name] for name in self.over if name in row}
 
-    def merge_batch(self, rows: list[Properties], ends: list[tuple[int, ...]], keys: list[Key]) -> int:
+    def merge_batch(self, first: int, rows: list[Properties], ends: list[tuple[int, ...]], keys: list[Key]) -> int:
         """Merge a batch at once, and count what it creates."""
-        records = self.found(rows, ends, keys)
+        records = self.found(first, rows, ends, keys)
         created = 0
         for row, end, key in zip(rows, ends, keys, strict=True):
             record = records.get(key)
@@ -201,16 +213,18 @@ class _Nodes:
         self.write(records.values())
         return created
 
-    def found(self, rows: list[Properties], ends: list[tuple[int, ...]], keys: list[Key]) -> dict[Key, _Record]:
+    def found(
+        self, first: int, rows: list[Properties], ends: list[tuple[int, ...]], keys: list[Key]
+    ) -> dict[Key, _Record]:
         """Find what is there for each key."""
-        places = dict(zip(keys, range(len(keys)), strict=True))
+        places = first_places(keys)
         distinct = list(places)
         records: dict[Key, _Record] = {}
         for slot, record_id in find(self.store, self.table, "r.id", self.type, self.names, distinct, self.ends):
             key = distinct[slot]
             if key in records:
                 # It meets the same conflict, and says so.
-                self.merge_one(rows[places[key]], ends[places[key]])
+                self.merge_one(first + places[key], rows[places[key]], ends[places[key]])
             records[key] = _Record(record_id, {})
         return records
 
@@ -248,9 +262,7 @@ class _Edges(_Nodes):
         self.named = (from_node, to_node)
         for end in self.named:
             if isinstance(end, Endpoint):
-                check_type(end.type)
-                check_match(end.type, dict(end.match))
-                self.apart.update(read_columns(list(end.match.values()), "the match of an endpoint"))
+                self.apart.update(end.match.values())
             elif isinstance(end, str):
                 self.apart.add(end)
             else:
@@ -273,7 +285,7 @@ class _Edges(_Nodes):
         keys = keys_of(rows, end.match, first)
         if keys is None:
             return [self.node(end, row, number) for number, row in enumerate(rows, first)]
-        places = dict(zip(keys, range(len(keys)), strict=True))
+        places = first_places(keys)
         distinct = list(places)
         ids: dict[Key, int] = {}
         for slot, found in find(self.store, "nodes", "r.id", end.type, tuple(end.match), distinct):
@@ -296,7 +308,7 @@ class _Edges(_Nodes):
             "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM nodes)", (encode(ids),)
         ).fetchone()
         if unknown:
-            message = f"row {first + ids.index(unknown[0])}, column {column!r}: {no_node(unknown[0])}"
+            message = f"row {first + ids.index(unknown[0])}, column {column!r}: {not_there('nodes', unknown[0])}"
             raise NodeNotFoundError(message)
         return ids
 
@@ -305,7 +317,7 @@ class _Edges(_Nodes):
         match = {name: row[column] for name, column in end.match.items()}
         found = find_nodes(self.store, end.type, match)
         if len(found) > 1:
-            raise MergeConflictError(end.type, match, found)
+            raise MergeConflictError(end.type, match, found, label=f"row {number}")
         if not found:
             message = f"row {number}: there is no {end.type} node with {match!r}. Merge the nodes before their edges."
             raise NodeNotFoundError(message)
@@ -315,23 +327,29 @@ class _Edges(_Nodes):
         """Put what a row connects before its key."""
         return [(*(sorted(end) if self.both else end), *key) for end, key in zip(ends, keys, strict=True)]
 
-    def merge_one(self, row: Properties, ends: tuple[int, ...]) -> bool:
-        """Merge one row, and tell whether it created anything."""
-        match = {name: row[name] for name in self.names}
-        change = self.change(row, match)
+    def merged(
+        self, match: Properties, new: Properties, change: Change, ends: tuple[int, ...]
+    ) -> MergedNode | MergedEdge:
+        """Merge one record."""
         from_id, to_id = ends
-        new = without_null(row)
-        return merge_one_edge(self.store, from_id, self.type, to_id, match, new, change, either=self.both).created
+        return merge_one_edge(self.store, from_id, self.type, to_id, match, new, change, either=self.both)
 
 
 @lru_cache(maxsize=256)
 def _lay_over(table: Table, shape: tuple[tuple[str, bool], ...], *, touch: bool) -> str:
     """Give the statement that sets some properties of a record and removes others."""
     set_, removed = ([path(name) for name, gone in shape if gone is wanted] for wanted in (False, True))
-    after = f"json_set(properties, {', '.join(f'{goal}, json(?)' for goal in set_)})" if set_ else "properties"
-    after = f"json_remove({after}, {', '.join(removed)})" if removed else after
+    after = "properties"
+    for goals in _some(set_):
+        after = f"json_set({after}, {', '.join(f'{goal}, json(?)' for goal in goals)})"
+    for goals in _some(removed):
+        after = f"json_remove({after}, {', '.join(goals)})"
     changed = [f"properties -> {goal} IS NOT ?" for goal in set_]
     changed += [f"properties -> {goal} IS NOT NULL" for goal in removed]
     only = "" if touch else f" AND ({' OR '.join(changed)})"
     laid = f"properties = {after}, " if shape else ""
     return f"UPDATE {table} SET {laid}updated_at = ? WHERE id = ?{only}"
+
+
+def _some(goals: list[str]) -> Iterator[list[str]]:
+    return (goals[start : start + _AT_ONCE] for start in range(0, len(goals), _AT_ONCE))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merganser.graph import bulk, indexes, merge, pattern, write
+from merganser.graph import bulk, indexes, merge, merge_pattern, write
 from merganser.graph.asking import Asking
 from merganser.graph.exchange.door import Exchange
 from merganser.graph.store import Store
@@ -255,7 +255,7 @@ class GraphDatabase(Asking, Exchange):
         ...     [part.created for part in parts]
         [True, True, True]
         """
-        return pattern.merge_pattern(self._store, parts, whole=whole, touch=touch, warn=warn_on_missing_index)
+        return merge_pattern.merge_pattern(self._store, parts, whole=whole, touch=touch, warn=warn_on_missing_index)
 
     def create_property_index(
         self,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from merganser.core.errors import InvalidArgumentError, MergePerformanceWarning, UniqueConstraintError
 from merganser.graph.records import IndexInfo
 from merganser.graph.sql import has_path, identifier, key, literal
-from merganser.graph.values import decode, encode, plain
+from merganser.graph.values import decode, encode, plain_name
 from merganser.graph.write import check_type
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def create_index(store: Store, type_: str, properties: str | Sequence[str], *, u
     """Create an index, unless there is one of the same properties that is as strict."""
     check_type(type_)
     names = _read_names(properties)
-    if table not in {"nodes", "edges"}:
+    if table not in ("nodes", "edges"):
         message = f"table is {table!r}; give 'nodes' or 'edges'."
         raise InvalidArgumentError(message)
     with store.transaction():
@@ -64,10 +64,13 @@ def create_index(store: Store, type_: str, properties: str | Sequence[str], *, u
 
 def drop_index(store: Store, name: str) -> None:
     """Drop an index of properties, if there is one of this name."""
+    if not isinstance(name, str):
+        message = f"{name!r} is no name of an index; give one that list_indexes() has."
+        raise InvalidArgumentError(message)
     with store.transaction():
         for found in all_indexes(store):
-            # SQLite folds the case of ASCII alone, as bytes do.
-            if found.name.encode().lower() == name.encode(errors="replace").lower():
+            # SQLite would take `Job` and `job` for one name.
+            if found.name == name:
                 store.connection.execute(f"DROP INDEX IF EXISTS {identifier(found.name)}")
                 store.connection.execute("DELETE FROM property_indexes WHERE name = ?", (found.name,))
     store.checked.clear()
@@ -94,7 +97,8 @@ def warn_without_index(store: Store, type_: str, match: Iterable[str]) -> None:
     if (type_, names) not in store.warned and not has_index(store, type_, given):
         store.warned.add((type_, names))
         # The line to name is the one that calls GraphDatabase, which calls the merge, which calls this.
-        warnings.warn(MergePerformanceWarning(type_, given), stacklevel=4)
+        remedy = "" if all(map(has_path, given)) else "SQLite cannot index such a name; rename the property."
+        warnings.warn(MergePerformanceWarning(type_, given, remedy), stacklevel=4)
     store.checked.add((type_, given))
 
 
@@ -110,11 +114,22 @@ def _serves(index: PropertyIndex, match: frozenset[str]) -> bool:
     return set(index.properties[: len(match)]) == match or (index.unique and match.issuperset(index.properties))
 
 
+def read_names(given: str | Sequence[str], role: str) -> tuple[str, ...]:
+    """Read one name or several, each once."""
+    if not isinstance(given, str | list | tuple | set | frozenset):
+        message = f"{role} is {given!r}; give a name, or a list of names."
+        raise InvalidArgumentError(message)
+    names = [plain_name(name, role) for name in ([given] if isinstance(given, str) else given)]
+    if len(set(names)) < len(names):
+        message = f"{role} is {names!r}; give each name once."
+        raise InvalidArgumentError(message)
+    return tuple(names)
+
+
 def _read_names(properties: str | Sequence[str]) -> tuple[str, ...]:
-    names = (properties,) if isinstance(properties, str) else tuple(properties)
-    plain(dict.fromkeys(names), "properties")
-    if not names or len(set(names)) < len(names):
-        message = f"The properties to index are {list(names)!r}; give one or more, each once."
+    names = read_names(properties, "properties")
+    if not names:
+        message = "There are no properties to index; give one or more."
         raise InvalidArgumentError(message)
     for name in names:
         if not has_path(name):
@@ -152,7 +167,7 @@ def _check_unique(store: Store, table: Table, type_: str, names: tuple[str, ...]
         )
         more = f"; and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
         message = (
-            f"{len(groups)} groups of {type_} {table} are equal in {', '.join(names)}: {shown}{more}. "
+            f"Of the {type_} {table}, {len(groups)} groups are equal in {', '.join(names)}: {shown}{more}. "
             "Delete the duplicates, then create the unique index."
         )
         raise UniqueConstraintError(message)

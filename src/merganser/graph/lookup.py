@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from merganser.core.errors import InvalidArgumentError
+from merganser.core.errors import InvalidArgumentError, PropertyValueError
 from merganser.core.source import stream_source
 from merganser.graph.indexes import has_index
 from merganser.graph.sql import Parameter, conditions, key_of
@@ -38,12 +38,10 @@ def batches(given: Any, needed: Iterable[str]) -> Iterator[Sequence[Mapping[str,
     ):
         rows = stream_source(given)
         for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
-            missing = [name for name in needed if batch.num_rows and name not in batch.schema.names]
-            if missing:
-                message = f"The rows have no column {missing[0]!r}; they have: {', '.join(batch.schema.names)}."
-                raise InvalidArgumentError(message)
+            if batch.num_rows:
+                _check_names(batch.schema.names, needed)
             for start in range(0, batch.num_rows, BATCH):
-                yield batch.slice(start, BATCH).to_pylist()
+                yield _python_rows(batch.slice(start, BATCH))
         return
     if isinstance(given, Mapping) or not isinstance(given, Iterable):
         message = f"rows is a {type(given).__name__}; give an iterable of dicts, an Arrow table or a data frame."
@@ -72,6 +70,11 @@ def keys_of(rows: list[Properties], columns: Mapping[str, str], first: int) -> l
     return list(zip(*by_column, strict=True)) if by_column else [()] * len(rows)
 
 
+def first_places(keys: Sequence[Key]) -> dict[Key, int]:
+    """Give the place where each key comes first."""
+    return dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
+
+
 def check_columns(rows: list[Properties], columns: Iterable[str], first: int) -> None:
     """Refuse rows without a value in these columns."""
     for column in columns:
@@ -84,9 +87,38 @@ def check_columns(rows: list[Properties], columns: Iterable[str], first: int) ->
                 raise InvalidArgumentError(message)
 
 
+def column_values(column: pa.Array, field: pa.Field) -> list[Any]:
+    """Give the values of a column as Python has them, or say why it has no such values."""
+    try:
+        kind = field.type
+        if pa.types.is_timestamp(kind) and kind.unit == "ns":
+            column = column.cast(pa.timestamp("us", tz=kind.tz))
+        elif pa.types.is_time64(kind) and kind.unit == "ns":
+            column = column.cast(pa.time64("us"))
+        return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
+    except (ValueError, LookupError, OverflowError, NotImplementedError) as error:
+        message = f"The column {field.name!r} has a value that cannot be stored: {error}. Cast the column."
+        raise PropertyValueError(message) from error
+
+
+def _python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    columns = [column_values(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
+    names = batch.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _check_names(names: list[str], needed: Iterable[str]) -> None:
+    for name in needed:
+        if name not in names:
+            message = f"The rows have no column {name!r}; they have: {', '.join(names)}."
+            raise InvalidArgumentError(message)
+    for name in names:
+        if names.count(name) > 1:
+            message = f"The rows have {names.count(name)} columns {name!r}; have one, and rename the others."
+            raise InvalidArgumentError(message)
+
+
 def _key(value: Value) -> Parameter | None:
-    if type(value) is str and "\\" not in value and "\0" not in value:
-        return '"' + value
     other, parameter = key_of(value)
     return parameter if other == "?" and not isinstance(value, list | dict) else None
 

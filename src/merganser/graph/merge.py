@@ -6,7 +6,6 @@ Each writes with one statement, which is undone by itself if it fails.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,12 +13,23 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from merganser.core.errors import InvalidArgumentError, MergeConflictError
 from merganser.graph.indexes import warn_without_index
-from merganser.graph.records import MergedEdge, MergedNode, Node, at, edge, node
+from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, MergedEdge, MergedNode, Node, at, edge, node
 from merganser.graph.sql import conditions, match_terms
 from merganser.graph.values import changes, decode, equal, has_dict, laid_over, plain, without_null
-from merganser.graph.write import check_edge, check_ids, check_type, insert_edge, insert_node, now, touch, write
+from merganser.graph.write import (
+    check_edge,
+    check_ids,
+    check_type,
+    insert_edge,
+    insert_node,
+    not_there,
+    now,
+    touch,
+    write,
+)
 
 if TYPE_CHECKING:
+    from merganser.graph.sql import Table
     from merganser.graph.store import Store
     from merganser.graph.values import Properties
 
@@ -27,6 +37,8 @@ Given: TypeAlias = Mapping[str, Any]
 # New properties, or a function that makes them of the old ones.
 OnMatch: TypeAlias = Given | Callable[[dict[str, Any]], Given]
 
+# SQLite's conditions may not be nested deeper than a thousand.
+_MOST_MATCHED = 200
 Merged = TypeVar("Merged", MergedNode, MergedEdge)
 
 
@@ -40,8 +52,11 @@ class Change:
     allow_key_change: bool
     touch: bool
 
-    def apply(self, text: str) -> tuple[Properties, bool | None]:
-        """Give the properties after a match, and whether they changed; None where the condition does not hold."""
+    def apply(self, text: str, read: Callable[[], str]) -> tuple[Properties, bool | None]:
+        """Give the properties after a match, and whether they changed; None where the condition does not hold.
+
+        They are read again after a function, which may have changed them itself.
+        """
         old: Properties = decode(text)
         if self.condition and not all(equal(old.get(name), value) for name, value in self.condition.items()):
             return old, None
@@ -49,6 +64,7 @@ class Change:
         if callable(over):
             over = plain(over(decode(text)), "on_match")
             self.check(over)
+            old = decode(read())
         return (laid_over(old, over), True) if changes(old, over) else (old, False)
 
     def check(self, over: Properties) -> None:
@@ -114,15 +130,12 @@ def _as_one(store: Store, on_match: OnMatch | None, merge: Callable[[], Merged])
     if callable(on_match) or not store.connection.in_transaction:
         with store.transaction():
             return merge()
-    try:
-        return merge()
-    except sqlite3.Error as error:
-        store.fail(error)
+    return store.run(merge)
 
 
 def check_direction(direction: str) -> None:
     """Refuse what is no direction of an edge merge."""
-    if direction not in {"out", "both"}:
+    if direction not in ("out", "both"):
         message = f"direction is {direction!r}; give 'out', or 'both' to match an edge that points either way."
         raise InvalidArgumentError(message)
 
@@ -130,11 +143,14 @@ def check_direction(direction: str) -> None:
 def read_match(match: Given | None) -> Properties:
     """Check what records are found by."""
     key = plain(match, "match")
+    if len(key) > _MOST_MATCHED:
+        message = f"The match has {len(key)} properties; match on at most {_MOST_MATCHED} that identify a record."
+        raise InvalidArgumentError(message)
     for name, value in key.items():
         if value is None:
             message = (
-                f"match property {name!r} is NULL, which equals nothing: each run would create another node. Leave out "
-                "such records, or match on other properties."
+                f"match property {name!r} is NULL, which equals nothing: each run would create another record. Leave "
+                "out such records, or match on other properties."
             )
             raise InvalidArgumentError(message)
         if has_dict(value):
@@ -193,7 +209,7 @@ def new_node(store: Store, type_: str, new: Properties) -> MergedNode:
 def match_node(store: Store, row: tuple[int, str, str, int, int], change: Change) -> MergedNode:
     """Do to a node that was found what a merge does to it."""
     found, type_, text, created_at, updated_at = row
-    after, changed = change.apply(text)
+    after, changed = change.apply(text, lambda: _stored(store, "nodes", found))
     if changed is not None and (changed or change.touch):
         if store.schema is not None:
             store.schema.check_node(type_, after)
@@ -238,7 +254,7 @@ def new_edge(store: Store, type_: str, from_id: int, to_id: int, new: Properties
 def match_edge(store: Store, row: tuple[int, str, int, int, str, int, int], change: Change) -> MergedEdge:
     """Do to an edge that was found what a merge does to it."""
     found, type_, start, end, text, created_at, updated_at = row
-    after, changed = change.apply(text)
+    after, changed = change.apply(text, lambda: _stored(store, "edges", found))
     if changed is not None and (changed or change.touch):
         check_edge(store, type_, start, end, after)
         updated_at = now()
@@ -249,6 +265,13 @@ def match_edge(store: Store, row: tuple[int, str, int, int, str, int, int], chan
     return MergedEdge(found, type_, start, end, after, at(created_at), at(updated_at), created=False)
 
 
+def _stored(store: Store, table: Table, record_id: int) -> str:
+    row = store.connection.execute(f"SELECT properties FROM {table} WHERE id = ?", (record_id,)).fetchone()
+    if row is None:
+        raise not_there(table, record_id)
+    return str(row[0])
+
+
 def find_nodes(store: Store, type_: str, match: Properties) -> list[Node]:
     """Find the nodes that match."""
     terms, parameters = match_terms(match)
@@ -257,16 +280,13 @@ def find_nodes(store: Store, type_: str, match: Properties) -> list[Node]:
 
 @lru_cache(maxsize=1024)
 def _find_nodes(type_: str, terms: tuple[tuple[str, str], ...]) -> str:
-    return f"SELECT id, type, properties, created_at, updated_at FROM nodes WHERE {conditions(type_, terms)}"
+    return f"SELECT {NODE_COLUMNS} FROM nodes WHERE {conditions(type_, terms)}"
 
 
 @lru_cache(maxsize=1024)
 def _find_edges(type_: str, terms: tuple[tuple[str, str], ...], either: bool) -> str:  # noqa: FBT001 - a cache key
     ends = "((from_id = ? AND to_id = ?) OR (from_id = ? AND to_id = ?))" if either else "from_id = ? AND to_id = ?"
-    return (
-        "SELECT id, type, from_id, to_id, properties, created_at, updated_at FROM edges "
-        f"WHERE {ends} AND {conditions(type_, terms)}"
-    )
+    return f"SELECT {EDGE_COLUMNS} FROM edges WHERE {ends} AND {conditions(type_, terms)}"
 
 
 def _check_key(role: str, given: Properties, key: Properties, remedy: str) -> None:

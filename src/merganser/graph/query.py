@@ -23,7 +23,7 @@ from merganser.graph.terms import (
     sides,
     type_terms,
 )
-from merganser.graph.values import HIGHEST, plain
+from merganser.graph.values import HIGHEST, plain_name
 from merganser.graph.write import check_ids
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ class _Query(ABC, Generic[Record]):
         ...     [found.properties.get("name") for found in db.nodes().order_by("name", descending=True)]
         ['Bo', 'Al', 7, None]
         """
-        ((stored, _),) = plain({name: None}, "order_by").items()
-        own = key(stored, _RECORD)
+        own = key(plain_name(name, "order_by"), _RECORD)
         way = "DESC" if descending else "ASC"
         value = f"CASE WHEN {own} >= 'n\"' AND {own} < 'n#' THEN merganser_text({own}) ELSE {own} END"
         return replace(self, _order=(*self._order, f"{value} {way} NULLS LAST"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from merganser.core.errors import GraphSchemaError
+from merganser.core.errors import GraphSchemaError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,6 +49,11 @@ class GraphSchema:
     edges: Mapping[str, EdgeType] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for rules, kind in ((self.nodes, NodeType), (self.edges, EdgeType)):
+            for name, rule in rules.items():
+                if not isinstance(rule, kind):
+                    message = f"The schema has {rule!r} for the type {name!r}; give a {kind.__name__}."
+                    raise InvalidArgumentError(message)
         for name, edge in self.edges.items():
             for type_ in (*_names(edge.from_types), *_names(edge.to_types)):
                 if type_ not in self.nodes:

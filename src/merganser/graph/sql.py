@@ -55,7 +55,7 @@ def path(name: str) -> str:
     >>> print(path("a.b"))
     '$."a.b"'
     """
-    return literal(f'$."{name}"')
+    return literal('$."' + name + '"')
 
 
 @lru_cache(maxsize=4096)
@@ -102,19 +102,24 @@ def match_terms(match: Properties) -> tuple[tuple[tuple[str, str], ...], list[Pa
     terms = []
     parameters: list[Parameter] = []
     for name, value in match.items():
-        if isinstance(value, str) and "\0" not in value and "\\" not in value:
-            terms.append((name, "?"))
-            parameters.append('"' + value)
-        else:
-            other, parameter = key_of(value, name)
-            terms.append((name, "list" if isinstance(value, list) else other))
-            parameters.append(parameter)
+        other, parameter = key_of(value, name)
+        terms.append((name, "list" if isinstance(value, list) else other))
+        parameters.append(parameter)
     return tuple(terms), parameters
 
 
 def conditions(type_: str, terms: Iterable[tuple[str, str]], table: str = "") -> str:
-    """Give the condition that a record is of a type and matches; with the type as a literal, indexes of it are used."""
-    return " AND ".join([f"{table}type = {literal(type_)}", *(same(key(name, table), other) for name, other in terms)])
+    """Give the condition that a record is of a type and matches."""
+    return " AND ".join([of_type(type_, table), *(same(key(name, table), other) for name, other in terms)])
+
+
+def of_type(type_: str, table: str = "") -> str:
+    """Give the condition that a record is of a type.
+
+    The type is a literal, so that its indexes are used; and it is called unlikely, or SQLite takes a type to have ten
+    records, and prefers the index of types to all others.
+    """
+    return f"unlikely({table}type = {literal(type_)})"
 
 
 def define_functions(connection: sqlite3.Connection) -> None:
@@ -127,8 +132,9 @@ def define_functions(connection: sqlite3.Connection) -> None:
 
 def _plain_key(value: Value) -> Parameter | None:
     if isinstance(value, str):
-        text = encode(value)
-        return f"n{text}" if _NUL in text else f'"{value}'
+        # Only such a string may be written with the escape of a NUL.
+        text = encode(value) if "\0" in value or "\\" in value else ""
+        return "n" + text if _NUL in text else '"' + value
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     return encode(value)

@@ -1,4 +1,4 @@
-"""One SQLite file: a connection for each thread, write transactions that wait for each other, and the tables.
+"""One SQLite file: a connection for each thread, and write transactions that wait for each other.
 
 Every write transaction begins IMMEDIATE. A deferred one that reads before it writes fails at once when another has
 written in between, whatever the timeout; an immediate one waits its turn.
@@ -9,59 +9,27 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 import uuid
 import weakref
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import quote
 
 from merganser.core.errors import GraphError, GraphFileError, GraphLockedError, InvalidArgumentError
+from merganser.graph.schema import GraphSchema
 from merganser.graph.sql import define_functions
+from merganser.graph.tables import prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from merganser.graph.schema import GraphSchema
     from merganser.graph.sql import Parameter
 
-# "mgsr", so that `file` and SQLite can tell what a file is.
-APPLICATION = 0x6D677372
-OLDEST_SQLITE = (3, 38, 0)
+Result = TypeVar("Result")
 
-# Step n brings a file of version n to version n + 1.
-MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        # AUTOINCREMENT: the id of a deleted node is never another node's.
-        """CREATE TABLE nodes (
-            id INTEGER PRIMARY KEY AUTOINCREMENT,
-            type TEXT NOT NULL,
-            properties TEXT NOT NULL,
-            created_at INTEGER NOT NULL,
-            updated_at INTEGER NOT NULL
-        )""",
-        """CREATE TABLE edges (
-            id INTEGER PRIMARY KEY AUTOINCREMENT,
-            type TEXT NOT NULL,
-            from_id INTEGER NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
-            to_id INTEGER NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
-            properties TEXT NOT NULL,
-            created_at INTEGER NOT NULL,
-            updated_at INTEGER NOT NULL
-        )""",
-        "CREATE INDEX nodes_by_type ON nodes (type)",
-        "CREATE INDEX edges_by_type ON edges (type)",
-        "CREATE INDEX edges_out ON edges (from_id, type, to_id)",
-        "CREATE INDEX edges_in ON edges (to_id, type, from_id)",
-        """CREATE TABLE property_indexes (
-            name TEXT PRIMARY KEY COLLATE NOCASE,
-            "table" TEXT NOT NULL,
-            type TEXT NOT NULL,
-            properties TEXT NOT NULL,
-            "unique" INTEGER NOT NULL
-        )""",
-    ),
-)
+OLDEST_SQLITE = (3, 38, 0)
+# Seconds; SQLite counts milliseconds in 32 bits.
+_LONGEST = 2_000_000
 
 
 class Store:
@@ -71,8 +39,8 @@ class Store:
         self, path: str | os.PathLike[str], *, timeout: float = 30.0, schema: GraphSchema | None = None
     ) -> None:
         self.path = _read_path(path)
-        self.timeout = timeout
-        self.schema = schema
+        self.timeout = _read_timeout(timeout)
+        self.schema = _read_schema(schema)
         # Types and properties that a merge has been seen to have an index for, or was warned about.
         self.checked: set[tuple[str, tuple[str, ...]]] = set()
         self.warned: set[tuple[str, frozenset[str]]] = set()
@@ -85,11 +53,10 @@ class Store:
         self._lock = threading.Lock()
         self._here = threading.local()
         self._closed = False
-        _check_timeout(timeout)
         # The first connection may create the file; later ones find it, or there is something wrong.
         self._mode = "rwc"
         try:
-            _prepare(self.connection, self.path, timeout)
+            prepare(self.connection, self.path, self.timeout)
             self._mode = "rw"
         except sqlite3.OperationalError as error:
             self.fail(error)
@@ -102,16 +69,11 @@ class Store:
     @property
     def connection(self) -> sqlite3.Connection:
         """This thread's connection."""
-        held: _Held | None = getattr(self._here, "held", None)
-        # A connection must not cross a fork.
-        if held is None or held.process != _process:
-            held = self._open()
-        return held.connection
+        return self._mine().connection
 
     def close(self) -> None:
-        """Close the connections of all threads."""
+        """Close the connections of all threads; one that is at work is closed when its work has ended."""
         self._closed = True
-        self._here = threading.local()
         with self._lock:
             every = list(self._held)
         for held in every:
@@ -120,48 +82,71 @@ class Store:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit everything that is done inside, or nothing; inside another transaction, as a part of that."""
-        connection = self.connection
-        nested = connection.in_transaction
-        start, undo, end = _SAVEPOINT if nested else _TRANSACTION
+        held = self._mine()
         try:
-            connection.execute(start)
+            with held.lock:
+                yield from self._within(held)
+        finally:
+            self._leave(held)
+
+    def run(self, work: Callable[[], Result]) -> Result:
+        """Do some work with this thread's connection."""
+        held = self._mine()
+        try:
+            with held.lock:
+                return work()
         except sqlite3.Error as error:
             self.fail(error)
-        try:
-            yield
-            connection.execute(end)
-        except BaseException as error:
-            # An index may be gone that a merge was seen to have.
-            self.checked.clear()
-            # SQLite itself rolls back after some failures, such as a full disk.
-            if not self._closed and connection.in_transaction:
-                for statement in undo:
-                    connection.execute(statement)
-            if isinstance(error, sqlite3.Error):
-                self.fail(error)
-            raise
+        finally:
+            self._leave(held)
 
     def rows(self, statement: str, parameters: Sequence[Parameter] = ()) -> list[Any]:
-        """Run a statement that reads."""
-        try:
-            return self.connection.execute(statement, parameters).fetchall()
-        except sqlite3.Error as error:
-            self.fail(error)
+        """Run a statement, and give what it reads."""
+        return self.run(lambda: self.connection.execute(statement, parameters).fetchall())
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
         """Let several statements read the same state of the database."""
-        connection = self.connection
-        alone = not connection.in_transaction
+        held = self._mine()
+        connection = held.connection
         try:
-            if alone:
-                connection.execute("BEGIN")
-            yield connection
+            with held.lock:
+                alone = not connection.in_transaction
+                if alone:
+                    connection.execute("BEGIN")
+                try:
+                    yield connection
+                finally:
+                    if alone and not self._closed:
+                        connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             self.fail(error)
         finally:
-            if alone and connection.in_transaction:
-                connection.execute("ROLLBACK")
+            self._leave(held)
+
+    def fail(self, error: sqlite3.Error) -> NoReturn:
+        """Give what happens to files an error that names the file; a mistake in SQL stays what it is."""
+        if self._closed:
+            raise self._is_closed() from error
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            message = (
+                f"Another process or thread kept {self.path!r} locked for {self.timeout:g} s. Try again, keep "
+                "transactions shorter, or give GraphDatabase a longer timeout."
+            )
+            raise GraphLockedError(message) from error
+        if code in _FILE_TROUBLE:
+            message = (
+                f"{self.path!r} cannot be used as a graph database: {error}. What was not committed is undone. See "
+                "that it is the right file, that it may be read and written, and that the disk has room."
+            )
+            raise GraphFileError(message) from error
+        raise error
+
+    def _mine(self) -> _Held:
+        held: _Held | None = getattr(self._here, "held", None)
+        # A connection must not cross a fork.
+        return self._open() if held is None or held.process != _process or self._closed else held
 
     def _open(self) -> _Held:
         if self._closed:
@@ -187,36 +172,74 @@ class Store:
         except sqlite3.Error as error:
             connection.close()
             self.fail(error)
-        held = _Held(connection)
+        define_functions(connection)
+        held = self._here.held = _Held(connection)
         with self._lock:
             self._held.add(held)
-        define_functions(connection)
-        self._here.held = held
+        self._leave(held)
         return held
+
+    def _leave(self, held: _Held) -> None:
+        """Close a connection that was at work when the database was closed."""
+        if self._closed:
+            held.close()
+
+    def _within(self, held: _Held) -> Iterator[None]:
+        connection = held.connection
+        try:
+            start, undo, end = _SAVEPOINT if connection.in_transaction else _TRANSACTION
+            connection.execute(start)
+        except sqlite3.Error as error:
+            self.fail(error)
+        held.depth += 1
+        depth = held.depth
+        try:
+            yield
+            self._check_end(held, depth)
+            connection.execute(end)
+        except BaseException as error:
+            # An index may be gone that a merge was seen to have.
+            self.checked.clear()
+            self._undo(held, depth, undo)
+            if isinstance(error, sqlite3.Error):
+                self.fail(error)
+            raise
+        finally:
+            if held.depth == depth:
+                held.depth -= 1
+
+    def _check_end(self, held: _Held, depth: int) -> None:
+        """Refuse to commit what is not this transaction's alone."""
+        if self._closed:
+            raise self._is_closed()
+        if held.process != _process:
+            message = "A transaction cannot be ended by a forked process; begin another one there."
+            raise GraphError(message)
+        if held.depth != depth:
+            message = (
+                "Two transactions of one thread overlap, so both are undone. Do not await inside a transaction, or "
+                "give each task a thread."
+            )
+            raise GraphError(message)
+        if not held.connection.in_transaction:
+            message = "The transaction was ended inside its block, by a COMMIT or ROLLBACK; leave that to the block."
+            raise GraphError(message)
+
+    def _undo(self, held: _Held, depth: int, statements: Sequence[str]) -> None:
+        # Closing undoes as well, and what an overlapping transaction has undone is undone.
+        if self._closed or held.process != _process or held.depth < depth:
+            return
+        if held.depth > depth:
+            held.depth, statements = 0, ("ROLLBACK",)
+        # SQLite itself rolls back after some failures, such as a full disk.
+        if held.connection.in_transaction:
+            for statement in statements:
+                held.connection.execute(statement)
 
     def _is_closed(self) -> GraphError:
         return GraphError(
             f"The graph database {self.path!r} is closed. Open it again with GraphDatabase({self.path!r})."
         )
-
-    def fail(self, error: sqlite3.Error) -> NoReturn:
-        """Give what happens to files an error that names the file; a mistake in SQL stays what it is."""
-        if self._closed:
-            raise self._is_closed() from error
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-            message = (
-                f"Another process or thread kept {self.path!r} locked for {self.timeout:g} s. Try again, keep "
-                "transactions shorter, or give GraphDatabase a longer timeout."
-            )
-            raise GraphLockedError(message) from error
-        if code in _FILE_TROUBLE:
-            message = (
-                f"{self.path!r} cannot be used as a graph database: {error}. What was not committed is undone. See "
-                "that it is the right file, that it may be read and written, and that the disk has room."
-            )
-            raise GraphFileError(message) from error
-        raise error
 
 
 _FILE_TROUBLE = {
@@ -246,19 +269,31 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Held:
-    """A thread's connection, closed when the thread has ended."""
+    """A thread's connection, closed when the thread has ended; while its lock is held, it is at work.
 
-    __slots__ = ("__weakref__", "connection", "process")
+    Python may crash if a connection is closed under a statement.
+    """
+
+    __slots__ = ("__weakref__", "connection", "depth", "lock", "process")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
+        # How many transactions of ours are open, one within another.
+        self.depth = 0
+        self.lock = threading.RLock()
         self.process = _process
 
     def close(self) -> None:
-        if self.process == _process:
-            self.connection.close()
-        else:
+        if self.process != _process:
             _left_open.append(self.connection)
+        elif self.lock.acquire(blocking=False):
+            with self.lock:
+                self.connection.close()
+            self.lock.release()
+        else:
+            # Its own thread may close it in this moment.
+            with suppress(sqlite3.ProgrammingError):
+                self.connection.interrupt()
 
     __del__ = close
 
@@ -274,58 +309,15 @@ def _read_path(given: str | os.PathLike[str]) -> str:
     return path
 
 
-def _check_timeout(timeout: float) -> None:
+def _read_timeout(timeout: float) -> float:
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
         message = f"timeout is {timeout!r}; give the seconds to wait for another writer."
         raise InvalidArgumentError(message)
+    return min(timeout, _LONGEST)
 
 
-def _prepare(connection: sqlite3.Connection, path: str, timeout: float) -> None:
-    """Bring the file to the version of this code."""
-    try:
-        version = _version(connection, path)
-        _use_wal(connection, timeout)
-        if version < len(MIGRATIONS):
-            connection.execute("BEGIN IMMEDIATE")
-            # Another process may have done it in the meantime.
-            for step in MIGRATIONS[_version(connection, path) :]:
-                for statement in step:
-                    connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.execute("COMMIT")
-    except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
-            raise
-        message = f"Cannot use {path!r} as a graph database: {error}. Give another path, or restore the file."
-        raise GraphFileError(message) from error
-
-
-def _use_wal(connection: sqlite3.Connection, timeout: float) -> None:
-    """Let readers and a writer work at once; SQLite does not wait for others by itself when it switches."""
-    last = time.monotonic() + timeout
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL").fetchall()
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > last:
-                raise
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _version(connection: sqlite3.Connection, path: str) -> int:
-    """Read the version of a graph database, and refuse what is none or what a newer merganser wrote."""
-    # In one statement, because another process may be at it.
-    ((version, application, tables),) = connection.execute(
-        "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master) "
-        "FROM pragma_user_version, pragma_application_id"
-    ).fetchall()
-    if application != APPLICATION and (tables or application):
-        message = f"{path!r} is an SQLite database, but no graph of merganser's. Give another path."
-        raise GraphFileError(message)
-    if version > len(MIGRATIONS):
-        message = f"{path!r} was written by a newer merganser (version {version} of the file). Install that one."
-        raise GraphFileError(message)
-    return int(version)
+def _read_schema(schema: GraphSchema | None) -> GraphSchema | None:
+    if schema is not None and not isinstance(schema, GraphSchema):
+        message = f"schema is a {type(schema).__name__}; give a GraphSchema."
+        raise InvalidArgumentError(message)
+    return schema

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from merganser.core.errors import InvalidArgumentError
-from merganser.graph.sql import equals, key, key_of, literal
+from merganser.graph.sql import equals, key, key_of, literal, of_type
 from merganser.graph.values import encode, has_dict, plain
 from merganser.graph.write import check_type
 
@@ -83,13 +83,13 @@ def type_terms(table: str, given: str | Sequence[str] | None) -> tuple[Term, ...
         return ()
     if isinstance(given, str):
         check_type(given)
-        return (_of_type(f"{table}type = {literal(given)}"),)
+        return (Term(of_type(given, table)),)
     if not given or not isinstance(given, list | tuple | set | frozenset):
         message = f"The type is {given!r}; give a name such as 'Job', or a list of names."
         raise InvalidArgumentError(message)
     for name in given:
         check_type(name)
-    return (_of_type(f"{table}type IN ({', '.join(map(literal, given))})"),)
+    return (Term(f"unlikely({table}type IN ({', '.join(map(literal, given))}))"),)
 
 
 def sides(direction: str) -> tuple[tuple[str, str], ...]:
@@ -98,7 +98,7 @@ def sides(direction: str) -> tuple[tuple[str, str], ...]:
     >>> sides("in")
     (('to_id', 'from_id'),)
     """
-    if direction not in _SIDES:
+    if not isinstance(direction, str) or direction not in _SIDES:
         message = f"direction is {direction!r}; give 'out', 'in' or 'both'."
         raise InvalidArgumentError(message)
     return _SIDES[direction]
@@ -109,11 +109,6 @@ def check_number(role: str, given: int, least: int) -> None:
     if type(given) is not int or given < least:
         message = f"{role} is {given!r}; give a whole number of {least} or more."
         raise InvalidArgumentError(message)
-
-
-def _of_type(sql: str) -> Term:
-    """Keep SQLite from thinking that a type has ten records, and from choosing the index of types over all others."""
-    return Term(f"unlikely({sql})")
 
 
 def _equal(name: str, value: Value, role: str, table: str) -> Term:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from merganser.core.errors import InvalidArgumentError
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Node, Path, edge, node
 from merganser.graph.terms import all_of, check_number, sides, type_terms
-from merganser.graph.values import decode, encode
+from merganser.graph.values import HIGHEST, decode, encode
 from merganser.graph.write import check_ids, check_nodes
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Traversal:
             "SELECT way.nodes, way.edges FROM way CROSS JOIN nodes AS n ON n.id = way.id "
             f"WHERE way.depth >= ? AND {ends}"
         )
-        deepest = [self.max_depth] * len(sides(self.direction))
+        deepest = [min(self.max_depth, HIGHEST)] * len(sides(self.direction))
         with self._store.snapshot() as connection:
             check_nodes(self._store, self.start_id)
             rows = connection.execute(statement, (self.start_id, *deepest, self.min_depth))
@@ -118,7 +118,7 @@ class Traversal:
     def _reached(self, to_id: int | None = None) -> Iterator[sqlite3.Connection]:
         """Fill the temporary table with what can be reached, up to the level where `to_id` is."""
         for statement in _TABLE:
-            self._store.connection.execute(statement)
+            self._store.rows(statement)
         level = self._level()
         with self._store.snapshot() as connection:
             check_nodes(self._store, self.start_id)

@@ -51,6 +51,7 @@ def plain(given: Mapping[str, Any] | None, role: str) -> Properties:
         message = f"{role} is {type(given).__name__}; give a dict of property names and values."
         raise InvalidArgumentError(message)
     found: Properties = dict(given)
+    odd = False
     for name, value in given.items():
         kind = type(value)
         # What most names and values are needs no call.
@@ -58,8 +59,8 @@ def plain(given: Mapping[str, Any] | None, role: str) -> Properties:
         if not simple and value is not None:
             found[name] = _plain_value(value, name, role, 0)
         if type(name) is not str or not name.isascii():
-            _plain_name(name, role)
-    return found
+            odd = True
+    return {plain_name(name, role): value for name, value in found.items()} if odd else found
 
 
 def without_null(properties: Properties) -> Properties:
@@ -111,7 +112,8 @@ def has_dict(value: Value) -> bool:
     return isinstance(value, dict) or (isinstance(value, list) and any(map(has_dict, value)))
 
 
-def _plain_name(name: Any, role: str) -> str:
+def plain_name(name: Any, role: str) -> str:
+    """Give a property's name as it is stored."""
     if not isinstance(name, str):
         message = f"{role} has the property name {name!r}, a {type(name).__name__}; property names are strings."
         raise PropertyTypeError(message)
@@ -128,7 +130,7 @@ def _plain_value(value: Any, name: str, role: str, depth: int) -> Value:
             message = f"{role} property {name!r} is nested over {_DEEPEST} levels deep, or within itself; flatten it."
             raise PropertyValueError(message)
         if isinstance(value, Mapping):
-            return {_plain_name(key, role): _plain_value(item, name, role, depth + 1) for key, item in value.items()}
+            return {plain_name(key, role): _plain_value(item, name, role, depth + 1) for key, item in value.items()}
         return [_plain_value(item, name, role, depth + 1) for item in value]
     return _plain_scalar(value, name, role)
 
@@ -139,7 +141,7 @@ def _plain_scalar(value: Any, name: str, role: str) -> Value:
         return str.__str__(value)
     if isinstance(value, int):
         if not LOWEST <= value <= HIGHEST:
-            message = f"{role} property {name!r} is {value}, which does not fit 64 bits; give it as a string."
+            message = f"{role} property {name!r} is a number that does not fit 64 bits; give it as a string."
             raise PropertyValueError(message)
         return int(value)
     if isinstance(value, float):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from merganser.core.errors import (
     EdgeNotFoundError,
+    GraphError,
     InvalidArgumentError,
+    MergeConflictError,
     NodeNotFoundError,
     PropertyValueError,
     UniqueConstraintError,
@@ -17,12 +19,14 @@ from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, at, 
 from merganser.graph.values import HIGHEST, LOWEST, decode, encode, laid_over, plain, without_null
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from merganser.graph.sql import Table
     from merganser.graph.store import Store
     from merganser.graph.values import Properties
+
+Result = TypeVar("Result")
 
 INSERT_NODE = "INSERT INTO nodes (type, properties, created_at, updated_at) VALUES (?, ?, ?, ?)"
 INSERT_EDGE = "INSERT INTO edges (type, from_id, to_id, properties, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?)"
@@ -74,7 +78,7 @@ def update_node(store: Store, node_id: int, properties: Mapping[str, Any], *, re
     with store.transaction():
         found = get_node(store, node_id)
         if found is None:
-            raise no_node(node_id)
+            raise not_there("nodes", node_id)
         after = without_null(given) if replace else laid_over(found.properties, given)
         moment = now()
         if store.schema is not None:
@@ -89,7 +93,7 @@ def update_edge(store: Store, edge_id: int, properties: Mapping[str, Any], *, re
     with store.transaction():
         found = get_edge(store, edge_id)
         if found is None:
-            raise no_edge(edge_id)
+            raise not_there("edges", edge_id)
         after = without_null(given) if replace else laid_over(found.properties, given)
         moment = now()
         check_edge(store, found.type, found.from_id, found.to_id, after)
@@ -102,7 +106,7 @@ def delete(store: Store, table: Table, record_id: int) -> None:
     check_ids(record_id)
     with store.transaction():
         if not store.connection.execute(f"DELETE FROM {table} WHERE id = ?", (record_id,)).rowcount:
-            raise no_node(record_id) if table == "nodes" else no_edge(record_id)
+            raise not_there(table, record_id)
 
 
 def insert_node(store: Store, type_: str, properties: Properties, moment: int) -> int:
@@ -135,9 +139,8 @@ def write(store: Store, table: Table, record_id: int, properties: Properties, mo
         done = store.connection.execute(statement, (encode(properties), moment, record_id))
     except sqlite3.IntegrityError as error:
         raise refused(store, error, properties) from error
-    # The function that made the properties may have deleted the record.
     if not done.rowcount:
-        raise no_node(record_id) if table == "nodes" else no_edge(record_id)
+        raise not_there(table, record_id)
 
 
 def touch(store: Store, table: Table, record_id: int, moment: int) -> None:
@@ -170,7 +173,7 @@ def check_nodes(store: Store, *ids: int) -> None:
     """Refuse ids of nodes that are not there."""
     for given in ids:
         if not store.rows("SELECT 1 FROM nodes WHERE id = ?", (given,)):
-            raise no_node(given)
+            raise not_there("nodes", given)
 
 
 def check_edge(store: Store, type_: str, from_id: int, to_id: int, properties: Properties) -> None:
@@ -182,14 +185,24 @@ def check_edge(store: Store, type_: str, from_id: int, to_id: int, properties: P
     store.schema.check_edge(type_, properties, types[from_id], types[to_id])
 
 
-def no_node(node_id: int) -> NodeNotFoundError:
-    """Say that there is no such node."""
-    return NodeNotFoundError(f"There is no node with the id {node_id}. It may have been deleted; look it up again.")
+def not_there(table: Table, record_id: int) -> NodeNotFoundError | EdgeNotFoundError:
+    """Say that there is no such node or edge."""
+    if table == "nodes":
+        return NodeNotFoundError(
+            f"There is no node with the id {record_id}. It may have been deleted; look it up again."
+        )
+    return EdgeNotFoundError(f"There is no edge with the id {record_id}. It may have been deleted; look it up again.")
 
 
-def no_edge(edge_id: int) -> EdgeNotFoundError:
-    """Say that there is no such edge."""
-    return EdgeNotFoundError(f"There is no edge with the id {edge_id}. It may have been deleted; look it up again.")
+def labelled(label: str, work: Callable[..., Result], *given: Any) -> Result:
+    """Do some work on a record, and have its errors say which one that is."""
+    try:
+        return work(*given)
+    except MergeConflictError as error:
+        raise error.of(label) from error
+    except (InvalidArgumentError, GraphError) as error:
+        message = f"{label}: {error}"
+        raise type(error)(message) from error
 
 
 def refused(store: Store, error: sqlite3.IntegrityError, properties: Properties) -> Exception:

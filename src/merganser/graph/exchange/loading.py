@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from merganser.core.errors import GraphError, GraphFileError, InvalidArgumentError, UniqueConstraintError
+from merganser.core.errors import GraphFileError, UniqueConstraintError
 from merganser.graph.values import HIGHEST, LOWEST, decode, encode, plain, without_null
-from merganser.graph.write import check_type, now, refused
+from merganser.graph.write import check_type, labelled, now, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
     from merganser.graph.sql import Table
     from merganser.graph.store import Store
@@ -106,8 +106,9 @@ def _new_ids(store: Store, table: Table, old: Sequence[Hashable], name: str, *, 
         raise GraphFileError(message)
     # After the highest id of all, SQLite has none left to give.
     numbers = [one for one in given if type(one) is int and LOWEST <= one < HIGHEST]
-    if keep and len(numbers) == len(given):
-        free = count(max([0, *numbers]) + 1)
+    highest = max([0, *numbers])
+    if keep and len(numbers) == len(given) and highest + len(old) < HIGHEST:
+        free = count(highest + 1)
         return [one if type(one) is int else next(free) for one in old]
     query = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?"
     last = store.connection.execute(query, (table,)).fetchone()[0]
@@ -122,7 +123,7 @@ def _node_rows(
     for new, node in zip(ids, nodes, strict=True):
         properties = _checked(node)
         if schema is not None:
-            _labelled(node.label, schema.check_node, node.type, properties)
+            labelled(node.label, schema.check_node, node.type, properties)
             types[new] = node.type
         yield node.label, (new, node.type, encode(properties), *_times(node, moment))
 
@@ -140,27 +141,18 @@ def _edge_rows(
                 raise GraphFileError(message)
         start, end = ids[edge.start], ids[edge.end]
         if schema is not None:
-            _labelled(edge.label, schema.check_edge, edge.type, properties, types[start], types[end])
+            labelled(edge.label, schema.check_edge, edge.type, properties, types[start], types[end])
         yield edge.label, (new, edge.type, start, end, encode(properties), *_times(edge, moment))
 
 
 def _checked(record: NewNode | NewEdge) -> Properties:
-    _labelled(record.label, check_type, record.type)
+    labelled(record.label, check_type, record.type)
     return without_null(plain(record.properties, record.label))
 
 
 def _times(record: NewNode | NewEdge, moment: int) -> tuple[int, int]:
     created, updated = record.created_at, record.updated_at
     return moment if created is None else created, moment if updated is None else updated
-
-
-def _labelled(label: str, check: Callable[..., None], *given: Any) -> None:
-    """Have a check say which record it is about."""
-    try:
-        check(*given)
-    except (InvalidArgumentError, GraphError) as error:
-        message = f"{label}: {error}"
-        raise type(error)(message) from error
 
 
 def _insert(store: Store, statement: str, rows: Iterator[tuple[str, tuple[Any, ...]]]) -> None:

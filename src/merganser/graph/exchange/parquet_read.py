@@ -16,8 +16,10 @@ from merganser.core.store import locate
 from merganser.graph.exchange.columns import is_json, property_name
 from merganser.graph.exchange.loading import Incoming, NewEdge, NewNode, load
 from merganser.graph.exchange.parquet import BATCH, is_data
+from merganser.graph.lookup import column_values
 from merganser.graph.records import at
 from merganser.graph.values import decode
+from merganser.graph.write import labelled
 
 if TYPE_CHECKING:
     import os
@@ -132,13 +134,11 @@ def _moments(column: pa.Array, field: pa.Field, shown: str) -> list[int | None]:
 
 
 def _values(column: pa.Array, field: pa.Field, shown: str) -> list[Any]:
-    with _readable(shown, field.name):
-        if pa.types.is_timestamp(field.type) and field.type.unit == "ns":
-            column = column.cast(pa.timestamp("us", tz=field.type.tz))
-        values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
-        if is_json(field):
-            return [None if value is None else decode(value) for value in values]
+    values = labelled(repr(shown), column_values, column, field)
+    if not is_json(field):
         return values
+    with _readable(shown, field.name):
+        return [None if value is None else decode(value) for value in values]
 
 
 def _check_columns(schema: pa.Schema, needed: tuple[str, ...], shown: str) -> None:
