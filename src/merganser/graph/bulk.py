@@ -332,7 +332,7 @@ class _Edges(_Nodes):
     ) -> MergedNode | MergedEdge:
         """Merge one record."""
         from_id, to_id = ends
-        return merge_one_edge(self.store, from_id, self.type, to_id, match, new, change, either=self.both)
+        return merge_one_edge(self.store, from_id, self.type, to_id, match, new, change, self.both)
 
 
 @lru_cache(maxsize=256)

@@ -63,7 +63,10 @@ class GraphDatabase(Asking, Exchange):
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """This thread's connection to SQLite, for statements of your own; a transaction begun on it is respected."""
+        """This thread's connection to SQLite, for statements of your own; leave its `row_factory` as it is.
+
+        A transaction that was begun on it is respected.
+        """
         return self._store.connection
 
     def transaction(self) -> AbstractContextManager[None]:
@@ -264,7 +267,7 @@ class GraphDatabase(Asking, Exchange):
         unique: bool = False,  # noqa: FBT001, FBT002 - as in the documents
         table: Table = "nodes",
     ) -> IndexInfo:
-        """Index the nodes (or edges) of a type by one property or several; there it is left as it is.
+        """Index the nodes (or edges) of a type by one property or several; an index that is there already is kept.
 
         >>> with GraphDatabase(":memory:") as db:
         ...     db.create_property_index("Job", "url", unique=True).name

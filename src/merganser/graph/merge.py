@@ -52,7 +52,7 @@ class Change:
     allow_key_change: bool
     touch: bool
 
-    def apply(self, text: str, read: Callable[[], str]) -> tuple[Properties, bool | None]:
+    def apply(self, store: Store, table: Table, record_id: int, text: str) -> tuple[Properties, bool | None]:
         """Give the properties after a match, and whether they changed; None where the condition does not hold.
 
         They are read again after a function, which may have changed them itself.
@@ -64,7 +64,7 @@ class Change:
         if callable(over):
             over = plain(over(decode(text)), "on_match")
             self.check(over)
-            old = decode(read())
+            old = decode(_stored(store, table, record_id))
         return (laid_over(old, over), True) if changes(old, over) else (old, False)
 
     def check(self, over: Properties) -> None:
@@ -94,7 +94,7 @@ def merge_node(
         warn_without_index(store, type_, key)
     new = read_new(key, base, on_create, "base")
     change = read_change(key, on_match, condition, allow_key_change=allow_key_change, touch_it=touch_it)
-    return _as_one(store, on_match, lambda: merge_one_node(store, type_, key, new, change))
+    return _as_one(store, on_match, merge_one_node, store, type_, key, new, change)
 
 
 def merge_edge(
@@ -120,17 +120,15 @@ def merge_edge(
     new = read_new(key, properties, on_create, "properties")
     change = read_change(key, on_match, condition, allow_key_change=allow_key_change, touch_it=touch_it)
     either = direction == "both"
-    return _as_one(
-        store, on_match, lambda: merge_one_edge(store, from_id, type_, to_id, key, new, change, either=either)
-    )
+    return _as_one(store, on_match, merge_one_edge, store, from_id, type_, to_id, key, new, change, either)
 
 
-def _as_one(store: Store, on_match: OnMatch | None, merge: Callable[[], Merged]) -> Merged:
+def _as_one(store: Store, on_match: OnMatch | None, merge: Callable[..., Merged], *given: Any) -> Merged:
     """Merge in a transaction; within the caller's, a savepoint is made only for what a function may write."""
-    if callable(on_match) or not store.connection.in_transaction:
+    if callable(on_match):
         with store.transaction():
-            return merge()
-    return store.run(merge)
+            return merge(*given)
+    return store.run_within(merge, *given)
 
 
 def check_direction(direction: str) -> None:
@@ -202,14 +200,14 @@ def merge_one_node(store: Store, type_: str, key: Properties, new: Properties, c
 def new_node(store: Store, type_: str, new: Properties) -> MergedNode:
     """Create the node that was not found."""
     moment = now()
-    created = insert_node(store, type_, new, moment)
-    return MergedNode(created, type_, new, at(moment), at(moment), created=True)
+    created, seen = insert_node(store, type_, new, moment), at(moment)
+    return MergedNode(created, type_, new, seen, seen, created=True)
 
 
 def match_node(store: Store, row: tuple[int, str, str, int, int], change: Change) -> MergedNode:
     """Do to a node that was found what a merge does to it."""
     found, type_, text, created_at, updated_at = row
-    after, changed = change.apply(text, lambda: _stored(store, "nodes", found))
+    after, changed = change.apply(store, "nodes", found, text)
     if changed is not None and (changed or change.touch):
         if store.schema is not None:
             store.schema.check_node(type_, after)
@@ -229,8 +227,7 @@ def merge_one_edge(
     key: Properties,
     new: Properties,
     change: Change,
-    *,
-    either: bool,
+    either: bool,  # noqa: FBT001 - the last of what makes an edge
 ) -> MergedEdge:
     """Merge an edge that has been checked, inside a transaction."""
     terms, parameters = match_terms(key)
@@ -247,14 +244,14 @@ def merge_one_edge(
 def new_edge(store: Store, type_: str, from_id: int, to_id: int, new: Properties) -> MergedEdge:
     """Create the edge that was not found."""
     moment = now()
-    created = insert_edge(store, type_, from_id, to_id, new, moment)
-    return MergedEdge(created, type_, from_id, to_id, new, at(moment), at(moment), created=True)
+    created, seen = insert_edge(store, type_, from_id, to_id, new, moment), at(moment)
+    return MergedEdge(created, type_, from_id, to_id, new, seen, seen, created=True)
 
 
 def match_edge(store: Store, row: tuple[int, str, int, int, str, int, int], change: Change) -> MergedEdge:
     """Do to an edge that was found what a merge does to it."""
     found, type_, start, end, text, created_at, updated_at = row
-    after, changed = change.apply(text, lambda: _stored(store, "edges", found))
+    after, changed = change.apply(store, "edges", found, text)
     if changed is not None and (changed or change.touch):
         check_edge(store, type_, start, end, after)
         updated_at = now()

@@ -137,7 +137,7 @@ def _merge_parts(store: Store, parts: Parts) -> tuple[MergedNode | MergedEdge, .
     }
     for place, link in parts.edges.items():
         ends = done[link.from_place].id, link.type, done[link.to_place].id
-        done[place] = merge_one_edge(store, *ends, link.match, link.new, link.change, either=link.either)
+        done[place] = merge_one_edge(store, *ends, link.match, link.new, link.change, link.either)
     return tuple(done[place] for place in sorted(done))
 
 

@@ -74,6 +74,8 @@ def key(name: str, table: str = "") -> str:
 
 def key_of(value: Value, name: str = "") -> tuple[str, Parameter]:
     """Give a value's key: the SQL for it, and that SQL's parameter."""
+    if isinstance(value, str):
+        return "?", _text_key(value)
     if isinstance(value, float):
         if value.is_integer() and LOWEST <= value <= HIGHEST:
             return "?", int(value)
@@ -130,11 +132,18 @@ def define_functions(connection: sqlite3.Connection) -> None:
     connection.create_function("merganser_text", 1, _text, deterministic=True)
 
 
+def _text_key(text: str) -> str:
+    # Only such a text may have the escape of a NUL as JSON.
+    if "\0" in text or "\\" in text:
+        written = encode(text)
+        if _NUL in written:
+            return "n" + written
+    return '"' + text
+
+
 def _plain_key(value: Value) -> Parameter | None:
     if isinstance(value, str):
-        # Only such a string may be written with the escape of a NUL.
-        text = encode(value) if "\0" in value or "\\" in value else ""
-        return "n" + text if _NUL in text else '"' + value
+        return _text_key(value)
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     return encode(value)

@@ -89,16 +89,29 @@ class Store:
         finally:
             self._leave(held)
 
-    def run(self, work: Callable[[], Result]) -> Result:
+    def run(self, work: Callable[..., Result], *given: Any) -> Result:
         """Do some work with this thread's connection."""
         held = self._mine()
         try:
             with held.lock:
-                return work()
+                return work(*given)
         except sqlite3.Error as error:
             self.fail(error)
         finally:
             self._leave(held)
+
+    def run_within(self, work: Callable[..., Result], *given: Any) -> Result:
+        """Do some work in the transaction that this thread is in, or else in one of its own."""
+        held = self._mine()
+        if held.depth:
+            try:
+                return work(*given)
+            except sqlite3.Error as error:
+                self.fail(error)
+        if self.run(lambda: held.connection.in_transaction):
+            return self.run(work, *given)
+        with self.transaction():
+            return work(*given)
 
     def rows(self, statement: str, parameters: Sequence[Parameter] = ()) -> list[Any]:
         """Run a statement, and give what it reads."""
@@ -144,9 +157,12 @@ class Store:
         raise error
 
     def _mine(self) -> _Held:
-        held: _Held | None = getattr(self._here, "held", None)
+        try:
+            held: _Held = self._here.held
+        except AttributeError:
+            return self._open()
         # A connection must not cross a fork.
-        return self._open() if held is None or held.process != _process or self._closed else held
+        return self._open() if held.process != _process or self._closed else held
 
     def _open(self) -> _Held:
         if self._closed:

@@ -30,6 +30,9 @@ Result = TypeVar("Result")
 
 INSERT_NODE = "INSERT INTO nodes (type, properties, created_at, updated_at) VALUES (?, ?, ?, ?)"
 INSERT_EDGE = "INSERT INTO edges (type, from_id, to_id, properties, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?)"
+_TABLES: tuple[Table, ...] = ("nodes", "edges")
+_WRITE = {table: f"UPDATE {table} SET properties = ?, updated_at = ? WHERE id = ?" for table in _TABLES}
+_TOUCH = {table: f"UPDATE {table} SET updated_at = ? WHERE id = ?" for table in _TABLES}
 
 
 def now() -> int:
@@ -134,9 +137,8 @@ def insert_edge(store: Store, type_: str, from_id: int, to_id: int, properties: 
 
 def write(store: Store, table: Table, record_id: int, properties: Properties, moment: int) -> None:
     """Replace the properties of a record."""
-    statement = f"UPDATE {table} SET properties = ?, updated_at = ? WHERE id = ?"
     try:
-        done = store.connection.execute(statement, (encode(properties), moment, record_id))
+        done = store.connection.execute(_WRITE[table], (encode(properties), moment, record_id))
     except sqlite3.IntegrityError as error:
         raise refused(store, error, properties) from error
     if not done.rowcount:
@@ -145,7 +147,7 @@ def write(store: Store, table: Table, record_id: int, properties: Properties, mo
 
 def touch(store: Store, table: Table, record_id: int, moment: int) -> None:
     """Say that a record was seen."""
-    store.connection.execute(f"UPDATE {table} SET updated_at = ? WHERE id = ?", (moment, record_id))
+    store.connection.execute(_TOUCH[table], (moment, record_id))
 
 
 def check_type(type_: str) -> None:
