@@ -46,8 +46,7 @@ SPARK = {"spark", "spark-far"}
 # Here the driver prunes, refuses or reads before it asks an engine; what is Spark's own in it is tested in tests/spark,
 # and so is a source that no task could hold.
 NOT_ON_SPARK = {"test_bad_input", "test_duckdb_pruning", "test_pruning", "test_streams", "test_writers"}
-# These wait for clusters to start: one process has each cluster, or every process would start its own, and they come
-# first, or every other process would wait for them at the end.
+# These wait for clusters to start; at the end of a run every other process would wait for them.
 FIRST = {"test_cluster", "test_connect"}
 
 
@@ -55,8 +54,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _engine_of(item) in SPARK or item.path.parent.name == "spark":
             item.add_marker(pytest.mark.spark)
-        if item.path.stem in FIRST:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=lambda item: item.path.stem not in FIRST)
     quick = config.getoption("--quick")
     if config.getoption("--engine") and not quick:

@@ -16,6 +16,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 ROOT = Path(__file__).parents[2]
 
 
+# In one process: another would start a cluster of its own.
+pytestmark = pytest.mark.xdist_group("cluster")
+
+
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What came of the merges."""
