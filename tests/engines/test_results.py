@@ -107,6 +107,7 @@ def test_inserted_files_follow_max_rows_per_file(io: Door, lake: str) -> None:
 
 
 # R3
+@pytest.mark.spark
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_engines_agree(lake: str, strategy: Any) -> None:
     outcomes = []
