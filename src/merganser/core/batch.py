@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from merganser.core.errors import UnreadableFileError
 from merganser.core.result import MergeFileMetadata, MergeResult
+from merganser.core.staging import control_folder
+from merganser.core.store import locate
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
     from merganser.core.storage import Store
+    from merganser.core.store import Location
 
 BATCHES = "batches"
 
@@ -40,6 +44,21 @@ def find_batch(store: Store, control: str, batch_id: str) -> MergeResult | None:
     except (ValueError, KeyError, TypeError) as error:
         message = f"{path} is damaged: {error}. Remove it if batch {batch_id!r} may be merged again."
         raise UnreadableFileError(message) from error
+
+
+def committed_batch(path: str | os.PathLike[str], batch_id: str, filesystem: Any = None) -> MergeResult | None:
+    """Give the result of the batch of this id, if it was committed to the dataset and the dataset is still there.
+
+    >>> committed_batch("no/such/dataset", "2026-01-02")
+    """
+    location = locate(path, filesystem)
+    found = find_batch(location.store, control_folder(location), batch_id)
+    return None if found is None or batch_is_gone(location, found) else found
+
+
+def batch_is_gone(location: Location, batch: MergeResult) -> bool:
+    """Say whether somebody removed the dataset: then it has no batches any more."""
+    return bool(batch.target_count_after) and location.store.kind(location.root) is None
 
 
 def write_batch(store: Store, control: str, batch: Mapping[str, Any]) -> None:

@@ -5,6 +5,10 @@
     MerganserError
     ├── InvalidArgumentError       ValueError    an argument that makes no sense, whatever the data
     ├── MissingExtraError          ImportError   packages that are not installed
+    ├── PipelineError                            a run that ended early, and can be run again
+    │   ├── ConfigurationError     ValueError    a pipeline's configuration that makes no sense
+    │   ├── QualityError           ValueError    more rows failed the checks than may
+    │   └── AccountingError                      rows that cannot be accounted for
     ├── GraphError
     │   ├── MergeConflictError                   more than one node or edge matches
     │   ├── NodeNotFoundError      LookupError   there is no node with this id or these properties
@@ -55,6 +59,33 @@ class InvalidArgumentError(MerganserError, ValueError):
 
 class MissingExtraError(MerganserError, ImportError):
     """The packages that something needs are not installed."""
+
+
+class PipelineError(MerganserError):
+    """A run of a pipeline ended early; what it had merged is whole, and a run again goes on from there."""
+
+
+class ConfigurationError(PipelineError, ValueError):
+    """A pipeline's configuration makes no sense, by its file, table and key."""
+
+    def __init__(self, message: str, table: str = "", key: str = "", file: str = "") -> None:
+        self.message = message
+        self.table = table
+        self.key = key
+        self.file = file
+        place = ", ".join(part for part in (file, table, f"key {key!r}" if key else "") if part)
+        super().__init__(f"{place}: {message}" if place else message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.table, self.key, self.file)
+
+
+class QualityError(PipelineError, ValueError):
+    """More rows failed the checks than the configuration allows; nothing was merged."""
+
+
+class AccountingError(PipelineError):
+    """The rows that were read are not the rows merged, quarantined and deduplicated."""
 
 
 class GraphError(MerganserError):

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core.audit import find_feed, make_audit
-from merganser.core.batch import find_batch, make_batch
+from merganser.core.batch import batch_is_gone, find_batch, make_batch
 from merganser.core.commit import Journal, Move, Removal, pending_commit, writing
 from merganser.core.dataset import Template, list_files
 from merganser.core.encode import schema_options
@@ -77,9 +77,7 @@ def merge(
     with writing(location, options.lock_timeout, started) as session:
         if options.batch_id is not None:
             before = find_batch(location.store, session.control, options.batch_id)
-            # A dataset that somebody removed has no batches any more.
-            removed = before is not None and before.target_count_after and location.store.kind(location.root) is None
-            if before is not None and not removed:
+            if before is not None and not batch_is_gone(location, before):
                 return before
         with session.staging() as staging:
             prepared = prepare(engine, given, location, request, staging)

@@ -1,0 +1,1 @@
+"""The Spark job: raw files in; merged datasets and graph out, bad rows kept aside, and a report."""
