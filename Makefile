@@ -12,6 +12,7 @@ LOCKED_EXTRAS := --extra spark
 PY := .venv/bin/python
 STAMP := .venv/.stamp
 OLDEST := .venv-oldest/.stamp
+BROWSER := .venv/.browser
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
 # What DuckDB itself does in a merge, on the oldest one; pytest's status 5 means that ARGS has left out every test.
 ON_OLDEST := changes duckdb_concurrency duckdb_pruning keys merge_property results strategies
@@ -24,10 +25,10 @@ COMPILE = uv=$$(PYTHON="$(PYTHON)" sh scripts/setup.sh --uv) && "$$uv" pip compi
 WITH_JAVA := java_home=$$(sh scripts/java.sh); [ -z "$$java_home" ] || export JAVA_HOME="$$java_home";
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check lint demo bench lock clean
+.PHONY: help setup test test-browser check lint demo bench lock clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP) ## make .venv with the locked requirements and this project
 
@@ -39,9 +40,16 @@ $(OLDEST): $(STAMP) requirements/oldest.txt
 	@PYTHON="$(PYTHON)" sh scripts/setup.sh --oldest
 	@touch $@
 
+$(BROWSER): $(STAMP) requirements/browser.txt
+	@PYTHON="$(PYTHON)" sh scripts/setup.sh --browser
+	@touch $@
+
 test: $(STAMP) $(OLDEST) ## run the whole test suite, after setting up what it needs
 	@$(WITH_JAVA) $(PYTEST) $(ARGS)
 	@$(TEST_OLDEST)
+
+test-browser: $(BROWSER) ## look at the report of a pipeline in a headless Chromium, which is installed if need be
+	@chromium=$$(sh scripts/chromium.sh) && CHROMIUM="$$chromium" $(PY) -m pytest tests/browser $(ARGS)
 
 check: lint ## lint, format, types and the fast tests, in under two minutes
 	@$(PYTEST) --quick -m "not slow and not spark" $(ARGS)
@@ -61,6 +69,7 @@ lock: ## pin the newest allowed requirements, with hashes
 	$(COMPILE) requirements/tools.in --output-file requirements/tools.txt
 	$(COMPILE) requirements/oldest.in --output-file requirements/oldest.txt
 	$(COMPILE) pyproject.toml --group dev $(LOCKED_EXTRAS) --output-file requirements/dev.txt
+	$(COMPILE) --group browser --constraint requirements/dev.txt --output-file requirements/browser.txt
 
 clean: ## remove everything that make has made
 	rm -rf .venv .venv-oldest .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

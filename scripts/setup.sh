@@ -4,6 +4,7 @@
 #
 #     PYTHON=python3.12 scripts/setup.sh    uses that Python
 #     scripts/setup.sh --uv                 only makes sure of uv, and prints its path
+#     scripts/setup.sh --browser            adds what the browser tests need, besides the browser
 #     scripts/setup.sh --oldest             makes .venv-oldest instead, with the oldest DuckDB that is supported
 set -eu
 
@@ -123,6 +124,8 @@ make_environment() {
 
 if [ "${1:-}" = --oldest ]; then
     make_environment .venv-oldest requirements/dev.txt requirements/oldest.txt
+elif [ "${1:-}" = --browser ]; then
+    make_environment .venv requirements/dev.txt requirements/browser.txt
 else
     make_environment .venv requirements/dev.txt
 fi

@@ -1,0 +1,199 @@
+"""From raw files to clean rows: read, rename, cast, derive, filter, and tell the rows that fail a rule.
+
+Every row of a source that its filters keep comes out once, with the names of the rules that it fails: none of them makes
+it clean. What a row was in its file is kept beside it, for the quarantine.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
+from pyspark.sql.types import StringType, StructType
+
+from merganser.core.errors import ConfigurationError, PipelineError
+from merganser.pipeline.config import Edge
+from merganser.pipeline.kinds import expressions, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+
+    from merganser.pipeline.config import Dataset, Node, Pipeline, Source, Table
+
+CORRUPT = "_corrupt_record"
+# Columns that a row carries beside its own.
+FAILED, RAW, FILE = "_merganser_failed", "_merganser_raw", "_merganser_file"
+MALFORMED = "malformed"
+# The formats whose readers keep the text of a row that they cannot read.
+_KEEP_TEXT = ("csv", "json")
+# Whatever the session says, a file that cannot be read is an error.
+_STRICT = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """The files of a source as Spark reads them, and the column with the text of rows that it cannot read."""
+
+    frame: DataFrame
+    corrupt: str | None
+
+
+def list_files(spark: SparkSession, source: Source) -> list[tuple[str, int, int]]:
+    """List the files of a source: path, size and microsecond of the last change."""
+    with explained(source, "path"):
+        found = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(list(source.path))
+        rows = found.select("path", "length", F.unix_micros("modificationTime")).collect()
+    return sorted((str(path), int(size), int(changed)) for path, size, changed in rows)
+
+
+def read_raw(spark: SparkSession, source: Source) -> Raw:
+    """Open the files of a source, each row with the path of its file."""
+    with explained(source, "schema" if source.schema else "path"):
+        # Asked for, the schema is parsed or inferred.
+        schema = _reader(spark, source, source.schema).load(list(source.path)).schema
+        keeps = source.format in _KEEP_TEXT
+        if keeps and CORRUPT not in schema.names:
+            schema = StructType([*schema.fields]).add(CORRUPT, StringType())
+        frame = _reader(spark, source, schema if keeps else source.schema).load(list(source.path))
+        return Raw(frame.select("*", F.col("_metadata.file_path").alias(FILE)), CORRUPT if keeps else None)
+
+
+def _reader(spark: SparkSession, source: Source, schema: StructType | str | None) -> DataFrameReader:
+    reader = spark.read.format(source.format).options(**_STRICT)
+    if source.format in _KEEP_TEXT:
+        reader = reader.option("columnNameOfCorruptRecord", CORRUPT)
+    reader = reader.options(**{name: _setting(value) for name, value in source.options.items()})
+    return reader if schema is None else reader.schema(schema)
+
+
+def _setting(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def clean_rows(raw: Raw, source: Source, pipeline: Pipeline) -> DataFrame:
+    """Give every row that the filters keep, with the rules that it fails and, if it fails any, its raw text."""
+    read = [name for name in raw.frame.columns if name not in {FILE, raw.corrupt}]
+    whole = raw.frame.select(
+        "*", F.struct(*(F.col(quoted(name)) for name in raw.frame.columns if name != FILE)).alias(RAW)
+    )
+    frame, uncast = _shaped(whole, read, source)
+    malformed = F.lit(False) if raw.corrupt is None else F.col(quoted(raw.corrupt)).isNotNull()  # noqa: FBT003 - SQL's
+    kept = F.lit(True)  # noqa: FBT003 - as above
+    for condition in source.where:
+        with explained(source, "where"):
+            kept &= _checked(frame, condition)
+    failed = F.filter(
+        F.array(*(F.when(fails, F.lit(name)) for name, fails in [*uncast, *_rules(frame, source, pipeline)])),
+        lambda name: name.isNotNull(),
+    )
+    # What a malformed row lacks says nothing more.
+    failed = F.when(malformed, F.array(F.lit(MALFORMED))).otherwise(failed.cast("array<string>"))
+    own = [name for name in frame.columns if name not in {FILE, RAW, raw.corrupt, *source.drop}]
+    marked = frame.where(malformed | F.coalesce(kept, F.lit(False))).withColumn(FAILED, failed)  # noqa: FBT003 - as above
+    told = F.when(F.size(FAILED) > 0, F.to_json(RAW)).alias(RAW)
+    return marked.select(*(F.col(quoted(name)) for name in own), FAILED, told, FILE)
+
+
+def is_clean() -> Column:
+    """Give the condition that clean rows meet."""
+    return F.size(FAILED) == 0
+
+
+def _shaped(frame: DataFrame, read: Sequence[str], source: Source) -> tuple[DataFrame, list[tuple[str, Column]]]:
+    """Rename, cast and derive; give the rows, and for each cast the condition that it lost a value."""
+    for old in source.rename:
+        if old not in read:
+            message = f"the files have no column {old!r}. They have: {', '.join(read)}."
+            raise source.refuse("rename", message)
+    frame = frame.withColumnsRenamed(dict(source.rename))
+    uncast = []
+    for name, kind in source.cast.items():
+        if name not in frame.columns:
+            message = f"there is no column {name!r} to cast. Columns after renaming: {', '.join(_shown(frame))}."
+            raise source.refuse("cast", message)
+        before = f"_merganser_uncast_{name}"
+        with explained(source, f"cast.{name}"):
+            column = F.col(quoted(name))
+            frame = frame.withColumn(before, column.isNotNull()).withColumn(name, column.try_cast(kind))
+            uncast.append((f"cast {name}", F.col(quoted(before)) & F.col(quoted(name)).isNull()))
+    for name, expression in source.derive.items():
+        with explained(source, f"derive.{name}"):
+            frame = frame.withColumn(name, F.expr(expression))
+    return frame, uncast
+
+
+def _shown(frame: DataFrame) -> list[str]:
+    return [name for name in frame.columns if not name.startswith("_merganser_")]
+
+
+def _rules(frame: DataFrame, source: Source, pipeline: Pipeline) -> Iterator[tuple[str, Column]]:
+    """Give the rules that rows may fail, each with the condition under which they do."""
+    for dataset in pipeline.dataset:
+        if dataset.source == source.name:
+            for name in dataset.key_columns:
+                yield _null_key(frame, dataset, "key_columns", name, dataset.expression(name))
+    for part in pipeline.parts:
+        if part.source == source.name and not part.skip_null_keys:
+            for name, expression in match_expressions(part):
+                yield _null_key(frame, part, "match", name, expression)
+    for check in pipeline.rules(source.name):
+        with explained(check, "rule"):
+            yield check.name, ~F.coalesce(_checked(frame, check.rule), F.lit(False))  # noqa: FBT003 - as above
+
+
+def match_expressions(part: Node | Edge) -> list[tuple[str, str]]:
+    """Give what identifies a part's records, and the nodes that they connect."""
+    ends = [part.from_node, part.to_node] if isinstance(part, Edge) else []
+    of_ends = [(f"{end.type}.{name}", text) for end in ends for name, text in expressions(end.match).items()]
+    return [*expressions(part.match).items(), *of_ends]
+
+
+def _null_key(
+    frame: DataFrame, user: Dataset | Node | Edge, key: str, name: str, expression: str
+) -> tuple[str, Column]:
+    with explained(user, key):
+        column = F.expr(expression)
+        frame.select(column).schema  # noqa: B018 - analyses it
+        named = user.type if not hasattr(user, "name") else user.name
+        return f"null key {named}.{name}", column.isNull()
+
+
+def _checked(frame: DataFrame, condition: str) -> Column:
+    """Give a condition that Spark can tell of these rows."""
+    column = F.expr(condition)
+    frame.where(column).schema  # noqa: B018 - analyses it
+    return column
+
+
+@contextmanager
+def explained(table: Table, key: str) -> Iterator[None]:
+    """Name the table and key that Spark objects to."""
+    try:
+        yield
+    except (AnalysisException, ParseException) as error:
+        raise table.refuse(key, f"Spark says: {_first(error)} Correct it.") from error
+
+
+@contextmanager
+def running(table: Table, doing: str) -> Iterator[None]:
+    """Name the table that Spark failed on."""
+    try:
+        yield
+    except PySparkException as error:
+        message = (
+            f"{table.label}: {doing} failed. Spark says: {_first(error)} Nothing of this step was merged; correct the "
+            "cause and run again."
+        )
+        raise PipelineError(message) from error
+
+
+def _first(error: PySparkException) -> str:
+    """Give Spark's sentence without its plan and its stack."""
+    text = str(error).split("\n\nJVM stacktrace", 1)[0].split(";\n'", 1)[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("== SQL", "---"))]
+    return " ".join(lines[:3])[:500]
