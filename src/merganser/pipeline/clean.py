@@ -1,7 +1,7 @@
 """From raw files to clean rows: read, rename, cast, derive, filter, and tell the rows that fail a rule.
 
-Every row of a source that its filters keep comes out once, with the names of the rules that it fails: none of them makes
-it clean. What a row was in its file is kept beside it, for the quarantine.
+Every row of a source that its filters keep comes out once, with the names of the rules that it fails: none of them
+makes it clean. What a row was in its file is kept beside it, for the quarantine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 from pyspark.sql.types import StringType, StructType
 
-from merganser.core.errors import ConfigurationError, PipelineError
+from merganser.core.errors import PipelineError
 from merganser.pipeline.config import Edge
 from merganser.pipeline.kinds import expressions, quoted
 

@@ -1,0 +1,185 @@
+"""The driver of a pipeline. Read it from top to bottom: check, stage sources, quarantine, merge, account, report.
+
+Sources are staged before anything is merged, so that all steps see the same rows. Each step is committed by itself
+under the run's id: a run that failed is run again, and does what is still undone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+from merganser.core.errors import AccountingError, InvalidArgumentError
+from merganser.core.lock import exclusive
+from merganser.core.store import locate
+from merganser.engines.spark import SparkDatasetIO
+from merganser.pipeline.clean import clean_rows, list_files, read_raw
+from merganser.pipeline.outcome import RunOutcome, StepOutcome
+from merganser.pipeline.staged import Staged, check_quality
+from merganser.pipeline.steps import DatasetStep, GraphStep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from merganser.pipeline.clean import Raw
+    from merganser.pipeline.config import Pipeline
+    from merganser.pipeline.outcome import SourceOutcome
+    from merganser.pipeline.steps import Step
+
+Say: TypeAlias = Callable[[str], None]
+# How long to wait for another process that runs the same run.
+_PATIENCE = 5.0
+_UNFIT = re.compile(r"[^\w.=-]+")
+
+
+def run(
+    pipeline: Pipeline,
+    *,
+    spark: SparkSession | None = None,
+    parameters: Mapping[str, str] | None = None,
+    run_id: str | None = None,
+    say: Say = lambda _: None,
+) -> RunOutcome:
+    """Run a pipeline once; a run of the same id that was finished or interrupted is not repeated but completed.
+
+    Without `run_id`, the same configuration on the same files is the same run. `parameters` are only reported.
+    """
+    started_at, started = datetime.now(UTC), time.monotonic()
+    io = SparkDatasetIO(spark)
+    raws = {source.name: read_raw(io.spark, source) for source in pipeline.source}
+    files = {source.name: list_files(io.spark, source) for source in pipeline.source}
+    steps = _steps(pipeline, io)
+    for step in steps:
+        source = next(source for source in pipeline.source if source.name == step.table.source)
+        step.check(clean_rows(raws[source.name], source, pipeline))
+    named = run_id or make_run_id(pipeline, parameters or {}, files)
+    if _UNFIT.search(named):
+        message = f"The run id {named!r} becomes a folder's name. Use letters, digits, '_', '-', '=' and '.'."
+        raise InvalidArgumentError(message)
+    say(f"run {named}: {len(raws)} source(s), {len(steps)} step(s)")
+    work = _Work(pipeline, io, named, f"{pipeline.state.rstrip('/')}/runs/{named}", say)
+    with work.alone():
+        sources = work.sources(steps, raws, {name: len(found) for name, found in files.items()})
+        done = [work.step(step, sources[step.table.source]) for step in steps]
+        outcome = RunOutcome(
+            pipeline=pipeline.name,
+            run_id=named,
+            parameters=dict(parameters or {}),
+            started_at=started_at,
+            seconds=time.monotonic() - started,
+            spark_version=io.spark.version,
+            master=io.spark.conf.get("spark.master", "connect") or "",
+            quarantine=pipeline.quarantine,
+            sources=tuple(sources.values()),
+            steps=tuple(done),
+        )
+        wrong = outcome.unbalanced()
+        if wrong:
+            raise AccountingError(" ".join(wrong))
+        work.finish()
+    return outcome
+
+
+def make_run_id(
+    pipeline: Pipeline, parameters: Mapping[str, str], files: Mapping[str, list[tuple[str, int, int]]]
+) -> str:
+    """Name a run after what goes into it: the configuration, the parameters and the files."""
+    facts = [asdict(pipeline), sorted(parameters.items()), sorted(files.items())]
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+    return "-".join([*(_UNFIT.sub("_", part) for part in (pipeline.name, *parameters.values())), digest[:12]])
+
+
+def _steps(pipeline: Pipeline, io: SparkDatasetIO) -> list[Step]:
+    """Put the steps in order: datasets as they are listed, then the graph, nodes before edges."""
+    steps: list[Step] = [DatasetStep(dataset, io) for dataset in pipeline.dataset]
+    if pipeline.graph is None:
+        return steps
+    from merganser.graph.spark import ParquetGraph, SqliteGraph  # noqa: PLC0415 - only who has a graph needs it
+
+    if pipeline.graph.path is not None:
+        parquet = ParquetGraph(pipeline.graph.path, io.spark)
+        steps += [GraphStep(part, parquet, pipeline.graph.path) for part in pipeline.parts]
+    if pipeline.graph.sqlite is not None:
+        sqlite = SqliteGraph(pipeline.graph.sqlite, io.spark)
+        steps += [GraphStep(part, sqlite, pipeline.graph.sqlite) for part in pipeline.parts]
+    return steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One run and its folder."""
+
+    pipeline: Pipeline
+    io: SparkDatasetIO
+    run_id: str
+    folder: str
+    say: Say
+    staged: dict[str, Staged] = field(default_factory=dict)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let no other process run the same run meanwhile."""
+        place = locate(self.folder)
+        place.store.make_folder(place.root)
+        with exclusive(place.store, place.root, f"The run {self.run_id} in {self.folder}", _PATIENCE):
+            yield
+
+    def sources(self, steps: list[Step], raws: Mapping[str, Raw], files: Mapping[str, int]) -> dict[str, SourceOutcome]:
+        """Stage every source that a step still needs, and put bad rows aside; too many of them end the run."""
+        needed = {step.table.source for step in steps if self._recorded(step) is None}
+        outcomes = {}
+        for source in self.pipeline.source:
+            staged = Staged(self.io, self.pipeline, source, self.folder)
+            self.staged[source.name] = staged
+            outcome = staged.known()
+            if outcome is None or (source.name in needed and not staged.has_rows()):
+                self.say(f"source {source.name}: reading {files[source.name]} file(s)")
+                outcome = staged.stage(raws[source.name], files[source.name])
+            self.say(
+                f"source {source.name}: {outcome.rows_read:,} rows read, {outcome.rows_clean:,} clean, "
+                f"{outcome.rows_quarantined:,} quarantined{' (known from before)' if outcome.staged else ''}"
+            )
+            if outcome.rows_quarantined and staged.has_rows():
+                staged.quarantine(self.run_id)
+            outcomes[source.name] = outcome
+        check_quality(self.pipeline, outcomes)
+        return outcomes
+
+    def step(self, step: Step, source: SourceOutcome) -> StepOutcome:
+        """Do a step, unless it was done; say which."""
+        outcome = self._recorded(step)
+        if outcome is None:
+            self.say(f"{step.name}: merging {source.rows_clean:,} rows into {step.target}")
+            outcome = step.merge(self.run_id, self.staged[source.name].clean(), source)
+            place = locate(self.folder)
+            place.store.write_small(place.path(_record(step)), json.dumps(asdict(outcome)).encode())
+        done = "done before" if outcome.state == "replayed" else f"{outcome.seconds:.1f} s"
+        self.say(f"{step.name}: {outcome.inserted:,} inserted, {outcome.updated:,} updated, {done}")
+        return outcome
+
+    def _recorded(self, step: Step) -> StepOutcome | None:
+        """Say what a step did in an earlier attempt; its target has the last word on whether it did."""
+        place = locate(self.folder)
+        data = place.store.read_small(place.path(_record(step)))
+        if data is None or not step.committed(self.run_id):
+            return None
+        return replace(StepOutcome.from_dict(json.loads(data)), state="replayed")
+
+    def finish(self) -> None:
+        """Remove the staged rows."""
+        for staged in self.staged.values():
+            staged.forget()
+
+
+def _record(step: Step) -> str:
+    # Any text may be a type, but not any text a file's name.
+    return f"step-{hashlib.sha256(step.name.encode()).hexdigest()[:16]}.json"

@@ -1,0 +1,229 @@
+"""The steps of a run after its sources: each merges clean rows into one target, and is committed by itself."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
+
+from merganser.core.batch import committed_batch
+from merganser.core.errors import AccountingError
+from merganser.core.options import make_options, make_request
+from merganser.graph import Endpoint
+from merganser.pipeline.clean import explained, match_expressions, running
+from merganser.pipeline.config import Edge
+from merganser.pipeline.kinds import expressions, quoted
+from merganser.pipeline.outcome import StepOutcome
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from merganser.engines.spark import SparkDatasetIO
+    from merganser.graph.spark import ParquetGraph, SqliteGraph
+    from merganser.pipeline.config import Dataset, Node
+    from merganser.pipeline.outcome import SourceOutcome, StepKind
+
+
+class Step(ABC):
+    """One merge of a run."""
+
+    table: Dataset | Node | Edge
+    kind: StepKind
+    name: str
+    target: str
+
+    @abstractmethod
+    def check(self, rows: DataFrame) -> None:
+        """Refuse expressions that Spark cannot tell of the source's rows."""
+
+    @abstractmethod
+    def committed(self, run_id: str) -> bool:
+        """Say whether the step was committed under this run before."""
+
+    @abstractmethod
+    def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
+        """Merge the clean rows; what was committed under this run before is not merged again."""
+
+    def batch_id(self, run_id: str) -> str:
+        """Name the step's batch."""
+        return f"{run_id}/{self.name}"
+
+    def outcome(self, source: SourceOutcome, replayed: bool, seconds: float, **counts: int) -> StepOutcome:  # noqa: FBT001 - a fact among others
+        """Say what the step did to the rows of its source."""
+        merged = source.rows_clean - counts.get("rows_deduplicated", 0) - counts.get("rows_skipped_null", 0)
+        return StepOutcome(
+            name=self.name,
+            kind=self.kind,
+            source=source.name,
+            target=self.target,
+            state="replayed" if replayed else "done",
+            rows_in=source.rows_in,
+            rows_quarantined=source.rows_quarantined,
+            rows_merged=merged,
+            seconds=seconds,
+            **{**dict.fromkeys(_COUNTS, 0), **counts},
+        )
+
+    def check_rows(self, taken: int, source: SourceOutcome) -> None:
+        """Refuse to go on if the merge was given other rows than the clean ones."""
+        if taken != source.rows_clean:
+            message = (
+                f"{self.table.label}: the merge into {self.target} took {taken} rows, but source {source.name!r} has "
+                f"{source.rows_clean} clean ones. Please report this."
+            )
+            raise AccountingError(message)
+
+
+_COUNTS = (
+    "rows_skipped_null",
+    "rows_deduplicated",
+    "inserted",
+    "updated",
+    "deleted",
+    "unchanged",
+    "late",
+    "files_written",
+    "files_rewritten",
+    "files_preserved",
+    "files_removed",
+)
+
+
+@dataclass(frozen=True)
+class DatasetStep(Step):
+    """A merge into a Parquet dataset."""
+
+    table: Dataset
+    io: SparkDatasetIO
+    kind = "dataset"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What the run calls it."""
+        return f"dataset {self.table.name}"
+
+    @property
+    def target(self) -> str:  # type: ignore[override]
+        """Where it merges to."""
+        return self.table.path
+
+    def check(self, rows: DataFrame) -> None:
+        """Refuse expressions that Spark cannot tell of the source's rows."""
+        with explained(self.table, "columns"):
+            columns = self._rows(rows).columns
+        for key in self.table.key_columns:
+            if key not in columns:
+                message = f"the source has no column {key!r}. Its columns are: {', '.join(columns)}."
+                raise self.table.refuse("key_columns", message)
+
+    def committed(self, run_id: str) -> bool:
+        """Say whether the step was committed under this run before."""
+        return committed_batch(self.table.path, self.batch_id(run_id)) is not None
+
+    def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
+        """Merge the clean rows; what was committed under this run before is not merged again."""
+        started = time.monotonic()
+        table, frame = self.table, self._rows(rows)
+        keys = list(table.key_columns)
+        with running(table, f"the merge into {table.path}"):
+            result = self.io.merge(
+                frame, table.path, table.strategy, keys, batch_id=self.batch_id(run_id), **table.merge
+            )
+            self.check_rows(result.source_count, source)
+            twice = 0
+            if make_request(table.strategy, keys, make_options(**table.merge)).one_row_per_key:
+                twice = source.rows_clean - frame.select(*(F.col(quoted(key)) for key in keys)).distinct().count()
+        return self.outcome(
+            source,
+            result.replayed,
+            time.monotonic() - started,
+            rows_deduplicated=twice,
+            inserted=result.inserted,
+            updated=result.updated,
+            deleted=result.deleted,
+            unchanged=result.skipped,
+            files_written=len(result.inserted_files),
+            files_rewritten=len(result.rewritten_files),
+            files_preserved=len(result.preserved_files),
+            files_removed=len(result.removed_files),
+        )
+
+    def _rows(self, rows: DataFrame) -> DataFrame:
+        if self.table.columns is None:
+            return rows
+        return rows.select(*(F.expr(text).alias(name) for name, text in expressions(self.table.columns).items()))
+
+
+@dataclass(frozen=True)
+class GraphStep(Step):
+    """A merge of nodes or edges into a graph."""
+
+    table: Node | Edge
+    graph: ParquetGraph | SqliteGraph
+    target: str
+
+    @property
+    def kind(self) -> StepKind:  # type: ignore[override]
+        """Whether it merges nodes or edges."""
+        return "edges" if isinstance(self.table, Edge) else "nodes"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What the run calls it; edges of one type may connect nodes of several."""
+        table, form = self.table, type(self.graph).__name__.removesuffix("Graph").lower()
+        ends = f" {table.from_node.type}-{table.to_node.type}" if isinstance(table, Edge) else ""
+        return f"{self.kind} {table.type}{ends} from {table.source} ({form})"
+
+    def check(self, rows: DataFrame) -> None:
+        """Refuse expressions that Spark cannot tell of the source's rows."""
+        table = self.table
+        for key in ("base", "on_create", "on_match"):
+            for name, text in expressions(getattr(table, key)).items():
+                with explained(table, f"{key}.{name}"):
+                    rows.select(F.expr(text)).schema  # noqa: B018 - analyses it
+        for name, text in match_expressions(table):
+            with explained(table, f"match.{name}"):
+                rows.select(F.expr(text)).schema  # noqa: B018 - as above
+        with explained(table, "order_by"):
+            rows.select(*(F.col(quoted(name)) for name in table.order_by)).schema  # noqa: B018 - as above
+
+    def committed(self, run_id: str) -> bool:
+        """Say whether the step was committed under this run before."""
+        return self.graph.committed(self.kind, self.table.type, self.batch_id(run_id))
+
+    def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
+        """Merge the clean rows; what was committed under this run before is not merged again."""
+        started = time.monotonic()
+        table = self.table
+        given: dict[str, Any] = {
+            key: expressions(getattr(table, key)) or None for key in ("match", "base", "on_create", "on_match")
+        }
+        given |= {
+            "order_by": list(table.order_by) or None,
+            "skip_null_keys": table.skip_null_keys,
+            "batch_id": self.batch_id(run_id),
+        }
+        with running(table, f"the merge into {self.target}"):
+            if isinstance(table, Edge):
+                ends = {
+                    key: Endpoint(end.type, expressions(end.match))
+                    for key, end in (("from_node", table.from_node), ("to_node", table.to_node))
+                }
+                result = self.graph.merge_edges(rows, table.type, **ends, missing=table.missing, **given)
+            else:
+                result = self.graph.merge_nodes(rows, table.type, **given)
+        self.check_rows(result.rows, source)
+        return self.outcome(
+            source,
+            result.replayed,
+            time.monotonic() - started,
+            rows_skipped_null=result.skipped,
+            inserted=result.created,
+            updated=result.changed,
+            unchanged=result.matched - result.changed,
+            files_written=result.files_written,
+            files_preserved=result.files_preserved,
+        )
