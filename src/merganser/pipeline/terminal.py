@@ -26,10 +26,10 @@ def report_lines(outcome: RunOutcome) -> list[str]:
 
 
 def _head(outcome: RunOutcome) -> list[str]:
+    when = f"started {written_time(outcome.started_at)}, took {duration(outcome.seconds)}"
     lines = [
         f"Pipeline {_printable(outcome.pipeline)}, run {_printable(outcome.run_id)}",
-        f"started {written_time(outcome.started_at)}, took {duration(outcome.seconds)}, "
-        f"Spark {_printable(outcome.spark_version)} on {_printable(outcome.master)}",
+        f"{when}, Spark {_printable(outcome.spark_version)} on {_printable(outcome.master)}",
     ]
     lines += [f"{_printable(name)} = {_printable(value)}" for name, value in outcome.parameters.items()]
     return lines
@@ -64,7 +64,7 @@ def _accounting(outcome: RunOutcome) -> list[str]:
     wrong = outcome.unbalanced()
     if wrong:
         return ["", "The accounting does not hold:", *(f"  {sentence}" for sentence in wrong)]
-    return ["", f"The accounting holds: {'; '.join(accounting(outcome))}."]
+    return ["", "The accounting holds:", *(f"  {total}" for total in accounting(outcome))]
 
 
 def accounting(outcome: RunOutcome) -> list[str]:
@@ -133,9 +133,9 @@ def shortened(text: str, width: int) -> str:
 
 
 def text_width(text: str) -> int:
-    """Count the terminal cells of a text: East Asian characters take two, combining ones none.
+    r"""Count the terminal cells of a text: East Asian characters take two, combining ones none.
 
-    >>> text_width("abc"), text_width("注文"), text_width("e\\u0301")
+    >>> text_width("abc"), text_width("注文"), text_width("e\u0301")
     (3, 4, 1)
     """
     return sum(_cell_width(character) for character in text)
