@@ -84,7 +84,7 @@ def test_refusals_of_data_are_merge_errors_and_bad_arguments_are_not() -> None:
     assert not issubclass(errors.InvalidArgumentError, DatasetMergeError)
     assert not issubclass(errors.MissingExtraError, DatasetMergeError)
     rest = set(CLASSES) - {"MerganserError", "InvalidArgumentError", "MissingExtraError"}
-    assert all(issubclass(CLASSES[name], DatasetMergeError | GraphError) for name in rest)
+    assert all(issubclass(CLASSES[name], DatasetMergeError | GraphError | errors.PipelineError) for name in rest)
 
 
 def test_nothing_is_decided_by_except_exception() -> None:

@@ -15,9 +15,11 @@ from merganser.core.doors import (
     plan_incremental_rewrite,
 )
 from merganser.core.errors import (
+    AccountingError,
     ColumnTypeError,
     ColumnValueError,
     ConcurrentWriteError,
+    ConfigurationError,
     CountMismatchError,
     DatasetMergeError,
     DuplicateKeyError,
@@ -36,8 +38,10 @@ from merganser.core.errors import (
     NodeNotFoundError,
     PartitionMoveError,
     PartitionValueError,
+    PipelineError,
     PropertyTypeError,
     PropertyValueError,
+    QualityError,
     SchemaMismatchError,
     StagingError,
     TargetPathError,
@@ -62,9 +66,11 @@ from merganser.core.validate import (
 )
 
 __all__ = [
+    "AccountingError",
     "ColumnTypeError",
     "ColumnValueError",
     "ConcurrentWriteError",
+    "ConfigurationError",
     "ConservativeMembershipChecker",
     "CountMismatchError",
     "DatasetMergeError",
@@ -98,8 +104,10 @@ __all__ = [
     "PartitionPruner",
     "PartitionValueError",
     "PathValidator",
+    "PipelineError",
     "PropertyTypeError",
     "PropertyValueError",
+    "QualityError",
     "SchemaMismatchError",
     "StagingError",
     "TableLike",

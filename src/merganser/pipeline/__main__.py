@@ -7,16 +7,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from merganser.core.errors import MerganserError
-from merganser.core.store import locate
 from merganser.engines import load as load_extra
-from merganser.pipeline.page import report_page
+from merganser.pipeline.report import write_report
 from merganser.pipeline.terminal import report_lines
 from merganser.pipeline.toml_file import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from merganser.pipeline.outcome import RunOutcome
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,16 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     print("\n".join([*report_lines(outcome), "", *(f"report: {place}" for place in places)]))  # noqa: T201 - the answer
     return 0
-
-
-def write_report(outcome: RunOutcome, folder: str) -> list[str]:
-    """Write the report as a page for people and as JSON for machines; gives their paths."""
-    place = locate(folder)
-    place.store.make_folder(place.root)
-    texts = {f"{outcome.run_id}.html": report_page(outcome), f"{outcome.run_id}.json": outcome.to_json()}
-    for name, text in texts.items():
-        place.store.write_small(place.path(name), text.encode())
-    return [place.shown(name) for name in texts]
 
 
 def _say(text: str) -> None:

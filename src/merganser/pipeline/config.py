@@ -159,9 +159,9 @@ class Dataset(Table):
                 object.__setattr__(self, "merge", {"skip_unchanged": True, **self.merge})
             check_order(request, ordered=False)
         except (MerganserError, TypeError) as error:
-            known = ("strategy", "key_columns", *self.merge, *OPTIONS)
-            about = next((name for name in known if name in str(error)), "strategy")
-            raise self.refuse(about, str(error)) from error
+            text = str(error)
+            told = [name for name in ("strategy", "key_columns", *OPTIONS) if name in text]
+            raise self.refuse(min(told, key=text.index, default="strategy"), text) from error
         missing = [name for name in self.key_columns if self.columns is not None and name not in self.columns]
         if missing:
             raise self.refuse("columns", f"the key column {missing[0]!r} is not among them. Add it.")
@@ -289,6 +289,11 @@ class Pipeline(Table):
         _check_once(self.graph.node if self.graph else (), "type")
         self._check_sources()
         self._check_places()
+
+    @property
+    def label(self) -> str:
+        """What errors call this table: there is only one."""
+        return self.title
 
     @property
     def parts(self) -> list[Node | Edge]:

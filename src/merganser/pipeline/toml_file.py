@@ -69,7 +69,7 @@ def _pipeline(given: dict[str, Any], parameters: dict[str, str], folder: Path) -
     _check_keys(given, known, "")
     top = _table(given.pop("pipeline", None), Pipeline.title)
     _check_parameters(top.pop(PARAMETERS, []), parameters)
-    tables = _filled({"pipeline": top, **given}, parameters, folder, "")
+    tables = {name: _filled(some, parameters, folder, name, name) for name, some in {"pipeline": top, **given}.items()}
     _check_keys(
         tables["pipeline"], [*(name for name in Pipeline.names() if name not in known), PARAMETERS], Pipeline.title
     )
@@ -180,12 +180,12 @@ def _check_parameters(declared: Any, given: Mapping[str, str]) -> None:
             raise ConfigurationError(message, Pipeline.title, PARAMETERS)
 
 
-def _filled(given: Any, parameters: Mapping[str, str], folder: Path, name: str) -> Any:
+def _filled(given: Any, parameters: Mapping[str, str], folder: Path, table: str, name: str) -> Any:
     """Put parameters into every text, and the file's folder before paths that are relative."""
     if isinstance(given, dict):
-        return {one: _filled(value, parameters, folder, one) for one, value in given.items()}
+        return {one: _filled(value, parameters, folder, table, one) for one, value in given.items()}
     if isinstance(given, list):
-        return [_filled(one, parameters, folder, name) for one in given]
+        return [_filled(one, parameters, folder, table, name) for one in given]
     if not isinstance(given, str):
         return given
     text = _PLACE.sub(lambda found: parameters.get(found[1], found[0]), given)
@@ -194,6 +194,6 @@ def _filled(given: Any, parameters: Mapping[str, str], folder: Path, name: str) 
     unknown = _PLACE.search(text)
     if unknown:
         message = f"{given!r} has {unknown[0]}, which is no parameter. Declare it in {Pipeline.title}, or correct it."
-        raise ConfigurationError(message, key=name)
+        raise ConfigurationError(message, f"[{table}]", name)
     elsewhere = "://" in text or not text or os.path.isabs(text) or (name, text) == ("audit", "rows")
     return text if elsewhere else str(folder / text)

@@ -1,0 +1,336 @@
+"""A configuration is checked whole before Spark starts, and each fault is told by file, table and key."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from merganser.core.errors import ConfigurationError
+from merganser.pipeline.config import Dataset, Edge, Ends, Graph, Node, Pipeline, Source
+from merganser.pipeline.toml_file import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GOOD = """
+[pipeline]
+name = "jobs"
+state = "state"
+parameters = ["date"]
+
+[[source]]
+name = "postings"
+path = "feed/{date}/*.json"
+format = "json"
+cast = { posted_at = "timestamp" }
+
+[[check]]
+name = "paid"
+source = "postings"
+rule = "salary > 0"
+
+[[dataset]]
+name = "jobs"
+source = "postings"
+path = "lake/jobs"
+key_columns = ["url"]
+
+[graph]
+path = "lake/graph"
+
+[[graph.node]]
+type = "Job"
+source = "postings"
+match = "url"
+on_match = { seen = "DATE '{date}'" }
+
+[[graph.edge]]
+type = "POSTED_BY"
+source = "postings"
+from_node = { type = "Job", match = "url" }
+to_node = { type = "Company", match = { name = "company" } }
+"""
+# What is put in place of what, and what the message then says: the table, the key, and the remedy.
+BROKEN = {
+    "no TOML": ("[pipeline]", "[pipeline", "", "", r"no TOML: .*line 2"),
+    "no pipeline": (GOOD[: GOOD.index("[[source]]")], "", "[pipeline]", "", "the table is missing. Add it"),
+    "unknown table": ("[[check]]", "[[chek]]", "[chek]", "", "no such table. Did you mean 'check'"),
+    "one bracket": ("[[source]]", "[source]", "[source]", "", r"two brackets, \[\[source\]\]"),
+    "a list for a table": ("[graph]\npath", "[[graph]]\npath", "[graph]", "", "must be a table"),
+    "misspelt key": ("format =", "fromat =", "[[source]] 'postings'", "fromat", "Did you mean 'format'"),
+    "missing key": ('format = "json"\n', "", "[[source]] 'postings'", "format", "missing. Add it"),
+    "missing name": ('[[source]]\nname = "postings"', "[[source]]", "[[source]]", "name", "missing. Add it"),
+    "unknown format": ('"json"', '"jsn"', "[[source]] 'postings'", "format", "one of 'csv', 'json'.*not 'jsn'"),
+    "a number for a text": (
+        '"feed/{date}/*.json"',
+        "7",
+        "[[source]] 'postings'",
+        "path",
+        "a text or a list of texts, not 7",
+    ),
+    "an empty text": ('"salary > 0"', '" "', "[[check]] 'paid'", "rule", "takes a text"),
+    "a text for a table": (
+        '{ posted_at = "timestamp" }',
+        '"timestamp"',
+        "[[source]] 'postings'",
+        "cast",
+        "a table of names and texts",
+    ),
+    "a number for an expression": ('"timestamp"', "3", "[[source]] 'postings'", "cast.posted_at", "a text, not 3"),
+    "a name with a slash": ('name = "postings"', 'name = "a/b"', "[[source]] 'a/b'", "name", "letters, digits"),
+    "two of one name": (
+        "[[check]]",
+        '[[check]]\nname = "paid"\nsource = "postings"\nrule = "true"\n[[check]]',
+        "[[check]] 'paid'",
+        "name",
+        "another of the same name",
+    ),
+    "two node types": (
+        "[[graph.edge]]",
+        '[[graph.node]]\ntype = "Job"\nsource = "postings"\nmatch = "url"\n[[graph.edge]]',
+        "[[graph.node]] 'Job'",
+        "type",
+        "another of the same type",
+    ),
+    "no such source": (
+        'source = "postings"\nrule',
+        'source = "posting"\nrule',
+        "[[check]] 'paid'",
+        "source",
+        "Did you mean 'postings'",
+    ),
+    "an unused source": (
+        "[[check]]",
+        '[[source]]\nname = "idle"\npath = "x"\nformat = "csv"\n[[check]]',
+        "[[source]] 'idle'",
+        "name",
+        "nothing is made of this source",
+    ),
+    "no source": (
+        GOOD[GOOD.index("[[source]]") : GOOD.index("[[check]]")],
+        "",
+        "[pipeline]",
+        "source",
+        r"there is no \[\[source\]\]",
+    ),
+    "nothing to merge into": (GOOD[GOOD.index("[[dataset]]") :], "", "[pipeline]", "dataset", "nothing is merged into"),
+    "a share above one": (
+        'rule = "salary > 0"',
+        'rule = "salary > 0"\nfail_above = 5',
+        "[[check]] 'paid'",
+        "fail_above",
+        "from 0 to 1, not 5",
+    ),
+    "lossy options": (
+        'format = "json"',
+        'format = "json"\noptions = { mode = "dropmalformed" }',
+        "[[source]] 'postings'",
+        "options",
+        "would lose rows silently",
+    ),
+    "unknown option of merge": (
+        'key_columns = ["url"]',
+        'key_columns = ["url"]\npartition_colums = "day"',
+        "[[dataset]] 'jobs'",
+        "partition_colums",
+        "Did you mean 'partition_columns'",
+    ),
+    "unknown strategy": (
+        'key_columns = ["url"]',
+        'key_columns = ["url"]\nstrategy = "upset"',
+        "[[dataset]] 'jobs'",
+        "strategy",
+        "Unknown strategy 'upset'. Choose one of: upsert",
+    ),
+    "no keys": ('key_columns = ["url"]', "key_columns = []", "[[dataset]] 'jobs'", "key_columns", "key_columns"),
+    "options that do not go together": (
+        'key_columns = ["url"]',
+        'key_columns = ["url"]\nstrategy = "insert"\nskip_unchanged = true',
+        "[[dataset]] 'jobs'",
+        "skip_unchanged",
+        "does not go with strategy 'insert'",
+    ),
+    "an option of the wrong type": (
+        'key_columns = ["url"]',
+        'key_columns = ["url"]\nrow_group_size = "big"',
+        "[[dataset]] 'jobs'",
+        "row_group_size",
+        "positive whole number, not 'big'",
+    ),
+    "a deduplication without an order": (
+        'key_columns = ["url"]',
+        'key_columns = ["url"]\nstrategy = "deduplicate"',
+        "[[dataset]] 'jobs'",
+        "dedup_order_by",
+        "A DataFrame has no order.*dedup_order_by",
+    ),
+    "columns without the key": (
+        'key_columns = ["url"]',
+        'key_columns = ["url"]\ncolumns = ["title"]',
+        "[[dataset]] 'jobs'",
+        "columns",
+        "key column 'url' is not among them",
+    ),
+    "a dataset inside the graph": (
+        '"lake/jobs"',
+        '"lake/graph/jobs"',
+        "[[dataset]] 'jobs'",
+        "path",
+        "is inside .*lake/graph', the place of",
+    ),
+    "a dataset as the quarantine": (
+        'state = "state"',
+        'state = "state"\nquarantine = "lake/jobs"',
+        "[pipeline]",
+        "quarantine",
+        "Give it a place of its own",
+    ),
+    "a graph without a place": ('[graph]\npath = "lake/graph"', "[graph]", "[graph]", "path", "say where the graph is"),
+    "a node without a match": (
+        'type = "Job"\nsource = "postings"\nmatch = "url"',
+        'type = "Job"\nsource = "postings"',
+        "[[graph.node]] 'Job'",
+        "match",
+        "Name the properties that identify a Job",
+    ),
+    "a match property on match": (
+        "{ seen =",
+        "{ url =",
+        "[[graph.node]] 'Job'",
+        "on_match",
+        "'url' is a match property",
+    ),
+    "properties that differ in case": (
+        "{ seen =",
+        "{ URL =",
+        "[[graph.node]] 'Job'",
+        "match",
+        "'url' but for their case",
+    ),
+    "an edge without an end": (
+        'from_node = { type = "Job", match = "url" }\n',
+        "",
+        "[[graph.edge]] 'POSTED_BY'",
+        "from_node",
+        "missing. Add it",
+    ),
+    "an end without a type": (
+        'from_node = { type = "Job", ',
+        "from_node = { ",
+        "[[graph.edge]] 'POSTED_BY'",
+        "from_node.type",
+        "missing. Add it",
+    ),
+    "an end with another key": (
+        'from_node = { type = "Job", ',
+        'from_node = { type = "Job", id = 1, ',
+        "[[graph.edge]] 'POSTED_BY'",
+        "from_node.id",
+        "no such key",
+    ),
+    "parameters as a text": ('["date"]', '"date"', "[pipeline]", "parameters", "a list of names"),
+    "an undeclared parameter": ("{date}/", "{day}/", "[source]", "path", r"has \{day\}, which is no parameter"),
+}
+
+
+def written(tmp_path: Path, text: str) -> str:
+    file = tmp_path / "jobs.toml"
+    file.write_text(text, "utf-8")
+    return str(file)
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_fault_is_told_by_file_table_and_key(fault: str, tmp_path: Path) -> None:
+    old, new, table, key, remedy = BROKEN[fault]
+    assert GOOD.count(old) >= 1
+    file = written(tmp_path, GOOD.replace(old, new, 1))
+    with pytest.raises(ConfigurationError, match=f"(?s){remedy}") as refused:
+        load(file, {"date": "2026-01-02"})
+    assert str(refused.value).startswith(", ".join(filter(None, [file, table, f"key {key!r}" if key else ""])) + ": ")
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "parameter 'date' is not given. Give it: --param date=VALUE"),
+        ({"date": "1", "day": "2"}, "no parameter 'day'. It declares: date"),
+        ({"date": "1' OR '1"}, "without quotes"),
+        ({"date": ""}, "must be a text"),
+    ],
+)
+def test_parameters_are_those_that_the_file_declares(given: dict[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
+        load(written(tmp_path, GOOD), given)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"nosuch\.toml: it cannot be read: No such file"):
+        load(tmp_path / "nosuch.toml")
+
+
+def test_a_file_becomes_the_objects_that_one_would_write(tmp_path: Path) -> None:
+    assert load(written(tmp_path, GOOD.replace('rule = "salary > 0"', 'rule = "x"')), {"date": "D"}) == Pipeline(
+        name="jobs",
+        state=str(tmp_path / "state"),
+        source=[
+            Source(
+                name="postings",
+                path=str(tmp_path / "feed/D/*.json"),
+                format="json",
+                cast={"posted_at": "timestamp"},
+            )
+        ],
+        check=[load(written(tmp_path, GOOD.replace("salary > 0", "x")), {"date": "D"}).check[0]],
+        dataset=[Dataset(name="jobs", source="postings", path=str(tmp_path / "lake/jobs"), key_columns="url")],
+        graph=Graph(
+            path=str(tmp_path / "lake/graph"),
+            node=[Node(type="Job", source="postings", match=["url"], on_match={"seen": "DATE 'D'"})],
+            edge=[
+                Edge(
+                    type="POSTED_BY",
+                    source="postings",
+                    from_node=Ends(type="Job", match="url"),
+                    to_node=Ends(type="Company", match={"name": "company"}),
+                )
+            ],
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "path", ["/lake/jobs", "s3://bucket/jobs", "gs://bucket/{date}"], ids=["absolute", "URL", "with a parameter"]
+)
+def test_paths_that_are_not_relative_stay(path: str, tmp_path: Path) -> None:
+    found = load(written(tmp_path, GOOD.replace("lake/jobs", path)), {"date": "D"})
+    assert found.dataset[0].path == path.replace("{date}", "D")
+
+
+def test_a_merge_into_a_dataset_skips_what_is_unchanged_unless_told_otherwise() -> None:
+    def options(**given: Any) -> Any:
+        return Dataset(name="d", source="s", path="p", key_columns="id", **given).merge
+
+    assert options() == {"skip_unchanged": True}
+    assert options(merge={"skip_unchanged": False}) == {"skip_unchanged": False}
+    assert options(strategy="insert") == {}
+
+
+@pytest.mark.slow
+def test_a_broken_file_is_refused_before_spark_is_loaded(tmp_path: Path) -> None:
+    file = written(tmp_path, GOOD.replace('"json"', '"jsn"'))
+    code = (
+        "import sys; from merganser.pipeline.__main__ import main; code = main(sys.argv[1:]);"
+        "assert 'pyspark' not in sys.modules; sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, file, "--param", "date=D"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"ConfigurationError: {file}, [[source]] 'postings', key 'format': ")
+    assert len(done.stderr.splitlines()) == 1
+    assert os.listdir(tmp_path) == ["jobs.toml"]
