@@ -161,7 +161,9 @@ def _skill_sets() -> list[list[str]]:
 _PAY = np.array([country.pay for country in COUNTRIES], np.int64)
 _CITIES_EACH = len(COUNTRIES[0].cities)
 _TITLES_EACH = len(COUNTRIES[0].titles)
-_HOSTS = pa.array(f'{{"url":"https://{host}/{country.code.lower()}/' for host, country in product(words.HOSTS, COUNTRIES))
+_HOSTS = pa.array(
+    f'{{"url":"https://{host}/{country.code.lower()}/' for host, country in product(words.HOSTS, COUNTRIES)
+)
 _NO_URLS = pa.array(['{"url":null', '{"source":"import"'])
 _TITLES = _pieces(
     "title",
