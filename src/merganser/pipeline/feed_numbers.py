@@ -119,7 +119,7 @@ class Feed:
         return np.where((self.origin(url) > 0) & (self.pick(url, "from a new company", 32) == 0), new, old)
 
     def company_country(self, company: Ints) -> Ints:
-        """Tell a company's country; of the largest country are twice as many as of a middling one."""
+        """Tell a company's country; the largest country has three times as many as a middling one."""
         return self._country(company, "company's country")
 
     def country(self, url: Ints, company: Ints) -> Ints:
@@ -173,7 +173,7 @@ class Feed:
         return (len(COUNTRIES) * fraction**1.5).astype(np.int64)
 
     def _companies_at_start(self) -> int:
-        return max(10, round(40 * self.rows**0.4))
+        return max(10, int(40 * self.rows**0.4))
 
     @staticmethod
     def _companies_a_day(start: int) -> int:
