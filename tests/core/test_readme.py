@@ -31,19 +31,19 @@ def pages(language: str) -> list[Path]:
     return [page for page in PAGES if any(found == language for found, _ in BLOCK.findall(page.read_text("utf-8")))]
 
 
-SPARK = ROOT / "docs" / "spark.md"
+SPARK = [ROOT / "docs" / name for name in ("pipeline.md", "spark.md")]
 
 
 @pytest.mark.parametrize(
     "page",
-    [*(page for page in pages("python") if page != SPARK), pytest.param(SPARK, marks=pytest.mark.spark)],
+    [pytest.param(page, marks=[pytest.mark.spark] * (page in SPARK)) for page in pages("python")],
     ids=lambda page: page.name,
 )
 def test_python_blocks_run_and_print_what_stands_below(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    if page == SPARK:
+    if page in SPARK:
         # The session that the page gets.
         spark_session()
         (tmp_path / "arrivals").mkdir()

@@ -17,7 +17,7 @@ from merganser.pipeline.terminal import report_lines
 from merganser.pipeline.toml_file import load
 
 if TYPE_CHECKING:
-    from merganser.pipeline.run import run
+    from merganser.pipeline.driver import run
 
 __all__ = [
     "AccountingError",
@@ -46,6 +46,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "run":
-        return _load_extra("merganser.pipeline.run", "run", "merganser[spark]")
+        return _load_extra("merganser.pipeline.driver", "run", "merganser[spark]")
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

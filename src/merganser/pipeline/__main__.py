@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parameters = dict(given.param)
         pipeline = load(given.file, parameters)
         # Configurations are checked without Spark, and on machines without it.
-        run = load_extra("merganser.pipeline.run", "run", "merganser[spark]")
+        run = load_extra("merganser.pipeline.driver", "run", "merganser[spark]")
         open_session = load_extra("merganser.pipeline.session", "open_session", "merganser[spark]")
         with open_session(pipeline.name, given.master, dict(given.conf), progress=sys.stderr.isatty()) as spark:
             outcome = run(pipeline, spark=spark, parameters=parameters, run_id=given.run_id, say=_say)

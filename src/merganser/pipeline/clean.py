@@ -53,7 +53,7 @@ def list_files(spark: SparkSession, source: Source) -> list[tuple[str, int, int]
 
 def read_raw(spark: SparkSession, source: Source) -> Raw:
     """Open the files of a source, each row with the path of its file."""
-    with explained(source, "schema" if source.schema else "path"):
+    with explained(source, "schema"):
         # Asked for, the schema is parsed or inferred.
         schema = _reader(spark, source, source.schema).load(list(source.path)).schema
         keeps = source.format in _KEEP_TEXT
@@ -78,9 +78,7 @@ def _setting(value: object) -> str:
 def clean_rows(raw: Raw, source: Source, pipeline: Pipeline) -> DataFrame:
     """Give every row that the filters keep, with the rules that it fails and, if it fails any, its raw text."""
     read = [name for name in raw.frame.columns if name not in {FILE, raw.corrupt}]
-    whole = raw.frame.select(
-        "*", F.struct(*(F.col(quoted(name)) for name in raw.frame.columns if name != FILE)).alias(RAW)
-    )
+    whole = raw.frame.select("*", F.struct(*(F.col(quoted(name)) for name in read)).alias(RAW))
     frame, uncast = _shaped(whole, read, source)
     malformed = F.lit(False) if raw.corrupt is None else F.col(quoted(raw.corrupt)).isNotNull()  # noqa: FBT003 - SQL's
     kept = F.lit(True)  # noqa: FBT003 - as above
@@ -93,9 +91,10 @@ def clean_rows(raw: Raw, source: Source, pipeline: Pipeline) -> DataFrame:
     )
     # What a malformed row lacks says nothing more.
     failed = F.when(malformed, F.array(F.lit(MALFORMED))).otherwise(failed.cast("array<string>"))
-    own = [name for name in frame.columns if name not in {FILE, RAW, raw.corrupt, *source.drop}]
+    own = [name for name in _shown(frame) if name not in {raw.corrupt, *source.drop}]
     marked = frame.where(malformed | F.coalesce(kept, F.lit(False))).withColumn(FAILED, failed)  # noqa: FBT003 - as above
-    told = F.when(F.size(FAILED) > 0, F.to_json(RAW)).alias(RAW)
+    text = F.when(malformed, F.col(quoted(raw.corrupt or FILE))).otherwise(F.to_json(RAW))
+    told = F.when(F.size(FAILED) > 0, text).alias(RAW)
     return marked.select(*(F.col(quoted(name)) for name in own), FAILED, told, FILE)
 
 
@@ -124,6 +123,10 @@ def _shaped(frame: DataFrame, read: Sequence[str], source: Source) -> tuple[Data
     for name, expression in source.derive.items():
         with explained(source, f"derive.{name}"):
             frame = frame.withColumn(name, F.expr(expression))
+    for name in source.drop:
+        if name not in frame.columns:
+            message = f"there is no column {name!r} to drop. The columns are: {', '.join(_shown(frame))}."
+            raise source.refuse("drop", message)
     return frame, uncast
 
 

@@ -55,8 +55,8 @@ def run(
     """
     started_at, started = datetime.now(UTC), time.monotonic()
     io = SparkDatasetIO(spark)
-    raws = {source.name: read_raw(io.spark, source) for source in pipeline.source}
     files = {source.name: list_files(io.spark, source) for source in pipeline.source}
+    raws = {source.name: read_raw(io.spark, source) for source in pipeline.source}
     steps = _steps(pipeline, io)
     for step in steps:
         source = next(source for source in pipeline.source if source.name == step.table.source)

@@ -1,0 +1,377 @@
+"""A pipeline on Spark: every row accounted for, bad ones kept aside, and a run that may be run again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+from tests.support import data_files, open_spark, rows, snapshot
+
+from merganser.core.errors import AccountingError, ConfigurationError, InvalidArgumentError, PipelineError, QualityError
+from merganser.graph import GraphDatabase
+from merganser.pipeline import Check, Dataset, Graph, Node, Pipeline, RunOutcome, Source, demo, load, run
+from merganser.pipeline.feed import write_day
+from merganser.pipeline.steps import DatasetStep, GraphStep
+
+FEED_ROWS = 600
+LINES = [
+    '{"id": 1, "pay": "10", "team": "red"}',
+    '{"id": 2, "pay": "20", "team": "red"}',
+    '{"id": 2, "pay": "21", "team": "blue"}',
+    '{"id": null, "pay": "30", "team": "red"}',
+    '{"id": 4, "pay": "-1", "team": "red"}',
+    '{"id": 5, "pay": "much", "team": "red"}',
+    '{"id": 6, "pay": "-2", "team": null}',
+    '{"id": 7, "pay"',
+    '{"id": "eight", "pay": "80", "team": "red"}',
+    '{"id": 9, "pay": "90", "team": "out"}',
+]
+
+
+def write_lines(folder: Path, lines: list[str] = LINES) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "people.json").write_text("\n".join(lines) + "\n", "utf-8")
+    return str(folder)
+
+
+def people(tmp_path: Path, **changed: Any) -> Pipeline:
+    """A source with one row for each thing that can be wrong."""
+    source = {
+        "name": "people",
+        "path": str(tmp_path / "feed"),
+        "format": "json",
+        "schema": "id INT, pay STRING, team STRING",
+        "cast": {"pay": "int"},
+        "where": ["team IS NULL OR team <> 'out'"],
+    }
+    tables: dict[str, Any] = {
+        "name": "people",
+        "state": str(tmp_path / "state"),
+        "source": [Source(**{**source, **changed.pop("source", {})})],
+        "check": [Check(name="paid", source="people", rule="pay > 0")],
+        "dataset": [
+            Dataset(
+                name="people",
+                source="people",
+                path=str(tmp_path / "lake/people"),
+                key_columns="id",
+                strategy="deduplicate",
+                merge={"dedup_order_by": "pay"},
+            )
+        ],
+    }
+    return Pipeline(**{**tables, **changed})
+
+
+def test_rows_that_fail_are_in_the_quarantine_with_the_reason(spark: Any, tmp_path: Path) -> None:
+    write_lines(tmp_path / "feed")
+    said: list[str] = []
+    outcome = run(people(tmp_path), spark=spark, run_id="first", say=said.append)
+    (source,), (step,) = outcome.sources, outcome.steps
+    assert (source.rows_read, source.rows_filtered, source.rows_in) == (10, 1, 9)
+    assert (source.rows_quarantined, source.rows_clean, source.files) == (6, 3, 1)
+    assert {rule.name: rule.rows for rule in source.rules} == {
+        "cast pay": 1,
+        "malformed": 2,
+        "null key people.id": 1,
+        "paid": 3,
+    }
+    assert (step.rows_in, step.rows_quarantined, step.rows_deduplicated, step.rows_merged) == (9, 6, 1, 2)
+    assert rows(open_spark(), str(tmp_path / "lake/people")) == [
+        {"id": 1, "pay": 10, "team": "red"},
+        {"id": 2, "pay": 21, "team": "blue"},
+    ]
+    kept = rows(open_spark(), str(tmp_path / "state/quarantine"), ["row"])
+    assert {(row["run_id"], row["source"]) for row in kept} == {("first", "people")}
+    assert all(row["source_file"].endswith("/feed/people.json") for row in kept)
+    told = {row["row"]: row["rules"] for row in kept}
+    assert [(text, told.pop(text)) for text in LINES[7:9]] == [(text, ["malformed"]) for text in LINES[7:9]]
+    assert sorted((json.loads(text)["pay"], rules, text) for text, rules in told.items()) == [
+        ("-1", ["paid"], '{"id":4,"pay":"-1","team":"red"}'),
+        ("-2", ["paid"], '{"id":6,"pay":"-2"}'),
+        ("30", ["null key people.id"], '{"pay":"30","team":"red"}'),
+        ("much", ["cast pay", "paid"], '{"id":5,"pay":"much","team":"red"}'),
+    ]
+    assert any("10 rows read, 3 clean, 6 quarantined" in line for line in said)
+    # The same rows in another run are the same rows.
+    before = {name: snapshot(str(tmp_path / name)) for name in ("lake/people", "state/quarantine")}
+    again = run(people(tmp_path), spark=spark, run_id="second").steps[0]
+    assert (again.state, again.inserted, again.updated, again.unchanged) == ("done", 0, 0, 2)
+    assert {name: snapshot(str(tmp_path / name)) for name in before} == before
+    # What is staged goes with the end of a run.
+    assert not data_files(str(tmp_path / "state/runs"))
+
+
+def test_too_many_bad_rows_end_a_run_before_anything_is_merged(spark: Any, tmp_path: Path) -> None:
+    write_lines(tmp_path / "feed")
+    with pytest.raises(QualityError, match=r"\[\[source\]\] 'people': 6 of 9 rows failed a rule, more than .* 0\.5"):
+        run(people(tmp_path, source={"fail_above": 0.5}), spark=spark)
+    rule = Check(name="paid", source="people", rule="pay > 0", fail_above=0.3)
+    with pytest.raises(QualityError, match=r"\[\[check\]\] 'paid': 3 of 9 rows failed it, .*Nothing was merged"):
+        run(people(tmp_path, check=[rule]), spark=spark)
+    assert not (tmp_path / "lake").exists()
+    assert len(rows(open_spark(), str(tmp_path / "state/quarantine"), ["row"])) == 6
+    assert run(people(tmp_path, source={"fail_above": 0.7}), spark=spark).steps[0].inserted == 2
+
+
+def test_the_same_files_are_the_same_run_and_others_are_another(spark: Any, tmp_path: Path) -> None:
+    folder = Path(write_lines(tmp_path / "feed"))
+    first = run(people(tmp_path), spark=spark, parameters={"date": "2026/01/02"})
+    assert first.run_id.startswith("people-2026_01_02-")
+    second = run(people(tmp_path), spark=spark, parameters={"date": "2026/01/02"})
+    assert (second.run_id, second.steps[0].state, second.sources[0].staged) == (first.run_id, "replayed", True)
+    assert [(step.inserted, step.rows_deduplicated) for step in second.steps] == [(2, 1)]
+    (folder / "more.json").write_text('{"id": 3, "pay": "33", "team": "red"}\n', "utf-8")
+    third = run(people(tmp_path), spark=spark, parameters={"date": "2026/01/02"})
+    assert third.run_id != first.run_id
+    assert (third.steps[0].state, third.steps[0].inserted) == ("done", 1)
+    # A target that somebody removed is made again.
+    lake = tmp_path / "lake"
+    lake.rename(tmp_path / "gone")
+    fourth = run(people(tmp_path), spark=spark, parameters={"date": "2026/01/02"})
+    assert (fourth.run_id, fourth.steps[0].state, fourth.steps[0].inserted) == (third.run_id, "done", 3)
+
+
+def test_every_format_is_read_renamed_cast_derived_and_filtered(spark: Any, tmp_path: Path) -> None:
+    feed = tmp_path / "feed"
+    feed.mkdir()
+    (feed / "a.csv").write_text("nr;name\n1;Ada\n2;Grace\n2;too;many\n", "utf-8")
+    (feed / "b.txt").write_text("3,Edsger\n4,Barbara\n", "utf-8")
+    table = pa.table({"nr": pa.array([5, 6], pa.int64()), "name": ["Tony", "名前"]})
+    pq.write_table(table, feed / "c.parquet")
+    orc.write_table(table.set_column(0, "nr", pa.array([7, 8], pa.int64())), str(feed / "d.orc"))
+    last = {"rename": {"nr": "id"}, "cast": {"id": "bigint"}}
+    sources = [
+        Source(name="csv", path=str(feed / "a.csv"), format="csv", options={"header": True, "sep": ";"}, **last),
+        Source(
+            name="text",
+            path=str(feed / "b.txt"),
+            format="text",
+            derive={"id": "CAST(split(value, ',')[0] AS bigint)", "name": "split(value, ',')[1]"},
+            drop="value",
+        ),
+        Source(name="parquet", path=str(feed / "c.parquet"), format="parquet", where="nr > 5", **last),
+        Source(name="orc", path=[str(feed / "d.orc")], format="orc", derive={"name": "upper(name)"}, **last),
+    ]
+    datasets = [
+        Dataset(name=one.name, source=one.name, path=str(tmp_path / "lake"), key_columns="id") for one in sources
+    ]
+    outcome = run(Pipeline(name="all", state=str(tmp_path / "state"), source=sources, dataset=datasets), spark=spark)
+    assert [(one.rows_read, one.rows_filtered, one.rows_quarantined) for one in outcome.sources] == [
+        (3, 0, 1),
+        (2, 0, 0),
+        (2, 1, 0),
+        (2, 0, 0),
+    ]
+    assert [(row["id"], row["name"]) for row in rows(open_spark(), str(tmp_path / "lake"))] == [
+        (1, "Ada"),
+        (2, "Grace"),
+        (3, "Edsger"),
+        (4, "Barbara"),
+        (6, "名前"),
+        (7, "TONY"),
+        (8, "名前"),
+    ]
+
+
+def graph_of(**changed: Any) -> Graph:
+    return Graph(path="unused", node=[Node(**{"type": "T", "source": "people", "match": "id", **changed})])
+
+
+@pytest.mark.parametrize(
+    ("changed", "place", "words"),
+    [
+        ({"source": {"schema": "id INTT"}}, "[[source]] 'people', key 'schema'", "INTT"),
+        ({"source": {"path": "/no/such/place"}}, "[[source]] 'people', key 'path'", "/no/such/place"),
+        ({"source": {"where": "nosuch > 1"}}, "[[source]] 'people', key 'where'", "nosuch"),
+        ({"source": {"derive": {"x": "pay +"}}}, "[[source]] 'people', key 'derive.x'", "Syntax error"),
+        ({"source": {"cast": {"pay": "money"}}}, "[[source]] 'people', key 'cast.pay'", "MONEY|money"),
+        ({"source": {"cast": {"salary": "int"}}}, "[[source]] 'people', key 'cast'", "no column 'salary' to cast"),
+        (
+            {"source": {"rename": {"salary": "pay"}}},
+            "[[source]] 'people', key 'rename'",
+            "no column 'salary'. They have",
+        ),
+        ({"source": {"drop": "salary"}}, "[[source]] 'people', key 'drop'", "no column 'salary' to drop"),
+        ({"check": [Check(name="c", source="people", rule="nosuch > 1")]}, "[[check]] 'c', key 'rule'", "nosuch"),
+        ({"dataset": (), "graph": graph_of(match="nosuch")}, "[[graph.node]] 'T', key 'match'", "nosuch"),
+        ({"graph": graph_of(base={"x": "nosuch"})}, "[[graph.node]] 'T', key 'base.x'", "nosuch"),
+        ({"graph": graph_of(order_by="nosuch")}, "[[graph.node]] 'T', key 'order_by'", "nosuch"),
+    ],
+    ids=lambda given: given if isinstance(given, str) and given.startswith("[[") else "",
+)
+def test_expressions_are_refused_by_table_and_key_before_anything_is_read(
+    spark: Any, tmp_path: Path, changed: dict[str, Any], place: str, words: str
+) -> None:
+    write_lines(tmp_path / "feed")
+    with pytest.raises(ConfigurationError, match=f"(?s){words}") as refused:
+        run(people(tmp_path, **changed), spark=spark)
+    assert str(refused.value).startswith(f"{place}: ")
+    assert "JVM" not in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["feed"]
+
+
+def test_a_failure_of_spark_names_the_step(spark: Any, tmp_path: Path) -> None:
+    write_lines(tmp_path / "feed")
+    with pytest.raises(PipelineError, match=r"(?s)\[\[source\]\] 'people': reading it failed\. Spark says: .*no luck"):
+        run(people(tmp_path, source={"derive": {"x": "raise_error('no luck')"}}), spark=spark)
+    with pytest.raises(InvalidArgumentError, match="run id 'a/b' becomes a folder's name"):
+        run(people(tmp_path), spark=spark, run_id="a/b")
+    assert not (tmp_path / "lake").exists()
+
+
+def test_rows_that_do_not_add_up_are_not_reported_as_merged(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lines(tmp_path / "feed")
+    monkeypatch.setattr(RunOutcome, "unbalanced", lambda _: ["One row is missing."])
+    with pytest.raises(AccountingError, match="One row is missing"):
+        run(people(tmp_path), spark=spark)
+
+
+# -------------------- the whole of it, with the graph
+
+
+def whole(folder: Path, day: str = "2026-01-05") -> Pipeline:
+    return load(demo.FILE, {"folder": str(folder), "date": day})
+
+
+def graph_rows(folder: Path) -> dict[str, Any]:
+    """Everything in the SQLite graph, told by keys instead of ids."""
+    with GraphDatabase(folder / "graph.db") as graph:
+        nodes = {node.id: node for type_ in ("Job", "Company") for node in graph.nodes(type_).exec()}
+        edges = [
+            (nodes[edge.from_id].properties["url"], nodes[edge.to_id].properties["name"], edge.properties)
+            for edge in graph.edges("POSTED_BY").exec()
+        ]
+        return {
+            "nodes": sorted((node.type, sorted(node.properties.items())) for node in nodes.values()),
+            "edges": sorted(edges, key=str),
+        }
+
+
+def parquet_rows(folder: Path) -> dict[str, Any]:
+    """The same of the Parquet graph."""
+    from merganser import ParquetGraph  # noqa: PLC0415
+
+    graph = ParquetGraph(folder / "graph")
+    times = ("id", "type", "created_at", "updated_at")
+    nodes: dict[str, tuple[str, dict[str, Any]]] = {}
+    for type_ in ("Job", "Company"):
+        for row in graph.nodes(type_).toArrow().to_pylist():
+            properties = {name: plain(value) for name, value in row.items() if name not in times and value is not None}
+            nodes[row["id"]] = (type_, properties)
+    edges = [
+        (nodes[row["src"]][1]["url"], nodes[row["dst"]][1]["name"], {"since": plain(row["since"])})
+        for row in graph.edges("POSTED_BY").toArrow().to_pylist()
+    ]
+    return {
+        "nodes": sorted((type_, sorted(properties.items())) for type_, properties in nodes.values()),
+        "edges": sorted(edges, key=str),
+    }
+
+
+def plain(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def datasets(folder: Path) -> dict[str, Any]:
+    return {
+        "jobs": rows(open_spark(), str(folder / "jobs"), ["url"]),
+        "companies": rows(open_spark(), str(folder / "companies"), ["name"]),
+        "graph": graph_rows(folder),
+        "bad": [row["row"] for row in rows(open_spark(), str(folder / "quarantine"), ["row"])],
+    }
+
+
+def counts(outcome: RunOutcome) -> list[Any]:
+    return [
+        (step.name, step.rows_in, step.rows_quarantined, step.rows_deduplicated, step.rows_merged, step.inserted)
+        for step in outcome.steps
+    ]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunOutcome]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    write_day(str(folder / "feed"), date(2026, 1, 5), FEED_ROWS)
+    return folder, run(whole(folder), spark=open_spark().spark, run_id="day")  # type: ignore[attr-defined]
+
+
+def test_what_a_run_reports_is_what_the_feed_holds(
+    undisturbed: tuple[Path, RunOutcome], spark: Any, tmp_path: Path
+) -> None:
+    made, outcome = undisturbed
+    folder = shutil.copytree(made, tmp_path / "lake")
+    facts = write_day(str(tmp_path / "elsewhere"), date(2026, 1, 5), FEED_ROWS)
+    (source,) = outcome.sources
+    bad = {
+        "malformed": facts.malformed,
+        "null key jobs.url": facts.null_urls,
+        "salary range": facts.bad_salaries,
+        "cast posted_at": facts.bad_times,
+    }
+    found = {rule.name: rule.rows for rule in source.rules}
+    # A url that is missing is missing from the graph as well.
+    assert {name: found[name] for name in bad} == bad
+    assert (source.rows_in, source.rows_quarantined) == (facts.rows, sum(bad.values()))
+    jobs, companies, *parts = outcome.steps
+    assert (jobs.inserted, jobs.rows_deduplicated) == (facts.urls, facts.duplicates)
+    assert companies.inserted == facts.companies
+    assert [step.inserted for step in parts] == [facts.companies, facts.urls, facts.urls] * 2
+    # Both graphs are the same.
+    assert graph_rows(folder) == parquet_rows(folder)
+    second = write_day(str(folder / "feed"), date(2026, 1, 6), FEED_ROWS, days_before=1)
+    outcome = run(whole(folder, "2026-01-06"), spark=spark)
+    assert outcome.steps[0].inserted == second.urls - second.seen_urls
+    assert outcome.steps[0].unchanged == second.late
+    assert graph_rows(folder) == parquet_rows(folder)
+    # Once more, as if it had never been run: nothing is written.
+    before, graph = demo.data_files(str(folder)), graph_rows(folder)
+    again = run(whole(folder, "2026-01-06"), spark=spark, run_id="again")
+    assert [(step.state, step.inserted, step.updated, step.deleted) for step in again.steps] == [("done", 0, 0, 0)] * 8
+    assert demo.data_files(str(folder)) == before
+    assert graph_rows(folder) == graph
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_at_every_step_ends_as_one_that_never_did(
+    undisturbed: tuple[Path, RunOutcome], spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_day(str(tmp_path / "feed"), date(2026, 1, 5), FEED_ROWS)
+    failed: set[tuple[str, str]] = set()
+    merges = {kind: kind.merge for kind in (DatasetStep, GraphStep)}
+
+    def failing(self: Any, *given: Any) -> Any:
+        """Fail each step once before its merge, and once after it was committed, before anyone knows."""
+        if (self.name, "before") not in failed:
+            failed.add((self.name, "before"))
+            raise OSError(self.name)
+        done = merges[type(self)](self, *given)
+        if (self.name, "after") not in failed:
+            failed.add((self.name, "after"))
+            raise OSError(self.name)
+        return done
+
+    for kind in merges:
+        monkeypatch.setattr(kind, "merge", failing)
+    attempts = 0
+    outcome = None
+    while outcome is None:
+        attempts += 1
+        try:
+            outcome = run(whole(tmp_path), spark=spark, run_id="day")
+        except OSError:
+            assert attempts <= 16
+    assert attempts == 17
+    folder, expected = undisturbed
+    assert counts(outcome) == counts(expected)
+    assert datasets(tmp_path) == datasets(folder)
+    assert graph_rows(tmp_path) == parquet_rows(tmp_path)
