@@ -210,7 +210,8 @@ class _Table:
         for label in texts:
             value = getattr(outcome, label)
             listed = (value,) if isinstance(value, str) else value
-            cells += f'<td role="cell" class="{label}" data-label="{label}">{"<br>".join(name(item) for item in listed)}</td>'
+            shown_text = "<br>".join(name(item) for item in listed)
+            cells += f'<td role="cell" class="{label}" data-label="{label}">{shown_text}</td>'
         for column in columns:
             value = getattr(outcome, column.field)
             zero = "" if value else " zero"

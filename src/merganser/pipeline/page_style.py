@@ -3,8 +3,8 @@
 STYLE = """
 :root {
   color-scheme: light dark;
-  --page: #fbfaf8; --ink: #1d2126; --soft: #565d66; --faint: #767d86; --hair: #dfdcd6; --track: #efece6;
-  --blue: #2f74c0; --teal: #0d7a6b; --gray: #9298a0; --red: #c03b3b; --violet: #7c5cb0; --amber: #b7791a;
+  --page: #fbfaf8; --ink: #1d2126; --soft: #565d66; --faint: #6b7179; --hair: #dfdcd6; --track: #efece6;
+  --blue: #2f74c0; --teal: #0d7a6b; --gray: #888e96; --red: #c03b3b; --violet: #7c5cb0; --amber: #b7791a;
   --orange: #cf5f14; --brown: #6b4f3a; --good: #0d7a6b; --bad: #b3261e; --bad-page: #fdecea;
 }
 @media (prefers-color-scheme: dark) {
@@ -87,7 +87,7 @@ td.kind, td.state { white-space: nowrap; }
 td.source { min-width: 7rem; }
 .number { text-align: right; white-space: nowrap; }
 td.zero { color: var(--faint); }
-@media (max-width: 46rem) {
+@media (max-width: 60rem) {
   main { padding: 2rem 1rem 3.5rem; }
   .headline { grid-template-columns: 1fr; }
   .headline div { flex-direction: row; justify-content: space-between; align-items: baseline; padding: .45rem 0; }
