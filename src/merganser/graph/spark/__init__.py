@@ -1,1 +1,1 @@
-"""The graph on Spark: records folded by executors, merged into Parquet or into an SQLite file."""
+"""Property graphs that Spark merges into."""
