@@ -87,7 +87,7 @@ def _canonical(column: Column, kind: DataType, name: str) -> Column:
 
 def _number(column: Column) -> Column:
     """Write a whole number as an integer would be, any other exactly, in hexadecimal."""
-    whole = (column == F.floor(column)) & (column >= -_TWO_TO_63) & (column < _TWO_TO_63)
+    whole = (column == F.rint(column)) & (column >= -_TWO_TO_63) & (column < _TWO_TO_63)
     return F.when(whole, column.cast("bigint").cast("string")).when(column.isNotNull(), F.format_string("%a", column))
 
 

@@ -50,13 +50,14 @@ class Records:
     `frame` has a row for each key: `id`, of edges `src`, `dst`, `from_match`, `to_match`, then `match`, `new`, `found`
     and `rows`, the number of source rows. A struct without fields is left out. `rows` are all source rows, `skipped`
     those with NULL in a match property, which are in no record. `differ` tells whether for any record a property of
-    `found` is another in `new`; if not, it need not be known which records exist.
+    `found` is another in `new`; if not, it need not be known which records exist. `match` names the match properties.
     """
 
     frame: DataFrame
     rows: int
     skipped: int
     differ: bool
+    match: tuple[str, ...]
 
 
 @contextmanager
@@ -283,7 +284,13 @@ def _kept(folded: DataFrame, type_: str, cells: _Cells, *, skip_null_keys: bool)
             if count:
                 _refuse(cell, what, count, type_, skip_null_keys=skip_null_keys)
         hidden = ["differ", *(f"f{at}" for at in range(len(faults)))]
-        yield Records(kept.where(known).drop(*hidden), totals["rows"], totals["skipped"], totals["differ"])
+        yield Records(
+            kept.where(known).drop(*hidden),
+            totals["rows"],
+            totals["skipped"],
+            totals["differ"],
+            tuple(cells.of("match")),
+        )
     finally:
         kept.unpersist()
 
