@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from merganser.engines.arrow import PyArrowDatasetIO, merge_parquet_dataset_pyarrow
     from merganser.engines.duckdb import DuckDBDatasetIO, DuckDBParquetHandler
     from merganser.engines.spark import SparkDatasetIO
-    from merganser.graph import GraphDatabase
+    from merganser.graph import GraphDatabase, ParquetGraph
 
     __version__: str
 
@@ -37,6 +37,7 @@ __all__ = [
     "MergePlan",
     "MergeResult",
     "MergeStats",
+    "ParquetGraph",
     "PyArrowDatasetIO",
     "SparkDatasetIO",
     "WriteResult",
@@ -54,6 +55,7 @@ __all__ = [
 _LAZY = {
     "DuckDBDatasetIO": ("merganser.engines.duckdb", "merganser"),
     "GraphDatabase": ("merganser.graph", "merganser"),
+    "ParquetGraph": ("merganser.graph.spark", "merganser[spark]"),
     "DuckDBParquetHandler": ("merganser.engines.duckdb", "merganser"),
     "PyArrowDatasetIO": ("merganser.engines.arrow", "merganser"),
     "SparkDatasetIO": ("merganser.engines.spark", "merganser[spark]"),

@@ -665,6 +665,26 @@ def test_unchanged_rows_among_other_changes(io: Door, lake: str) -> None:
     ]
 
 
+# M5, M2: a time of arrival is no change
+@pytest.mark.parametrize("named", ["v", ["v", "w"]], ids=["one", "two"])
+def test_rows_that_are_equal_in_some_columns_are_unchanged(io: Door, lake: str, named: Any) -> None:
+    path = f"{lake}/t"
+    put(f"{path}/a.parquet", pa.table({"id": [1, 2], "v": ["a", None], "w": [1, 2], "seen": [5, 5]}))
+    put(f"{path}/b.parquet", pa.table({"id": [3, 4], "v": ["c", "d"], "w": [3, 4], "seen": [5, 5]}))
+    source = pa.table({"id": [1, 2, 3, 5], "v": ["a", None, "C", "e"], "w": [1, 2, 3, 5], "seen": [6, 6, 6, 6]})
+    plan = io.plan(source, path, "upsert", "id", skip_unchanged=named)
+    result = io.merge(source, path, "upsert", "id", skip_unchanged=named)
+    assert counts(result) == counts(plan) == (1, 1, 0, 2)
+    assert (names(result.rewritten_files), names(result.preserved_files)) == (["b.parquet"], ["a.parquet"])
+    assert {row["id"]: (row["v"], row["seen"]) for row in rows(io, path)} == {
+        1: ("a", 5),
+        2: (None, 5),
+        3: ("C", 6),
+        4: ("d", 5),
+        5: ("e", 6),
+    }
+
+
 # M5, W3
 def test_missing_rows_go_from_a_file_where_nothing_else_changes(io: Door, lake: str) -> None:
     path = f"{lake}/t"
@@ -894,7 +914,12 @@ APART: list[tuple[str, dict[str, Any], str]] = [
     ("upsert", {"audit": 3}, "audit"),
     ("upsert", {"update_columns": []}, "update_columns is empty"),
     ("upsert", {"insert_columns": []}, "insert_columns is empty"),
-    ("upsert", {"skip_unchanged": "no"}, "skip_unchanged"),
+    ("upsert", {"skip_unchanged": "no"}, "skip_unchanged names 'no'"),
+    ("upsert", {"skip_unchanged": 1}, "skip_unchanged must be"),
+    ("upsert", {"skip_unchanged": []}, "skip_unchanged is empty"),
+    ("upsert", {"skip_unchanged": ["id"]}, "skip_unchanged names 'id'"),
+    ("upsert", {"skip_unchanged": ["v", "at"], "update_columns": ["v"]}, "skip_unchanged names 'at'"),
+    ("insert", {"skip_unchanged": ["v"]}, "skip_unchanged does not go"),
     ("upsert", {"audit": ""}, "audit"),
 ]
 

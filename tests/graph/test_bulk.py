@@ -52,6 +52,24 @@ def test_columns_of_on_match_are_laid_over(db: GraphDatabase) -> None:
     assert nodes_of(db)[1] == {"url": "/2", "title": "Chef", "seen": 1}
 
 
+def test_on_match_may_name_other_columns_than_the_properties(db: GraphDatabase) -> None:
+    """G13. Such a column is no property of a new node."""
+    on_match = {"seen": "seen again", "last": "day", "day": "day", "url": "url"}
+    rows = [
+        {"url": "/1", "seen": 1, "seen again": 2, "day": "mon"},
+        {"url": "/2", "seen": 1, "seen again": 2, "day": "mon"},
+        {"url": "/1", "seen": 1, "seen again": 3, "day": "tue"},
+    ]
+    db.bulk_merge_nodes("Job", rows, match_on="url", on_match=on_match)
+    first = {"url": "/1", "seen": 3, "day": "tue", "last": "tue"}
+    assert nodes_of(db) == [first, {"url": "/2", "seen": 1, "day": "mon"}]
+    db.bulk_merge_nodes("Job", pa.Table.from_pylist(rows), match_on="url", on_match=on_match)
+    assert nodes_of(db) == [first, {"url": "/2", "seen": 2, "day": "mon", "last": "mon"}]
+    removed = [{"url": "/1", "day": "wed"}, {"url": "/2", "day": None}]
+    db.bulk_merge_nodes("Job", removed, match_on="url", on_match=on_match)
+    assert nodes_of(db) == [{**first, "day": "wed", "last": "wed"}, {"url": "/2", "seen": 2}]
+
+
 def test_null_is_not_stored_and_removes(db: GraphDatabase) -> None:
     """G4, G13."""
     rows = [{"k": 1, "a": None, "b": 1}, {"k": 1, "a": 2, "b": None}, {"k": 2, "a": 1}, {"k": 2}]
@@ -200,6 +218,9 @@ def test_rows_that_fail_to_come_leave_everything_as_it_was(db: GraphDatabase) ->
         ({"match_on": ["k", 1]}, "match_on"),
         ({"match_on": ["k", "k"]}, "match_on"),
         ({"on_match": [1]}, "on_match"),
+        ({"on_match": {"v": 1}}, "on_match"),
+        ({"on_match": {1: "v"}}, "on_match"),
+        ({"on_match": {"k": "v"}}, "match property 'k'"),
     ],
 )
 def test_what_makes_no_sense_is_refused(db: GraphDatabase, arguments: dict[str, Any], word: str) -> None:

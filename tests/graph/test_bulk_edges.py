@@ -75,6 +75,17 @@ def test_nodes_are_found_by_what_they_are(db: GraphDatabase, companies: None) ->
         assert edges(db) == [("POSTED_BY", 1, 3, {"source": "y"}), ("POSTED_BY", 2, 3, {"source": "x"})]
 
 
+def test_on_match_may_name_other_columns_than_the_properties(db: GraphDatabase, companies: None) -> None:  # noqa: ARG001
+    """G13. A column that names a node may be laid over as well; none of them is a property of a new edge."""
+    on_match = {"source": "later", "job": "job", "town": "city"}
+    rows = [{**row, "later": row["source"] * 2} for row in POSTED]
+    assert db.bulk_merge_edges("E", rows, from_node=JOB, to_node=COMPANY, on_match=on_match) == BulkResult(2, 1)
+    assert edges(db) == [
+        ("E", 1, 3, {"job": 1, "source": "yy", "town": "Bern"}),
+        ("E", 2, 3, {"job": 2, "source": "x"}),
+    ]
+
+
 def test_an_id_and_a_node_that_is_found(db: GraphDatabase, companies: None) -> None:  # noqa: ARG001
     """G13."""
     rows = [{"to": 4, "job": 2.0}, {"to": 2, "job": 2}]

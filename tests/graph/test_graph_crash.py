@@ -132,7 +132,7 @@ def test_a_kill_while_a_file_is_made_leaves_one_that_can_be_made(file: str) -> N
     program = """
 import os, signal, sqlite3, sys
 from merganser.graph import GraphDatabase, store, tables
-tables.MIGRATIONS = ((*tables.MIGRATIONS[0], "SELECT die()"),)
+tables.MIGRATIONS = ((*tables.MIGRATIONS[0], "SELECT die()"), *tables.MIGRATIONS[1:])
 def define(connection):
     connection.create_function("die", 0, lambda: os.kill(os.getpid(), signal.SIGKILL))
 store.define_functions = define

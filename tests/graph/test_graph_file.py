@@ -119,6 +119,18 @@ def test_an_older_file_is_brought_forward(file: str, monkeypatch: pytest.MonkeyP
             assert version == len(tables.MIGRATIONS)
 
 
+def test_a_file_of_the_first_version_is_brought_forward(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G11."""
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "MIGRATIONS", tables.MIGRATIONS[:1])
+        with GraphDatabase(file) as db:
+            made = db.create_node("N", {"name": "a"})
+    with GraphDatabase(file) as db, GraphDatabase(":memory:") as new:
+        schema = "SELECT sql FROM sqlite_master ORDER BY name"
+        assert db.connection.execute(schema).fetchall() == new.connection.execute(schema).fetchall()
+        assert db.get_node(made.id) == made
+
+
 def test_a_step_forward_that_fails_leaves_the_old_version(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """G11."""
     with GraphDatabase(file) as db:

@@ -30,7 +30,11 @@ properties = st.dictionaries(names, values, max_size=3)
 # Few keys, so that many of them meet.
 matches = st.dictionaries(st.sampled_from(["a", "b", '"']), keys, min_size=1, max_size=2)
 rows = st.lists(st.builds(lambda key, row: {**row, "a": key}, keys, properties), max_size=6)
-columns = st.lists(names.filter(lambda name: name != "a"), max_size=2, unique=True)
+laid = names.filter(lambda name: name != "a")
+# Which column is laid over which property: of its own name, as in a list, or of any.
+columns = st.lists(laid, max_size=2, unique=True).map(lambda own: {name: name for name in own}) | st.dictionaries(
+    laid, names, max_size=2
+)
 places = st.integers(0, 9)
 directions: st.SearchStrategy[Any] = st.sampled_from(["out", "both"])
 
@@ -39,8 +43,13 @@ def others(given: Properties, *apart: str) -> Properties:
     return {name: value for name, value in given.items() if name not in apart}
 
 
-def pick(given: Properties, wanted: list[str]) -> Properties:
-    return {name: given[name] for name in wanted if name in given}
+def pick(given: Properties, wanted: dict[str, str]) -> Properties:
+    return {name: given[column] for name, column in wanted.items() if column in given}
+
+
+def apart(wanted: dict[str, str]) -> set[str]:
+    """Give the columns that are only laid over other properties than their own."""
+    return {column for column in wanted.values() if column != "a" and wanted.get(column) != column}
 
 
 def counted(created: list[bool]) -> BulkResult:
@@ -127,15 +136,20 @@ class Work(RuleBasedStateMachine):
         )
 
     @rule(type_=types, rows=rows, over=columns)
-    def bulk_nodes(self, type_: str, rows: list[Properties], over: list[str]) -> None:
+    def bulk_nodes(self, type_: str, rows: list[Properties], over: dict[str, str]) -> None:
         self.both(
             lambda: self.db.bulk_merge_nodes(type_, iter(rows), match_on="a", on_match=over),
-            lambda: counted([self.oracle.merge_node(type_, {"a": row["a"]}, row, pick(row, over)) for row in rows]),
+            lambda: counted(
+                [
+                    self.oracle.merge_node(type_, {"a": row["a"]}, others(row, *apart(over)), pick(row, over))
+                    for row in rows
+                ]
+            ),
         )
 
     @precondition(lambda self: self.oracle.nodes)
     @rule(type_=types, rows=rows, over=columns, a=places, way=directions)
-    def bulk_edges(self, type_: str, rows: list[Properties], over: list[str], a: int, way: Any) -> None:
+    def bulk_edges(self, type_: str, rows: list[Properties], over: dict[str, str], a: int, way: Any) -> None:
         given = [{**row, "from_id": self.node(a), "to_id": self.node(place)} for place, row in enumerate(rows)]
         self.both(
             lambda: self.db.bulk_merge_edges(type_, given, match_on="a", on_match=over, direction=way),
@@ -145,7 +159,7 @@ class Work(RuleBasedStateMachine):
                         (row["from_id"], row["to_id"]),
                         type_,
                         {"a": row["a"]},
-                        others(row, "from_id", "to_id"),
+                        others(row, "from_id", "to_id", *apart(over)),
                         pick(row, over),
                         way,
                     )

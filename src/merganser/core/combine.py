@@ -76,7 +76,7 @@ def _conflicts(request: Request) -> list[tuple[bool, str]]:
             "check_partition_moves=False promises that no key moves. With on_partition_move='move', leave it out.",
         ),
         (
-            options.skip_unchanged and options.rewrite_all,
+            bool(options.skip_unchanged) and options.rewrite_all,
             "rewrite_mode='full' rewrites every file, skip_unchanged as few as it can. Pass one of them.",
         ),
         (

@@ -70,7 +70,8 @@ class DatasetIO(ABC, Generic[G, H, M]):
         - `sequence_column`: tells which row of a key is newest, in the source and against the target; a late row is
           skipped.
         - `operation_column`, `operation_values`: a column that says of each row whether it inserts, updates or deletes.
-        - `skip_unchanged`: a matched row that is equal already is left alone.
+        - `skip_unchanged`: a matched row that is equal already is left alone; with a list of columns, one that is equal
+          in these.
         - `scope`: the partitions that a `full_merge` speaks for.
         - `on_partition_move`: `"move"` moves rows whose partition values change, which is refused otherwise;
           `check_partition_moves=False` promises that there are none, and looks for none.

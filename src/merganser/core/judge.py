@@ -88,7 +88,7 @@ def looked(
 
 def looked_at(columns: Iterable[str], keys: Sequence[str], terms: Terms) -> list[str]:
     """Name the source columns that it takes to look at matches."""
-    compared = [name for name in columns if terms.skip_unchanged and name in terms.columns and name not in keys]
+    compared = [name for name in columns if name in (terms.compared or ()) and name not in keys]
     return list(dict.fromkeys([*([] if terms.sequence is None else [terms.sequence]), *compared]))
 
 
@@ -117,7 +117,7 @@ def _look(
     # A row that stays in its folder is equal in what the folder tells.
     told = {*scan.constants} - {terms.sequence}
     names = [name for name in looked_at(handle.column_names, keys, terms) if name not in told]
-    compared = [name for name in names if name in terms.columns and name not in scan.constants]
+    compared = [name for name in names if name in (terms.compared or ()) and name not in scan.constants]
     if not names:
         return np.where(decided == Action.REPLACE, np.int8(Action.KEEP), decided)
     new = take(handle.select(names), found.source_row[at])
@@ -126,7 +126,7 @@ def _look(
     old = pa.table(columns, schema=new.schema)
     if terms.sequence is not None:
         decided[~not_lower(new.column(terms.sequence), old.column(terms.sequence))] = Action.KEEP
-    if terms.skip_unchanged:
+    if terms.compared is not None:
         replaced = np.flatnonzero(decided == Action.REPLACE)
         one, other = (table.select(compared).take(pa.array(replaced)) for table in (new, old))
         decided[replaced[same_rows(one, other)] if compared else replaced] = Action.KEEP

@@ -67,11 +67,25 @@ def find_needs(request: Request, schema: pa.Schema, partition_columns: Sequence[
         updates,
         options.sequence_column,
         options.operation_column,
-        options.skip_unchanged,
+        _find_compared(options.skip_unchanged, updates - keys),
         places=movable <= updates,
     )
     columns = frozenset(name for name in schema.names if takes(request, name))
     return Needs(terms, columns, inserts, appends=rule.inserts or moves)
+
+
+def _find_compared(skip_unchanged: bool | Sequence[str], replaced: frozenset[str]) -> frozenset[str] | None:  # noqa: FBT001
+    """Find the columns in which a matched row has to be equal to be left alone; None if all are replaced (M5)."""
+    if isinstance(skip_unchanged, bool):
+        return replaced if skip_unchanged else None
+    for name in skip_unchanged:
+        if name not in replaced:
+            message = (
+                f"skip_unchanged names {name!r}, which no match replaces. What a match replaces: "
+                f"{', '.join(sorted(replaced))}."
+            )
+            raise InvalidArgumentError(message)
+    return frozenset(skip_unchanged)
 
 
 def _check_partial(updates: frozenset[str], inserts: frozenset[str], movable: frozenset[str], request: Request) -> None:

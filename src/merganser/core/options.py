@@ -47,7 +47,7 @@ class ChangeOptions(TypedDict, total=False):
     sequence_column: str | None
     operation_column: str | None
     operation_values: Mapping[str, Any] | None
-    skip_unchanged: bool
+    skip_unchanged: bool | Sequence[str] | str
     scope: Mapping[str, Any] | None
     check_partition_moves: bool
     on_partition_move: PartitionMove
@@ -82,7 +82,7 @@ class Options:
     sequence_column: str | None = None
     operation_column: str | None = None
     operation_values: Mapping[str, Sequence[Any]] | None = None
-    skip_unchanged: bool = False
+    skip_unchanged: bool | Sequence[str] = False
     scope: Mapping[str, Sequence[Any]] | None = None
     check_partition_moves: bool = True
     on_partition_move: PartitionMove = "refuse"
@@ -96,9 +96,8 @@ class Options:
         for name in ("max_rows_per_file", "row_group_size"):
             value = getattr(self, name)
             _check(_is_whole(value) and value > 0, f"{name} must be a positive whole number, not {value!r}.")
-        for name in ("skip_unchanged", "check_partition_moves"):
-            value = getattr(self, name)
-            _check(isinstance(value, bool), f"{name} must be True or False, not {value!r}.")
+        checks = self.check_partition_moves
+        _check(isinstance(checks, bool), f"check_partition_moves must be True or False, not {checks!r}.")
         for name in ("sequence_column", "operation_column"):
             value = getattr(self, name)
             _check(value is None or _is_text(value), f"{name} must be the name of one column, not {value!r}.")
@@ -154,6 +153,7 @@ def make_options(
     dedup_order_by: Sequence[str] | str | None = None,
     update_columns: Sequence[str] | str | None = None,
     insert_columns: Sequence[str] | str | None = None,
+    skip_unchanged: bool | Sequence[str] | str = False,  # noqa: FBT001, FBT002 - passed by name, as all of these
     operation_values: Mapping[str, Any] | None = None,
     scope: Mapping[str, Any] | None = None,
     **others: Any,
@@ -168,6 +168,7 @@ def make_options(
         dedup_order_by=_names(dedup_order_by or (), "dedup_order_by"),
         update_columns=_some_names(update_columns, "update_columns"),
         insert_columns=_some_names(insert_columns, "insert_columns"),
+        skip_unchanged=_names_or_all(skip_unchanged, "skip_unchanged"),
         operation_values=_values(operation_values, "operation_values"),
         scope=_values(scope, "scope"),
         **others,
@@ -224,6 +225,14 @@ def _some_names(columns: Sequence[str] | str | None, argument: str) -> list[str]
     names = _names_or_none(columns, argument)
     _check(names != [], f"{argument} is empty. Name at least one column, or leave it out.")
     return names
+
+
+def _names_or_all(columns: bool | Sequence[str] | str, argument: str) -> bool | list[str]:  # noqa: FBT001
+    if isinstance(columns, bool):
+        return columns
+    named = isinstance(columns, str | list | tuple)
+    _check(named, f"{argument} must be True, False or a list of column names, not {columns!r}.")
+    return _some_names(columns, argument) or []
 
 
 def _values(given: Mapping[str, Any] | None, argument: str) -> Mapping[str, list[Any]] | None:

@@ -72,7 +72,8 @@ class Terms:
     1. it is late, its value of `sequence` being lower than the target's: the target row is kept;
     2. its source row says so in the boolean column `deletes`: the target row is deleted;
     3. its source row belongs to another partition: it moves;
-    4. it is equal in all `columns`, those that a match replaces: the target row is kept;
+    4. it is equal in all columns that are `compared`, of `columns`, those that a match replaces: the target row is
+       kept;
     5. what the rule says.
     """
 
@@ -80,14 +81,14 @@ class Terms:
     columns: frozenset[str]
     sequence: str | None = None
     deletes: str | None = None
-    skip_unchanged: bool = False
+    compared: frozenset[str] | None = None
     # Whether a match takes its partition from the source; where not, its row stays wherever it is.
     places: bool = True
 
     @property
     def looks(self) -> bool:
         """Whether the values of matched target rows matter."""
-        return self.rule.touches and (self.sequence is not None or self.skip_unchanged)
+        return self.rule.touches and (self.sequence is not None or self.compared is not None)
 
     @property
     def deletes_keys(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from merganser.core.errors import (
     EdgeNotFoundError,
     GraphError,
@@ -15,6 +17,7 @@ from merganser.core.errors import (
     PropertyValueError,
     UniqueConstraintError,
 )
+from merganser.engines import load
 from merganser.graph.bulk import Endpoint
 from merganser.graph.database import GraphDatabase
 from merganser.graph.exchange.loading import ImportResult
@@ -23,6 +26,9 @@ from merganser.graph.query import EdgeQuery, NodeQuery
 from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node, Path
 from merganser.graph.schema import EdgeType, GraphSchema, NodeType
 from merganser.graph.traverse import Traversal
+
+if TYPE_CHECKING:
+    from merganser.graph.spark import GraphMergeResult, ParquetGraph
 
 __all__ = [
     "BulkResult",
@@ -35,6 +41,7 @@ __all__ = [
     "GraphError",
     "GraphFileError",
     "GraphLockedError",
+    "GraphMergeResult",
     "GraphSchema",
     "GraphSchemaError",
     "ImportResult",
@@ -47,6 +54,7 @@ __all__ = [
     "NodeNotFoundError",
     "NodeQuery",
     "NodeType",
+    "ParquetGraph",
     "Path",
     "Pattern",
     "PropertyTypeError",
@@ -54,3 +62,13 @@ __all__ = [
     "Traversal",
     "UniqueConstraintError",
 ]
+
+# Loaded when first asked for: Spark takes its time.
+_LAZY = ("GraphMergeResult", "ParquetGraph")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    return load("merganser.graph.spark", name, "merganser[spark]")

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from merganser.core.errors import InvalidArgumentError, MergeConflictError, NodeNotFoundError
 from merganser.graph.indexes import all_indexes, read_names, warn_without_index
@@ -25,7 +25,7 @@ from merganser.graph.merge import (
 )
 from merganser.graph.records import BulkResult
 from merganser.graph.sql import has_path, path
-from merganser.graph.values import encode, laid_over, plain, without_null
+from merganser.graph.values import encode, laid_over, plain, plain_name, without_null
 from merganser.graph.write import INSERT_EDGE, INSERT_NODE, check_type, labelled, not_there, now
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 # Columns that one statement lays over; SQLite's functions take 127 arguments, and its conditions 1,000 parts.
 _MOST_LAID = 300
 _AT_ONCE = 50
+
+
+# Columns that are laid over the properties of their names, or over those that they are given for.
+Columns: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ def bulk_merge_nodes(
     rows: Any,
     *,
     match_on: str | Sequence[str],
-    on_match: str | Sequence[str],
+    on_match: Columns,
     touch: bool,
     warn: bool,
 ) -> BulkResult:
@@ -80,7 +84,7 @@ def bulk_merge_nodes(
         raise InvalidArgumentError(message)
     if warn:
         warn_without_index(store, type_, names)
-    return _Nodes(store, type_, names, read_names(on_match, "on_match"), touch=touch).run(rows)
+    return BulkNodes(store, type_, names, read_over(on_match, names), touch=touch).run(rows)
 
 
 def bulk_merge_edges(
@@ -91,7 +95,7 @@ def bulk_merge_edges(
     from_node: str | Endpoint,
     to_node: str | Endpoint,
     match_on: str | Sequence[str],
-    on_match: str | Sequence[str],
+    on_match: Columns,
     direction: str,
     touch: bool,
     warn: bool,
@@ -99,12 +103,30 @@ def bulk_merge_edges(
     """Merge rows into edges; see `GraphDatabase.bulk_merge_edges`."""
     check_type(type_)
     check_direction(direction)
-    work = _Edges(store, type_, read_names(match_on, "match_on"), read_names(on_match, "on_match"), touch=touch)
+    names = read_names(match_on, "match_on")
+    work = BulkEdges(store, type_, names, read_over(on_match, names), touch=touch)
     work.connect(from_node, to_node, both=direction == "both")
     for end in (from_node, to_node):
         if warn and isinstance(end, Endpoint):
             warn_without_index(store, end.type, end.match)
     return work.run(rows)
+
+
+def read_over(given: Columns, names: tuple[str, ...]) -> dict[str, str]:
+    """Read which column is laid over which property, and leave out match properties: a match has them already.
+
+    >>> read_over({"seen": "today", "url": "url"}, ("url",)), read_over(["seen"], ("url",))
+    ({'seen': 'today'}, {'seen': 'seen'})
+    """
+    if isinstance(given, Mapping):
+        over = {plain_name(name, "on_match"): plain_name(column, "on_match") for name, column in given.items()}
+    else:
+        over = {name: name for name in read_names(given, "on_match")}
+    for name in names:
+        if over.pop(name, name) != name:
+            message = f"on_match gives the match property {name!r} another column; leave it out."
+            raise InvalidArgumentError(message)
+    return over
 
 
 @dataclass(slots=True)
@@ -117,7 +139,7 @@ class _Record:
     matched: bool = False
 
 
-class _Nodes:
+class BulkNodes:
     """A bulk merge of nodes; a row is its properties, as they will be stored."""
 
     table: Table = "nodes"
@@ -125,30 +147,31 @@ class _Nodes:
     # The condition on what a key has before the match properties.
     ends = ""
 
-    def __init__(
-        self, store: Store, type_: str, names: tuple[str, ...], on_match: tuple[str, ...], *, touch: bool
-    ) -> None:
+    def __init__(self, store: Store, type_: str, names: tuple[str, ...], over: dict[str, str], *, touch: bool) -> None:
         self.store = store
         self.type = type_
         self.names = names
         self.columns = dict(zip(names, names, strict=True))
-        self.over = tuple(name for name in on_match if name not in names)
-        # Columns that are no properties.
-        self.apart: set[str] = set()
+        # The column that is laid over each of these properties.
+        self.over = over
+        # Columns that are no properties; one that is laid over the property of its name is one.
+        self.own = {*names, *(name for name, column in over.items() if name == column)}
+        self.apart = set(over.values()) - self.own
         self.touch = touch
+        # Records that were there and got other values, if none was merely touched and no key came twice.
+        self.changed = 0
 
     def run(self, given: Any) -> BulkResult:
         """Merge all rows, or none."""
         created = count = 0
         with self.store.transaction():
             one_by_one = self.intertwined()
-            for batch in batches(given, (*self.apart, *self.names, *self.over)):
+            for batch in batches(given, (*self.apart, *self.own)):
                 rows = [plain(row, f"row {number}") for number, row in enumerate(batch, count)]
                 ends = self.connected(rows, count)
                 keys = keys_of(rows, self.columns, count)
                 if one_by_one or keys is None:
-                    numbers = range(count, count + len(rows))
-                    created += sum(map(self.merge_one, numbers, rows, ends))
+                    created += self.merge_each(count, rows, ends)
                 else:
                     created += self.merge_batch(count, rows, ends, self.with_ends(ends, keys))
                 count += len(rows)
@@ -168,18 +191,25 @@ class _Nodes:
         )
 
     def connected(self, rows: list[Properties], first: int) -> list[tuple[int, ...]]:  # noqa: ARG002 - edges need it
-        """Find the nodes that each row connects, and take them out of the row."""
+        """Find the nodes that each row connects."""
         return [()] * len(rows)
 
     def with_ends(self, ends: list[tuple[int, ...]], keys: list[Key]) -> list[Key]:  # noqa: ARG002 - as above
         """Put what a row connects before its key."""
         return keys
 
+    def merge_each(self, first: int, rows: list[Properties], ends: list[tuple[int, ...]]) -> int:
+        """Merge a batch row after row, and count what it creates."""
+        before = self.store.connection.total_changes
+        created = sum(map(self.merge_one, range(first, first + len(rows)), rows, ends))
+        self.changed += self.store.connection.total_changes - before - created
+        return created
+
     def merge_one(self, number: int, row: Properties, ends: tuple[int, ...]) -> bool:
         """Merge one row, and tell whether it created anything."""
         match = {name: row[name] for name in self.names}
         change = Change(self.laid(row), match, {}, allow_key_change=False, touch=self.touch)
-        return labelled(f"row {number}", self.merged, match, without_null(row), change, ends).created
+        return labelled(f"row {number}", self.merged, match, self.new(row), change, ends).created
 
     def merged(
         self,
@@ -193,7 +223,13 @@ class _Nodes:
 
     def laid(self, row: Properties) -> Properties:
         """Give what a row lays over what it matches."""
-        return {name: row[name] for name in self.over if name in row}
+        return {name: row[column] for name, column in self.over.items() if column in row}
+
+    def new(self, row: Properties) -> Properties:
+        """Give what a row creates."""
+        if self.apart:
+            row = {name: value for name, value in row.items() if name not in self.apart}
+        return without_null(row)
 
     def merge_batch(self, first: int, rows: list[Properties], ends: list[tuple[int, ...]], keys: list[Key]) -> int:
         """Merge a batch at once, and count what it creates."""
@@ -202,7 +238,7 @@ class _Nodes:
         for row, end, key in zip(rows, ends, keys, strict=True):
             record = records.get(key)
             if record is None:
-                records[key] = _Record(None, without_null(row), end)
+                records[key] = _Record(None, self.new(row), end)
                 created += 1
                 continue
             record.matched = True
@@ -244,10 +280,11 @@ class _Nodes:
         self.store.connection.executemany(self.insert, new)
         for shape, parameters in matched.items():
             if self.touch or shape:
-                self.store.connection.executemany(_lay_over(self.table, shape, touch=self.touch), parameters)
+                statement = _lay_over(self.table, shape, touch=self.touch)
+                self.changed += self.store.connection.executemany(statement, parameters).rowcount
 
 
-class _Edges(_Nodes):
+class BulkEdges(BulkNodes):
     """A bulk merge of edges: their key begins with the nodes that they connect."""
 
     table: Table = "edges"
@@ -268,15 +305,11 @@ class _Edges(_Nodes):
             else:
                 message = f"from_node or to_node is {end!r}; give a column of ids, or an Endpoint."
                 raise InvalidArgumentError(message)
-        self.apart.difference_update(self.names, self.over)
+        self.apart -= self.own
 
     def connected(self, rows: list[Properties], first: int) -> list[tuple[int, ...]]:
-        """Find the nodes that each row connects, and take them out of the row."""
-        found = [self.nodes(end, rows, first) for end in self.named]
-        for row in rows:
-            for column in self.apart:
-                row.pop(column, None)
-        return list(zip(*found, strict=True))
+        """Find the nodes that each row connects."""
+        return list(zip(*(self.nodes(end, rows, first) for end in self.named), strict=True))
 
     def nodes(self, end: str | Endpoint, rows: list[Properties], first: int) -> list[int]:
         """Find the node at one end of each row."""

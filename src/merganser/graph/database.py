@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Literal, Self
 
-    from merganser.graph.bulk import Endpoint
+    from merganser.graph.bulk import Columns, Endpoint
     from merganser.graph.merge import OnMatch
     from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node
     from merganser.graph.schema import GraphSchema
@@ -168,14 +168,16 @@ class GraphDatabase(Asking, Exchange):
         rows: Any,
         *,
         match_on: str | Sequence[str],
-        on_match: str | Sequence[str] = (),
+        on_match: Columns = (),
         touch: bool = True,
         warn_on_missing_index: bool = True,
     ) -> BulkResult:
         """Merge rows into nodes of a type, in one transaction, as if by `merge_node` row after row.
 
         Rows are dicts, or an Arrow table, a data frame or anything else with Arrow data. The columns of `match_on` are
-        the match; all others are the base of a new node; those of `on_match` are laid over one that is found.
+        the match; all others are the base of a new node; those of `on_match` are laid over one that is found. As a
+        mapping `{property: column}`, `on_match` names columns that are laid over other properties than their own, and
+        that a new node does not get.
 
         >>> rows = [{"url": "/1", "seen": 1}, {"url": "/2", "seen": 1}, {"url": "/1", "seen": 2}]
         >>> with GraphDatabase(":memory:") as db:
@@ -201,7 +203,7 @@ class GraphDatabase(Asking, Exchange):
         from_node: str | Endpoint = "from_id",
         to_node: str | Endpoint = "to_id",
         match_on: str | Sequence[str] = (),
-        on_match: str | Sequence[str] = (),
+        on_match: Columns = (),
         direction: Literal["out", "both"] = "out",
         touch: bool = True,
         warn_on_missing_index: bool = True,

@@ -42,6 +42,20 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             "unique" INTEGER NOT NULL
         )""",
     ),
+    (
+        # How far a merge of sorted records has come; a part is a table and a type, such as "nodes Job".
+        """CREATE TABLE resume_points (
+            part TEXT NOT NULL,
+            batch_id TEXT NOT NULL,
+            last_id TEXT NOT NULL,
+            rows INTEGER NOT NULL,
+            created INTEGER NOT NULL,
+            changed INTEGER NOT NULL,
+            skipped INTEGER NOT NULL,
+            done INTEGER NOT NULL,
+            PRIMARY KEY (part, batch_id)
+        ) WITHOUT ROWID""",
+    ),
 )
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from merganser.core.errors import InvalidArgumentError, TargetPathError
 from merganser.core.io import DatasetIO
+from merganser.core.keys import normalize_keys
 from merganser.core.options import check_order, make_options, make_request
 from merganser.core.store import locate
 from merganser.engines.spark.engine import NEAR, SparkEngine
@@ -68,7 +69,16 @@ class SparkDatasetIO(DatasetIO[Given, Way[Any], Any]):
         They are read by Arrow on the executors, so no setting of the session changes what is in them. Read again after
         a merge: a DataFrame remembers the files that it was made of.
         """
-        portions = dataset_portions(_shared(path, self._filesystem(filesystem)))
+        return self._frame(path, filesystem, None)
+
+    def read_columns(
+        self, path: str | os.PathLike[str], columns: Sequence[str] | str, filesystem: Any = None
+    ) -> DataFrame:
+        """Open some columns of a dataset as `read` does; the others are not read from the files."""
+        return self._frame(path, filesystem, normalize_keys(columns))
+
+    def _frame(self, path: str | os.PathLike[str], filesystem: Any, columns: Sequence[str] | None) -> DataFrame:
+        portions = dataset_portions(_shared(path, self._filesystem(filesystem)), columns)
         if not portions.schema.names:
             message = f"There are no Parquet files below {path}, so a DataFrame would have no columns. Check the path."
             raise TargetPathError(message)

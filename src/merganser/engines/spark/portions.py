@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core.dataset import load_target
-from merganser.core.errors import UnreadableFileError
+from merganser.core.errors import InvalidArgumentError, UnreadableFileError
 from merganser.core.files import SourceFiles, find_files
 from merganser.core.read import as_dataset
 from merganser.core.remote import RemoteStore
@@ -74,10 +74,17 @@ def open_files(spark: SparkSession, path: str) -> Portions | None:
     return Portions(schema, orders, partial(_read_file, files, schema))
 
 
-def dataset_portions(location: Location) -> Portions:
-    """Divide a dataset: several small files are one portion, a large one is several."""
+def dataset_portions(location: Location, columns: Sequence[str] | None = None) -> Portions:
+    """Divide a dataset, or some columns of it: several small files are one portion, a large one is several."""
     target = load_target(location, [], None, {})
     dataset = as_dataset(target)
+    schema = dataset.schema
+    if columns is not None and target.files:
+        lacking = [name for name in columns if name not in schema.names]
+        if lacking:
+            message = f"{location.display} has no column {lacking[0]!r}. Its columns are: {', '.join(schema.names)}."
+            raise InvalidArgumentError(message)
+        schema = pa.schema([schema.field(name) for name in columns])
     orders: list[list[pads.Fragment]] = []
     waiting = _PORTION
     for fragment, file, summary in zip(dataset.get_fragments(), target.files, target.summaries, strict=True):
@@ -91,7 +98,7 @@ def dataset_portions(location: Location) -> Portions:
         else:
             orders[-1].append(fragment)
             waiting += file.size
-    return Portions(dataset.schema, orders, partial(_read_fragments, dataset.schema))
+    return Portions(schema, orders, partial(_read_fragments, dataset.schema, schema.names))
 
 
 def _runs(sizes: Sequence[int]) -> list[list[int]]:
@@ -105,10 +112,10 @@ def _read_file(files: SourceFiles, schema: pa.Schema, order: tuple[str, Sequence
     return files.batches(name, schema, groups)
 
 
-def _read_fragments(schema: pa.Schema, fragments: Sequence[pads.Fragment]) -> Batches:
+def _read_fragments(schema: pa.Schema, columns: Sequence[str], fragments: Sequence[pads.Fragment]) -> Batches:
     for fragment in fragments:
         try:
-            yield from fragment.to_batches(schema=schema)
+            yield from fragment.to_batches(schema=schema, columns=list(columns))
         except (OSError, pa.ArrowException) as error:
             message = f"Cannot read {fragment.path}: {error}. Restore or remove the file."
             raise UnreadableFileError(message) from error

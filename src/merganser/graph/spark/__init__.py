@@ -1,0 +1,8 @@
+"""Property graphs that Spark merges into."""
+
+from __future__ import annotations
+
+from merganser.graph.spark.parquet_graph import ParquetGraph
+from merganser.graph.spark.results import GraphMergeResult
+
+__all__ = ["GraphMergeResult", "ParquetGraph"]

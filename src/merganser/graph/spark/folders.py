@@ -1,0 +1,140 @@
+"""The folders of a Parquet graph: where a type's dataset is, and what is kept beside it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from merganser.core.batch import find_batch
+from merganser.core.commit import recover
+from merganser.core.dataset import list_files
+from merganser.core.errors import InvalidArgumentError, UnreadableFileError
+from merganser.core.footer import read_footer
+from merganser.core.hive import folder_name, parse_hive_partition_path
+from merganser.core.lock import exclusive
+from merganser.core.staging import control_folder
+from merganser.core.store import locate
+from merganser.graph.spark.results import GraphMergeResult
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from merganser.core.store import Location
+
+# Hidden from readers of Parquet; beside the datasets, whose own control folders belong to their merges.
+_CONTROL = ".merganser"
+_MATCH = "match.json"
+
+
+def type_names(path: str | os.PathLike[str], kind: str, filesystem: Any) -> list[str]:
+    """Name the types that have a dataset."""
+    location = locate(path, filesystem)
+    found = []
+    for name in location.store.names(location.path(kind)):
+        type_ = parse_hive_partition_path(f"{name}/").get("type")
+        if type_ is not None and list_files(locate(f"{location.display}/{kind}/{name}", filesystem)):
+            found.append(type_)
+    return sorted(found)
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The dataset of one type of node or edge."""
+
+    graph: str | os.PathLike[str]
+    kind: str
+    type: str
+    filesystem: Any
+
+    @cached_property
+    def _root(self) -> Location:
+        return locate(self.graph, self.filesystem)
+
+    @property
+    def path(self) -> str:
+        """The path of the dataset."""
+        return self._root.shown(f"{self.kind}/{folder_name('type', self.type)}")
+
+    @property
+    def location(self) -> Location:
+        """The place of the dataset."""
+        return locate(self.path, self.filesystem)
+
+    @property
+    def _beside(self) -> str:
+        return self._root.path(f"{_CONTROL}/{self.kind}/{folder_name('type', self.type)}")
+
+    @contextmanager
+    def held(self, timeout: float) -> Iterator[None]:
+        """Keep other merges of this type out, from looking for records until they are merged."""
+        self._root.store.make_folder(self._beside)
+        with exclusive(self._root.store, self._beside, self.path, timeout):
+            recover(self.path, filesystem=self.filesystem, lock_timeout=timeout)
+            yield
+
+    def schema(self) -> pa.Schema | None:
+        """Give the columns of the dataset; None while it has no files."""
+        location = self.location
+        files = list_files(location)
+        if not files:
+            return None
+        return read_footer(location.store, location.path(files[0].rel), location.shown(files[0].rel)).schema
+
+    def matched_by(self) -> list[str] | None:
+        """Name the match properties of the records that are there; None while there are none."""
+        data = self._root.store.read_small(f"{self._beside}/{_MATCH}")
+        if data is None or not list_files(self.location):
+            return None
+        try:
+            return [str(name) for name in json.loads(data)]
+        except (ValueError, TypeError) as error:
+            message = f"{self._beside}/{_MATCH} is damaged: {error}. Write the list of match properties to it."
+            raise UnreadableFileError(message) from error
+
+    def check_match(self, names: Sequence[str], role: str = "match") -> None:
+        """Refuse to look for records by other properties than those that their ids are made of."""
+        before = self.matched_by()
+        if before is not None and before != sorted(names):
+            message = (
+                f"{role} names {sorted(names)}, but the {self.kind} of type {self.type!r} were merged by {before}, of "
+                "which their ids are made. Match on these."
+            )
+            raise InvalidArgumentError(message)
+
+    def keep_match(self, names: Sequence[str]) -> None:
+        """Remember the match properties, before the first record is there."""
+        if self.matched_by() is None:
+            self._root.store.write_small(f"{self._beside}/{_MATCH}", json.dumps(sorted(names)).encode())
+
+    def find_batch(self, batch_id: str | None) -> GraphMergeResult | None:
+        """Give the result of a batch that was merged before."""
+        location = self.location
+        if batch_id is None or location.store.kind(location.root) is None:
+            return None
+        # The dataset's own record decides: an undo forgets it.
+        data = self._root.store.read_small(self._batch(batch_id))
+        if data is None or find_batch(location.store, control_folder(location), batch_id) is None:
+            return None
+        try:
+            return replace(GraphMergeResult(**json.loads(data)), replayed=True)
+        except (ValueError, TypeError) as error:
+            message = f"{self._batch(batch_id)} is damaged: {error}. Remove it."
+            raise UnreadableFileError(message) from error
+
+    def keep_batch(self, batch_id: str | None, result: GraphMergeResult) -> None:
+        """Keep what a batch did, so that it can be said again."""
+        if batch_id is not None:
+            self._root.store.make_folder(f"{self._beside}/batches")
+            self._root.store.write_small(self._batch(batch_id), json.dumps(asdict(result)).encode())
+
+    def _batch(self, batch_id: str) -> str:
+        # Any text may be an id, but not any text a file's name.
+        name = sha256(batch_id.encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{self._beside}/batches/{name}.json"

@@ -1,0 +1,114 @@
+"""Ids that a key decides: the same node or edge has the same id in every run, on every cluster.
+
+An id is the first half of the SHA-256 of a text that tells type and match properties, each value with its class. Texts
+are written with their length before them, so that no text can imitate another. Equal values are written alike, as G5
+says when values are equal: 1 and 1.0, or a date and its ISO text, but not 1, "1" and true.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DateType,
+    DoubleType,
+    LongType,
+    NullType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from merganser.core.errors import PropertyTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
+
+# 128 bits, as hex digits.
+_DIGITS = 32
+_TWO_TO_63 = float(2**63)
+
+
+def node_id(type_: str, match: Mapping[str, tuple[Column, DataType]]) -> Column:
+    """Give the id of a node; NULL where a match property is."""
+    return _hashed([F.lit("node" + _told(type_)), *_properties(match)])
+
+
+def edge_id(type_: str, src: Column, dst: Column, match: Mapping[str, tuple[Column, DataType]]) -> Column:
+    """Give the id of an edge between two node ids; NULL where one of them or a match property is."""
+    return _hashed([F.lit("edge" + _told(type_)), src, dst, *_properties(match)])
+
+
+def _hashed(parts: list[Column]) -> Column:
+    return F.substring(F.sha2(F.concat(*parts), 256), 1, _DIGITS)
+
+
+def _properties(match: Mapping[str, tuple[Column, DataType]]) -> list[Column]:
+    parts = []
+    for name in sorted(match):
+        column, kind = match[name]
+        parts += [F.lit(_told(name)), _canonical(column, kind, name)]
+    return parts
+
+
+def _told(text: str) -> str:
+    return f"s{len(text)}:{text}"
+
+
+def _canonical(column: Column, kind: DataType, name: str) -> Column:
+    """Write values so that two texts are equal exactly where the values are; NULL stays NULL."""
+    if isinstance(kind, BooleanType):
+        return F.when(column, "b1").when(~column, "b0")
+    if isinstance(kind, LongType):
+        return F.concat(F.lit("n"), column.cast("string"), F.lit(";"))
+    if isinstance(kind, DoubleType):
+        return F.concat(F.lit("n"), _number(column), F.lit(";"))
+    if isinstance(kind, NullType):
+        return column.cast("string")
+    if isinstance(kind, ArrayType):
+        element = kind.elementType
+        items = F.transform(column, lambda item: F.coalesce(_canonical(item, element, name), F.lit("z")))
+        return F.concat(F.lit("l"), F.size(column).cast("string"), F.lit(":"), F.array_join(items, ""))
+    text = _text(column, kind)
+    if text is None:
+        message = (
+            f"The match property {name!r} has type {kind.simpleString()}, and no dict can be matched. Match on its "
+            "fields."
+        )
+        raise PropertyTypeError(message)
+    return F.concat(F.lit("s"), F.length(text).cast("string"), F.lit(":"), text)
+
+
+def _number(column: Column) -> Column:
+    """Write a whole number as an integer would be, any other exactly, in hexadecimal."""
+    whole = (column == F.rint(column)) & (column >= -_TWO_TO_63) & (column < _TWO_TO_63)
+    return F.when(whole, column.cast("bigint").cast("string")).when(column.isNotNull(), F.format_string("%a", column))
+
+
+def _text(column: Column, kind: DataType) -> Column | None:
+    if isinstance(kind, StringType):
+        return column
+    if isinstance(kind, DateType):
+        return column.cast("string")
+    if isinstance(kind, TimestampNTZType):
+        return _iso(column)
+    if isinstance(kind, TimestampType):
+        # Counted from an epoch without a zone: every other way asks the session for its own.
+        epoch = F.to_timestamp_ntz(F.lit("1970-01-01 00:00:00"))
+        return F.concat(_iso(F.timestamp_add("MICROSECOND", F.unix_micros(column), epoch)), F.lit("+00:00"))
+    return None
+
+
+def _iso(column: Column) -> Column:
+    """Write a time without a zone as Python's `isoformat` does: six digits of a fraction, or none."""
+    text = F.replace(column.cast("string"), F.lit(" "), F.lit("T"))
+    fraction = F.rpad(F.substring_index(text, ".", -1), 6, "0")
+    return F.when(F.contains(text, F.lit(".")), F.concat_ws(".", F.substring_index(text, ".", 1), fraction)).otherwise(
+        text
+    )

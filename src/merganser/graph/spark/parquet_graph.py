@@ -1,0 +1,246 @@
+"""A property graph in Parquet: a dataset for each type of node and edge, merged into with Spark."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+from merganser.core.commit import LOCK_TIMEOUT
+from merganser.core.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError
+from merganser.engines.spark import SparkDatasetIO
+from merganser.graph.spark.columns import TIMES
+from merganser.graph.spark.ends import End, check_missing, refuse_missing, without_missing
+from merganser.graph.spark.folders import Folder, type_names
+from merganser.graph.spark.reading import quoted, united
+from merganser.graph.spark.records import edge_records, node_records
+from merganser.graph.spark.results import GraphMergeResult
+from merganser.graph.spark.source import RecordRows
+from merganser.graph.write import check_type
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from merganser.core.result import MergeResult
+    from merganser.graph.bulk import Endpoint
+    from merganser.graph.spark.ends import Missing
+    from merganser.graph.spark.properties import Given
+    from merganser.graph.spark.records import Records
+
+Kind = Literal["nodes", "edges"]
+
+
+class ParquetGraph:
+    """A graph of Parquet datasets, `nodes/type=…` and `edges/type=…`, that any reader of Parquet can read.
+
+    A merge has the meaning of `GraphDatabase.merge_node` and `merge_edge` for one row after another, whatever the
+    number of rows. Ids are made of the type and the match properties, so the same record has the same id everywhere.
+    Without a session, the active one is used. `lock_timeout` is how many seconds to wait for another writer.
+
+    >>> graph = ParquetGraph("lake/graph", spark)  # doctest: +SKIP
+    >>> jobs = spark.createDataFrame([("a.example/1", "Cook"), ("a.example/2", "Baker")], "url string, title string")
+    ... # doctest: +SKIP
+    >>> graph.merge_nodes(jobs, "Job", match="url", base="title", on_match="title").created  # doctest: +SKIP
+    2
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        spark: SparkSession | None = None,
+        filesystem: Any = None,
+        *,
+        lock_timeout: float = LOCK_TIMEOUT,
+    ) -> None:
+        self.path = path
+        self._io = SparkDatasetIO(spark, filesystem)
+        self._lock_timeout = lock_timeout
+
+    def merge_nodes(
+        self,
+        frame: DataFrame,
+        type: str,  # noqa: A002 - the word for it
+        *,
+        match: Given,
+        base: Given = None,
+        on_create: Given = None,
+        on_match: Given = None,
+        order_by: str | Sequence[str] | None = None,
+        skip_null_keys: bool = False,
+        batch_id: str | None = None,
+    ) -> GraphMergeResult:
+        """Merge each row into a node: find the one with its match properties, or create it.
+
+        A new node gets `match`, `base` and `on_create`, later ones winning; on one that is there, or that an earlier
+        row made, `on_match` is laid over, and NULL in it removes a property. Each is a column, a list of columns, or a
+        dict of properties and Spark SQL expressions. Rows are taken in the order of `order_by`, then of all their
+        values. A row with NULL in a match property is refused, or left out with `skip_null_keys`. A batch whose
+        `batch_id` was merged before is not merged again.
+        """
+        folder = self._folder("nodes", type)
+        before = folder.find_batch(batch_id)
+        if before is not None:
+            return before
+        with node_records(
+            frame,
+            type,
+            match=match,
+            base=base,
+            on_create=on_create,
+            on_match=on_match,
+            order_by=order_by,
+            skip_null_keys=skip_null_keys,
+        ) as records:
+            return self._merge(folder, records, records.frame, records.skipped, batch_id)
+
+    def merge_edges(
+        self,
+        frame: DataFrame,
+        type: str,  # noqa: A002
+        *,
+        from_node: Endpoint,
+        to_node: Endpoint,
+        match: Given = None,
+        base: Given = None,
+        on_create: Given = None,
+        on_match: Given = None,
+        order_by: str | Sequence[str] | None = None,
+        missing: Missing = "refuse",
+        skip_null_keys: bool = False,
+        batch_id: str | None = None,
+    ) -> GraphMergeResult:
+        """Merge each row into an edge between two nodes, known by the properties that they were merged by.
+
+        The key of an edge is its type, both nodes and `match`. A row whose node is not there is refused, with
+        `missing="skip"` it is left out. All else is as for nodes.
+        """
+        check_missing(missing)
+        folder = self._folder("edges", type)
+        before = folder.find_batch(batch_id)
+        if before is not None:
+            return before
+        with edge_records(
+            frame,
+            type,
+            from_node=from_node,
+            to_node=to_node,
+            match=match,
+            base=base,
+            on_create=on_create,
+            on_match=on_match,
+            order_by=order_by,
+            skip_null_keys=skip_null_keys,
+        ) as records:
+            ends = [self._end("src", "from_match", from_node), self._end("dst", "to_match", to_node)]
+            if missing == "refuse":
+                for end in ends:
+                    refuse_missing(records.frame, end)
+                return self._merge(folder, records, records.frame, records.skipped, batch_id)
+            kept = reduce(without_missing, ends, records.frame)
+            rows = kept.agg(F.coalesce(F.sum("rows"), F.lit(0))).collect()[0][0]
+            return self._merge(folder, records, kept, records.rows - rows, batch_id)
+
+    def nodes(self, type: str | None = None) -> DataFrame:  # noqa: A002
+        """Read the nodes of a type, or of all, as GraphFrames has them: `id`, `type`, properties, times.
+
+        A property that a node does not have is NULL. One whose name is taken has the prefix `property_`.
+        """
+        return self._read("nodes", type, "type")
+
+    def edges(self, type: str | None = None) -> DataFrame:  # noqa: A002
+        """Read the edges of a type, or of all, as GraphFrames has them: `id`, `src`, `dst`, `relationship`."""
+        return self._read("edges", type, "relationship")
+
+    def node_types(self) -> list[str]:
+        """Name the types of the nodes."""
+        return type_names(self.path, "nodes", self._io.filesystem)
+
+    def edge_types(self) -> list[str]:
+        """Name the types of the edges."""
+        return type_names(self.path, "edges", self._io.filesystem)
+
+    def _folder(self, kind: Kind, type_: str) -> Folder:
+        check_type(type_)
+        return Folder(self.path, kind, type_, self._io.filesystem)
+
+    def _end(self, column: str, match: str, given: Endpoint) -> End:
+        folder = self._folder("nodes", given.type)
+        folder.check_match(list(given.match), f"The endpoint {given.type}")
+        known = None if folder.schema() is None else self._io.read_columns(folder.path, "id")
+        return End(column, match, given.type, known)
+
+    def _read(self, kind: Kind, type_: str | None, label: str) -> DataFrame:
+        types = type_names(self.path, kind, self._io.filesystem) if type_ is None else [type_]
+        if not types:
+            message = f"{self.path} has no {kind} yet, so a DataFrame would have no columns. Merge some first."
+            raise InvalidArgumentError(message)
+        return united({name: self._io.read(self._folder(kind, name).path) for name in types}, kind, label)
+
+    def _merge(
+        self, folder: Folder, records: Records, frame: DataFrame, skipped: int, batch_id: str | None
+    ) -> GraphMergeResult:
+        """Merge records by id: those that are not there as `new`, the others as `found`."""
+        with folder.held(self._lock_timeout), _named(folder):
+            folder.check_match(records.match)
+            schema = folder.schema()
+            source = RecordRows(frame, folder, schema)
+            written = self._widen(folder, source)
+            looks = records.differ and schema is not None and bool(source.laid_over)
+            # Spark takes what a Python function gives for as small as what it gets, and would broadcast anything.
+            known = self._io.read_columns(folder.path, "id").hint("merge") if looks else None
+            rows, laid_over = source.rows(known), source.laid_over
+            folder.keep_match(records.match)
+            done = self._io.merge(
+                rows,
+                folder.path,
+                "upsert" if laid_over else "insert",
+                "id",
+                update_columns=[*laid_over, "updated_at"] if laid_over else None,
+                insert_columns=rows.columns,
+                skip_unchanged=laid_over or False,
+                batch_id=batch_id,
+                lock_timeout=self._lock_timeout,
+            )
+            result = _result(records.rows, skipped, done, written)
+            folder.keep_batch(batch_id, result)
+        return result
+
+    def _widen(self, folder: Folder, source: RecordRows) -> set[str]:
+        """Add the columns that a dataset lacks, NULL in every row; gives the files that this wrote."""
+        lacking = source.lacking
+        if not lacking:
+            return set()
+        old = self._io.read(folder.path)
+        added = [F.lit(None).cast(kind).alias(name) for name, kind in lacking.items()]
+        rows = old.select(*(quoted(name) for name in old.columns if name not in TIMES), *added, *TIMES)
+        done = self._io.write_dataset(rows, folder.path, "overwrite", lock_timeout=self._lock_timeout)
+        return {file.path for file in done.files}
+
+
+@contextmanager
+def _named(folder: Folder) -> Iterator[None]:
+    """Say of a column's error in which type it is."""
+    try:
+        yield
+    except (ColumnTypeError, ColumnValueError) as error:
+        message = f"In the {folder.kind} of type {folder.type!r}: {error}"
+        raise type(error)(message) from error
+
+
+def _result(rows: int, skipped: int, done: MergeResult, written: set[str]) -> GraphMergeResult:
+    changed = written | {*done.rewritten_files, *done.inserted_files}
+    return GraphMergeResult(
+        rows=rows,
+        created=done.inserted,
+        matched=rows - done.inserted - skipped,
+        changed=done.updated,
+        skipped=skipped,
+        files_written=len(changed),
+        files_preserved=len({*done.preserved_files} - changed),
+        replayed=done.replayed,
+    )

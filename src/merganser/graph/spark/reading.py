@@ -1,0 +1,56 @@
+"""Nodes or edges of several types as one DataFrame."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+from merganser.core.errors import SchemaMismatchError
+from merganser.graph.spark.columns import KEYS, TIMES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+
+def united(frames: Mapping[str, DataFrame], kind: str, label: str) -> DataFrame:
+    """Put the frames of several types into one, the type in the column `label`; what a type lacks is NULL."""
+    own = (*KEYS[kind], *TIMES)
+    properties = _agreed(frames, kind, own)
+    parts = []
+    for type_, frame in frames.items():
+        there = set(frame.columns)
+        values = [
+            (quoted(name) if name in there else F.lit(None).cast(of)).alias(name) for name, of in properties.items()
+        ]
+        parts.append(frame.select(*KEYS[kind], F.lit(type_).alias(label), *values, *TIMES))
+    return reduce(lambda one, other: one.unionAll(other), parts)
+
+
+def _agreed(frames: Mapping[str, DataFrame], kind: str, own: tuple[str, ...]) -> dict[str, DataType]:
+    """Give every property its type; one that has several cannot be in one column."""
+    found: dict[str, DataType] = {}
+    first: dict[str, tuple[str, str]] = {}
+    for type_, frame in frames.items():
+        for field in frame.schema.fields:
+            if field.name in own:
+                continue
+            name, before = first.setdefault(field.name.lower(), (field.name, type_))
+            found.setdefault(name, field.dataType)
+            if name != field.name or found[name].simpleString() != field.dataType.simpleString():
+                message = (
+                    f"{before} has {name!r} as {found[name].simpleString()} and {type_} has {field.name!r} as "
+                    f"{field.dataType.simpleString()}, which cannot be one column. Read the {kind} of one type at a "
+                    "time."
+                )
+                raise SchemaMismatchError(message)
+    return found
+
+
+def quoted(name: str) -> Column:
+    """Give a column by its name, which may hold dots."""
+    return F.col("`" + name.replace("`", "``") + "`")

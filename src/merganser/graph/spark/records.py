@@ -1,0 +1,310 @@
+"""Rows folded into records: one for each key, as merging its rows one by one would leave it.
+
+The rows of a key make at most one record. If there is none yet, the first row creates it (match, base, on_create) and
+each later one lays its on_match over; if there is one, every row does. All rows lay over the same properties, so only
+the last one's values stay. A record therefore is `new`, what it has to be if it is created, and `found`, what is to be
+laid over one that is there already. Which of the two it is, only the graph knows.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+from merganser.core.errors import InvalidArgumentError, KeyColumnError, PropertyValueError
+from merganser.graph.bulk import Endpoint
+from merganser.graph.indexes import read_names
+from merganser.graph.spark.ids import edge_id, node_id
+from merganser.graph.spark.properties import (
+    check_roles,
+    is_orderable,
+    named,
+    not_finite,
+    one_type,
+    orderable,
+    read_properties,
+    stored_type,
+)
+from merganser.graph.write import check_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+    from merganser.graph.spark.properties import Given
+
+    Typed = Mapping[str, tuple[Column, DataType]]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of a source, kept by Spark while they are in use.
+
+    `frame` has a row for each key: `id`, of edges `src`, `dst`, `from_match`, `to_match`, then `match`, `new`, `found`
+    and `rows`, the number of source rows. A struct without fields is left out. `rows` are all source rows, `skipped`
+    those with NULL in a match property, which are in no record. `differ` tells whether for any record a property of
+    `found` is another in `new`; if not, it need not be known which records exist. `match` names the match properties.
+    """
+
+    frame: DataFrame
+    rows: int
+    skipped: int
+    differ: bool
+    match: tuple[str, ...]
+
+
+@contextmanager
+def node_records(
+    frame: DataFrame,
+    type_: str,
+    *,
+    match: Given,
+    base: Given = None,
+    on_create: Given = None,
+    on_match: Given = None,
+    order_by: str | Sequence[str] | None = None,
+    skip_null_keys: bool = False,
+) -> Iterator[Records]:
+    """Fold rows into nodes; what cannot be merged is refused here."""
+    check_type(type_)
+    roles = _read_roles(frame, match, base, on_create, on_match)
+    if not roles["match"]:
+        message = f"match is empty; name the properties that identify a {type_}."
+        raise InvalidArgumentError(message)
+    cells = _Cells(frame, roles, order_by)
+    keys = {"id": node_id(type_, cells.typed("match"))}
+    with _kept(_fold(cells, keys, ()), type_, cells, skip_null_keys=skip_null_keys) as records:
+        yield records
+
+
+@contextmanager
+def edge_records(
+    frame: DataFrame,
+    type_: str,
+    *,
+    from_node: Endpoint,
+    to_node: Endpoint,
+    match: Given = None,
+    base: Given = None,
+    on_create: Given = None,
+    on_match: Given = None,
+    order_by: str | Sequence[str] | None = None,
+    skip_null_keys: bool = False,
+) -> Iterator[Records]:
+    """Fold rows into edges between nodes that are known by their types and match properties."""
+    check_type(type_)
+    roles = _read_roles(frame, match, base, on_create, on_match)
+    ends = {"from_node": from_node, "to_node": to_node}
+    for role, end in ends.items():
+        if not isinstance(end, Endpoint):
+            message = f"{role} is {end!r}; give an Endpoint(type, {{match property: expression}})."
+            raise InvalidArgumentError(message)
+        roles[role] = read_properties(frame, end.match, role)
+        check_roles(roles[role])
+    cells = _Cells(frame, roles, order_by)
+    src, dst = (node_id(end.type, cells.typed(role)) for role, end in ends.items())
+    keys = {"src": src, "dst": dst, "id": edge_id(type_, F.col("src"), F.col("dst"), cells.typed("match"))}
+    with _kept(_fold(cells, keys, ends), type_, cells, skip_null_keys=skip_null_keys) as records:
+        yield records
+
+
+def _read_roles(frame: DataFrame, match: Given, base: Given, on_create: Given, on_match: Given) -> _Roles:
+    roles = {
+        "match": read_properties(frame, match, "match"),
+        "base": read_properties(frame, base, "base"),
+        "on_create": read_properties(frame, on_create, "on_create"),
+        "on_match": read_properties(frame, on_match, "on_match"),
+    }
+    check_roles(**roles)
+    return roles
+
+
+_KEYS = ("match", "from_node", "to_node")
+_Roles = dict[str, dict[str, "Column"]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """One expression of the merge, and the column that holds its values."""
+
+    role: str
+    name: str
+    at: str
+    kind: DataType
+
+    @property
+    def column(self) -> Column:
+        return F.col(self.at)
+
+
+class _Cells:
+    """The values of all expressions, in columns whose names mean nothing, with what orders the rows in `order`."""
+
+    def __init__(self, frame: DataFrame, roles: _Roles, order_by: str | Sequence[str] | None) -> None:
+        given = [(role, name, column) for role, properties in roles.items() for name, column in properties.items()]
+        columns = [column.alias(f"v{at}") for at, (_, _, column) in enumerate(given)]
+        try:
+            values = frame.select(_order(frame, order_by).alias("order"), *columns)
+            kinds = [field.dataType for field in values.schema.fields[1:]]
+        except AnalysisException as error:
+            _refuse_expression(frame, given)
+            message = f"Spark cannot evaluate this merge: {_first_line(error)}"
+            raise InvalidArgumentError(message) from error
+        stored = [stored_type(kind, name, role) for (role, name, _), kind in zip(given, kinds, strict=True)]
+        # An edge's ends have properties of their own.
+        own = [(name if role not in _KEYS[1:] else (role, name)) for role, name, _ in given]
+        one = {
+            name: one_type([kind for other, kind in zip(own, stored, strict=True) if other == name], str(name))
+            for name in own
+        }
+        self.all = [_Cell(role, name, f"v{at}", one[own[at]]) for at, (role, name, _) in enumerate(given)]
+        self.frame = values.select("order", *(cell.column.cast(cell.kind).alias(cell.at) for cell in self.all))
+
+    def of(self, *roles: str) -> dict[str, _Cell]:
+        """Give the cells of some roles by property, later roles winning."""
+        return {cell.name: cell for role in roles for cell in self.all if cell.role == role}
+
+    def typed(self, role: str) -> Typed:
+        """Give the columns of a role with their types, by property."""
+        return {cell.name: (cell.column, cell.kind) for cell in self.of(role).values()}
+
+
+def _refuse_expression(frame: DataFrame, given: Sequence[tuple[str, str, Column]]) -> None:
+    """Find the expression that Spark cannot evaluate."""
+    for role, name, column in given:
+        try:
+            _ = frame.select(column).schema
+        except AnalysisException as error:
+            message = f"{role} property {name!r} has an expression that Spark cannot evaluate: {_first_line(error)}"
+            raise InvalidArgumentError(message) from error
+
+
+def _first_line(error: AnalysisException) -> str:
+    # The rest is Spark's plan.
+    return str(error).strip().partition("\n")[0]
+
+
+def _order(frame: DataFrame, order_by: str | Sequence[str] | None) -> Column:
+    """Order rows by some columns, then by all, so that no two different rows are in one place."""
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    first = () if order_by is None else read_names(order_by, "order_by")
+    for name in first:
+        if name in kinds and not is_orderable(kinds[name]):
+            message = f"order_by names {name!r}, whose type {kinds[name].simpleString()} has no order."
+            raise InvalidArgumentError(message)
+    names = [*first, *(name for name in frame.columns if name not in first)]
+    columns = [(named(frame, name, "order_by"), name) for name in names]
+    return F.struct(*(orderable(column, kinds[name]).alias(f"o{at}") for at, (column, name) in enumerate(columns)))
+
+
+def _fold(cells: _Cells, keys: Mapping[str, Column], ends: Iterable[str]) -> DataFrame:
+    """Make one row of the rows of each key, those with NULL in the key together under the id NULL."""
+    rows = cells.frame
+    for name, column in keys.items():
+        rows = rows.withColumn(name, column)
+    told = [name for name in keys if name != "id"]
+    first = [*told, *(cell.at for cell in cells.all if cell.role != "on_match")]
+    last = [cell.at for cell in cells.all if cell.role == "on_match"]
+    folded = rows.groupBy("id").agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.min_by(F.struct(*first), "order").alias("first"),
+        *([F.max_by(F.struct(*last), "order").alias("last")] if last else []),
+        *(F.count_if(condition).alias(f"f{at}") for at, (_, _, condition) in enumerate(_faults(cells))),
+    )
+    firsts = cells.of("match", "base", "on_create")
+    lasts = cells.of("on_match")
+    structs: dict[str, dict[str, Column]] = {}
+    for role in ends:
+        structs[role.replace("_node", "_match")] = {name: _first(cell) for name, cell in cells.of(role).items()}
+    structs["match"] = {name: _first(cell) for name, cell in cells.of("match").items()}
+    structs["new"] = {name: _first(cell) for name, cell in firsts.items()}
+    for name, cell in lasts.items():
+        before = _first(firsts[name]) if name in firsts else F.lit(None).cast(cell.kind)
+        structs["new"][name] = F.when(F.col("rows") > 1, _last(cell)).otherwise(before)
+    structs["found"] = {name: _last(cell) for name, cell in lasts.items()}
+    made = [
+        F.struct(*(column.alias(name) for name, column in fields.items())).alias(struct)
+        for struct, fields in structs.items()
+        if fields
+    ]
+    differ = [
+        ~orderable(structs["new"][name], cell.kind).eqNullSafe(orderable(structs["found"][name], cell.kind))
+        for name, cell in lasts.items()
+    ]
+    return folded.select(
+        "id",
+        *(F.col(f"first.{name}") for name in told),
+        *made,
+        "rows",
+        F.array_contains(F.array(*differ), True).alias("differ") if differ else F.lit(False).alias("differ"),  # noqa: FBT003
+        *(f"f{at}" for at in range(len(_faults(cells)))),
+    )
+
+
+def _first(cell: _Cell) -> Column:
+    return F.col(f"first.{cell.at}")
+
+
+def _last(cell: _Cell) -> Column:
+    return F.col(f"last.{cell.at}")
+
+
+def _faults(cells: _Cells) -> list[tuple[_Cell, str, Column]]:
+    """Give what must not be in a cell: NULL in a key, and numbers that no property can hold."""
+    found = [(cell, "NULL", cell.column.isNull()) for cell in cells.all if cell.role in _KEYS]
+    for cell in cells.all:
+        condition = not_finite(cell.column, cell.kind)
+        if condition is not None:
+            found.append((cell, "number", condition))
+    return found
+
+
+@contextmanager
+def _kept(folded: DataFrame, type_: str, cells: _Cells, *, skip_null_keys: bool) -> Iterator[Records]:
+    """Keep the records as they are now, look at them once, and let them go."""
+    kept = folded.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        faults = _faults(cells)
+        known = F.col("id").isNotNull()
+        totals = kept.agg(
+            F.coalesce(F.sum("rows"), F.lit(0)).alias("rows"),
+            F.coalesce(F.sum(F.when(~known, F.col("rows"))), F.lit(0)).alias("skipped"),
+            F.coalesce(F.max(F.when(known, F.col("differ"))), F.lit(False)).alias("differ"),  # noqa: FBT003
+            # Rows that are left out may hold anything.
+            *(F.sum(F.when(known == (what == "number"), F.col(f"f{at}"))) for at, (_, what, _) in enumerate(faults)),
+        ).collect()[0]
+        for (cell, what, _), count in zip(faults, totals[3:], strict=True):
+            if count:
+                _refuse(cell, what, count, type_, skip_null_keys=skip_null_keys)
+        hidden = ["differ", *(f"f{at}" for at in range(len(faults)))]
+        yield Records(
+            kept.where(known).drop(*hidden),
+            totals["rows"],
+            totals["skipped"],
+            totals["differ"],
+            tuple(cells.of("match")),
+        )
+    finally:
+        kept.unpersist()
+
+
+def _refuse(cell: _Cell, what: str, count: int, type_: str, *, skip_null_keys: bool) -> None:
+    if what == "number":
+        message = (
+            f"{cell.role} property {cell.name!r} of {type_} is no finite number in {count} rows. Make it NULL, or "
+            "leave these rows out."
+        )
+        raise PropertyValueError(message)
+    if not skip_null_keys:
+        message = (
+            f"{cell.role} property {cell.name!r} of {type_} is NULL in {count} rows, and no record can be found by it. "
+            "Leave them out with skip_null_keys=True, or clean the source."
+        )
+        raise KeyColumnError(message)

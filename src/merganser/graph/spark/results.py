@@ -1,0 +1,24 @@
+"""What a merge of a DataFrame into a graph says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GraphMergeResult:
+    """What a merge of rows into the nodes or edges of one type did.
+
+    `created` are new records; `matched` are rows that met a record that was there, or that an earlier row made;
+    `changed` are records that were there and got other values; `skipped` are rows that were left out: with NULL in a
+    match property, or of edges without their nodes. `rows` is the sum of created, matched and skipped.
+    """
+
+    rows: int
+    created: int
+    matched: int
+    changed: int
+    skipped: int
+    files_written: int
+    files_preserved: int
+    replayed: bool

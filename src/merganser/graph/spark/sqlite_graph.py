@@ -1,0 +1,293 @@
+"""`SqliteGraph`: rows of a DataFrame merged into an SQLite graph on the driver.
+
+Spark folds the rows into records and sorts them by id; the driver takes them in batches. Each batch is one transaction,
+with the point that it has come to: a merge that was interrupted goes on from there, and never merges a record twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+from merganser.core.errors import InvalidArgumentError, NodeNotFoundError
+from merganser.graph.bulk import BulkEdges, BulkNodes, Endpoint
+from merganser.graph.database import GraphDatabase
+from merganser.graph.indexes import create_index, has_index
+from merganser.graph.lookup import column_values, find, first_places, keys_of
+from merganser.graph.merge import find_nodes
+from merganser.graph.resume import Batch, ResumePoint
+from merganser.graph.spark import stream
+from merganser.graph.spark.records import edge_records, node_records
+from merganser.graph.spark.results import GraphMergeResult
+from merganser.graph.sql import has_path
+from merganser.graph.values import plain
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Literal, Self
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from merganser.graph.spark.properties import Given
+    from merganser.graph.spark.records import Records
+    from merganser.graph.store import Store
+    from merganser.graph.values import Properties
+
+    # Merges a table of records, and gives the rows left out, the records created and those changed.
+    Merge = Callable[[pa.Table], tuple[int, int, int]]
+
+_SHOWN = 5
+# The structs of a record; what is first keeps its names.
+_PARTS = ("new", "found", "from_match", "to_match")
+
+
+class SqliteGraph:
+    """A `GraphDatabase`, or the file of one, that DataFrames are merged into with the calls of `ParquetGraph`.
+
+    A file that it opens itself it closes, too: use it in a `with` block, or call `close`.
+    """
+
+    def __init__(self, graph: str | os.PathLike[str] | GraphDatabase, spark: SparkSession | None = None) -> None:
+        self._own = not isinstance(graph, GraphDatabase)
+        self.database = graph if isinstance(graph, GraphDatabase) else GraphDatabase(graph)
+        self.spark = spark
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"SqliteGraph({self.database!r})"
+
+    def close(self) -> None:
+        """Close the file, unless it was given as an open `GraphDatabase`."""
+        if self._own:
+            self.database.close()
+
+    def merge_nodes(
+        self,
+        frame: DataFrame,
+        type: str,  # noqa: A002 - the word for it
+        *,
+        match: Given,
+        base: Given = None,
+        on_create: Given = None,
+        on_match: Given = None,
+        order_by: str | Sequence[str] | None = None,
+        skip_null_keys: bool = False,
+        batch_id: str | None = None,
+    ) -> GraphMergeResult:
+        """Merge rows into nodes of a type, as if by `merge_node(…, touch=False)` row after row; see `ParquetGraph`.
+
+        Records are written some ten thousand at a time. If it fails in between, those before stay: give a `batch_id`,
+        and the same call goes on after them.
+        """
+        store = self._store
+        batch = Batch(store, f"nodes {type}", batch_id)
+        point = batch.read()
+        if point.done:
+            return _result(point, replayed=True)
+        folded = node_records(
+            frame,
+            type,
+            match=match,
+            base=base,
+            on_create=on_create,
+            on_match=on_match,
+            order_by=order_by,
+            skip_null_keys=skip_null_keys,
+        )
+        with folded as records:
+            names = _fields(records, "match")
+            _index(store, type, names)
+
+            def merge(table: pa.Table) -> tuple[int, int, int]:
+                rows, columns = _laid_out(table)
+                work = BulkNodes(store, type, names, columns["found"], touch=False)
+                return 0, work.run(rows).created, work.changed
+
+            return _merge(batch, point, records, merge)
+
+    def merge_edges(
+        self,
+        frame: DataFrame,
+        type: str,  # noqa: A002
+        *,
+        from_node: Endpoint,
+        to_node: Endpoint,
+        match: Given = None,
+        base: Given = None,
+        on_create: Given = None,
+        on_match: Given = None,
+        order_by: str | Sequence[str] | None = None,
+        missing: Literal["refuse", "skip"] = "refuse",
+        skip_null_keys: bool = False,
+        batch_id: str | None = None,
+    ) -> GraphMergeResult:
+        """Merge rows into edges of a type, as if by `merge_edge(…, touch=False)` row after row; see `ParquetGraph`.
+
+        An edge whose nodes are not there is refused before anything is written, or left out with `missing="skip"`. The
+        rest is as in `merge_nodes`.
+        """
+        store = self._store
+        if missing not in ("refuse", "skip"):
+            message = f"missing is {missing!r}; give 'refuse', or 'skip' to leave out edges without their nodes."
+            raise InvalidArgumentError(message)
+        batch = Batch(store, f"edges {type}", batch_id)
+        point = batch.read()
+        if point.done:
+            return _result(point, replayed=True)
+        folded = edge_records(
+            frame,
+            type,
+            from_node=from_node,
+            to_node=to_node,
+            match=match,
+            base=base,
+            on_create=on_create,
+            on_match=on_match,
+            order_by=order_by,
+            skip_null_keys=skip_null_keys,
+        )
+        with folded as records:
+            names = _fields(records, "match")
+            for part, end in (("from_match", from_node), ("to_match", to_node)):
+                _index(store, end.type, _fields(records, part))
+                if missing == "refuse":
+                    _refuse_missing(store, type, end.type, part, _rest(records, point))
+
+            def merge(table: pa.Table) -> tuple[int, int, int]:
+                skipped = 0
+                if missing == "skip":
+                    table, skipped = _with_nodes(store, table, from_node.type, to_node.type)
+                rows, columns = _laid_out(table)
+                work = BulkEdges(store, type, names, columns["found"], touch=False)
+                ends = Endpoint(from_node.type, columns["from_match"]), Endpoint(to_node.type, columns["to_match"])
+                work.connect(*ends, both=False)
+                return skipped, work.run(rows).created, work.changed
+
+            return _merge(batch, point, records, merge)
+
+    @property
+    def _store(self) -> Store:
+        return self.database._store  # noqa: SLF001 - a graph is one package
+
+
+def _merge(batch: Batch, point: ResumePoint, records: Records, merge: Merge) -> GraphMergeResult:
+    """Merge the records after a point, a table and a transaction at a time."""
+    for table in stream.arrow_batches(_rest(records, point).sort("id"), stream.ROWS):
+        with batch.store.transaction():
+            skipped, created, changed = merge(table)
+            after = ResumePoint(
+                table.column("id")[-1].as_py(),
+                point.rows + pc.sum(table.column("rows")).as_py(),
+                point.created + created,
+                point.changed + changed,
+                point.skipped + skipped,
+            )
+            batch.move(point, after)
+        point = after
+    with batch.store.transaction():
+        # Rows without a key are in no record.
+        after = replace(point, rows=records.rows, skipped=point.skipped + records.skipped, done=True)
+        batch.move(point, after)
+    return _result(after, replayed=False)
+
+
+def _rest(records: Records, point: ResumePoint) -> DataFrame:
+    return records.frame.where(F.col("id") > point.last_id) if point.last_id else records.frame
+
+
+def _result(point: ResumePoint, *, replayed: bool) -> GraphMergeResult:
+    return GraphMergeResult(
+        rows=point.rows,
+        created=point.created,
+        matched=point.rows - point.created - point.skipped,
+        changed=point.changed,
+        skipped=point.skipped,
+        files_written=0,
+        files_preserved=0,
+        replayed=replayed,
+    )
+
+
+def _fields(records: Records, part: str) -> tuple[str, ...]:
+    """Give the properties in a part of the records, which is left out if it has none."""
+    frame = records.frame
+    return tuple(frame.select(f"{part}.*").columns) if part in frame.columns else ()
+
+
+def _index(store: Store, type_: str, names: tuple[str, ...]) -> None:
+    """Index what nodes are found by, if SQLite can."""
+    if all(map(has_path, names)) and not has_index(store, type_, names):
+        create_index(store, type_, names, unique=False, table="nodes")
+
+
+def _laid_out(table: pa.Table) -> tuple[pa.Table, dict[str, dict[str, str]]]:
+    """Give each property of the records a column of its own, and the names of the columns by part and property.
+
+    A column of `new` is named as the property, which it is stored as; the others get names that no property has.
+    """
+    columns: dict[str, dict[str, str]] = {part: {} for part in _PARTS}
+    parts = [part for part in _PARTS if part in table.column_names]
+    taken: dict[str, None] = {}
+    for part in parts:
+        for field in table.schema.field(part).type:
+            name = field.name
+            while name in taken:
+                name += "'"
+            taken[name] = None
+            columns[part][field.name] = name
+    return table.select(parts).flatten().rename_columns(list(taken)), columns
+
+
+def _refuse_missing(store: Store, type_: str, node_type: str, part: str, frame: DataFrame) -> None:
+    """Refuse edges whose nodes at one end are not there, before anything is written."""
+    shown: list[Any] = []
+    count = 0
+    end = "src" if part == "from_match" else "dst"
+    for table in stream.arrow_batches(frame.dropDuplicates([end]).select(part), stream.ROWS):
+        keys, there = _nodes_there(store, node_type, table, part)
+        absent = [key for key, known in zip(keys, there, strict=True) if not known]
+        shown += absent[: _SHOWN - len(shown)]
+        count += len(absent)
+    if count:
+        message = (
+            f"There are no {node_type} nodes for {count} keys at the {'start' if end == 'src' else 'end'} of {type_} "
+            f"edges, such as {', '.join(map(repr, shown))}. Merge the nodes before their edges, or leave such edges "
+            "out with missing='skip'."
+        )
+        raise NodeNotFoundError(message)
+
+
+def _with_nodes(store: Store, table: pa.Table, from_type: str, to_type: str) -> tuple[pa.Table, int]:
+    """Leave out the edges without their nodes, and count their rows."""
+    _, starts = _nodes_there(store, from_type, table, "from_match")
+    _, ends = _nodes_there(store, to_type, table, "to_match")
+    kept = table.filter(pc.and_(pa.array(starts, pa.bool_()), pa.array(ends, pa.bool_())))
+    left = pc.sum(table.column("rows")).as_py() - (pc.sum(kept.column("rows")).as_py() or 0)
+    return kept, left
+
+
+def _nodes_there(store: Store, type_: str, table: pa.Table, part: str) -> tuple[list[Properties], list[bool]]:
+    """Give the keys in a part of the records, and tell for each whether there is such a node."""
+    given = column_values(table.column(part).combine_chunks(), table.schema.field(part))
+    rows = [plain(row, part) for row in given]
+    names = tuple(field.name for field in table.schema.field(part).type)
+    with store.transaction():
+        keys = keys_of(rows, {name: name for name in names}, 0)
+        if keys is None:
+            return rows, [bool(find_nodes(store, type_, row)) for row in rows]
+        distinct = list(first_places(keys))
+        there = {distinct[slot] for slot, _ in find(store, "nodes", "r.id", type_, names, distinct)}
+    return rows, [key in there for key in keys]
