@@ -123,19 +123,19 @@ def test_too_many_bad_rows_end_a_run_before_anything_is_merged(spark: Any, tmp_p
 
 def test_the_same_files_are_the_same_run_and_others_are_another(spark: Any, tmp_path: Path) -> None:
     folder = Path(write_lines(tmp_path / "feed"))
-    first = run(people(tmp_path), spark=spark, parameters={"date": "2026/01/02"})
-    assert first.run_id.startswith("people-2026_01_02-")
-    second = run(people(tmp_path), spark=spark, parameters={"date": "2026/01/02"})
+    first = run(people(tmp_path), spark=spark, parameters={"date": "2026-01-02"})
+    assert first.run_id.startswith("people-2026-01-02-")
+    second = run(people(tmp_path), spark=spark, parameters={"date": "2026-01-02"})
     assert (second.run_id, second.steps[0].state, second.sources[0].staged) == (first.run_id, "replayed", True)
     assert [(step.inserted, step.rows_deduplicated) for step in second.steps] == [(2, 1)]
     (folder / "more.json").write_text('{"id": 3, "pay": "33", "team": "red"}\n', "utf-8")
-    third = run(people(tmp_path), spark=spark, parameters={"date": "2026/01/02"})
+    third = run(people(tmp_path), spark=spark, parameters={"date": "2026-01-02"})
     assert third.run_id != first.run_id
     assert (third.steps[0].state, third.steps[0].inserted) == ("done", 1)
     # A target that somebody removed is made again.
     lake = tmp_path / "lake"
     lake.rename(tmp_path / "gone")
-    fourth = run(people(tmp_path), spark=spark, parameters={"date": "2026/01/02"})
+    fourth = run(people(tmp_path), spark=spark, parameters={"date": "2026-01-02"})
     assert (fourth.run_id, fourth.steps[0].state, fourth.steps[0].inserted) == (third.run_id, "done", 3)
 
 

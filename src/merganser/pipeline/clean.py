@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 CORRUPT = "_corrupt_record"
 # Columns that a row carries beside its own.
 FAILED, RAW, FILE = "_merganser_failed", "_merganser_raw", "_merganser_file"
+OURS = (FAILED, RAW, FILE)
 MALFORMED = "malformed"
 # The formats whose readers keep the text of a row that they cannot read.
 _KEEP_TEXT = ("csv", "json")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merganser.graph import GraphDatabase
+from merganser.pipeline.driver import run
 from merganser.pipeline.feed import write_day
 from merganser.pipeline.report import write_report
-from merganser.pipeline.driver import run
 from merganser.pipeline.session import open_session
 from merganser.pipeline.terminal import report_lines
 from merganser.pipeline.toml_file import load

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from merganser.core.errors import AccountingError, InvalidArgumentError
 from merganser.core.lock import exclusive
 from merganser.core.store import locate
 from merganser.engines.spark import SparkDatasetIO
-from merganser.pipeline.clean import clean_rows, list_files, read_raw
+from merganser.graph.spark import ParquetGraph, SqliteGraph
+from merganser.pipeline.clean import OURS, clean_rows, list_files, read_raw
 from merganser.pipeline.outcome import RunOutcome, StepOutcome
 from merganser.pipeline.staged import Staged, check_quality
 from merganser.pipeline.steps import DatasetStep, GraphStep
@@ -57,17 +60,16 @@ def run(
     io = SparkDatasetIO(spark)
     files = {source.name: list_files(io.spark, source) for source in pipeline.source}
     raws = {source.name: read_raw(io.spark, source) for source in pipeline.source}
-    steps = _steps(pipeline, io)
-    for step in steps:
-        source = next(source for source in pipeline.source if source.name == step.table.source)
-        step.check(clean_rows(raws[source.name], source, pipeline))
     named = run_id or make_run_id(pipeline, parameters or {}, files)
     if _UNFIT.search(named):
         message = f"The run id {named!r} becomes a folder's name. Use letters, digits, '_', '-', '=' and '.'."
         raise InvalidArgumentError(message)
-    say(f"run {named}: {len(raws)} source(s), {len(steps)} step(s)")
     work = _Work(pipeline, io, named, f"{pipeline.state.rstrip('/')}/runs/{named}", say)
-    with work.alone():
+    with ExitStack() as held:
+        steps = _steps(pipeline, io, held)
+        _check_steps(steps, raws, pipeline)
+        say(f"run {named}: {len(raws)} source(s), {len(steps)} step(s)")
+        held.enter_context(work.alone())
         sources = work.sources(steps, raws, {name: len(found) for name, found in files.items()})
         done = [work.step(step, sources[step.table.source]) for step in steps]
         outcome = RunOutcome(
@@ -77,7 +79,7 @@ def run(
             started_at=started_at,
             seconds=time.monotonic() - started,
             spark_version=io.spark.version,
-            master=io.spark.conf.get("spark.master", "connect") or "",
+            master=io.spark.conf.get("spark.master", None) or "Spark Connect",
             quarantine=pipeline.quarantine,
             sources=tuple(sources.values()),
             steps=tuple(done),
@@ -95,23 +97,34 @@ def make_run_id(
     """Name a run after what goes into it: the configuration, the parameters and the files."""
     facts = [asdict(pipeline), sorted(parameters.items()), sorted(files.items())]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
-    return "-".join([*(_UNFIT.sub("_", part) for part in (pipeline.name, *parameters.values())), digest[:12]])
+    # Dates and the like tell people which run it is, paths do not.
+    told = [pipeline.name, *(value for value in parameters.values() if "/" not in value)]
+    return "-".join([*(_UNFIT.sub("_", part) for part in told), digest[:12]])
 
 
-def _steps(pipeline: Pipeline, io: SparkDatasetIO) -> list[Step]:
+def _steps(pipeline: Pipeline, io: SparkDatasetIO, held: ExitStack) -> list[Step]:
     """Put the steps in order: datasets as they are listed, then the graph, nodes before edges."""
     steps: list[Step] = [DatasetStep(dataset, io) for dataset in pipeline.dataset]
-    if pipeline.graph is None:
-        return steps
-    from merganser.graph.spark import ParquetGraph, SqliteGraph  # noqa: PLC0415 - only who has a graph needs it
-
-    if pipeline.graph.path is not None:
-        parquet = ParquetGraph(pipeline.graph.path, io.spark)
-        steps += [GraphStep(part, parquet, pipeline.graph.path) for part in pipeline.parts]
-    if pipeline.graph.sqlite is not None:
-        sqlite = SqliteGraph(pipeline.graph.sqlite, io.spark)
-        steps += [GraphStep(part, sqlite, pipeline.graph.sqlite) for part in pipeline.parts]
+    graph = pipeline.graph
+    if graph is not None and graph.path is not None:
+        parquet = cache(partial(ParquetGraph, graph.path, io.spark))
+        steps += [GraphStep(part, graph.path, "parquet", parquet) for part in pipeline.parts]
+    if graph is not None and graph.sqlite is not None:
+        sqlite = cache(partial(_open_sqlite, graph.sqlite, io.spark, held))
+        steps += [GraphStep(part, graph.sqlite, "sqlite", sqlite) for part in pipeline.parts]
     return steps
+
+
+def _open_sqlite(path: str, spark: SparkSession, held: ExitStack) -> SqliteGraph:
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    return held.enter_context(SqliteGraph(path, spark))
+
+
+def _check_steps(steps: list[Step], raws: Mapping[str, Raw], pipeline: Pipeline) -> None:
+    """Let Spark look at every expression, before it reads a row."""
+    rows = {source.name: clean_rows(raws[source.name], source, pipeline).drop(*OURS) for source in pipeline.source}
+    for step in steps:
+        step.check(rows[step.table.source])
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 from merganser.core.errors import AccountingError, QualityError
 from merganser.core.staging import control_folder
 from merganser.core.store import locate
-from merganser.pipeline.clean import FAILED, FILE, RAW, clean_rows, is_clean, running
+from merganser.pipeline.clean import FAILED, FILE, OURS, RAW, clean_rows, is_clean, running
 from merganser.pipeline.outcome import RuleCount, SourceOutcome
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Staged:
     def clean(self) -> DataFrame:
         """Open the clean rows."""
         rows = self.io.read(self.path)
-        return rows.where(is_clean()).drop(FAILED, RAW, FILE)
+        return rows.where(is_clean()).drop(*OURS)
 
     def quarantine(self, run_id: str) -> None:
         """Keep the rows that failed a rule aside, each with the rules, the run and its file.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 
@@ -19,6 +19,8 @@ from merganser.pipeline.kinds import expressions, quoted
 from merganser.pipeline.outcome import StepOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame
 
     from merganser.engines.spark import SparkDatasetIO
@@ -162,20 +164,22 @@ class GraphStep(Step):
     """A merge of nodes or edges into a graph."""
 
     table: Node | Edge
-    graph: ParquetGraph | SqliteGraph
     target: str
+    form: Literal["parquet", "sqlite"]
+    # Opened when it is first needed.
+    graph: Callable[[], ParquetGraph | SqliteGraph]
 
     @property
-    def kind(self) -> StepKind:  # type: ignore[override]
+    def kind(self) -> Literal["nodes", "edges"]:  # type: ignore[override]
         """Whether it merges nodes or edges."""
         return "edges" if isinstance(self.table, Edge) else "nodes"
 
     @property
     def name(self) -> str:  # type: ignore[override]
         """What the run calls it; edges of one type may connect nodes of several."""
-        table, form = self.table, type(self.graph).__name__.removesuffix("Graph").lower()
+        table = self.table
         ends = f" {table.from_node.type}-{table.to_node.type}" if isinstance(table, Edge) else ""
-        return f"{self.kind} {table.type}{ends} from {table.source} ({form})"
+        return f"{self.kind} {table.type}{ends} from {table.source} ({self.form})"
 
     def check(self, rows: DataFrame) -> None:
         """Refuse expressions that Spark cannot tell of the source's rows."""
@@ -192,7 +196,7 @@ class GraphStep(Step):
 
     def committed(self, run_id: str) -> bool:
         """Say whether the step was committed under this run before."""
-        return self.graph.committed(self.kind, self.table.type, self.batch_id(run_id))
+        return self.graph().committed(self.kind, self.table.type, self.batch_id(run_id))
 
     def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
         """Merge the clean rows; what was committed under this run before is not merged again."""
@@ -212,9 +216,9 @@ class GraphStep(Step):
                     key: Endpoint(end.type, expressions(end.match))
                     for key, end in (("from_node", table.from_node), ("to_node", table.to_node))
                 }
-                result = self.graph.merge_edges(rows, table.type, **ends, missing=table.missing, **given)
+                result = self.graph().merge_edges(rows, table.type, **ends, missing=table.missing, **given)
             else:
-                result = self.graph.merge_nodes(rows, table.type, **given)
+                result = self.graph().merge_nodes(rows, table.type, **given)
         self.check_rows(result.rows, source)
         return self.outcome(
             source,

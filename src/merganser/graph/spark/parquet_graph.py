@@ -145,6 +145,10 @@ class ParquetGraph:
             rows = kept.agg(F.coalesce(F.sum("rows"), F.lit(0))).collect()[0][0]
             return self._merge(folder, records, kept, records.rows - rows, batch_id)
 
+    def committed(self, kind: Kind, type: str, batch_id: str) -> bool:  # noqa: A002
+        """Say whether a batch of nodes or edges of a type was merged."""
+        return self._folder(kind, type).find_batch(batch_id) is not None
+
     def nodes(self, type: str | None = None) -> DataFrame:  # noqa: A002
         """Read the nodes of a type, or of all, as GraphFrames has them: `id`, `type`, properties, times.
 

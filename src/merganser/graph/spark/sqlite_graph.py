@@ -178,6 +178,10 @@ class SqliteGraph:
 
             return _merge(batch, point, records, merge)
 
+    def committed(self, kind: Literal["nodes", "edges"], type: str, batch_id: str) -> bool:  # noqa: A002
+        """Say whether a batch of nodes or edges of a type was merged."""
+        return Batch(self._store, f"{kind} {type}", batch_id).read().done
+
     @property
     def _store(self) -> Store:
         return self.database._store  # noqa: SLF001 - a graph is one package
