@@ -59,8 +59,8 @@ lint: $(STAMP) ## lint, format and types only
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 
-demo: $(STAMP) ## run the example
-	@$(WITH_JAVA) $(PY) examples/demo.py
+demo: $(STAMP) ## run three days of a feed through the pipeline, into the folder demo
+	@$(WITH_JAVA) $(PY) -m merganser.pipeline.demo demo
 
 bench: $(STAMP) ## run the benchmarks
 	@$(WITH_JAVA) $(PY) -m benchmarks.run
@@ -72,4 +72,4 @@ lock: ## pin the newest allowed requirements, with hashes
 	$(COMPILE) --group browser --constraint requirements/dev.txt --output-file requirements/browser.txt
 
 clean: ## remove everything that make has made
-	rm -rf .venv .venv-oldest .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf demo .venv .venv-oldest .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
