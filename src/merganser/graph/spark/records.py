@@ -35,7 +35,7 @@ from merganser.graph.write import check_type
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
     from merganser.graph.spark.properties import Given
@@ -269,7 +269,8 @@ def _faults(cells: _Cells) -> list[tuple[_Cell, str, Column]]:
 @contextmanager
 def _kept(folded: DataFrame, type_: str, cells: _Cells, *, skip_null_keys: bool) -> Iterator[Records]:
     """Keep the records as they are now, look at them once, and let them go."""
-    kept = folded.persist(StorageLevel.MEMORY_AND_DISK)
+    with _as_few_partitions(folded.sparkSession):
+        kept = folded.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         faults = _faults(cells)
         known = F.col("id").isNotNull()
@@ -293,6 +294,24 @@ def _kept(folded: DataFrame, type_: str, cells: _Cells, *, skip_null_keys: bool)
         )
     finally:
         kept.unpersist()
+
+
+# Whether Spark may join the small partitions of what it keeps, as it does with what it does not keep.
+_JOIN_KEPT = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
+
+
+@contextmanager
+def _as_few_partitions(spark: SparkSession) -> Iterator[None]:
+    """Let what is kept have as few partitions as its size asks for: each costs a task of every later step."""
+    before = spark.conf.get(_JOIN_KEPT, None)
+    spark.conf.set(_JOIN_KEPT, "true")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_JOIN_KEPT)
+        else:
+            spark.conf.set(_JOIN_KEPT, before)
 
 
 def _refuse(cell: _Cell, what: str, count: int, type_: str, *, skip_null_keys: bool) -> None:
