@@ -19,7 +19,7 @@ from merganser.pipeline.kinds import expressions, quoted
 from merganser.pipeline.outcome import StepOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -202,23 +202,23 @@ class GraphStep(Step):
         """Merge the clean rows; what was committed under this run before is not merged again."""
         started = time.monotonic()
         table = self.table
+        cells = _Cells()
         given: dict[str, Any] = {
-            key: expressions(getattr(table, key)) or None for key in ("match", "base", "on_create", "on_match")
+            key: cells.named(expressions(getattr(table, key))) for key in ("match", "base", "on_create", "on_match")
         }
         given |= {
-            "order_by": list(table.order_by) or None,
+            "order_by": list(cells.named({name: quoted(name) for name in table.order_by}).values()),
             "skip_null_keys": table.skip_null_keys,
             "batch_id": self.batch_id(run_id),
         }
         with running(table, f"the merge into {self.target}"):
             if isinstance(table, Edge):
-                ends = {
-                    key: Endpoint(end.type, expressions(end.match))
-                    for key, end in (("from_node", table.from_node), ("to_node", table.to_node))
-                }
-                result = self.graph().merge_edges(rows, table.type, **ends, missing=table.missing, **given)
+                given["missing"] = table.missing
+                for key, end in (("from_node", table.from_node), ("to_node", table.to_node)):
+                    given[key] = Endpoint(end.type, cells.named(expressions(end.match)))
+                result = self.graph().merge_edges(cells.of(rows), table.type, **given)
             else:
-                result = self.graph().merge_nodes(rows, table.type, **given)
+                result = self.graph().merge_nodes(cells.of(rows), table.type, **given)
         self.check_rows(result.rows, source)
         return self.outcome(
             source,
@@ -231,3 +231,18 @@ class GraphStep(Step):
             files_written=result.files_written,
             files_preserved=result.files_preserved,
         )
+
+
+class _Cells:
+    """Expressions as columns of their own: the graph then sees no column of the source that it does not need."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, str] = {}
+
+    def named(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """Give the column of each expression."""
+        return {name: self._columns.setdefault(text, f"c{len(self._columns)}") for name, text in texts.items()}
+
+    def of(self, rows: DataFrame) -> DataFrame:
+        """Evaluate the expressions."""
+        return rows.select(*(F.expr(text).alias(column) for text, column in self._columns.items()))
