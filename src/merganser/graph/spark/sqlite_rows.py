@@ -111,8 +111,8 @@ class _Column:
 
     def refusal(self, why: str) -> PropertyTypeError:
         return PropertyTypeError(
-            f"{self.shown} has values in SQLite that its column in Parquet, {self.type}, cannot hold: {why}. Give them "
-            "one type, or name the property otherwise."
+            f"{self.shown} has values in SQLite that a column of {self.type} in Parquet cannot hold: {why}. Make them "
+            "alike, or give the property another name."
         )
 
 
@@ -168,16 +168,26 @@ class _Staging:
             self.kinds[kind, type_] = find_kinds(self.connection, kind, type_)
         for number, (name, found) in enumerate(self.kinds[kind, type_].items()):
             own = TYPES.get(found.kind)
-            wanted = there.get(column_of(name, kind), own)
+            wanted = there.get(column_of(name, kind)) or own or self.inferred(kind, type_, name)
             shown = f"The property {name!r} of {type_} {kind}"
-            if wanted is None:
-                message = (
-                    f"{shown} has dicts, or values of several kinds, which no column of Parquet can hold as they are. "
-                    "Give them one type, or merge some with merge_nodes or merge_edges first: then the column is there."
-                )
-                raise PropertyTypeError(message)
             columns[name] = _Column(f"c{of}_{number}", of, name, wanted, wanted == own, shown)
         return columns
+
+    def inferred(self, kind: Table, type_: str, name: str) -> pa.DataType:
+        """Find the type of lists or dicts; whether it holds each of them, is seen when they are written."""
+        schemas = []
+        rows = self.connection.execute(f"SELECT properties FROM {kind} WHERE type = ?", (type_,))
+        try:
+            while batch := rows.fetchmany(_BATCH):
+                values = [decode(text).get(name) for (text,) in batch]
+                schemas.append(pa.schema([(name, pa.infer_type(values))]))
+            return pa.unify_schemas(schemas, promote_options="permissive").field(name).type
+        except pa.ArrowException as error:
+            message = (
+                f"The property {name!r} of {type_} {kind} has values of several types, and a column of Parquet has "
+                f"one: {error}. Make them alike."
+            )
+            raise PropertyTypeError(message) from error
 
     def write(self, columns: Sequence[_Column], rows: sqlite3.Cursor) -> DataFrame:
         """Write rows to a file, and open it."""
