@@ -232,3 +232,14 @@ def test_a_path_that_cannot_be_read_is_named(near: Door, lake: str) -> None:
         near.merge(f"{lake}/text/*.json", f"{lake}/t", key_columns="id")
     with pytest.raises(TargetPathError, match="no Parquet files"):
         near.read(f"{lake}/none")  # type: ignore[attr-defined]
+
+
+# X6, O3
+def test_some_columns_are_read(near: Door, lake: str) -> None:
+    near.merge(pa.table({"id": [1, 2], "day": ["a", "b"], "v": [3, 4]}), f"{lake}/t", "insert", "id", "day")
+    found = near.read_columns(f"{lake}/t", ["day", "id"])  # type: ignore[attr-defined]
+    assert sorted(map(tuple, found.collect())) == [("a", 1), ("b", 2)]
+    with pytest.raises(InvalidArgumentError, match="no column 'nosuch'"):
+        near.read_columns(f"{lake}/t", "nosuch")  # type: ignore[attr-defined]
+    with pytest.raises(TargetPathError, match="no Parquet files"):
+        near.read_columns(f"{lake}/none", "id")  # type: ignore[attr-defined]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import doctest
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.support import data_files, lasting, snapshot
 
@@ -87,10 +88,7 @@ class OneByOne:
 
 
 cells = st.one_of(st.none(), st.integers(0, 2))
-rows_of_a_batch = st.lists(
-    st.fixed_dictionaries({"k": st.one_of(st.none(), st.integers(0, 3)), "a": cells, "b": cells, "c": cells}),
-    max_size=6,
-)
+rows_of_a_batch = st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 3)), cells, cells, cells), max_size=6)
 columns_of_properties = st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["a", "b", "c"]))
 batches = st.fixed_dictionaries(
     {
@@ -105,7 +103,7 @@ batches = st.fixed_dictionaries(
 
 # G17, G1, G4
 @pytest.mark.slow
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=4, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(batches, min_size=2, max_size=3))
 def test_any_batches_leave_what_merging_rows_one_by_one_leaves(
     spark: Any, tmp_path_factory: pytest.TempPathFactory, steps: list[dict[str, Any]]
@@ -113,17 +111,14 @@ def test_any_batches_leave_what_merging_rows_one_by_one_leaves(
     graph = ParquetGraph(tmp_path_factory.mktemp("lake") / "graph", spark)
     oracle = OneByOne()
     for step in steps:
-        rows = step.pop("rows")
-        frame = spark.createDataFrame([tuple(row.values()) for row in rows], "k int, a int, b int, c int")
-        wanted = oracle.merge(rows, "k", **step)
-        for again in (wanted, None):
+        given_rows = step.pop("rows")
+        frame = spark.createDataFrame(given_rows, "k int, a int, b int, c int")
+        rows = [dict(zip("kabc", row, strict=True)) for row in given_rows]
+        # The second time is a replay.
+        for _ in range(2):
             result = graph.merge_nodes(frame, "T", match="k", skip_null_keys=True, **step)
-            if again is not None:
-                assert counts(result) == again
-            else:
-                wanted = oracle.merge(rows, "k", **step)
-                assert counts(result) == wanted
-                assert (result.files_written == 0) == (result.created == result.changed == 0)
+            assert counts(result) == oracle.merge(rows, "k", **step)
+        assert (result.files_written == 0) == (result.created == result.changed == 0)
         if oracle.records:
             assert stored(graph, "T") == sorted(
                 (
@@ -224,7 +219,7 @@ ENDS: dict[str, Any] = {"from_node": Endpoint("Job", {"url": "u"}), "to_node": E
 def test_edges_are_between_nodes_that_are_there(spark: Any, graph: ParquetGraph, lake: str) -> None:
     frame = spark.createDataFrame(EDGES, "u string, c string, n int")
     known = frame.where("u IS NOT NULL")
-    with pytest.raises(NodeNotFoundError, match=r"no Job node for 2 .*'url': 'u1'.*missing='skip'"):
+    with pytest.raises(NodeNotFoundError, match=r"no Job node for 3 .*'url': 'u1'.*missing='skip'"):
         graph.merge_edges(known, "AT", **ENDS)
     graph.merge_nodes(spark.createDataFrame([("u1",), ("u2",)], "url string"), "Job", match="url")
     graph.merge_nodes(spark.createDataFrame([("c1",)], "name string"), "Company", match="name")
@@ -270,7 +265,11 @@ def test_a_batch_is_merged_once(spark: Any, graph: ParquetGraph, lake: str) -> N
     again = graph.merge_nodes(frame, "T", batch_id="monday", **options)
     assert (counts(again), again.replayed, first.replayed) == (counts(first), True, False)
     assert snapshot(lake) == before
-    # A batch is one of its type, and one that is undone may come again.
+    # A process may be killed between the commit and its last note.
+    shutil.rmtree(f"{lake}/graph/.merganser/nodes/type=T/batches")
+    again = graph.merge_nodes(frame, "T", batch_id="monday", **options)
+    assert (counts(again), again.replayed) == (counts(first), True)
+    # A batch is one of its type.
     assert not graph.merge_nodes(frame, "U", batch_id="monday", **options).replayed
 
 

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.batch import find_batch
-from merganser.core.commit import recover
+from merganser.core.commit import pending_commit, recover
 from merganser.core.dataset import list_files
 from merganser.core.errors import InvalidArgumentError, UnreadableFileError
 from merganser.core.footer import read_footer
@@ -76,8 +76,13 @@ class Folder:
         """Keep other merges of this type out, from looking for records until they are merged."""
         self._root.store.make_folder(self._beside)
         with exclusive(self._root.store, self._beside, self.path, timeout):
-            recover(self.path, filesystem=self.filesystem, lock_timeout=timeout)
+            self.recover(timeout)
             yield
+
+    def recover(self, timeout: float) -> None:
+        """Finish what a killed merge has decided and not published."""
+        if pending_commit(self.location):
+            recover(self.path, filesystem=self.filesystem, lock_timeout=timeout)
 
     def schema(self) -> pa.Schema | None:
         """Give the columns of the dataset; None while it has no files."""
@@ -116,7 +121,7 @@ class Folder:
     def find_batch(self, batch_id: str | None) -> GraphMergeResult | None:
         """Give the result of a batch that was merged before."""
         location = self.location
-        if batch_id is None or location.store.kind(location.root) is None:
+        if not isinstance(batch_id, str) or location.store.kind(location.root) is None:
             return None
         # The dataset's own record decides: an undo forgets it.
         data = self._root.store.read_small(self._batch(batch_id))
