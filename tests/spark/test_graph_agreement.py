@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.graph.graph_oracle import content
 
-from merganser.graph import Endpoint, GraphDatabase, ParquetGraph
-from merganser.graph.spark.sqlite_graph import SqliteGraph
+from merganser.graph import Endpoint, GraphDatabase, ParquetGraph, SqliteGraph
 from merganser.graph.spark.stream import arrow_batches
 from merganser.graph.values import plain
 

@@ -13,10 +13,8 @@ import pytest
 from tests.graph.graph_oracle import OnPurposeError, content, dump, nodes_of, unchanged
 
 from merganser.core.errors import GraphError, InvalidArgumentError, KeyColumnError, NodeNotFoundError
-from merganser.graph import Endpoint, GraphDatabase, resume
+from merganser.graph import Endpoint, GraphDatabase, GraphMergeResult, SqliteGraph, resume
 from merganser.graph.spark import stream
-from merganser.graph.spark.results import GraphMergeResult
-from merganser.graph.spark.sqlite_graph import SqliteGraph
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

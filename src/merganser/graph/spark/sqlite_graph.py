@@ -60,6 +60,7 @@ class SqliteGraph:
     def __init__(self, graph: str | os.PathLike[str] | GraphDatabase, spark: SparkSession | None = None) -> None:
         self._own = not isinstance(graph, GraphDatabase)
         self.database = graph if isinstance(graph, GraphDatabase) else GraphDatabase(graph)
+        # The session that DataFrames come from; a pipeline makes this graph and `ParquetGraph` alike.
         self.spark = spark
 
     def __enter__(self) -> Self:
