@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from tests.support import data_files, lasting, snapshot
 
 import merganser
@@ -332,6 +333,27 @@ def test_two_writers_create_a_record_once(spark: Any, graph: ParquetGraph) -> No
         results = list(pool.map(merge, range(2)))
     assert sorted(counts(result) for result in results) == [(1, 0, 1, 1, 0), (1, 1, 0, 0, 0)]
     assert stored(graph, "T") == [{"k": "a", "n": 2, "met": 1}, {"k": "z", "n": 0}]
+
+
+# G17
+def test_which_records_exist_is_looked_up_only_where_it_matters(
+    spark: Any, graph: ParquetGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    read = graph._io.read_columns
+
+    def look(path: str, columns: str) -> Any:
+        looked.append(columns)
+        return read(path, columns)
+
+    monkeypatch.setattr(graph._io, "read_columns", look)
+    frame = spark.sql("SELECT 'a' k, 1 n")
+    for _ in range(2):
+        graph.merge_nodes(frame, "T", match="k", base="n", on_match={"n": F.col("n")})
+        graph.merge_nodes(frame, "T", match="k", base={"m": "n"})
+    assert looked == []
+    assert counts(graph.merge_nodes(frame, "T", match="k", base="n", on_match={"n": F.col("n") + 1})) == (1, 0, 1, 1, 0)
+    assert (looked, stored(graph, "T")) == (["id"], [{"k": "a", "n": 2}])
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
