@@ -88,7 +88,7 @@ def short(text: str) -> str:
 
 
 WITHOUT_PATH = {name for name in HOSTILE if any(character in '"\\' or character < " " for character in name)}
-TABLES = {"edges", "nodes", "property_indexes", "sqlite_sequence"}
+TABLES = {"edges", "nodes", "property_indexes", "resume_points", "sqlite_sequence"}
 
 
 def tables(db: GraphDatabase) -> set[str]:

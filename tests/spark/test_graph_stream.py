@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from merganser.core.errors import InvalidArgumentError
+from merganser.engines.spark.run import marked
 from merganser.graph.spark import stream
 from merganser.graph.spark.stream import arrow_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 def test_a_sorted_frame_comes_in_order_and_in_small_tables(spark: Any) -> None:
@@ -63,6 +65,18 @@ def test_all_values_arrive_as_they_are(spark: Any, configured: Callable[..., Non
     }
     assert row["t"].isoformat() == "2026-01-02T03:04:05.000006+00:00"
     assert row["q"]["l"][0].isoformat() == row["q"]["m"]["k"].isoformat() == "2026-01-02T03:04:05+00:00"
+
+
+def test_what_an_executor_refuses_is_told_as_it_is(spark: Any) -> None:
+    """G17."""
+
+    def refuse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        raise InvalidArgumentError("on purpose")
+
+    frame = spark.range(1).mapInArrow(marked(refuse), "id long")
+    with pytest.raises(InvalidArgumentError, match=r"^on purpose$"):
+        list(arrow_batches(frame))
 
 
 def test_a_frame_without_rows_gives_nothing(spark: Any) -> None:

@@ -28,7 +28,7 @@ from merganser.graph.schema import EdgeType, GraphSchema, NodeType
 from merganser.graph.traverse import Traversal
 
 if TYPE_CHECKING:
-    from merganser.graph.spark import GraphMergeResult, ParquetGraph
+    from merganser.graph.spark import ExchangeResult, GraphMergeResult, ParquetGraph, SqliteGraph
 
 __all__ = [
     "BulkResult",
@@ -37,6 +37,7 @@ __all__ = [
     "EdgeQuery",
     "EdgeType",
     "Endpoint",
+    "ExchangeResult",
     "GraphDatabase",
     "GraphError",
     "GraphFileError",
@@ -59,12 +60,13 @@ __all__ = [
     "Pattern",
     "PropertyTypeError",
     "PropertyValueError",
+    "SqliteGraph",
     "Traversal",
     "UniqueConstraintError",
 ]
 
 # Loaded when first asked for: Spark takes its time.
-_LAZY = ("GraphMergeResult", "ParquetGraph")
+_LAZY = ("ExchangeResult", "GraphMergeResult", "ParquetGraph", "SqliteGraph")
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import pickle
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,12 @@ ANSWERS = "number int, answer binary"
 _ORDERS = pa.schema([("number", pa.int32()), ("packed", pa.binary())])
 _ANSWERS = pa.schema([("number", pa.int32()), ("answer", pa.binary())])
 _FEW = 4
+_FAILURES: tuple[type[Exception], ...] = (PySparkException,)
+# Rows that come one by one fail with the error of Java itself; the client of Spark Connect alone has no Java.
+with suppress(ImportError):
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    _FAILURES += (Py4JJavaError,)
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _MARK = re.compile(r"merganser-error:([A-Za-z0-9+/=]+):")
 
@@ -114,7 +120,7 @@ def explained() -> Iterator[None]:
     """Turn Spark's report of a failed task into the error that made it fail."""
     try:
         yield
-    except PySparkException as error:
+    except _FAILURES as error:
         text = str(error)
         found = _MARK.search(text)
         if found is not None:

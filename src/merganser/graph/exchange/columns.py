@@ -19,8 +19,8 @@ PROPERTY = b"merganser:property"
 VERTEX_COLUMNS = ("id", "type", "created_at", "updated_at")
 EDGE_COLUMNS = ("id", "src", "dst", "relationship", "created_at", "updated_at")
 
-_TYPES = {"integer": pa.int64(), "real": pa.float64(), "boolean": pa.bool_(), "string": pa.string()}
-_TYPES |= {f"list of {kind}": pa.list_(type_) for kind, type_ in _TYPES.items()}
+TYPES = {"integer": pa.int64(), "real": pa.float64(), "boolean": pa.bool_(), "string": pa.string()}
+TYPES |= {f"list of {kind}": pa.list_(type_) for kind, type_ in TYPES.items()}
 
 
 class Column(NamedTuple):
@@ -67,6 +67,6 @@ def _field(column: str, name: str, kind: str) -> pa.Field:
     marks = {}
     if column != name:
         marks[PROPERTY] = name.encode()
-    if kind not in _TYPES:
+    if kind not in TYPES:
         marks[JSON] = b"true"
-    return pa.field(column, _TYPES.get(kind, pa.string()), metadata=marks or None)
+    return pa.field(column, TYPES.get(kind, pa.string()), metadata=marks or None)

@@ -40,13 +40,14 @@ class Found:
         return {"long": "integer", "empty list": "list of string"}.get(kind, kind)
 
 
-def find_kinds(connection: sqlite3.Connection, table: Table) -> dict[str, Found]:
-    """Find the kinds of all properties, by name.
+def find_kinds(connection: sqlite3.Connection, table: Table, type_: str | None = None) -> dict[str, Found]:
+    """Find the kinds of all properties, by name, of the records of a type or of all.
 
     They are found in Python because SQLite's `json_each` cuts a name at a NUL.
     """
     found: dict[str, Found] = {}
-    for record, text in connection.execute(f"SELECT id, properties FROM {table} ORDER BY id"):
+    only, given = ("", ()) if type_ is None else ("WHERE type = ?", (type_,))
+    for record, text in connection.execute(f"SELECT id, properties FROM {table} {only} ORDER BY id", given):
         for name, value in decode(text).items():
             if name not in found:
                 found[name] = Found(record)

@@ -21,3 +21,12 @@ def column_of(property_name: str, kind: str) -> str:
     ('url', 'property_ID', 'property_property_id')
     """
     return _PREFIX + property_name if _TAKEN[kind].fullmatch(property_name) else property_name
+
+
+def property_of(column: str, kind: str) -> str:
+    """Name the property of a column that is not one of our own.
+
+    >>> [property_of(column_of(name, "nodes"), "nodes") for name in ("url", "ID", "property_id", "property_x")]
+    ['url', 'ID', 'property_id', 'property_x']
+    """
+    return column.removeprefix(_PREFIX) if _TAKEN[kind].fullmatch(column) else column

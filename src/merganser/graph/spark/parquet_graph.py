@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError
 from merganser.engines.spark import SparkDatasetIO
+from merganser.graph.spark import exchange
 from merganser.graph.spark.columns import TIMES
 from merganser.graph.spark.ends import End, check_missing, refuse_missing, without_missing
 from merganser.graph.spark.folders import Folder, type_names
@@ -22,13 +23,15 @@ from merganser.graph.write import check_type
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
     from merganser.core.result import MergeResult
     from merganser.graph.bulk import Endpoint
+    from merganser.graph.database import GraphDatabase
     from merganser.graph.spark.ends import Missing
+    from merganser.graph.spark.exchange import ExchangeResult
     from merganser.graph.spark.properties import Given
     from merganser.graph.spark.records import Records
 
@@ -169,6 +172,27 @@ class ParquetGraph:
     def edge_types(self) -> list[str]:
         """Name the types of the edges."""
         return type_names(self.path, "edges", self._io.filesystem)
+
+    def to_sqlite(self, target: str | os.PathLike[str] | GraphDatabase) -> ExchangeResult:
+        """Merge this graph into an SQLite graph, type by type; it may be done again at any time.
+
+        A record there gets all properties of this one; those that only the SQLite graph knows of stay.
+        """
+        return exchange.to_sqlite(self, target)
+
+    def from_sqlite(
+        self,
+        source: str | os.PathLike[str] | GraphDatabase,
+        match: Mapping[str, Sequence[str]] | None = None,
+        edge_match: Mapping[str, Sequence[str]] | None = None,
+    ) -> ExchangeResult:
+        """Merge an SQLite graph into this one, type by type; it may be done again at any time.
+
+        Ids here are made of the match properties, which SQLite does not tell. Those of types that are here already are
+        known; name those of others: `match={"Job": ["url"]}`, and `edge_match` for edges that are told apart by more
+        than their nodes.
+        """
+        return exchange.from_sqlite(self, source, match, edge_match)
 
     def _folder(self, kind: Kind, type_: str) -> Folder:
         check_type(type_)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from merganser.core.errors import InvalidArgumentError, NodeNotFoundError
+from merganser.core.errors import NodeNotFoundError
 from merganser.graph.bulk import BulkEdges, BulkNodes, Endpoint
 from merganser.graph.database import GraphDatabase
 from merganser.graph.indexes import create_index, has_index
@@ -21,6 +21,7 @@ from merganser.graph.lookup import column_values, find, first_places, keys_of
 from merganser.graph.merge import find_nodes
 from merganser.graph.resume import Batch, ResumePoint
 from merganser.graph.spark import stream
+from merganser.graph.spark.ends import check_missing
 from merganser.graph.spark.records import edge_records, node_records
 from merganser.graph.spark.results import GraphMergeResult
 from merganser.graph.sql import has_path
@@ -30,10 +31,11 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
     from types import TracebackType
-    from typing import Literal, Self
+    from typing import Self
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from merganser.graph.spark.ends import Missing
     from merganser.graph.spark.properties import Given
     from merganser.graph.spark.records import Records
     from merganser.graph.store import Store
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 _SHOWN = 5
 # The structs of a record; what is first keeps its names.
 _PARTS = ("new", "found", "from_match", "to_match")
+# The column with the ids of the nodes at an end, and what the end is called.
+_ENDS = {"from_match": ("src", "start"), "to_match": ("dst", "end")}
 
 
 class SqliteGraph:
@@ -56,6 +60,7 @@ class SqliteGraph:
     def __init__(self, graph: str | os.PathLike[str] | GraphDatabase, spark: SparkSession | None = None) -> None:
         self._own = not isinstance(graph, GraphDatabase)
         self.database = graph if isinstance(graph, GraphDatabase) else GraphDatabase(graph)
+        # The session that DataFrames come from; a pipeline makes this graph and `ParquetGraph` alike.
         self.spark = spark
 
     def __enter__(self) -> Self:
@@ -108,7 +113,7 @@ class SqliteGraph:
             skip_null_keys=skip_null_keys,
         )
         with folded as records:
-            names = _fields(records, "match")
+            names = records.match
             _index(store, type, names)
 
             def merge(table: pa.Table) -> tuple[int, int, int]:
@@ -130,7 +135,7 @@ class SqliteGraph:
         on_create: Given = None,
         on_match: Given = None,
         order_by: str | Sequence[str] | None = None,
-        missing: Literal["refuse", "skip"] = "refuse",
+        missing: Missing = "refuse",
         skip_null_keys: bool = False,
         batch_id: str | None = None,
     ) -> GraphMergeResult:
@@ -140,9 +145,7 @@ class SqliteGraph:
         rest is as in `merge_nodes`.
         """
         store = self._store
-        if missing not in ("refuse", "skip"):
-            message = f"missing is {missing!r}; give 'refuse', or 'skip' to leave out edges without their nodes."
-            raise InvalidArgumentError(message)
+        check_missing(missing)
         batch = Batch(store, f"edges {type}", batch_id)
         point = batch.read()
         if point.done:
@@ -160,11 +163,11 @@ class SqliteGraph:
             skip_null_keys=skip_null_keys,
         )
         with folded as records:
-            names = _fields(records, "match")
+            names = records.match
             for part, end in (("from_match", from_node), ("to_match", to_node)):
-                _index(store, end.type, _fields(records, part))
+                _index(store, end.type, tuple(end.match))
                 if missing == "refuse":
-                    _refuse_missing(store, type, end.type, part, _rest(records, point))
+                    _refuse_missing(store, type, end.type, part, _ends(records, point, part))
 
             def merge(table: pa.Table) -> tuple[int, int, int]:
                 skipped = 0
@@ -189,7 +192,8 @@ class SqliteGraph:
 
 def _merge(batch: Batch, point: ResumePoint, records: Records, merge: Merge) -> GraphMergeResult:
     """Merge the records after a point, a table and a transaction at a time."""
-    for table in stream.arrow_batches(_rest(records, point).sort("id"), stream.ROWS):
+    rest = _rest(records, point).repartitionByRange(_partitions(records), "id").sortWithinPartitions("id")
+    for table in stream.arrow_batches(rest, stream.ROWS):
         with batch.store.transaction():
             skipped, created, changed = merge(table)
             after = ResumePoint(
@@ -208,8 +212,19 @@ def _merge(batch: Batch, point: ResumePoint, records: Records, merge: Merge) -> 
     return _result(after, replayed=False)
 
 
+def _partitions(records: Records) -> int:
+    """Give a number of partitions of which each is about a table: Spark keeps one whole until the driver takes it."""
+    return records.rows // stream.ROWS + 1
+
+
 def _rest(records: Records, point: ResumePoint) -> DataFrame:
     return records.frame.where(F.col("id") > point.last_id) if point.last_id else records.frame
+
+
+def _ends(records: Records, point: ResumePoint, part: str) -> DataFrame:
+    """Give the keys of the nodes at one end of the edges that are still to be merged, each once."""
+    node = _ENDS[part][0]
+    return _rest(records, point).repartition(_partitions(records), node).dropDuplicates([node]).select(part)
 
 
 def _result(point: ResumePoint, *, replayed: bool) -> GraphMergeResult:
@@ -223,12 +238,6 @@ def _result(point: ResumePoint, *, replayed: bool) -> GraphMergeResult:
         files_preserved=0,
         replayed=replayed,
     )
-
-
-def _fields(records: Records, part: str) -> tuple[str, ...]:
-    """Give the properties in a part of the records, which is left out if it has none."""
-    frame = records.frame
-    return tuple(frame.select(f"{part}.*").columns) if part in frame.columns else ()
 
 
 def _index(store: Store, type_: str, names: tuple[str, ...]) -> None:
@@ -259,15 +268,14 @@ def _refuse_missing(store: Store, type_: str, node_type: str, part: str, frame: 
     """Refuse edges whose nodes at one end are not there, before anything is written."""
     shown: list[Any] = []
     count = 0
-    end = "src" if part == "from_match" else "dst"
-    for table in stream.arrow_batches(frame.dropDuplicates([end]).select(part), stream.ROWS):
+    for table in stream.arrow_batches(frame, stream.ROWS):
         keys, there = _nodes_there(store, node_type, table, part)
         absent = [key for key, known in zip(keys, there, strict=True) if not known]
         shown += absent[: _SHOWN - len(shown)]
         count += len(absent)
     if count:
         message = (
-            f"There are no {node_type} nodes for {count} keys at the {'start' if end == 'src' else 'end'} of {type_} "
+            f"There are no {node_type} nodes for {count} keys at the {_ENDS[part][1]} of {type_} "
             f"edges, such as {', '.join(map(repr, shown))}. Merge the nodes before their edges, or leave such edges "
             "out with missing='skip'."
         )

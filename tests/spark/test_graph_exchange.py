@@ -1,0 +1,126 @@
+"""A graph in Parquet and a graph in SQLite, merged into one another: what goes over, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.graph.graph_oracle import content, nodes_of, unchanged
+from tests.support import snapshot
+
+from merganser.core.errors import (
+    InvalidArgumentError,
+    KeyColumnError,
+    NodeNotFoundError,
+    PropertyTypeError,
+    UniqueConstraintError,
+)
+from merganser.graph import Endpoint, GraphDatabase, ParquetGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from merganser.graph import GraphMergeResult
+    from merganser.graph.spark.exchange import ExchangeResult
+
+# Spark's first steps take their time on a busy machine.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+JOB, DAY = Endpoint("Job", {"url": "url"}), Endpoint("Day", {"day": "day"})
+JOBS = """
+    SELECT concat('/', id) AS url, DATE'2026-01-01' AS day, id AS n, 'x' AS type, named_struct('a.b', array(id)) AS o
+    FROM range(3)
+"""
+
+
+@pytest.fixture
+def db() -> Iterator[GraphDatabase]:
+    with GraphDatabase(":memory:") as opened:
+        yield opened
+
+
+@pytest.fixture
+def graph(spark: Any, lake: str) -> ParquetGraph:
+    return ParquetGraph(f"{lake}/graph", spark)
+
+
+def counts(result: ExchangeResult) -> dict[Any, tuple[int, int]]:
+    """Give what was created and what was changed of each type."""
+    found: dict[Any, GraphMergeResult] = {**result.nodes, **result.edges}
+    return {key: (of.created, of.changed) for key, of in found.items()}
+
+
+def test_a_graph_goes_over_and_back(spark: Any, graph: ParquetGraph, db: GraphDatabase) -> None:
+    """G17. Dates, dicts and names that Parquet keeps for itself included; a second time, nothing changes."""
+    frame = spark.sql(JOBS)
+    graph.merge_nodes(frame, "Job", match="url", base=["n", "type", "o"])
+    graph.merge_nodes(frame, "Day", match="day")
+    graph.merge_edges(frame, "ON", from_node=JOB, to_node=DAY, base={"src": "n"})
+    graph.merge_edges(frame.limit(2), "ON", from_node=JOB, to_node=JOB)
+    all_of_it = {"Day": (1, 0), "Job": (3, 0), ("Job", "ON", "Day"): (3, 0), ("Job", "ON", "Job"): (2, 0)}
+    assert counts(graph.to_sqlite(db)) == all_of_it
+    assert nodes_of(db, "Day") == [{"day": "2026-01-01"}]
+    job = next(found for found, (_, properties) in content(db).nodes.items() if properties.get("url") == "/1")
+    assert content(db).nodes[job][1] == {"url": "/1", "n": 1, "type": "x", "o": {"a.b": [1]}}
+    assert sorted(old.get("src", -1) for _, _, _, old in content(db).edges.values()) == [-1, -1, 0, 1, 2]
+    db.update_node(job, {"n": None, "own": 1})
+    nothing = dict.fromkeys(all_of_it, (0, 0))
+    assert counts(graph.from_sqlite(db)) == {**nothing, "Job": (0, 1)}
+    with unchanged(db):
+        assert counts(graph.to_sqlite(db)) == nothing
+    before = snapshot(str(graph.path))
+    assert counts(graph.from_sqlite(db)) == nothing
+    assert {name for name in snapshot(str(graph.path)) if name.endswith(".parquet")} == {
+        name for name in before if name.endswith(".parquet")
+    }
+    assert not list(Path(graph.path).glob(".merganser/incoming_*"))
+
+
+def test_what_would_not_be_the_same_graph_is_refused(graph: ParquetGraph, db: GraphDatabase) -> None:
+    """G5, G17. Nothing is written then."""
+    first, _ = (db.create_node("N", {"k": key, "v": value}) for key, value in ((1, 1), (2, {"x": 1})))
+    match = {"N": ["k"]}
+    with pytest.raises(InvalidArgumentError, match=r"N nodes.*match={'N'"):
+        graph.from_sqlite(db)
+    with pytest.raises(PropertyTypeError, match="'v' of N nodes"):
+        graph.from_sqlite(db, match=match)
+    db.update_node(first.id, {"v": {"x": 1, "y": 2}})
+    with pytest.raises(PropertyTypeError, match="some would become others"):
+        graph.from_sqlite(db, match=match)
+    db.update_node(first.id, {"v": {"x": 1.5}})
+    with pytest.raises(InvalidArgumentError, match="'other'"):
+        graph.from_sqlite(db, match={"N": ["other"]})
+    twin = db.create_node("N", {"k": 1.0})
+    with pytest.raises(UniqueConstraintError, match=f"ids {first.id},{twin.id} are equal in k"):
+        graph.from_sqlite(db, match=match)
+    db.delete_node(twin.id)
+    edges = [db.create_edge(first.id, "E", first.id, {"w": weight}) for weight in (1, 2)]
+    with pytest.raises(UniqueConstraintError, match=f"ids {edges[0].id},{edges[1].id} are equal in their nodes"):
+        graph.from_sqlite(db, match=match)
+    assert snapshot(str(graph.path)) == {}
+    lost = db.create_node("N")
+    with pytest.raises(KeyColumnError, match="'k' of N is NULL in 1 row"):
+        graph.from_sqlite(db, match=match, edge_match={"E": ["w"]})
+    db.delete_node(lost.id)
+    assert counts(graph.from_sqlite(db, match=match, edge_match={"E": ["w"]})) == {"N": (2, 0), ("N", "E", "N"): (2, 0)}
+    # Its column is of numbers now.
+    db.update_node(first.id, {"v": True})
+    with pytest.raises(PropertyTypeError, match="'v' of N nodes"):
+        graph.from_sqlite(db)
+
+
+def test_a_parquet_graph_that_is_not_whole_is_refused(spark: Any, graph: ParquetGraph, db: GraphDatabase) -> None:
+    """G17."""
+    frame = spark.sql(JOBS)
+    graph.merge_nodes(frame, "Job", match="url")
+    graph.merge_edges(frame, "NEXT", from_node=JOB, to_node=JOB)
+    shutil.rmtree(f"{graph.path}/.merganser")
+    with unchanged(db), pytest.raises(InvalidArgumentError, match="nodes of type 'Job'"):
+        graph.to_sqlite(db)
+    graph.merge_nodes(frame, "Job", match="url")
+    graph.merge_edges(frame, "NEXT", from_node=JOB, to_node=JOB)
+    graph.merge_nodes(frame, "Day", match="day")
+    shutil.rmtree(f"{graph.path}/nodes/type=Job")
+    with pytest.raises(NodeNotFoundError, match="3 edges of type 'NEXT'"):
+        graph.to_sqlite(db)
