@@ -171,7 +171,7 @@ def test_the_page_carries_the_whole_outcome(report: Opened) -> None:
 
 
 def value_at(facts: Any, key: str) -> float:
-    """The figure at `steps.0.late`, the sum at `steps.*.late`, or the sum of several such keys."""
+    """The figure at `steps.0.skipped`, the sum at `steps.*.skipped`, or the sum of several such keys."""
     if " " in key:
         return sum(value_at(facts, one) for one in key.split())
     head, star, tail = key.partition(".*.")
@@ -209,7 +209,7 @@ PARTS = {
     "rows": (
         "steps",
         (
-            *("inserted", "updated", "unchanged", "deleted", "late"),
+            *("inserted", "updated", "skipped", "deleted"),
             *("rows_deduplicated", "rows_skipped_null", "rows_quarantined"),
         ),
     ),

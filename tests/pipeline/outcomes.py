@@ -35,7 +35,7 @@ def a_source(name: str = "orders", read: int = 0, filtered: int = 0, **more: Any
 
 def a_step(name: str = "orders", **more: Any) -> StepOutcome:
     """A step whose rows add up, with the counts that are given and none besides."""
-    changes = ("inserted", "updated", "deleted", "unchanged", "late")
+    changes = ("inserted", "updated", "deleted", "skipped")
     counts: dict[str, Any] = dict.fromkeys(
         (
             *("rows_quarantined", "rows_skipped_null", "rows_deduplicated", *changes),
@@ -90,9 +90,8 @@ USUAL = a_run(
     a_step(
         inserted=1_000_000,
         updated=150_000,
-        unchanged=40_000,
+        skipped=46_000,
         deleted=748,
-        late=6_000,
         rows_deduplicated=1_200,
         files_written=12,
         files_rewritten=31,
@@ -100,7 +99,7 @@ USUAL = a_run(
         files_removed=31,
         seconds=41.7,
     ),
-    a_step("customers", source="customers", updated=361, unchanged=80_000, files_rewritten=2, state="replayed"),
+    a_step("customers", source="customers", updated=361, skipped=80_000, files_rewritten=2, state="replayed"),
     a_step("Customer", kind="nodes", target="s3://lake/graph/nodes/type=Customer", inserted=361, seconds=0.004),
     a_step("placed", kind="edges", target="s3://lake/graph/edges/type=placed", inserted=9_052, rows_skipped_null=948),
 )
@@ -119,7 +118,7 @@ EXTREME = a_run(
     a_step(
         HOSTILE,
         inserted=10**10,
-        **dict.fromkeys(("updated", "unchanged", "deleted", "late", "rows_deduplicated", "rows_skipped_null"), 1),
+        **dict.fromkeys(("updated", "skipped", "deleted", "rows_deduplicated", "rows_skipped_null"), 1),
         rows_quarantined=1,
         files_written=1,
         files_rewritten=1,
@@ -127,7 +126,9 @@ EXTREME = a_run(
     ),
     a_step("step_without_blanks_" * 10, target="s3://" + "folder/" * 40, source="source_without_blanks_" * 8),
     *(
-        a_step(f"step {number}", inserted=4**number, updated=number, late=1, files_written=number, seconds=2.0**number)
+        a_step(
+            f"step {number}", inserted=4**number, updated=number, skipped=1, files_written=number, seconds=2.0**number
+        )
         for number in range(18)
     ),
     pipeline=HOSTILE * 2,

@@ -88,14 +88,14 @@ BROKEN = {
         '[[check]]\nname = "paid"\nsource = "postings"\nrule = "true"\n[[check]]',
         "[[check]] 'paid'",
         "name",
-        "another of the same name",
+        "two of 'paid'",
     ),
     "two node types": (
         "[[graph.edge]]",
         '[[graph.node]]\ntype = "Job"\nsource = "postings"\nmatch = "url"\n[[graph.edge]]',
         "[[graph.node]] 'Job'",
         "type",
-        "another of the same type",
+        "two of 'Job of postings'",
     ),
     "no such source": (
         'source = "postings"\nrule',

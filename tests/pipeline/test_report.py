@@ -47,12 +47,12 @@ orders           3  1,204,331     4,331        2,052  1,197,948     2.25
 customers *      3     80,400         0           39     80,361     2.25
 * staged by an earlier attempt
 
-step                in  left out  deduplicated     merged   inserted  updated  unchanged  deleted   late
-────────────────────────────────────────────────────────────────────────────────────────────────────────
-orders       1,197,948         0         1,200  1,196,748  1,000,000  150,000     40,000      748  6,000
-customers *     80,361         0             0     80,361          0      361     80,000        0      0
-Customer           361         0             0        361        361        0          0        0      0
-placed          10,000       948             0      9,052      9,052        0          0        0      0
+step                in  left out  deduplicated     merged   inserted  updated  skipped  deleted
+───────────────────────────────────────────────────────────────────────────────────────────────
+orders       1,197,948         0         1,200  1,196,748  1,000,000  150,000   46,000      748
+customers *     80,361         0             0     80,361          0      361   80,000        0
+Customer           361         0             0        361        361        0        0        0
+placed          10,000       948             0      9,052      9,052        0        0        0
 
 step         written  rewritten  preserved  removed  seconds  kind     source     target
 ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -82,9 +82,9 @@ def test_an_outcome_survives_json(outcome: RunOutcome) -> None:
 
 def test_a_changed_or_missing_field_is_refused_by_name() -> None:
     facts = USUAL.to_dict()
-    facts["steps"][0]["tardy"] = facts["steps"][0].pop("late")
+    facts["steps"][0]["tardy"] = facts["steps"][0].pop("skipped")
     with pytest.raises(
-        InvalidArgumentError, match=r"no StepOutcome: it lacks \['late'\] and has the unknown \['tardy'\]"
+        InvalidArgumentError, match=r"no StepOutcome: it lacks \['skipped'\] and has the unknown \['tardy'\]"
     ):
         RunOutcome.from_dict(facts)
 
@@ -109,7 +109,10 @@ def test_each_equation_that_does_not_hold_is_a_sentence() -> None:
     assert outcome.unbalanced() == [
         "Source 'orders': rows_read 1,000 is not rows_filtered 1 + rows_in 1,000 = 1,001.",
         "Source 'customers': rows_in 10 is not rows_clean 8 + rows_quarantined 0 = 8.",
-        "Step 's': rows_in 99 is not rows_quarantined 4 + rows_deduplicated 3 + rows_merged 1 + rows_skipped_null 2 = 10.",
+        (
+            "Step 's': rows_in 99 is not rows_quarantined 4 + rows_deduplicated 3 + rows_merged 1 + "
+            "rows_skipped_null 2 = 10."
+        ),
     ]
 
 

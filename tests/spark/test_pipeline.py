@@ -103,7 +103,7 @@ def test_rows_that_fail_are_in_the_quarantine_with_the_reason(spark: Any, tmp_pa
     # The same rows in another run are the same rows.
     before = {name: snapshot(str(tmp_path / name)) for name in ("lake/people", "state/quarantine")}
     again = run(people(tmp_path), spark=spark, run_id="second").steps[0]
-    assert (again.state, again.inserted, again.updated, again.unchanged) == ("done", 0, 0, 2)
+    assert (again.state, again.inserted, again.updated, again.skipped) == ("done", 0, 0, 2)
     assert {name: snapshot(str(tmp_path / name)) for name in before} == before
     # What is staged goes with the end of a run.
     assert not data_files(str(tmp_path / "state/runs"))
@@ -331,7 +331,7 @@ def test_what_a_run_reports_is_what_the_feed_holds(
     second = write_day(str(folder / "feed"), date(2026, 1, 6), FEED_ROWS, days_before=1)
     outcome = run(whole(folder, "2026-01-06"), spark=spark)
     assert outcome.steps[0].inserted == second.urls - second.seen_urls
-    assert outcome.steps[0].unchanged == second.late
+    assert outcome.steps[0].skipped == second.late
     assert graph_rows(folder) == parquet_rows(folder)
     # Once more, as if it had never been run: nothing is written.
     before, graph = demo.data_files(str(folder)), graph_rows(folder)

@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from merganser.core.errors import ConfigurationError, MerganserError
 from merganser.core.options import MergeOptions, check_order, make_options, make_request
@@ -220,6 +220,11 @@ class Node(_Part):
 
     title = "[[graph.node]]"
 
+    @property
+    def told(self) -> str:
+        """What tells it from every other part."""
+        return f"{self.type} of {self.source}"
+
     def __post_init__(self) -> None:
         _Part.__post_init__(self)
         if not self.match:
@@ -234,7 +239,12 @@ class Edge(_Part):
 
     from_node: Ends = key(Tables(Ends))
     to_node: Ends = key(Tables(Ends))
-    missing: str = key(Choice(("refuse", "skip")), "refuse")
+    missing: Literal["refuse", "skip"] = key(Choice(("refuse", "skip")), "refuse")
+
+    @property
+    def told(self) -> str:
+        """What tells it from every other part: edges of one type may connect nodes of several."""
+        return f"{self.from_node.type}-{self.type}-{self.to_node.type} of {self.source}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,8 +295,9 @@ class Pipeline(Table):
         if not self.dataset and self.graph is None:
             raise self.refuse("dataset", "nothing is merged into: there is no [[dataset]] and no [graph]. Add one.")
         for tables in (self.source, self.check, self.dataset):
-            _check_once(tables)
-        _check_once(self.graph.node if self.graph else (), "type")
+            _check_once(tables, "name")
+        for parts in (self.graph.node, self.graph.edge) if self.graph else ():
+            _check_once(parts, "told", "type")
         self._check_sources()
         self._check_places()
 
@@ -334,12 +345,12 @@ def _folder(path: str) -> str:
     return path.rstrip("/") if "://" in path else os.path.abspath(path)
 
 
-def _check_once(tables: Iterable[Table], name: str = "name") -> None:
+def _check_once(tables: Iterable[Table], told: str, name: str = "name") -> None:
     seen: set[str] = set()
     for table in tables:
-        named = getattr(table, name)
+        named = getattr(table, told)
         if named in seen:
-            raise table.refuse(name, f"there is another of the same {name}. Rename one of them.")
+            raise table.refuse(name, f"there are two of {named!r}. Rename one of them, or make them one.")
         seen.add(named)
 
 

@@ -31,9 +31,8 @@ STEP_ROWS = (
 STEP_CHANGES = (
     Column("inserted", "inserted"),
     Column("updated", "updated"),
-    Column("unchanged", "unchanged"),
+    Column("skipped", "skipped"),
     Column("deleted", "deleted"),
-    Column("late", "late"),
 )
 STEP_FILES = (
     Column("files_written", "written"),

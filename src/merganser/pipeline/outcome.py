@@ -70,8 +70,7 @@ class StepOutcome:
     inserted: int
     updated: int
     deleted: int
-    unchanged: int
-    late: int
+    skipped: int
     files_written: int
     files_rewritten: int
     files_preserved: int

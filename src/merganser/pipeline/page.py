@@ -23,7 +23,7 @@ HEADLINE = (
     ("quarantined", "sources", "rows_quarantined"),
     ("inserted", "steps", "inserted"),
     ("updated", "steps", "updated"),
-    ("unchanged", "steps", "unchanged"),
+    ("skipped", "steps", "skipped"),
     ("deleted", "steps", "deleted"),
 )
 

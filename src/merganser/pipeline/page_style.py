@@ -4,13 +4,13 @@ STYLE = """
 :root {
   color-scheme: light dark;
   --page: #fbfaf8; --ink: #1d2126; --soft: #565d66; --faint: #6b7179; --hair: #dfdcd6; --track: #efece6;
-  --blue: #2f74c0; --teal: #0d7a6b; --gray: #888e96; --red: #c03b3b; --violet: #7c5cb0; --amber: #b7791a;
+  --blue: #2f74c0; --teal: #0d7a6b; --gray: #888e96; --red: #c03b3b; --amber: #b7791a;
   --orange: #cf5f14; --brown: #6b4f3a; --good: #0d7a6b; --bad: #b3261e; --bad-page: #fdecea;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #15171a; --ink: #e8e6e1; --soft: #adb2b9; --faint: #8f959d; --hair: #31353a; --track: #23262a;
-    --blue: #639fe6; --teal: #3db79f; --gray: #757c85; --red: #ea7670; --violet: #b094e4; --amber: #d9a441;
+    --blue: #639fe6; --teal: #3db79f; --gray: #757c85; --red: #ea7670; --amber: #d9a441;
     --orange: #f08b45; --brown: #c9ab94; --good: #3db79f; --bad: #f2968f; --bad-page: #38201f;
   }
 }
@@ -67,9 +67,8 @@ h2, caption { font-size: 1.15rem; font-weight: 650; letter-spacing: -.01em; line
 .empty { color: var(--soft); margin-top: 1rem; padding: .7rem 0; border-top: 1px solid var(--hair); }
 .rows_clean, .inserted, .files_written { fill: var(--blue); background: var(--blue); }
 .updated, .files_rewritten { fill: var(--teal); background: var(--teal); }
-.unchanged, .rows_filtered, .files_preserved { fill: var(--gray); background: var(--gray); }
+.skipped, .rows_filtered, .files_preserved { fill: var(--gray); background: var(--gray); }
 .deleted { fill: var(--red); background: var(--red); }
-.late { fill: var(--violet); background: var(--violet); }
 .rows_deduplicated { fill: var(--amber); background: var(--amber); }
 .rows_skipped_null { fill: var(--brown); background: var(--brown); }
 .rows_quarantined { fill: var(--orange); background: var(--orange); }

@@ -85,8 +85,7 @@ _COUNTS = (
     "inserted",
     "updated",
     "deleted",
-    "unchanged",
-    "late",
+    "skipped",
     "files_written",
     "files_rewritten",
     "files_preserved",
@@ -146,7 +145,7 @@ class DatasetStep(Step):
             inserted=result.inserted,
             updated=result.updated,
             deleted=result.deleted,
-            unchanged=result.skipped,
+            skipped=result.skipped,
             files_written=len(result.inserted_files),
             files_rewritten=len(result.rewritten_files),
             files_preserved=len(result.preserved_files),
@@ -176,10 +175,8 @@ class GraphStep(Step):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """What the run calls it; edges of one type may connect nodes of several."""
-        table = self.table
-        ends = f" {table.from_node.type}-{table.to_node.type}" if isinstance(table, Edge) else ""
-        return f"{self.kind} {table.type}{ends} from {table.source} ({self.form})"
+        """What the run calls it."""
+        return f"{self.table.told}, {self.form}"
 
     def check(self, rows: DataFrame) -> None:
         """Refuse expressions that Spark cannot tell of the source's rows."""
@@ -227,7 +224,7 @@ class GraphStep(Step):
             rows_skipped_null=result.skipped,
             inserted=result.created,
             updated=result.changed,
-            unchanged=result.matched - result.changed,
+            skipped=result.matched - result.changed,
             files_written=result.files_written,
             files_preserved=result.files_preserved,
         )
