@@ -28,14 +28,14 @@ settings.register_profile(
 settings.load_profile("merganser")
 
 
-# Half the time of a quick run is waiting for a disk to flush; memory has nothing to flush. A container may have very
-# little of it.
+# Much of the time of a run is waiting for a disk to flush; memory has nothing to flush. A container may have very little
+# of it.
 MEMORY = "/dev/shm"  # noqa: S108 - pytest makes a folder of its own there
-ENOUGH = 1 << 30
+ENOUGH = 4 << 30
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--quick") and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH:
+def pytest_configure() -> None:
+    if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
 
 

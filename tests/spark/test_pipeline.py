@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from tests.support import data_files, open_spark, rows, snapshot
 
 from merganser.core.errors import AccountingError, ConfigurationError, InvalidArgumentError, PipelineError, QualityError
 from merganser.graph import GraphDatabase
-from merganser.pipeline import Check, Dataset, Graph, Node, Pipeline, RunOutcome, Source, demo, load, run
+from merganser.pipeline import Check, Dataset, Graph, Node, Pipeline, RunOutcome, Source, demo, load, run, session
+from merganser.pipeline.__main__ import main
 from merganser.pipeline.feed import write_day
 from merganser.pipeline.steps import DatasetStep, GraphStep
 
@@ -236,6 +237,50 @@ def test_rows_that_do_not_add_up_are_not_reported_as_merged(
         run(people(tmp_path), spark=spark)
 
 
+def test_the_command_runs_a_file_and_writes_reports(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(session, "open_session", lambda *_, **__: nullcontext(spark))
+    write_lines(tmp_path / "feed/day=1")
+    file = tmp_path / "people.toml"
+    file.write_text(
+        """
+        [pipeline]
+        name = "people"
+        state = "state"
+        parameters = ["day"]
+        [[source]]
+        name = "people"
+        path = "feed/day={day}"
+        format = "json"
+        schema = "id INT, team STRING"
+        [[dataset]]
+        name = "people"
+        source = "people"
+        path = "lake"
+        key_columns = "id"
+        strategy = "deduplicate"
+        dedup_order_by = "team"
+        """,
+        "utf-8",
+    )
+    arguments = [str(file), "--param", "day=1", "--run-id", "one", "--report", str(tmp_path / "reports")]
+    assert main(arguments) == 0
+    told = capsys.readouterr()
+    report = RunOutcome.from_dict(json.loads((tmp_path / "reports/one.json").read_text("utf-8")))
+    assert report.steps[0].rows_merged == 6
+    assert "The accounting holds:" in told.out
+    assert str(tmp_path / "reports/one.html") in told.out
+    assert "dataset people: 6 inserted" in told.err
+    assert "</html>" in (tmp_path / "reports/one.html").read_text("utf-8")
+    assert main([str(file), "--param", "day=2"]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("ConfigurationError: [[source]] 'people', key 'path': ")
+    with pytest.raises(ConfigurationError):
+        main([str(file), "--param", "day=2", "--debug"])
+
+
 # -------------------- the whole of it, with the graph
 
 
@@ -305,40 +350,46 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunOutc
     return folder, run(whole(folder), spark=open_spark().spark, run_id="day")  # type: ignore[attr-defined]
 
 
-def test_what_a_run_reports_is_what_the_feed_holds(
-    undisturbed: tuple[Path, RunOutcome], spark: Any, tmp_path: Path
+@pytest.mark.slow
+def test_the_demo_reports_what_its_feed_holds_and_day_three_again_changes_nothing(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made, outcome = undisturbed
-    folder = shutil.copytree(made, tmp_path / "lake")
-    facts = write_day(str(tmp_path / "elsewhere"), date(2026, 1, 5), FEED_ROWS)
-    (source,) = outcome.sources
-    bad = {
-        "malformed": facts.malformed,
-        "null key jobs.url": facts.null_urls,
-        "salary range": facts.bad_salaries,
-        "cast posted_at": facts.bad_times,
-    }
-    found = {rule.name: rule.rows for rule in source.rules}
-    # A url that is missing is missing from the graph as well.
-    assert {name: found.get(name, 0) for name in bad} == bad
-    assert (source.rows_in, source.rows_quarantined) == (facts.rows, sum(bad.values()))
-    jobs, companies, *parts = outcome.steps
-    assert (jobs.inserted, jobs.rows_deduplicated) == (facts.urls, facts.duplicates)
-    assert companies.inserted == facts.companies
-    assert [step.inserted for step in parts] == [facts.companies, facts.urls, facts.urls] * 2
-    # Both graphs are the same.
-    assert graph_rows(folder) == parquet_rows(folder)
-    second = write_day(str(folder / "feed"), date(2026, 1, 6), FEED_ROWS, days_before=1)
-    outcome = run(whole(folder, "2026-01-06"), spark=spark)
-    assert outcome.steps[0].inserted == second.urls - second.seen_urls
-    assert outcome.steps[0].skipped == second.late
-    assert graph_rows(folder) == parquet_rows(folder)
-    # Once more, as if it had never been run: nothing is written.
-    before, graph = demo.data_files(str(folder)), graph_rows(folder)
-    again = run(whole(folder, "2026-01-06"), spark=spark, run_id="again")
+    monkeypatch.setattr(demo, "open_session", lambda *_, **__: nullcontext(spark))
+    demo.main(str(tmp_path), FEED_ROWS)
+    printed = capsys.readouterr().out
+    reports = [json.loads(file.read_text("utf-8")) for file in (tmp_path / "reports").glob("*.json")]
+    reports.sort(key=lambda report: report["started_at"])
+    outcomes = [RunOutcome.from_dict(report) for report in reports]
+    days = [date(2026, 1, 5 + number) for number in range(3)]
+    every = [write_day(str(tmp_path / "unused"), day, FEED_ROWS, days_before=at) for at, day in enumerate(days)]
+    for facts, outcome in zip(every, outcomes, strict=False):
+        (source,) = outcome.sources
+        bad = {
+            "malformed": facts.malformed,
+            "null key jobs.url": facts.null_urls,
+            "salary range": facts.bad_salaries,
+            "cast posted_at": facts.bad_times,
+        }
+        found = {rule.name: rule.rows for rule in source.rules}
+        assert {name: found.get(name, 0) for name in bad} == bad
+        assert (source.rows_in, source.rows_quarantined) == (facts.rows, sum(bad.values()))
+        new = facts.urls - facts.seen_urls
+        jobs, companies, *parts = outcome.steps
+        assert (jobs.inserted, jobs.rows_deduplicated, jobs.skipped) == (new, facts.duplicates, facts.late)
+        assert jobs.updated == facts.seen_urls - facts.late
+        assert companies.rows_merged == facts.companies
+        assert [step.inserted for step in parts] == [companies.inserted, new, new] * 2
+    assert outcomes[2].steps[0].inserted + every[1].urls_so_far == every[2].urls_so_far
+    # Both graphs are the same, whatever changed in three days.
+    assert graph_rows(tmp_path) == parquet_rows(tmp_path)
+    again = outcomes[3]
     assert [(step.state, step.inserted, step.updated, step.deleted) for step in again.steps] == [("done", 0, 0, 0)] * 8
-    assert demo.data_files(str(folder)) == before
-    assert graph_rows(folder) == graph
+    files = len(demo.data_files(str(tmp_path)))
+    assert f"Data files that day 3 changed when it was run again: 0 of {files}." in printed
+    assert f"{every[2].urls_so_far:,} Job nodes, {every[2].companies_so_far:,} Company nodes" in printed
+    # Once more, only the last run is done.
+    demo.main(str(tmp_path), FEED_ROWS)
+    assert capsys.readouterr().out.count("* replayed: an earlier attempt had committed it") == 3
 
 
 @pytest.mark.slow

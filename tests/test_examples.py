@@ -11,25 +11,25 @@ from pathlib import Path
 
 import pytest
 
-DEMO = Path(__file__).parents[1] / "examples" / "demo.py"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "orders.py"
 
 
 def run(lake: Path) -> str:
     """Run it the way a reader would, in a process of its own."""
     done = subprocess.run(
-        [sys.executable, str(DEMO), str(lake)], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, str(EXAMPLE), str(lake)], check=True, capture_output=True, text=True, timeout=60
     )
     assert done.stderr == ""
     return done.stdout
 
 
 @pytest.mark.slow
-def test_the_demo_tells_its_story_and_may_be_run_again(
+def test_the_example_tells_its_story_and_may_be_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = run(tmp_path / "lake")
-    monkeypatch.setattr("sys.argv", [str(DEMO), str(tmp_path / "lake")])
-    runpy.run_path(str(DEMO), run_name="__main__")
+    monkeypatch.setattr("sys.argv", [str(EXAMPLE), str(tmp_path / "lake")])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
     # File names are unique, everything else is the same.
     assert re.sub("part-[0-9a-f]+", "part", first) == re.sub("part-[0-9a-f]+", "part", capsys.readouterr().out)
     for line in (
@@ -50,7 +50,7 @@ def test_without_a_folder_nothing_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("sys.argv", [str(DEMO)])
-    runpy.run_path(str(DEMO), run_name="__main__")
+    monkeypatch.setattr("sys.argv", [str(EXAMPLE)])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
     assert "What is left in" in capsys.readouterr().out
     assert os.listdir(tmp_path) == []

@@ -1,6 +1,6 @@
 """A few days of merges into one dataset, told as they happen.
 
-Run it with `make demo`, or give it a folder to keep the result: `python examples/demo.py lake`.
+Give it a folder to keep the result: `python examples/orders.py lake`.
 """
 
 from __future__ import annotations
@@ -108,5 +108,5 @@ if __name__ == "__main__":
     if lake:
         main(lake)
     else:
-        with tempfile.TemporaryDirectory(prefix="merganser-demo-") as folder:
+        with tempfile.TemporaryDirectory(prefix="merganser-orders-") as folder:
             main(folder)
