@@ -28,8 +28,8 @@ settings.register_profile(
 settings.load_profile("merganser")
 
 
-# Much of the time of a run is waiting for a disk to flush; memory has nothing to flush. A container may have very little
-# of it.
+# Much of a run's time is waiting for a disk to flush; memory has nothing to flush. A container may have very little of
+# it.
 MEMORY = "/dev/shm"  # noqa: S108 - pytest makes a folder of its own there
 ENOUGH = 4 << 30
 

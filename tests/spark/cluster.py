@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,16 +22,19 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
+from tests.spark.postings import whole
 from tests.support import data_files, put
 
 from merganser import SparkDatasetIO
 from merganser.engines.spark import ship
+from merganser.pipeline import run
+from merganser.pipeline.feed import write_day
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PARQUET, ARROW = b"PAR1", b"ARROW1"
-ROWS, SOURCE, PARTS = 1_000_000, 40_000, 4
+ROWS, SOURCE, PARTS, POSTINGS = 1_000_000, 40_000, 4, 400
 
 
 def session() -> SparkSession:
@@ -196,6 +200,13 @@ def random_source(spark: SparkSession, folder: Path) -> dict[str, Any]:
     }
 
 
+def pipeline(spark: SparkSession, folder: Path) -> list[list[int]]:
+    """A day of postings goes through the whole pipeline."""
+    write_day(str(folder / "feed"), date(2026, 1, 5), POSTINGS)
+    outcome = run(whole(folder), spark=spark, run_id="day")
+    return [[step.rows_in, step.rows_merged, step.inserted] for step in outcome.steps]
+
+
 def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import merganser  # noqa: PLC0415  on the executor
 
@@ -212,6 +223,7 @@ def main(folder: Path) -> None:
     }
     found["rewrite"] = killed_while_rewriting(spark, folder)
     found["random"] = random_source(spark, folder)
+    found["pipeline"] = pipeline(spark, folder / "postings")
     spark.stop()
     print(json.dumps(found))  # noqa: T201  whoever started this reads it
 

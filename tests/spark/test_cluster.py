@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.spark.cluster import ROWS, SOURCE
+from tests.spark.cluster import POSTINGS, ROWS, SOURCE
+from tests.spark.postings import datasets, whole
+
+from merganser.pipeline import run
+from merganser.pipeline.feed import write_day
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 ROOT = Path(__file__).parents[2]
 
 
 # X1, X3, X4
-def test_executors_of_their_own_that_die(tmp_path: Path) -> None:
+def test_executors_of_their_own_that_die(tmp_path: Path, spark: Any) -> None:
     # One test, so that no two processes start the cluster.
     command = [sys.executable, "-m", "tests.spark.cluster", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
@@ -38,6 +44,11 @@ def test_executors_of_their_own_that_die(tmp_path: Path) -> None:
         "every row once": True,
         "one evaluation": True,
     }
+    # A pipeline leaves there what it leaves in this process.
+    write_day(str(tmp_path / "here/feed"), date(2026, 1, 5), POSTINGS)
+    here = run(whole(tmp_path / "here"), spark=spark, run_id="day")
+    assert outcome["pipeline"] == [[step.rows_in, step.rows_merged, step.inserted] for step in here.steps]
+    assert datasets(tmp_path / "postings") == datasets(tmp_path / "here")
     # The package was shipped.
     (found,) = outcome["package"]
     assert "merganser.zip" in found["path"]

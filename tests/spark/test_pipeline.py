@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from tests.spark.postings import datasets, graph_rows, parquet_rows, whole
 from tests.support import data_files, open_spark, rows, snapshot
 
 from merganser.core.errors import AccountingError, ConfigurationError, InvalidArgumentError, PipelineError, QualityError
-from merganser.graph import GraphDatabase
-from merganser.pipeline import Check, Dataset, Graph, Node, Pipeline, RunOutcome, Source, demo, load, run, session
+from merganser.pipeline import Check, Dataset, Graph, Node, Pipeline, RunOutcome, Source, demo, run, session
 from merganser.pipeline.__main__ import main
 from merganser.pipeline.feed import write_day
 from merganser.pipeline.steps import DatasetStep, GraphStep
@@ -282,58 +282,6 @@ def test_the_command_runs_a_file_and_writes_reports(
 
 
 # -------------------- the whole of it, with the graph
-
-
-def whole(folder: Path, day: str = "2026-01-05") -> Pipeline:
-    return load(demo.FILE, {"folder": str(folder), "date": day})
-
-
-def graph_rows(folder: Path) -> dict[str, Any]:
-    """Everything in the SQLite graph, told by keys instead of ids."""
-    with GraphDatabase(folder / "graph.db") as graph:
-        nodes = {node.id: node for type_ in ("Job", "Company") for node in graph.nodes(type_).exec()}
-        edges = [
-            (nodes[edge.from_id].properties["url"], nodes[edge.to_id].properties["name"], edge.properties)
-            for edge in graph.edges("POSTED_BY").exec()
-        ]
-        return {
-            "nodes": sorted((node.type, sorted(node.properties.items())) for node in nodes.values()),
-            "edges": sorted(edges, key=str),
-        }
-
-
-def parquet_rows(folder: Path) -> dict[str, Any]:
-    """The same of the Parquet graph."""
-    from merganser import ParquetGraph  # noqa: PLC0415
-
-    graph = ParquetGraph(folder / "graph")
-    times = ("id", "type", "created_at", "updated_at")
-    nodes: dict[str, tuple[str, dict[str, Any]]] = {}
-    for type_ in ("Job", "Company"):
-        for row in graph.nodes(type_).toArrow().to_pylist():
-            properties = {name: plain(value) for name, value in row.items() if name not in times and value is not None}
-            nodes[row["id"]] = (type_, properties)
-    edges = [
-        (nodes[row["src"]][1]["url"], nodes[row["dst"]][1]["name"], {"since": plain(row["since"])})
-        for row in graph.edges("POSTED_BY").toArrow().to_pylist()
-    ]
-    return {
-        "nodes": sorted((type_, sorted(properties.items())) for type_, properties in nodes.values()),
-        "edges": sorted(edges, key=str),
-    }
-
-
-def plain(value: Any) -> Any:
-    return value.isoformat() if hasattr(value, "isoformat") else value
-
-
-def datasets(folder: Path) -> dict[str, Any]:
-    return {
-        "jobs": rows(open_spark(), str(folder / "jobs"), ["url"]),
-        "companies": rows(open_spark(), str(folder / "companies"), ["name"]),
-        "graph": graph_rows(folder),
-        "bad": [row["row"] for row in rows(open_spark(), str(folder / "quarantine"), ["row"])],
-    }
 
 
 def counts(outcome: RunOutcome) -> list[Any]:
