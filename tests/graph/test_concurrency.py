@@ -248,3 +248,32 @@ def test_a_database_may_be_used_after_a_fork(file: str) -> None:
     with GraphDatabase(file) as db:
         assert nodes_of(db) == [{"k": 0, "n": 81}]
         assert db.connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+FORKED_INSIDE = """
+import os, sys
+from merganser.graph import GraphDatabase, GraphError
+db = GraphDatabase(sys.argv[1])
+try:
+    with db.transaction():
+        db.create_node("N", {"k": "parent"})
+        child = os.fork()
+except GraphError as ended:
+    try:
+        db.merge_node("N", {"k": "child"})
+    except GraphError as refused:
+        told = "forked inside a transaction"
+        os._exit(0 if told in str(ended) and told in str(refused) else 3)
+assert child
+assert os.waitpid(child, 0)[1] == 0
+db.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_transaction_is_its_process_s_own(file: str) -> None:
+    """G12."""
+    run(FORKED_INSIDE, file)
+    with GraphDatabase(file) as db:
+        assert nodes_of(db) == [{"k": "parent"}]

@@ -161,8 +161,12 @@ class Store:
             held: _Held = self._here.held
         except AttributeError:
             return self._open()
-        # A connection must not cross a fork.
-        return self._open() if held.process != _process or self._closed else held
+        if held.process == _process and not self._closed:
+            return held
+        # A connection must not cross a fork; in one transaction's locks, SQLite here sees a transaction of its own.
+        if held.process != _process and held.connection.in_transaction:
+            raise _was_forked()
+        return self._open()
 
     def _open(self) -> _Held:
         if self._closed:
@@ -229,8 +233,7 @@ class Store:
         if self._closed:
             raise self._is_closed()
         if held.process != _process:
-            message = "A transaction cannot be ended by a forked process; begin another one there."
-            raise GraphError(message)
+            raise _was_forked()
         if held.depth != depth:
             message = (
                 "Two transactions of one thread overlap, so both are undone. Do not await inside a transaction, or "
@@ -273,6 +276,10 @@ _SAVEPOINT = ("SAVEPOINT merganser", ("ROLLBACK TO merganser", "RELEASE merganse
 # Connections of a parent process: closing one here would clean up under the parent's feet.
 _left_open: list[sqlite3.Connection] = []
 _process = os.getpid()
+
+
+def _was_forked() -> GraphError:
+    return GraphError("This process was forked inside a transaction, which is its parent's. Fork when none is open.")
 
 
 def _forked() -> None:

@@ -146,13 +146,13 @@ def _plain_scalar(value: Any, name: str, role: str) -> Value:
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            message = f"{role} property {name!r} is {value}, which is no finite number; leave it out, or give None."
+            message = f"{role} property {name!r} is {value}, which is no finite number; give another, or leave it out."
             raise PropertyValueError(message)
         return float(value)
     if isinstance(value, datetime | date | time):
         # pandas' NaT is a datetime, and equal to nothing.
         if value != value:  # noqa: PLR0124
-            message = f"{role} property {name!r} is {value!r}, which is no time; leave it out, or give None."
+            message = f"{role} property {name!r} is {value!r}, which is no time; give another, or leave it out."
             raise PropertyValueError(message)
         return value.isoformat()
     message = (
