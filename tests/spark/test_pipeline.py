@@ -21,6 +21,7 @@ from merganser.pipeline.__main__ import main
 from merganser.pipeline.feed import write_day
 from merganser.pipeline.steps import DatasetStep, GraphStep
 
+pytestmark = pytest.mark.timeout(400)
 FEED_ROWS = 600
 LINES = [
     '{"id": 1, "pay": "10", "team": "red"}',
@@ -223,8 +224,9 @@ def test_a_failure_of_spark_names_the_step(spark: Any, tmp_path: Path) -> None:
     write_lines(tmp_path / "feed")
     with pytest.raises(PipelineError, match=r"(?s)\[\[source\]\] 'people': reading it failed\. Spark says: .*no luck"):
         run(people(tmp_path, source={"derive": {"x": "raise_error('no luck')"}}), spark=spark)
-    with pytest.raises(InvalidArgumentError, match="run id 'a/b' becomes a folder's name"):
-        run(people(tmp_path), spark=spark, run_id="a/b")
+    for name in ("a/b", "..", ".hidden"):
+        with pytest.raises(InvalidArgumentError, match=f"run id '{name}' becomes a folder's name"):
+            run(people(tmp_path), spark=spark, run_id=name)
     assert not (tmp_path / "lake").exists()
 
 
@@ -276,7 +278,7 @@ def test_the_command_runs_a_file_and_writes_reports(
     assert main([str(file), "--param", "day=2"]) == 1
     told = capsys.readouterr()
     assert told.out == ""
-    assert told.err.startswith("ConfigurationError: [[source]] 'people', key 'path': ")
+    assert told.err.startswith(f"ConfigurationError: {file}, [[source]] 'people', key 'path': ")
     with pytest.raises(ConfigurationError):
         main([str(file), "--param", "day=2", "--debug"])
 

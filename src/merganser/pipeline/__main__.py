@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from merganser.core.errors import MerganserError
+from merganser.core.errors import ConfigurationError, MerganserError
 from merganser.engines import load as load_extra
 from merganser.pipeline.report import write_report
 from merganser.pipeline.terminal import report_lines
@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MerganserError as error:
         if given.debug:
             raise
+        if isinstance(error, ConfigurationError) and not error.file:
+            error = ConfigurationError(error.message, error.table, error.key, given.file)
         _say(f"{type(error).__name__}: {error}")
         return 1
     print("\n".join([*report_lines(outcome), "", *(f"report: {place}" for place in places)]))  # noqa: T201 - the answer

@@ -6,11 +6,14 @@ makes it clean. What a row was in its file is kept beside it, for the quarantine
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 from pyspark.sql.types import StringType, StructType
 
@@ -21,7 +24,7 @@ from merganser.pipeline.kinds import expressions, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
     from merganser.pipeline.config import Dataset, Node, Pipeline, Source, Table
 
@@ -29,9 +32,12 @@ CORRUPT = "_corrupt_record"
 # Columns that a row carries beside its own.
 FAILED, RAW, FILE = "_merganser_failed", "_merganser_raw", "_merganser_file"
 OURS = (FAILED, RAW, FILE)
-MALFORMED = "malformed"
+# The rules that there are without a [[check]].
+MALFORMED, CAST, NULL_KEY = "malformed", "cast ", "null key "
 # The formats whose readers keep the text of a row that they cannot read.
 _KEEP_TEXT = ("csv", "json")
+# The options of a reader that choose files.
+_CHOOSE = {"recursivefilelookup", "pathglobfilter", "modifiedafter", "modifiedbefore", "basepath"}
 # Whatever the session says, a file that cannot be read is an error.
 _STRICT = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 
@@ -46,15 +52,24 @@ class Raw:
 
 def list_files(spark: SparkSession, source: Source) -> list[tuple[str, int, int]]:
     """List the files of a source: path, size and microsecond of the last change."""
-    with explained(source, "path"):
-        found = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(list(source.path))
+    chosen = {name: _setting(value) for name, value in source.options.items() if name.lower() in _CHOOSE}
+    with running(source, "listing its files"), explained(source, "path"):
+        found, below = (
+            spark.read.format("binaryFile").options(**{**chosen, **more}).load(list(source.path))
+            for more in ({}, {"recursiveFileLookup": "true"})
+        )
         rows = found.select("path", "length", F.unix_micros("modificationTime")).collect()
+        unread = below.select("path").join(found.select("path"), "path", "left_anti").limit(1).collect()
+    if unread or not rows:
+        what = f"{unread[0][0]} lies in a folder below, which is not read" if unread else "there is no file"
+        message = f"{what}. Correct the path, or set recursiveFileLookup = true in options."
+        raise source.refuse("path", message)
     return sorted((str(path), int(size), int(changed)) for path, size, changed in rows)
 
 
 def read_raw(spark: SparkSession, source: Source) -> Raw:
     """Open the files of a source, each row with the path of its file."""
-    with explained(source, "schema"):
+    with running(source, "looking at its files"), explained(source, "schema"):
         # Asked for, the schema is parsed or inferred.
         schema = _reader(spark, source, source.schema).load(list(source.path)).schema
         keeps = source.format in _KEEP_TEXT
@@ -91,12 +106,14 @@ def clean_rows(raw: Raw, source: Source, pipeline: Pipeline) -> DataFrame:
         lambda name: name.isNotNull(),
     )
     # What a malformed row lacks says nothing more.
-    failed = F.when(malformed, F.array(F.lit(MALFORMED))).otherwise(failed.cast("array<string>"))
+    failed = F.when(malformed, F.array(F.lit(MALFORMED))).otherwise(F.array_distinct(failed.cast("array<string>")))
     own = [name for name in _shown(frame) if name not in {raw.corrupt, *source.drop}]
-    marked = frame.where(malformed | F.coalesce(kept, F.lit(False))).withColumn(FAILED, failed)  # noqa: FBT003 - as above
+    # Nor does a filter, of a row whose values are not what they were.
+    told = reduce(Column.__or__, [malformed, *(lost for _, lost in uncast)])
+    marked = frame.where(told | F.coalesce(kept, F.lit(False))).withColumn(FAILED, failed)  # noqa: FBT003 - as above
     text = F.when(malformed, F.col(quoted(raw.corrupt or FILE))).otherwise(F.to_json(RAW))
-    told = F.when(F.size(FAILED) > 0, text).alias(RAW)
-    return marked.select(*(F.col(quoted(name)) for name in own), FAILED, told, FILE)
+    row = F.when(F.size(FAILED) > 0, text).alias(RAW)
+    return marked.select(*(F.col(quoted(name)) for name in own), FAILED, row, FILE)
 
 
 def is_clean() -> Column:
@@ -110,17 +127,23 @@ def _shaped(frame: DataFrame, read: Sequence[str], source: Source) -> tuple[Data
         if old not in read:
             message = f"the files have no column {old!r}. They have: {', '.join(read)}."
             raise source.refuse("rename", message)
+    renamed = [source.rename.get(name, name) for name in read]
+    twice = next((name for name, count in Counter(renamed).items() if count > 1), None)
+    if twice is not None:
+        message = f"two columns would be {twice!r}. Rename or drop the other."
+        raise source.refuse("rename", message)
     frame = frame.withColumnsRenamed(dict(source.rename))
     uncast = []
     for name, kind in source.cast.items():
         if name not in frame.columns:
             message = f"there is no column {name!r} to cast. Columns after renaming: {', '.join(_shown(frame))}."
             raise source.refuse("cast", message)
-        before = f"_merganser_uncast_{name}"
+        lost = f"_merganser_uncast_{name}"
         with explained(source, f"cast.{name}"):
             column = F.col(quoted(name))
-            frame = frame.withColumn(before, column.isNotNull()).withColumn(name, column.try_cast(kind))
-            uncast.append((f"cast {name}", F.col(quoted(before)) & F.col(quoted(name)).isNull()))
+            cast = column.try_cast(kind)
+            frame = frame.withColumn(lost, column.isNotNull() & cast.isNull()).withColumn(name, cast)
+            uncast.append((f"{CAST}{name}", F.col(quoted(lost))))
     for name, expression in source.derive.items():
         with explained(source, f"derive.{name}"):
             frame = frame.withColumn(name, F.expr(expression))
@@ -152,8 +175,8 @@ def _rules(frame: DataFrame, source: Source, pipeline: Pipeline) -> Iterator[tup
 
 def match_expressions(part: Node | Edge) -> list[tuple[str, str]]:
     """Give what identifies a part's records, and the nodes that they connect."""
-    ends = [part.from_node, part.to_node] if isinstance(part, Edge) else []
-    of_ends = [(f"{end.type}.{name}", text) for end in ends for name, text in expressions(end.match).items()]
+    ends = {"from_node": part.from_node, "to_node": part.to_node} if isinstance(part, Edge) else {}
+    of_ends = [(f"{key}.{name}", text) for key, end in ends.items() for name, text in expressions(end.match).items()]
     return [*expressions(part.match).items(), *of_ends]
 
 
@@ -164,7 +187,7 @@ def _null_key(
         column = F.expr(expression)
         frame.select(column).schema  # noqa: B018 - analyses it
         named = user.type if not hasattr(user, "name") else user.name
-        return f"null key {named}.{name}", column.isNull()
+        return f"{NULL_KEY}{named}.{name}", column.isNull()
 
 
 def _checked(frame: DataFrame, condition: str) -> Column:
@@ -190,8 +213,8 @@ def running(table: Table, doing: str) -> Iterator[None]:
         yield
     except PySparkException as error:
         message = (
-            f"{table.label}: {doing} failed. Spark says: {_first(error)} Nothing of this step was merged; correct the "
-            "cause and run again."
+            f"{table.label}: {doing} failed. Spark says: {_first(error)} What was merged before is whole; correct the "
+            "cause and run again, and it goes on from there."
         )
         raise PipelineError(message) from error
 

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     Expressions: TypeAlias = Mapping[str, str] | Sequence[str]
 
 FORMATS = ("csv", "json", "orc", "parquet", "text")
+# Options of Spark's readers that would hide what they cannot read.
+_LOSING = {"columnnameofcorruptrecord", "ignorecorruptfiles", "ignoremissingfiles"}
+_RULES = ("malformed", "cast ", "null key ")
 # Of what `merge` takes, the run itself says these.
 _OWN = {"batch_id", "filesystem", "use_merge"}
 OPTIONS = tuple(sorted(MergeOptions.__optional_keys__ - _OWN))
@@ -106,11 +109,12 @@ class Source(Table):
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
-        mode = next((value for name, value in self.options.items() if name.lower() == "mode"), "PERMISSIVE")
-        if str(mode).upper() == "DROPMALFORMED":
-            raise self.refuse(
-                "options", "mode DROPMALFORMED would lose rows silently. Leave it out: malformed rows are quarantined."
-            )
+        if not self.path:
+            raise self.refuse("path", "it is empty. Name a file, a folder or a glob.")
+        for name, value in self.options.items():
+            if name.lower() in _LOSING or (name.lower(), str(value).upper()) == ("mode", "DROPMALFORMED"):
+                message = f"{name} = {value!r} would lose rows silently. Leave it out: bad rows are quarantined."
+                raise self.refuse("options", message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +131,11 @@ class Check(Table):
     source: str = key(TEXT)
     rule: str = key(TEXT)
     fail_above: float | None = key(SHARE, None)
+
+    def __post_init__(self) -> None:
+        Table.__post_init__(self)
+        if self.name.startswith(_RULES):
+            raise self.refuse("name", "rules that begin so are there without a [[check]]. Choose another name.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +192,11 @@ class Ends(Table):
 
     type: str = key(TEXT)
     match: Expressions = key(PROPERTIES)
+
+    def __post_init__(self) -> None:
+        Table.__post_init__(self)
+        if not self.match:
+            raise self.refuse("match", f"it is empty. Name the properties that identify a {self.type}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +274,8 @@ class Graph(Table):
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
+        if self.sqlite is not None and "://" in self.sqlite:
+            raise self.refuse("sqlite", f"SQLite needs a file on this machine, not {self.sqlite!r}. Give its path.")
         if self.path is None and self.sqlite is None:
             raise self.refuse("path", "say where the graph is: path for Parquet, sqlite for a SQLite file, or both.")
         if not self.node and not self.edge:
@@ -332,10 +348,10 @@ class Pipeline(Table):
         places += [(dataset, "path", dataset.path) for dataset in self.dataset]
         places += [(self.graph, "path", self.graph.path)] if self.graph and self.graph.path else []
         for table, name, path in places:
-            for other, _, outer in places:
-                inside = _folder(path).startswith(f"{_folder(outer)}/") and not isinstance(other, Pipeline)
+            for other, named, outer in places:
+                inside = _folder(path).startswith(f"{_folder(outer)}/") and (name, named) != ("quarantine", "state")
                 # Two sources may be merged into one dataset.
-                shared = table is other or {type(table), type(other)} == {Dataset}
+                shared = (table, name) == (other, named) or {type(table), type(other)} == {Dataset}
                 if inside or (_folder(path) == _folder(outer) and not shared):
                     message = f"{path!r} is inside {outer!r}, the place of {other.label}. Give it a place of its own."
                     raise table.refuse(name, message)

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from merganser.core.errors import AccountingError, InvalidArgumentError
+from merganser.core.errors import AccountingError, InvalidArgumentError, QualityError
 from merganser.core.lock import exclusive
 from merganser.core.store import locate
 from merganser.engines.spark import SparkDatasetIO
@@ -42,6 +42,7 @@ Say: TypeAlias = Callable[[str], None]
 # How long to wait for another process that runs the same run.
 _PATIENCE = 5.0
 _UNFIT = re.compile(r"[^\w.=-]+")
+_RUN_ID = re.compile(r"\w[\w.=-]*")
 
 
 def run(
@@ -61,8 +62,8 @@ def run(
     files = {source.name: list_files(io.spark, source) for source in pipeline.source}
     raws = {source.name: read_raw(io.spark, source) for source in pipeline.source}
     named = run_id or make_run_id(pipeline, parameters or {}, files)
-    if _UNFIT.search(named):
-        message = f"The run id {named!r} becomes a folder's name. Use letters, digits, '_', '-', '=' and '.'."
+    if not _RUN_ID.fullmatch(named):
+        message = f"The run id {named!r} becomes a folder's name. Use letters and digits, after these also '_-=.'."
         raise InvalidArgumentError(message)
     work = _Work(pipeline, io, named, f"{pipeline.state.rstrip('/')}/runs/{named}", say)
     with ExitStack() as held:
@@ -138,11 +139,16 @@ class _Work:
     say: Say
     staged: dict[str, Staged] = field(default_factory=dict)
 
+    @property
+    def batch(self) -> str:
+        """What the batches of the steps begin with: runs of two pipelines may have one id."""
+        return f"{self.pipeline.name}/{self.run_id}"
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Let no other process run the same run meanwhile."""
         place = locate(self.folder)
-        place.store.make_folder(place.root)
+        place.store.make_folder(place.path("sources"))
         with exclusive(place.store, place.root, f"The run {self.run_id} in {self.folder}", _PATIENCE):
             yield
 
@@ -151,7 +157,7 @@ class _Work:
         needed = {step.table.source for step in steps if self._recorded(step) is None}
         outcomes = {}
         for source in self.pipeline.source:
-            staged = Staged(self.io, self.pipeline, source, self.folder)
+            staged = Staged(self.io, self.pipeline, source, f"{self.folder}/sources")
             self.staged[source.name] = staged
             outcome = staged.known()
             if outcome is None or (source.name in needed and not staged.has_rows()):
@@ -162,9 +168,15 @@ class _Work:
                 f"{outcome.rows_quarantined:,} quarantined{' (known from before)' if outcome.staged else ''}"
             )
             if outcome.rows_quarantined and staged.has_rows():
-                staged.quarantine(self.run_id)
+                staged.quarantine(self.run_id, outcome.rows_quarantined)
             outcomes[source.name] = outcome
-        check_quality(self.pipeline, outcomes)
+        try:
+            check_quality(self.pipeline, outcomes)
+        except QualityError:
+            # Whoever corrects the feed or the rule runs the same run again.
+            for staged in self.staged.values():
+                staged.forget_all()
+            raise
         return outcomes
 
     def step(self, step: Step, source: SourceOutcome) -> StepOutcome:
@@ -172,7 +184,7 @@ class _Work:
         outcome = self._recorded(step)
         if outcome is None:
             self.say(f"{step.name}: merging {source.rows_clean:,} rows into {step.target}")
-            outcome = step.merge(self.run_id, self.staged[source.name].clean(), source)
+            outcome = step.merge(self.batch, self.staged[source.name].clean(), source)
             place = locate(self.folder)
             place.store.write_small(place.path(_record(step)), json.dumps(asdict(outcome)).encode())
         done = "done before" if outcome.state == "replayed" else f"{outcome.seconds:.1f} s"
@@ -183,7 +195,7 @@ class _Work:
         """Say what a step did in an earlier attempt; its target has the last word on whether it did."""
         place = locate(self.folder)
         data = place.store.read_small(place.path(_record(step)))
-        if data is None or not step.committed(self.run_id):
+        if data is None or not step.committed(self.batch):
             return None
         return replace(StepOutcome.from_dict(json.loads(data)), state="replayed")
 

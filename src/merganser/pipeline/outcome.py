@@ -55,7 +55,7 @@ class SourceOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """What one merge of a run did; `rows_skipped_null` were left out for a key or an endpoint that is NULL."""
+    """What one merge of a run did; `rows_skipped_null` were left out: a key is NULL, or a node is not there."""
 
     name: str
     kind: StepKind

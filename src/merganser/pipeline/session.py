@@ -36,6 +36,7 @@ def open_session(
     Without a master, the one that spark-submit or the environment names is used, else this machine. A `sc://` master is
     a Spark Connect server.
     """
+    master = master or settings.get("spark.master")
     remote = master if master is not None and master.startswith("sc://") else None
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ or "SPARK_REMOTE" in os.environ or "MASTER" in os.environ
     builder = SparkSession.builder.appName(f"merganser {name}")

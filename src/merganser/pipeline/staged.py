@@ -38,10 +38,13 @@ class Staged:
         """The dataset of staged rows."""
         return f"{self.folder}/{self.source.name}"
 
+    @property
+    def _record(self) -> str:
+        return locate(self.folder).path(f"{self.source.name}.json")
+
     def known(self) -> SourceOutcome | None:
         """Say what an earlier attempt of the run made of the source."""
-        place = locate(self.folder)
-        data = place.store.read_small(place.path(f"{self.source.name}.json"))
+        data = locate(self.folder).store.read_small(self._record)
         return None if data is None else replace(SourceOutcome.from_dict(json.loads(data)), staged=True)
 
     def has_rows(self) -> bool:
@@ -58,7 +61,7 @@ class Staged:
             written = self.io.write_dataset(rows, self.path, mode="overwrite")
             read = raw.frame.count()
             # Only of rows that were read again can be told how many the filters left out.
-            filtered = read - rows.count() if source.where else 0
+            filtered = read - rows.agg(F.count(FAILED)).collect()[0][0] if source.where else 0
             staged = self.io.read(self.path).select(FAILED)
             failed = staged.where(~is_clean()).count()
             found = staged.select(F.explode(FAILED).alias("name")).groupBy("name").count().collect()
@@ -81,8 +84,7 @@ class Staged:
             staged=False,
             seconds=time.monotonic() - started,
         )
-        place = locate(self.folder)
-        place.store.write_small(place.path(f"{source.name}.json"), json.dumps(asdict(outcome)).encode())
+        locate(self.folder).store.write_small(self._record, json.dumps(asdict(outcome)).encode())
         return outcome
 
     def clean(self) -> DataFrame:
@@ -90,13 +92,13 @@ class Staged:
         rows = self.io.read(self.path)
         return rows.where(is_clean()).drop(*OURS)
 
-    def quarantine(self, run_id: str) -> None:
+    def quarantine(self, run_id: str, rows_quarantined: int) -> None:
         """Keep the rows that failed a rule aside, each with the rules, the run and its file.
 
-        A row that is in the quarantine already, from the same file, is not added again.
+        A row that is in the quarantine already, from the same file and with the same rules, is not added again.
         """
         same = Window.partitionBy("id").orderBy(F.lit(0))
-        told = F.concat_ws("\n", F.lit(self.source.name), FILE, RAW)
+        told = F.concat_ws("\n", F.lit(self.source.name), FILE, F.to_json(FAILED), RAW)
         rows = self.io.read(self.path).where(~is_clean())
         rows = rows.select(
             F.sha2(told, 256).alias("id"),
@@ -108,15 +110,24 @@ class Staged:
             F.current_timestamp().alias("quarantined_at"),
         ).withColumn("id", F.concat_ws("-", "id", F.row_number().over(same)))
         with running(self.source, "writing the quarantine"):
-            self.io.merge(
-                rows, self.pipeline.quarantine, "insert", "id", "source", batch_id=f"{run_id}/{self.source.name}"
+            kept = self.io.merge(rows, self.pipeline.quarantine, "insert", "id", "source").source_count
+        if kept != rows_quarantined:
+            message = (
+                f"{self.source.label}: {rows_quarantined} rows failed a rule, but {kept} went to the quarantine. "
+                "Please report this."
             )
+            raise AccountingError(message)
 
     def forget(self) -> None:
         """Remove the rows; what became of them stays known."""
         place = locate(self.path)
         place.store.remove_folder(place.root)
         place.store.remove_folder(control_folder(place))
+
+    def forget_all(self) -> None:
+        """Let the source be read again."""
+        locate(self.folder).store.remove(self._record)
+        self.forget()
 
 
 def check_quality(pipeline: Pipeline, outcomes: dict[str, SourceOutcome]) -> None:

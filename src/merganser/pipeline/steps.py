@@ -93,6 +93,19 @@ _COUNTS = (
 )
 
 
+# The options of a merge that name columns.
+_OF_COLUMNS = (
+    "partition_columns",
+    "partition_by",
+    "dedup_order_by",
+    "update_columns",
+    "insert_columns",
+    "sequence_column",
+    "operation_column",
+    "skip_unchanged",
+)
+
+
 @dataclass(frozen=True)
 class DatasetStep(Step):
     """A merge into a Parquet dataset."""
@@ -115,10 +128,12 @@ class DatasetStep(Step):
         """Refuse expressions that Spark cannot tell of the source's rows."""
         with explained(self.table, "columns"):
             columns = self._rows(rows).columns
-        for key in self.table.key_columns:
-            if key not in columns:
-                message = f"the source has no column {key!r}. Its columns are: {', '.join(columns)}."
-                raise self.table.refuse("key_columns", message)
+        asked = {"key_columns": self.table.key_columns, **{key: self.table.merge.get(key) for key in _OF_COLUMNS}}
+        for key, names in asked.items():
+            for name in [names] if isinstance(names, str) else names if isinstance(names, list | tuple) else ():
+                if name not in columns:
+                    message = f"there is no column {name!r}. The columns are: {', '.join(columns)}."
+                    raise self.table.refuse(key, message)
 
     def committed(self, run_id: str) -> bool:
         """Say whether the step was committed under this run before."""
@@ -133,15 +148,29 @@ class DatasetStep(Step):
             result = self.io.merge(
                 frame, table.path, table.strategy, keys, batch_id=self.batch_id(run_id), **table.merge
             )
-            self.check_rows(result.source_count, source)
-            twice = 0
-            if make_request(table.strategy, keys, make_options(**table.merge)).one_row_per_key:
-                twice = source.rows_clean - frame.select(*(F.col(quoted(key)) for key in keys)).distinct().count()
+        self.check_rows(result.source_count, source)
+        request = make_request(table.strategy, keys, make_options(**table.merge))
+        with running(table, "counting its keys"):
+            distinct = source.rows_clean
+            if request.one_row_per_key:
+                distinct = frame.select(*(F.col(quoted(key)) for key in keys)).distinct().count()
+        # A target that had a key twice before has two rows updated by one.
+        met = result.inserted + result.updated + result.skipped
+        if (
+            request.rule.replaces
+            and request.rule.inserts
+            and not table.merge.get("operation_column")
+            and met < distinct
+        ):
+            message = (
+                f"{table.label}: of {distinct} keys only {met} were inserted, updated or skipped. Please report this."
+            )
+            raise AccountingError(message)
         return self.outcome(
             source,
             result.replayed,
             time.monotonic() - started,
-            rows_deduplicated=twice,
+            rows_deduplicated=source.rows_clean - distinct,
             inserted=result.inserted,
             updated=result.updated,
             deleted=result.deleted,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +70,8 @@ def _pipeline(given: dict[str, Any], parameters: dict[str, str], folder: Path) -
     _check_keys(given, known, "")
     top = _table(given.pop("pipeline", None), Pipeline.title)
     _check_parameters(top.pop(PARAMETERS, []), parameters)
-    tables = {name: _filled(some, parameters, folder, name, name) for name, some in {"pipeline": top, **given}.items()}
+    filling = _Filling(parameters, folder)
+    tables = {name: filling.tables(name, some) for name, some in {"pipeline": top, **given}.items()}
     _check_keys(
         tables["pipeline"], [*(name for name in Pipeline.names() if name not in known), PARAMETERS], Pipeline.title
     )
@@ -180,20 +182,41 @@ def _check_parameters(declared: Any, given: Mapping[str, str]) -> None:
             raise ConfigurationError(message, Pipeline.title, PARAMETERS)
 
 
-def _filled(given: Any, parameters: Mapping[str, str], folder: Path, table: str, name: str) -> Any:
-    """Put parameters into every text, and the file's folder before paths that are relative."""
-    if isinstance(given, dict):
-        return {one: _filled(value, parameters, folder, table, one) for one, value in given.items()}
-    if isinstance(given, list):
-        return [_filled(one, parameters, folder, table, name) for one in given]
-    if not isinstance(given, str):
-        return given
-    text = _PLACE.sub(lambda found: parameters.get(found[1], found[0]), given)
-    if name not in _PATHS:
-        return text
-    unknown = _PLACE.search(text)
-    if unknown:
-        message = f"{given!r} has {unknown[0]}, which is no parameter. Declare it in {Pipeline.title}, or correct it."
-        raise ConfigurationError(message, f"[{table}]", name)
-    elsewhere = "://" in text or not text or os.path.isabs(text) or (name, text) == ("audit", "rows")
-    return text if elsewhere else str(folder / text)
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """Puts parameters into every text, and the file's folder before paths that are relative."""
+
+    parameters: Mapping[str, str]
+    folder: Path
+
+    def tables(self, table: str, given: Any) -> Any:
+        """Fill a table, or several; those inside the graph are tables, too."""
+        if isinstance(given, list):
+            return [self.tables(table, one) for one in given]
+        if not isinstance(given, dict):
+            return given
+        inner = {"node", "edge"} if table == "graph" else set()
+        return {
+            key: self.tables(f"{table}.{key}", value) if key in inner else self.value(value, table, key)
+            for key, value in given.items()
+        }
+
+    def value(self, given: Any, table: str, key: str) -> Any:
+        """Fill what a key was given; `key` is empty for what is inside of it, where names are the user's own."""
+        if isinstance(given, dict):
+            return {one: self.value(value, table, "") for one, value in given.items()}
+        if isinstance(given, list):
+            return [self.value(one, table, key) for one in given]
+        if not isinstance(given, str):
+            return given
+        text = _PLACE.sub(lambda found: self.parameters.get(found[1], found[0]), given)
+        if key not in _PATHS:
+            return text
+        unknown = _PLACE.search(text)
+        if unknown:
+            message = (
+                f"{given!r} has {unknown[0]}, which is no parameter. Declare it in {Pipeline.title}, or correct it."
+            )
+            raise ConfigurationError(message, f"[{table}]", key)
+        elsewhere = "://" in text or not text or os.path.isabs(text) or (key, text) == ("audit", "rows")
+        return text if elsewhere else str(self.folder / text)

@@ -270,7 +270,8 @@ def _faults(cells: _Cells) -> list[tuple[_Cell, str, Column]]:
 def _kept(folded: DataFrame, type_: str, cells: _Cells, *, skip_null_keys: bool) -> Iterator[Records]:
     """Keep the records as they are now, look at them once, and let them go."""
     with _as_few_partitions(folded.sparkSession):
-        kept = folded.persist(StorageLevel.MEMORY_AND_DISK)
+        # On disk alone: what Spark reads back it would put into memory again, as long as there is any.
+        kept = folded.persist(StorageLevel.DISK_ONLY)
     try:
         faults = _faults(cells)
         known = F.col("id").isNotNull()
