@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from tests.support import open_door, rows, snapshot, unchanged
 
 from merganser import recover
 from merganser.core import commit
-from merganser.core.batch import make_batch
+from merganser.core.batch import committed_batch, make_batch
 from merganser.core.commit import Journal, Move, Removal, writing
 from merganser.core.dataset import list_files
 from merganser.core.errors import (
@@ -60,6 +61,32 @@ def test_a_batch_that_changed_nothing_is_known_too(io: Door, lake: str) -> None:
     io.merge(pairs([1], "first"), f"{lake}/t", key_columns="id")
     assert io.merge(pairs([1], "late"), f"{lake}/t", "update", "id", batch_id="b").replayed
     assert [row["v"] for row in rows(io, f"{lake}/t")] == ["first"]
+
+
+# M7
+@pytest.mark.parametrize("folder_stays", [False, True])
+def test_batches_go_with_the_data_that_was_in_them(io: Door, lake: str, folder_stays: bool) -> None:
+    io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id="monday")
+    io.merge(pairs([2], "b"), f"{lake}/t", key_columns="id", batch_id="tuesday")
+    assert committed_batch(f"{lake}/t", "monday") is not None
+    shutil.rmtree(f"{lake}/t")
+    if folder_stays:
+        Path(f"{lake}/t").mkdir()
+    assert committed_batch(f"{lake}/t", "monday") is None
+    again = [
+        io.merge(pairs([id_], value), f"{lake}/t", key_columns="id", batch_id=batch)
+        for id_, value, batch in ((1, "a", "monday"), (2, "b", "tuesday"))
+    ]
+    assert [(result.replayed, result.inserted) for result in again] == [(False, 1), (False, 1)]
+    assert [row["id"] for row in rows(io, f"{lake}/t")] == [1, 2]
+
+
+# M7
+def test_batches_outlive_rows_that_were_deleted(io: Door, lake: str) -> None:
+    io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id="monday")
+    io.merge(pairs([1], "a"), f"{lake}/t", "delete", "id", batch_id="tuesday")
+    assert rows(io, f"{lake}/t") == []
+    assert io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id="monday").replayed
 
 
 # M7

@@ -233,6 +233,43 @@ BROKEN = {
         "from_node.id",
         "no such key",
     ),
+    "no path": ('"feed/{date}/*.json"', "[]", "[[source]] 'postings'", "path", "it is empty"),
+    "options that hide faults": (
+        'format = "json"',
+        'format = "json"\noptions = { ignoreCorruptFiles = true }',
+        "[[source]] 'postings'",
+        "options",
+        "would lose rows silently",
+    ),
+    "a name that rules of our own have": (
+        'name = "paid"',
+        'name = "cast pay"',
+        "[[check]] 'cast pay'",
+        "name",
+        "Choose another name",
+    ),
+    "an end without a match": (
+        '{ type = "Job", match = "url" }',
+        '{ type = "Job", match = [] }',
+        "[[graph.edge]] 'POSTED_BY'",
+        "from_node.match",
+        "it is empty",
+    ),
+    "SQLite elsewhere": (
+        'path = "lake/graph"',
+        'sqlite = "s3://lake/graph.db"',
+        "[graph]",
+        "sqlite",
+        "a file on this machine",
+    ),
+    "a dataset in the state folder": ('"lake/jobs"', '"state/jobs"', "[[dataset]] 'jobs'", "path", "is inside"),
+    "a quarantine around a dataset": (
+        'state = "state"',
+        'state = "state"\nquarantine = "lake"',
+        "[[dataset]] 'jobs'",
+        "path",
+        "is inside",
+    ),
     "parameters as a text": ('["date"]', '"date"', "[pipeline]", "parameters", "a list of names"),
     "an undeclared parameter": ("{date}/", "{day}/", "[source]", "path", r"has \{day\}, which is no parameter"),
 }
@@ -309,6 +346,15 @@ def test_a_file_becomes_the_objects_that_one_would_write(tmp_path: Path) -> None
 def test_paths_that_are_not_relative_stay(path: str, tmp_path: Path) -> None:
     found = load(written(tmp_path, GOOD.replace("lake/jobs", path)), {"date": "D"})
     assert found.dataset[0].path == path.replace("{date}", "D")
+
+
+def test_names_that_spell_a_path_s_key_are_names(tmp_path: Path) -> None:
+    text = GOOD.replace('cast = { posted_at = "timestamp" }', 'rename = { path = "state" }\ncast = { state = "int" }')
+    text = text.replace('match = "url"\non_match', 'match = { path = "url" }\non_match')
+    found = load(written(tmp_path, text), {"date": "D"})
+    assert (found.source[0].rename, found.source[0].cast) == ({"path": "state"}, {"state": "int"})
+    assert found.graph is not None
+    assert found.graph.node[0].match == {"path": "url"}
 
 
 def test_a_merge_into_a_dataset_skips_what_is_unchanged_unless_told_otherwise() -> None:

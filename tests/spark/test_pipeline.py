@@ -111,6 +111,26 @@ def test_rows_that_fail_are_in_the_quarantine_with_the_reason(spark: Any, tmp_pa
     assert not data_files(str(tmp_path / "state/runs"))
 
 
+def test_what_a_cast_has_lost_is_told_whatever_derive_and_where_make_of_it(spark: Any, tmp_path: Path) -> None:
+    write_lines(tmp_path / "feed", ['{"id": 1, "pay": "much"}', '{"id": 2, "pay": "0"}', '{"id": 3, "pay": null}'])
+    source = {"derive": {"pay": "coalesce(nullif(pay, 0), -1)"}, "where": ["pay = -1 AND id > 1"]}
+    outcome = run(people(tmp_path, source=source, check=()), spark=spark)
+    (rule,) = outcome.sources[0].rules
+    assert (rule.name, rule.rows) == ("cast pay", 1)
+    assert [row["id"] for row in rows(open_spark(), str(tmp_path / "lake/people"))] == [2, 3]
+
+
+def test_files_that_would_not_be_read_are_told(spark: Any, tmp_path: Path) -> None:
+    write_lines(tmp_path / "feed/below")
+    with pytest.raises(ConfigurationError, match=r"people.json lies in a folder below, .*recursiveFileLookup = true"):
+        run(people(tmp_path), spark=spark)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigurationError, match="there is no file"):
+        run(people(tmp_path, source={"path": str(tmp_path / "empty")}), spark=spark)
+    found = run(people(tmp_path, source={"options": {"recursiveFileLookup": True}}), spark=spark).sources[0]
+    assert (found.files, found.rows_read) == (1, 10)
+
+
 def test_too_many_bad_rows_end_a_run_before_anything_is_merged(spark: Any, tmp_path: Path) -> None:
     write_lines(tmp_path / "feed")
     with pytest.raises(QualityError, match=r"\[\[source\]\] 'people': 6 of 9 rows failed a rule, more than .* 0\.5"):
@@ -120,7 +140,11 @@ def test_too_many_bad_rows_end_a_run_before_anything_is_merged(spark: Any, tmp_p
         run(people(tmp_path, check=[rule]), spark=spark)
     assert not (tmp_path / "lake").exists()
     assert len(rows(open_spark(), str(tmp_path / "state/quarantine"), ["row"])) == 6
-    assert run(people(tmp_path, source={"fail_above": 0.7}), spark=spark).steps[0].inserted == 2
+    # The same run again sees the feed and the rules as they are now.
+    with pytest.raises(QualityError):
+        run(people(tmp_path, source={"fail_above": 0.5}), spark=spark, run_id="day")
+    write_lines(tmp_path / "feed", LINES[:3])
+    assert run(people(tmp_path, source={"fail_above": 0.5}), spark=spark, run_id="day").steps[0].inserted == 2
 
 
 def test_the_same_files_are_the_same_run_and_others_are_another(spark: Any, tmp_path: Path) -> None:
@@ -183,6 +207,10 @@ def test_every_format_is_read_renamed_cast_derived_and_filtered(spark: Any, tmp_
     ]
 
 
+def jobs_by(**merge: Any) -> Dataset:
+    return Dataset(name="d", source="people", path="unused", key_columns="id", merge=merge)
+
+
 def graph_of(**changed: Any) -> Graph:
     return Graph(path="unused", node=[Node(**{"type": "T", "source": "people", "match": "id", **changed})])
 
@@ -203,6 +231,7 @@ def graph_of(**changed: Any) -> Graph:
         ),
         ({"source": {"drop": "salary"}}, "[[source]] 'people', key 'drop'", "no column 'salary' to drop"),
         ({"check": [Check(name="c", source="people", rule="nosuch > 1")]}, "[[check]] 'c', key 'rule'", "nosuch"),
+        ({"dataset": [jobs_by(partition_columns="nosuch")]}, "[[dataset]] 'd', key 'partition_columns'", "'nosuch'"),
         ({"dataset": (), "graph": graph_of(match="nosuch")}, "[[graph.node]] 'T', key 'match'", "nosuch"),
         ({"graph": graph_of(base={"x": "nosuch"})}, "[[graph.node]] 'T', key 'base.x'", "nosuch"),
         ({"graph": graph_of(order_by="nosuch")}, "[[graph.node]] 'T', key 'order_by'", "nosuch"),

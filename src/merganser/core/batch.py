@@ -10,7 +10,9 @@ import json
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from merganser.core.dataset import has_files
 from merganser.core.errors import UnreadableFileError
+from merganser.core.history import read_records
 from merganser.core.result import MergeFileMetadata, MergeResult
 from merganser.core.staging import control_folder
 from merganser.core.store import locate
@@ -47,18 +49,31 @@ def find_batch(store: Store, control: str, batch_id: str) -> MergeResult | None:
 
 
 def committed_batch(path: str | os.PathLike[str], batch_id: str, filesystem: Any = None) -> MergeResult | None:
-    """Give the result of the batch of this id, if it was committed to the dataset and the dataset is still there.
+    """Give the result of the batch of this id, if it was committed to the dataset and its rows are still there.
 
     >>> committed_batch("no/such/dataset", "2026-01-02")
     """
     location = locate(path, filesystem)
-    found = find_batch(location.store, control_folder(location), batch_id)
-    return None if found is None or batch_is_gone(location, found) else found
+    control = control_folder(location)
+    found = find_batch(location.store, control, batch_id)
+    return None if found is None or data_is_gone(location, control) else found
 
 
-def batch_is_gone(location: Location, batch: MergeResult) -> bool:
-    """Say whether somebody removed the dataset: then it has no batches any more."""
-    return bool(batch.target_count_after) and location.store.kind(location.root) is None
+def data_is_gone(location: Location, control: str) -> bool:
+    """Say whether somebody removed the data: the last commit left rows, but there is no data file."""
+    if has_files(location):
+        return False
+    last = next(read_records(location.store, control), None)
+    if last is None or last.target_count_after is None:
+        return location.store.kind(location.root) is None
+    return last.target_count_after > 0
+
+
+def forget_gone(location: Location, control: str) -> None:
+    """Let every batch be merged again, if what was in them is gone."""
+    batches = f"{control}/{BATCHES}"
+    if location.store.kind(batches) is not None and data_is_gone(location, control):
+        location.store.remove_folder(batches)
 
 
 def write_batch(store: Store, control: str, batch: Mapping[str, Any]) -> None:

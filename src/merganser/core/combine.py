@@ -50,7 +50,8 @@ def check_combination(request: Request) -> None:
 def _conflicts(request: Request) -> list[tuple[bool, str]]:
     options, sequence = request.options, request.options.sequence_column
     listed = [name for name in ("update_columns", "insert_columns") if getattr(options, name) is not None]
-    partial = next((name for name in listed if sequence is not None and sequence not in getattr(options, name)), None)
+    named = [*listed, *(["skip_unchanged"] if isinstance(options.skip_unchanged, list | tuple) else [])]
+    partial = next((name for name in named if sequence is not None and sequence not in getattr(options, name)), None)
     moves = options.on_partition_move == "move"
     unknown = sorted(set(options.operation_values or ()) - set(OPERATIONS))
     values = [value for some in (options.operation_values or {}).values() for value in some]

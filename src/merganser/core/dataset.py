@@ -97,6 +97,14 @@ def list_files(location: Location) -> list[DataFile]:
     return sorted(files, key=lambda file: file.rel)
 
 
+def has_files(location: Location) -> bool:
+    """Say whether there is any data file below a root, looking no further than the first."""
+    if location.store.kind(location.root) is None:
+        return False
+    found = (info.rel for info in location.store.walk(location.root, enter=_visible))
+    return any(rel.endswith(SUFFIX) and _visible(rel.rpartition("/")[2]) for rel in found)
+
+
 def _visible(name: str) -> bool:
     return not name.startswith(".") and (not name.startswith("_") or "=" in name)
 

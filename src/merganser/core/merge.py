@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core.audit import find_feed, make_audit
-from merganser.core.batch import batch_is_gone, find_batch, make_batch
+from merganser.core.batch import find_batch, forget_gone, make_batch
 from merganser.core.commit import Journal, Move, Removal, pending_commit, writing
 from merganser.core.dataset import Template, list_files
 from merganser.core.encode import schema_options
@@ -75,9 +75,10 @@ def merge(
         audit = make_audit(engine, prepared, decision, request, None, feed)
         return _result(prepared, decision, _Staged(), request, audit)
     with writing(location, options.lock_timeout, started) as session:
+        forget_gone(location, session.control)
         if options.batch_id is not None:
             before = find_batch(location.store, session.control, options.batch_id)
-            if before is not None and not batch_is_gone(location, before):
+            if before is not None:
                 return before
         with session.staging() as staging:
             prepared = prepare(engine, given, location, request, staging)

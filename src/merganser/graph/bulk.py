@@ -63,7 +63,8 @@ class Endpoint:
             message = f"The match of the endpoint {self.type} is {self.match!r}; give {{property: column}}."
             raise InvalidArgumentError(message)
         read_names(list(self.match), "the match of an endpoint")
-        read_names(list(self.match.values()), "the match of an endpoint")
+        # Two properties may have the value of one column.
+        read_names(sorted(set(self.match.values()), key=str), "the match of an endpoint")
 
 
 def bulk_merge_nodes(
