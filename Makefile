@@ -60,7 +60,7 @@ lint: $(STAMP) ## lint, format and types only
 	$(PY) -m mypy
 
 demo: $(STAMP) ## run three days of a feed through the pipeline, into the folder demo
-	@$(WITH_JAVA) $(PY) -m merganser.pipeline.demo demo
+	@JAVA_HOME=$$(sh scripts/java.sh --require) && export JAVA_HOME && $(PY) -m merganser.pipeline.demo demo
 
 bench: $(STAMP) ## run the benchmarks
 	@$(WITH_JAVA) $(PY) -m benchmarks.run
