@@ -189,6 +189,8 @@ class Store:
             connection.execute("PRAGMA foreign_keys = ON")
             # KiB for pages: what a transaction changes in a large graph is seldom in few of them.
             connection.execute("PRAGMA cache_size = -65536")
+            # Pages of the log, 64 MB: a merge all over a large graph would otherwise copy its pages back as it commits.
+            connection.execute("PRAGMA wal_autocheckpoint = 16384").fetchall()
         except sqlite3.Error as error:
             connection.close()
             self.fail(error)
