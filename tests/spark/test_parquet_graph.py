@@ -17,6 +17,7 @@ import merganser
 from merganser import GraphDatabase, ParquetGraph
 from merganser.core.errors import (
     ColumnTypeError,
+    ColumnValueError,
     InvalidArgumentError,
     KeyColumnError,
     NodeNotFoundError,
@@ -290,6 +291,7 @@ def test_properties_come_later_and_stay(spark: Any, graph: ParquetGraph, lake: s
     before = snapshot(f"{lake}/graph/nodes")
     refused: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"base": {"size": "'big'", "more": "1"}}, ColumnTypeError, "nodes of type 'T'.*'size'"),
+        ({"base": {"size": "1.5D", "more": "1"}}, ColumnValueError, "nodes of type 'T'.*'size' holds 1.5"),
         ({"base": {"Size": "1"}}, InvalidArgumentError, "'size', which differs from 'Size' only in case"),
     ]
     for wrong, error, match in refused:
@@ -371,6 +373,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"match": "k", "base": {"x": "1.5"}}, PropertyTypeError, "'x' has type decimal"),
     ({"match": "k", "base": {"x": "map(1, 2)"}}, PropertyTypeError, "'x' has type map<int,int>"),
     ({"match": {"x": "struct(k)"}}, PropertyTypeError, "'x' has type struct.*no dict can be matched"),
+    ({"match": "k", "batch_id": ""}, InvalidArgumentError, "batch_id must be a text"),
     ({"match": "k", "order_by": "nosuch"}, InvalidArgumentError, "order_by names 'nosuch'"),
     ({"match": "k", "order_by": "m"}, InvalidArgumentError, "order_by names 'm'.*no order"),
 ]
@@ -388,6 +391,8 @@ def test_what_makes_no_sense_is_refused_by_name(spark: Any, graph: ParquetGraph,
     ends: dict[str, Any] = {"from_node": Endpoint("T", {"k": "k"}), "to_node": Endpoint("T", {"k": "k"})}
     with pytest.raises(InvalidArgumentError, match="missing must be 'refuse' or 'skip'"):
         graph.merge_edges(frame, "E", **ends, missing="ignore")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="batch_id must be a text"):
+        graph.merge_edges(frame, "E", **ends, batch_id="")
     with pytest.raises(InvalidArgumentError, match="to_node is 'T'"):
         graph.merge_edges(frame, "E", **{**ends, "to_node": "T"})
     assert snapshot(lake) == {}

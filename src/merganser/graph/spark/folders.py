@@ -16,6 +16,7 @@ from merganser.core.errors import InvalidArgumentError, UnreadableFileError
 from merganser.core.footer import read_footer
 from merganser.core.hive import folder_name, parse_hive_partition_path
 from merganser.core.lock import exclusive
+from merganser.core.options import check_batch_id
 from merganser.core.staging import control_folder
 from merganser.core.store import locate
 from merganser.graph.spark.results import GraphMergeResult
@@ -120,8 +121,9 @@ class Folder:
 
     def find_batch(self, batch_id: str | None) -> GraphMergeResult | None:
         """Give the result of a batch that was merged before."""
+        check_batch_id(batch_id)
         location = self.location
-        if not isinstance(batch_id, str) or location.store.kind(location.root) is None:
+        if batch_id is None or location.store.kind(location.root) is None:
             return None
         # The dataset's own record decides: an undo forgets it.
         data = self._root.store.read_small(self._batch(batch_id))

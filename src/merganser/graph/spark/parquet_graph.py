@@ -220,11 +220,12 @@ class ParquetGraph:
             folder.check_match(records.match)
             schema = folder.schema()
             source = RecordRows(frame, folder, schema)
-            written = self._widen(folder, source)
             looks = records.differ and schema is not None and bool(source.laid_over)
-            # Spark takes what a Python function gives for as small as what it gets, and would broadcast anything.
-            known = self._io.read_columns(folder.path, "id").hint("merge") if looks else None
-            rows, laid_over = source.rows(known), source.laid_over
+            written = set()
+            if source.lacking:
+                source.check_values(self._known(folder, looks=looks))
+                written = self._widen(folder, source)
+            rows, laid_over = source.rows(self._known(folder, looks=looks)), source.laid_over
             folder.keep_match(records.match)
             done = self._io.merge(
                 rows,
@@ -241,13 +242,14 @@ class ParquetGraph:
             folder.keep_batch(batch_id, result)
         return result
 
+    def _known(self, folder: Folder, *, looks: bool) -> DataFrame | None:
+        # Spark takes what a Python function gives for as small as what it gets, and would broadcast anything.
+        return self._io.read_columns(folder.path, "id").hint("merge") if looks else None
+
     def _widen(self, folder: Folder, source: RecordRows) -> set[str]:
         """Add the columns that a dataset lacks, NULL in every row; gives the files that this wrote."""
-        lacking = source.lacking
-        if not lacking:
-            return set()
         old = self._io.read(folder.path)
-        added = [F.lit(None).cast(kind).alias(name) for name, kind in lacking.items()]
+        added = [F.lit(None).cast(kind).alias(name) for name, kind in source.lacking.items()]
         rows = old.select(*(quoted(name) for name in old.columns if name not in TIMES), *added, *TIMES)
         done = self._io.write_dataset(rows, folder.path, "overwrite", lock_timeout=self._lock_timeout)
         return {file.path for file in done.files}
