@@ -6,11 +6,13 @@ import doctest
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
+from tests.graph.graph_oracle import OnPurposeError
 from tests.support import data_files, lasting, snapshot
 
 import merganser
@@ -235,6 +237,14 @@ def test_edges_are_between_nodes_that_are_there(spark: Any, graph: ParquetGraph,
     with pytest.raises(InvalidArgumentError, match="merged by \\['url'\\]"):
         graph.merge_edges(known, "AT", from_node=Endpoint("Job", {"title": "u"}), to_node=ENDS["to_node"])
     assert snapshot(lake) == before
+    # A batch of which all is left out is merged, too, and stays so when the nodes arrive.
+    for replayed in (False, True):
+        none = graph.merge_edges(known.where("c = 'c9'"), "IN", **ENDS, missing="skip", batch_id="monday")
+        assert (counts(none), none.replayed) == ((1, 0, 0, 0, 1), replayed)
+        assert graph.committed("edges", "IN", "monday")
+        graph.merge_nodes(spark.createDataFrame([("c9",)], "name string"), "Company", match="name")
+    shutil.rmtree(f"{lake}/graph/nodes/type=Company")
+    graph.merge_nodes(spark.createDataFrame([("c1",)], "name string"), "Company", match="name")
     options: dict[str, Any] = {"base": "n", "on_match": {"last": "n"}, "missing": "skip", "skip_null_keys": True}
     assert counts(graph.merge_edges(frame, "AT", **ENDS, **options)) == (5, 1, 1, 0, 3)
     again = graph.merge_edges(frame, "AT", **ENDS, **options)
@@ -267,12 +277,14 @@ def test_a_batch_is_merged_once(spark: Any, graph: ParquetGraph, lake: str) -> N
     again = graph.merge_nodes(frame, "T", batch_id="monday", **options)
     assert (counts(again), again.replayed, first.replayed) == (counts(first), True, False)
     assert snapshot(lake) == before
-    # A process may be killed between the commit and its last note.
-    shutil.rmtree(f"{lake}/graph/.merganser/nodes/type=T/batches")
-    again = graph.merge_nodes(frame, "T", batch_id="monday", **options)
-    assert (counts(again), again.replayed) == (counts(first), True)
     # A batch is one of its type.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph._io, "merge", Mock(side_effect=OnPurposeError))
+        with pytest.raises(OnPurposeError):
+            graph.merge_nodes(frame, "U", batch_id="monday", **options)
+    assert not graph.committed("nodes", "U", "monday")
     assert not graph.merge_nodes(frame, "U", batch_id="monday", **options).replayed
+    assert graph.committed("nodes", "U", "monday")
 
 
 # G17, M2, S3

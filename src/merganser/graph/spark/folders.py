@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.batch import find_batch
+from merganser.core.batch import committed_batch
 from merganser.core.commit import pending_commit, recover
 from merganser.core.dataset import list_files
 from merganser.core.errors import InvalidArgumentError, UnreadableFileError
@@ -17,17 +17,17 @@ from merganser.core.footer import read_footer
 from merganser.core.hive import folder_name, parse_hive_partition_path
 from merganser.core.lock import exclusive
 from merganser.core.options import check_batch_id
-from merganser.core.staging import control_folder
 from merganser.core.store import locate
-from merganser.graph.spark.results import GraphMergeResult
+from merganser.graph.spark.results import merge_result
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import pyarrow as pa
 
     from merganser.core.store import Location
+    from merganser.graph.spark.results import GraphMergeResult
 
 # Hidden from readers of Parquet; beside the datasets, whose own control folders belong to their merges.
 _CONTROL = ".merganser"
@@ -122,24 +122,25 @@ class Folder:
     def find_batch(self, batch_id: str | None) -> GraphMergeResult | None:
         """Give the result of a batch that was merged before."""
         check_batch_id(batch_id)
-        location = self.location
-        if batch_id is None or location.store.kind(location.root) is None:
+        if batch_id is None:
             return None
-        # The dataset's own record decides: an undo forgets it.
+        # The dataset's own record decides: it comes with the commit, and an undo forgets it.
+        done = committed_batch(self.path, batch_id, self.filesystem)
         data = self._root.store.read_small(self._batch(batch_id))
-        if data is None or find_batch(location.store, control_folder(location), batch_id) is None:
+        if data is None or done is None:
             return None
         try:
-            return replace(GraphMergeResult(**json.loads(data)), replayed=True)
+            return merge_result(done, **json.loads(data))
         except (ValueError, TypeError) as error:
             message = f"{self._batch(batch_id)} is damaged: {error}. Remove it."
             raise UnreadableFileError(message) from error
 
-    def keep_batch(self, batch_id: str | None, result: GraphMergeResult) -> None:
-        """Keep what a batch did, so that it can be said again."""
+    def keep_batch(self, batch_id: str | None, *, rows: int, skipped: int, widened: Collection[str]) -> None:
+        """Keep what the dataset's own record of a batch does not tell, before that record is there."""
         if batch_id is not None:
+            kept = {"rows": rows, "skipped": skipped, "widened": sorted(widened)}
             self._root.store.make_folder(f"{self._beside}/batches")
-            self._root.store.write_small(self._batch(batch_id), json.dumps(asdict(result)).encode())
+            self._root.store.write_small(self._batch(batch_id), json.dumps(kept).encode())
 
     def _batch(self, batch_id: str) -> str:
         # Any text may be an id, but not any text a file's name.

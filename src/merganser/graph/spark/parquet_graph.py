@@ -17,7 +17,7 @@ from merganser.graph.spark.ends import End, check_missing, refuse_missing, witho
 from merganser.graph.spark.folders import Folder, type_names
 from merganser.graph.spark.reading import quoted, united
 from merganser.graph.spark.records import edge_records, node_records
-from merganser.graph.spark.results import GraphMergeResult
+from merganser.graph.spark.results import merge_result
 from merganser.graph.spark.source import RecordRows
 from merganser.graph.write import check_type
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from merganser.core.result import MergeResult
     from merganser.graph.bulk import Endpoint
     from merganser.graph.database import GraphDatabase
     from merganser.graph.spark.ends import Missing
     from merganser.graph.spark.exchange import ExchangeResult
     from merganser.graph.spark.properties import Given
     from merganser.graph.spark.records import Records
+    from merganser.graph.spark.results import GraphMergeResult
 
 Kind = Literal["nodes", "edges"]
 
@@ -217,16 +217,21 @@ class ParquetGraph:
     ) -> GraphMergeResult:
         """Merge records by id: those that are not there as `new`, the others as `found`."""
         with folder.held(self._lock_timeout), _named(folder):
+            # Another process may have merged it while this one waited, or left it to be published.
+            before = folder.find_batch(batch_id)
+            if before is not None:
+                return before
             folder.check_match(records.match)
             schema = folder.schema()
             source = RecordRows(frame, folder, schema)
             looks = records.differ and schema is not None and bool(source.laid_over)
-            written = set()
+            widened: set[str] = set()
             if source.lacking:
                 source.check_values(self._known(folder, looks=looks))
-                written = self._widen(folder, source)
+                widened = self._widen(folder, source)
             rows, laid_over = source.rows(self._known(folder, looks=looks)), source.laid_over
             folder.keep_match(records.match)
+            folder.keep_batch(batch_id, rows=records.rows, skipped=skipped, widened=widened)
             done = self._io.merge(
                 rows,
                 folder.path,
@@ -238,9 +243,7 @@ class ParquetGraph:
                 batch_id=batch_id,
                 lock_timeout=self._lock_timeout,
             )
-            result = _result(records.rows, skipped, done, written)
-            folder.keep_batch(batch_id, result)
-        return result
+        return merge_result(done, records.rows, skipped, widened)
 
     def _known(self, folder: Folder, *, looks: bool) -> DataFrame | None:
         # Spark takes what a Python function gives for as small as what it gets, and would broadcast anything.
@@ -263,17 +266,3 @@ def _named(folder: Folder) -> Iterator[None]:
     except (ColumnTypeError, ColumnValueError) as error:
         message = f"In the {folder.kind} of type {folder.type!r}: {error}"
         raise type(error)(message) from error
-
-
-def _result(rows: int, skipped: int, done: MergeResult, written: set[str]) -> GraphMergeResult:
-    changed = written | {*done.rewritten_files, *done.inserted_files}
-    return GraphMergeResult(
-        rows=rows,
-        created=done.inserted,
-        matched=rows - done.inserted - skipped,
-        changed=done.updated,
-        skipped=skipped,
-        files_written=len(changed),
-        files_preserved=len({*done.preserved_files} - changed),
-        replayed=done.replayed,
-    )
