@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
@@ -20,19 +22,22 @@ from merganser import GraphDatabase, ParquetGraph
 from merganser.core.errors import (
     ColumnTypeError,
     ColumnValueError,
+    ConcurrentWriteError,
     InvalidArgumentError,
     KeyColumnError,
     NodeNotFoundError,
     PropertyTypeError,
     PropertyValueError,
     SchemaMismatchError,
+    UnreadableFileError,
 )
 from merganser.graph import Endpoint, GraphMergeResult
+from merganser.graph.spark import folders
 from merganser.graph.spark.columns import column_of
+from merganser.graph.spark.properties import orderable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 # Spark's first steps take their time on a busy machine.
 pytestmark = pytest.mark.timeout(400)
@@ -288,7 +293,9 @@ def test_a_batch_is_merged_once(spark: Any, graph: ParquetGraph, lake: str) -> N
 
 
 # G17, M2, S3
-def test_properties_come_later_and_stay(spark: Any, graph: ParquetGraph, lake: str) -> None:
+def test_properties_come_later_and_stay(
+    spark: Any, graph: ParquetGraph, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph.merge_nodes(spark.sql("SELECT 'a' k, 1 size"), "T", match="k", base="size")
     done = graph.merge_nodes(
         spark.sql("SELECT * FROM VALUES ('a', 5), ('b', 6) AS t(k, n)"),
@@ -312,6 +319,30 @@ def test_properties_come_later_and_stay(spark: Any, graph: ParquetGraph, lake: s
     with pytest.raises(InvalidArgumentError, match="merged by \\['k'\\]"):
         graph.merge_nodes(spark.sql("SELECT 'a' k, 1 size"), "T", match=["k", "size"])
     assert snapshot(f"{lake}/graph/nodes") == before
+    # Neither is a dataset widened, nor merged into, by who has lost the hold on it.
+    lost = ConcurrentWriteError("lost")
+    for times, more in ((0, set()), (1, {"more"})):
+        monkeypatch.setattr(
+            folders, "exclusive", lambda *_, times=times: nullcontext(Mock(side_effect=[*[None] * times, lost]))
+        )
+        with pytest.raises(ConcurrentWriteError, match="lost"):
+            graph.merge_nodes(spark.sql("SELECT 'c' k"), "T", match="k", base={"more": "1"})
+        assert (set(graph.nodes("T").columns) & {"more"}, graph.nodes("T").count()) == (more, 2)
+
+
+# G17
+def test_match_properties_that_are_written_by_hand_are_a_list_in_any_order(graph: ParquetGraph, lake: str) -> None:
+    folder = folders.Folder(graph.path, "nodes", "T", None)
+    kept = Path(f"{lake}/graph/.merganser/nodes/type=T/match.json")
+    for file in (kept, Path(folder.path, "part-0.parquet")):
+        file.parent.mkdir(parents=True)
+        file.write_text('["k", "a"]', encoding="utf-8")
+    folder.check_match(["a", "k"])
+    folder.check_match(["k", "a"])
+    for damaged in ('"ak"', '{"a": 1, "k": 2}', "[1]", "[", "7"):
+        kept.write_text(damaged, encoding="utf-8")
+        with pytest.raises(UnreadableFileError, match=r"match.json is damaged: .*Write the list"):
+            folder.check_match(["a", "k"])
 
 
 # G17
@@ -368,6 +399,16 @@ def test_which_records_exist_is_looked_up_only_where_it_matters(
     assert looked == []
     assert counts(graph.merge_nodes(frame, "T", match="k", base="n", on_match={"n": F.col("n") + 1})) == (1, 0, 1, 1, 0)
     assert (looked, stored(graph, "T")) == (["id"], [{"k": "a", "n": 2}])
+    # Maps have no order, and are compared as texts.
+    times = spark.sql("SELECT TIMESTAMP'2026-01-01 00:00:00.000001' a, TIMESTAMP'2026-01-01 00:00:00.000002' b")
+    for kind in ("timestamp", "timestamp_ntz"):
+        maps = times.selectExpr(*(f"map('x', {name}::{kind}) {name}" for name in times.columns))
+        assert (
+            maps.where(
+                orderable(F.col("a"), maps.schema["a"].dataType) < orderable(F.col("b"), maps.schema["b"].dataType)
+            ).count()
+            == 1
+        )
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [

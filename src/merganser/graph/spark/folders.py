@@ -18,11 +18,12 @@ from merganser.core.hive import folder_name, parse_hive_partition_path
 from merganser.core.lock import exclusive
 from merganser.core.options import check_batch_id
 from merganser.core.store import locate
+from merganser.graph.indexes import read_names
 from merganser.graph.spark.results import merge_result
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -43,6 +44,13 @@ def type_names(path: str | os.PathLike[str], kind: str, filesystem: Any) -> list
         if type_ is not None and list_files(locate(f"{location.display}/{kind}/{name}", filesystem)):
             found.append(type_)
     return sorted(found)
+
+
+def _listed(given: Any) -> list[Any]:
+    if not isinstance(given, list):
+        message = f"{given!r} is no list."
+        raise TypeError(message)
+    return given
 
 
 @dataclass(frozen=True)
@@ -73,12 +81,15 @@ class Folder:
         return self._root.path(f"{_CONTROL}/{self.kind}/{folder_name('type', self.type)}")
 
     @contextmanager
-    def held(self, timeout: float) -> Iterator[None]:
-        """Keep other merges of this type out, from looking for records until they are merged."""
+    def held(self, timeout: float) -> Iterator[Callable[[], None]]:
+        """Keep other merges of this type out, from looking for records until they are merged.
+
+        Yields a check that they still are: on object stores, who is stalled for long loses the hold.
+        """
         self._root.store.make_folder(self._beside)
-        with exclusive(self._root.store, self._beside, self.path, timeout):
+        with exclusive(self._root.store, self._beside, self.path, timeout) as check_hold:
             self.recover(timeout)
-            yield
+            yield check_hold
 
     def recover(self, timeout: float) -> None:
         """Finish what a killed merge has decided and not published."""
@@ -99,9 +110,9 @@ class Folder:
         if data is None or not list_files(self.location):
             return None
         try:
-            return [str(name) for name in json.loads(data)]
+            return sorted(read_names(_listed(json.loads(data)), "it"))
         except (ValueError, TypeError) as error:
-            message = f"{self._beside}/{_MATCH} is damaged: {error}. Write the list of match properties to it."
+            message = f"{self._beside}/{_MATCH} is damaged: {error} Write the list of match properties to it, as JSON."
             raise UnreadableFileError(message) from error
 
     def check_match(self, names: Sequence[str], role: str = "match") -> None:

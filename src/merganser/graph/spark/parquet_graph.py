@@ -216,7 +216,7 @@ class ParquetGraph:
         self, folder: Folder, records: Records, frame: DataFrame, skipped: int, batch_id: str | None
     ) -> GraphMergeResult:
         """Merge records by id: those that are not there as `new`, the others as `found`."""
-        with folder.held(self._lock_timeout), _named(folder):
+        with folder.held(self._lock_timeout) as check_hold, _named(folder):
             # Another process may have merged it while this one waited, or left it to be published.
             before = folder.find_batch(batch_id)
             if before is not None:
@@ -228,8 +228,10 @@ class ParquetGraph:
             widened: set[str] = set()
             if source.lacking:
                 source.check_values(self._known(folder, looks=looks))
+                check_hold()
                 widened = self._widen(folder, source)
             rows, laid_over = source.rows(self._known(folder, looks=looks)), source.laid_over
+            check_hold()
             folder.keep_match(records.match)
             folder.keep_batch(batch_id, rows=records.rows, skipped=skipped, widened=widened)
             done = self._io.merge(

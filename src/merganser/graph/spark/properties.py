@@ -45,6 +45,13 @@ _SIMPLE: dict[type[DataType], DataType] = {
 }
 
 
+# Spark's own formats of times in JSON end at the millisecond.
+_TO_THE_MICROSECOND = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
 def read_properties(frame: DataFrame, given: Given, role: str) -> dict[str, Column]:
     """Give each property its expression."""
     if given is None:
@@ -131,7 +138,7 @@ def is_orderable(kind: DataType) -> bool:
 
 def orderable(column: Column, kind: DataType) -> Column:
     """Give a column by which rows can be ordered and compared: its text, where its type has no order."""
-    return column if is_orderable(kind) else F.to_json(F.struct(column))
+    return column if is_orderable(kind) else F.to_json(F.struct(column), _TO_THE_MICROSECOND)
 
 
 def not_finite(column: Column, kind: DataType) -> Column | None:
