@@ -83,6 +83,10 @@ def test_what_would_not_be_the_same_graph_is_refused(graph: ParquetGraph, db: Gr
     match = {"N": ["k"]}
     with pytest.raises(InvalidArgumentError, match=r"N nodes.*match={'N'"):
         graph.from_sqlite(db)
+    with pytest.raises(InvalidArgumentError, match="match of N is empty"):
+        graph.from_sqlite(db, match={"N": []})
+    with pytest.raises(InvalidArgumentError, match=r"match names the type 'M', which SQLite has not\. It has: N"):
+        graph.from_sqlite(db, match={**match, "M": ["k"]})
     with pytest.raises(PropertyTypeError, match="'v' of N nodes"):
         graph.from_sqlite(db, match=match)
     db.update_node(first.id, {"v": {"x": 1, "y": 2}})
@@ -98,12 +102,18 @@ def test_what_would_not_be_the_same_graph_is_refused(graph: ParquetGraph, db: Gr
     edges = [db.create_edge(first.id, "E", first.id, {"w": weight}) for weight in (1, 2)]
     with pytest.raises(UniqueConstraintError, match=f"ids {edges[0].id},{edges[1].id} are equal in their nodes"):
         graph.from_sqlite(db, match=match)
-    assert snapshot(str(graph.path)) == {}
+    with pytest.raises(InvalidArgumentError, match="edge_match names the type 'N'"):
+        graph.from_sqlite(db, match=match, edge_match={"N": ["w"]})
     lost = db.create_node("N")
-    with pytest.raises(KeyColumnError, match="'k' of N is NULL in 1 row"):
+    with pytest.raises(KeyColumnError, match=f"N nodes in SQLite, 1 lack the match property 'k'.* id {lost.id}"):
         graph.from_sqlite(db, match=match, edge_match={"E": ["w"]})
     db.delete_node(lost.id)
+    assert snapshot(str(graph.path)) == {}
     assert counts(graph.from_sqlite(db, match=match, edge_match={"E": ["w"]})) == {"N": (2, 0), ("N", "E", "N"): (2, 0)}
+    with pytest.raises(InvalidArgumentError, match=r"match of N names \['v'\].*merged by \['k'\]"):
+        graph.from_sqlite(db, match={"N": ["v"]})
+    with pytest.raises(InvalidArgumentError, match=r"edge_match of E names \[\].*merged by \['w'\]"):
+        graph.from_sqlite(db, edge_match={"E": []})
     # Its column is of numbers now.
     db.update_node(first.id, {"v": True})
     with pytest.raises(PropertyTypeError, match="'v' of N nodes"):
@@ -122,5 +132,8 @@ def test_a_parquet_graph_that_is_not_whole_is_refused(spark: Any, graph: Parquet
     graph.merge_edges(frame, "NEXT", from_node=JOB, to_node=JOB)
     graph.merge_nodes(frame, "Day", match="day")
     shutil.rmtree(f"{graph.path}/nodes/type=Job")
+    with pytest.raises(NodeNotFoundError, match="3 edges of type 'NEXT'"):
+        graph.to_sqlite(db)
+    shutil.rmtree(f"{graph.path}/nodes/type=Day")
     with pytest.raises(NodeNotFoundError, match="3 edges of type 'NEXT'"):
         graph.to_sqlite(db)
