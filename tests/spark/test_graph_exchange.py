@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 JOB, DAY = Endpoint("Job", {"url": "url"}), Endpoint("Day", {"day": "day"})
 JOBS = """
-    SELECT concat('/', id) AS url, DATE'2026-01-01' AS day, id AS n, 'x' AS type, named_struct('a.b', array(id)) AS o
+    SELECT concat('/', id) AS url, DATE'2026-01-01' AS day, id AS n, 'x' AS type, named_struct('a.b', array(id)) AS o,
+        if(id = 0, NULL, named_struct('at', array(TIMESTAMP'2026-01-01 10:00:00.000001Z', NULL))) AS seen,
+        map('on', named_struct('day', DATE'2026-01-01')) AS days
     FROM range(3)
 """
 
@@ -54,7 +56,7 @@ def counts(result: ExchangeResult) -> dict[Any, tuple[int, int]]:
 def test_a_graph_goes_over_and_back(spark: Any, graph: ParquetGraph, db: GraphDatabase) -> None:
     """G17. Dates, dicts and names that Parquet keeps for itself included; a second time, nothing changes."""
     frame = spark.sql(JOBS)
-    graph.merge_nodes(frame, "Job", match="url", base=["n", "type", "o"])
+    graph.merge_nodes(frame, "Job", match="url", base=["n", "type", "o", "seen", "days"])
     graph.merge_nodes(frame, "Day", match="day")
     graph.merge_edges(frame, "ON", from_node=JOB, to_node=DAY, base={"src": "n"})
     graph.merge_edges(frame.limit(2), "ON", from_node=JOB, to_node=JOB)
@@ -62,13 +64,25 @@ def test_a_graph_goes_over_and_back(spark: Any, graph: ParquetGraph, db: GraphDa
     assert counts(graph.to_sqlite(db)) == all_of_it
     assert nodes_of(db, "Day") == [{"day": "2026-01-01"}]
     job = next(found for found, (_, properties) in content(db).nodes.items() if properties.get("url") == "/1")
-    assert content(db).nodes[job][1] == {"url": "/1", "n": 1, "type": "x", "o": {"a.b": [1]}}
+    assert content(db).nodes[job][1] == {
+        "url": "/1",
+        "n": 1,
+        "type": "x",
+        "o": {"a.b": [1]},
+        "seen": {"at": ["2026-01-01T10:00:00.000001+00:00", None]},
+        "days": {"on": {"day": "2026-01-01"}},
+    }
     assert sorted(old.get("src", -1) for _, _, _, old in content(db).edges.values()) == [-1, -1, 0, 1, 2]
     db.update_node(job, {"n": None, "own": 1})
     nothing = dict.fromkeys(all_of_it, (0, 0))
     assert counts(graph.from_sqlite(db)) == {**nothing, "Job": (0, 1)}
     with unchanged(db):
         assert counts(graph.to_sqlite(db)) == nothing
+    for wrong in ("soon", "2026-01-01 10:00:00Z"):
+        db.update_node(job, {"seen": {"at": [wrong]}})
+        with pytest.raises(PropertyTypeError, match="'seen' of Job nodes"):
+            graph.from_sqlite(db)
+    db.update_node(job, {"seen": {"at": ["2026-01-01T10:00:00.000001+00:00", None]}})
     before = snapshot(str(graph.path))
     assert counts(graph.from_sqlite(db)) == nothing
     assert {name for name in snapshot(str(graph.path)) if name.endswith(".parquet")} == {

@@ -8,7 +8,8 @@ from __future__ import annotations
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -108,11 +109,9 @@ class _Column:
         if self.safe:
             return pa.array(values, self.type)
         try:
-            # A date or time is a text in SQLite.
-            timed = pa.types.is_temporal(self.type)
-            found = pa.array(values, pa.string()).cast(self.type) if timed else pa.array(values, self.type)
+            found = _timed_array(values, self.type)
             held = plain({"": column_values(found, pa.field(self.property, self.type))}, "")[""]
-        except (pa.ArrowException, MerganserError) as error:
+        except (pa.ArrowException, ValueError, MerganserError) as error:
             raise self.refusal(str(error)) from error
         if not equal(held, values):
             raise self.refusal("some would become others")
@@ -251,6 +250,26 @@ class _Staging:
                 "Match on properties that tell them apart, or delete the duplicates."
             )
             raise UniqueConstraintError(message)
+
+
+def _timed_array(values: Sequence[Value], kind: pa.DataType) -> pa.Array:
+    """Give values as an array; what is a date or time there, is a text in SQLite."""
+    if pa.types.is_temporal(kind):
+        return pa.array(values, pa.string()).cast(kind)
+    # Not as texts in an array: where a struct is NULL, Arrow would cast the empty texts beneath it.
+    return pa.array([_timed(value, kind) for value in values] if pa.types.is_nested(kind) else values, kind)
+
+
+def _timed(value: Any, kind: pa.DataType) -> Any:
+    if isinstance(value, str) and pa.types.is_temporal(kind):
+        return (date if pa.types.is_date(kind) else datetime).fromisoformat(value)
+    if isinstance(value, list) and pa.types.is_list(kind):
+        return [_timed(item, kind.value_type) for item in value]
+    if isinstance(value, dict) and pa.types.is_map(kind):
+        return {name: _timed(item, kind.item_type) for name, item in value.items()}
+    if isinstance(value, dict) and pa.types.is_struct(kind):
+        return value | {field.name: _timed(value[field.name], field.type) for field in kind if field.name in value}
+    return value
 
 
 def _check_types(role: str, given: Names, types: Collection[str]) -> None:
