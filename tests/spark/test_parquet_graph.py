@@ -5,31 +5,39 @@ from __future__ import annotations
 import doctest
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
+from tests.graph.graph_oracle import OnPurposeError
 from tests.support import data_files, lasting, snapshot
 
 import merganser
 from merganser import GraphDatabase, ParquetGraph
 from merganser.core.errors import (
     ColumnTypeError,
+    ColumnValueError,
+    ConcurrentWriteError,
     InvalidArgumentError,
     KeyColumnError,
     NodeNotFoundError,
     PropertyTypeError,
     PropertyValueError,
     SchemaMismatchError,
+    UnreadableFileError,
 )
 from merganser.graph import Endpoint, GraphMergeResult
+from merganser.graph.spark import folders
 from merganser.graph.spark.columns import column_of
+from merganser.graph.spark.properties import orderable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 # Spark's first steps take their time on a busy machine.
 pytestmark = pytest.mark.timeout(400)
@@ -234,6 +242,14 @@ def test_edges_are_between_nodes_that_are_there(spark: Any, graph: ParquetGraph,
     with pytest.raises(InvalidArgumentError, match="merged by \\['url'\\]"):
         graph.merge_edges(known, "AT", from_node=Endpoint("Job", {"title": "u"}), to_node=ENDS["to_node"])
     assert snapshot(lake) == before
+    # A batch of which all is left out is merged, too, and stays so when the nodes arrive.
+    for replayed in (False, True):
+        none = graph.merge_edges(known.where("c = 'c9'"), "IN", **ENDS, missing="skip", batch_id="monday")
+        assert (counts(none), none.replayed) == ((1, 0, 0, 0, 1), replayed)
+        assert graph.committed("edges", "IN", "monday")
+        graph.merge_nodes(spark.createDataFrame([("c9",)], "name string"), "Company", match="name")
+    shutil.rmtree(f"{lake}/graph/nodes/type=Company")
+    graph.merge_nodes(spark.createDataFrame([("c1",)], "name string"), "Company", match="name")
     options: dict[str, Any] = {"base": "n", "on_match": {"last": "n"}, "missing": "skip", "skip_null_keys": True}
     assert counts(graph.merge_edges(frame, "AT", **ENDS, **options)) == (5, 1, 1, 0, 3)
     again = graph.merge_edges(frame, "AT", **ENDS, **options)
@@ -251,7 +267,20 @@ def test_rows_without_a_key_and_numbers_without_an_end_are_refused(spark: Any, g
     nan = spark.createDataFrame([("a", [[1.0], [float("inf")]])], "a string, x array<array<double>>")
     with pytest.raises(PropertyValueError, match="base property 'x' of T is no finite number in 1 rows"):
         graph.merge_nodes(nan, "T", match="a", base="x")
+    days: dict[str, Any] = {
+        "d": "array(DATE'+10000-01-01', NULL, DATE'9999-12-31')",
+        "t": "TIMESTAMP'+10000-01-01 00:00:00Z'",
+        "early": "TIMESTAMP'0000-12-31 23:59:59.999999Z'",
+        "n": "named_struct('x', TIMESTAMP_NTZ'0000-12-31 23:59:59')",
+    }
+    for name, wrong in days.items():
+        with pytest.raises(
+            PropertyValueError, match=f"'{name}' of T is or holds a day outside the years 1 to 9999 in 1 rows"
+        ):
+            graph.merge_nodes(nan, "T", match="a", base={name: wrong})
     assert snapshot(lake) == {}
+    ends = "array(TIMESTAMP'0001-01-01 00:00:00Z', TIMESTAMP'9999-12-31 23:59:59.999999Z', NULL)"
+    assert graph.merge_nodes(nan, "U", match="a", base={"t": ends, "d": "DATE'9999-12-31'"}).created == 1
     done = graph.merge_nodes(frame, "T", match=["a", "b"], base="x", skip_null_keys=True)
     assert (counts(done), stored(graph, "T")) == ((4, 1, 0, 0, 3), [{"a": "a", "b": 1, "x": 1.0}])
 
@@ -266,16 +295,20 @@ def test_a_batch_is_merged_once(spark: Any, graph: ParquetGraph, lake: str) -> N
     again = graph.merge_nodes(frame, "T", batch_id="monday", **options)
     assert (counts(again), again.replayed, first.replayed) == (counts(first), True, False)
     assert snapshot(lake) == before
-    # A process may be killed between the commit and its last note.
-    shutil.rmtree(f"{lake}/graph/.merganser/nodes/type=T/batches")
-    again = graph.merge_nodes(frame, "T", batch_id="monday", **options)
-    assert (counts(again), again.replayed) == (counts(first), True)
     # A batch is one of its type.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph._io, "merge", Mock(side_effect=OnPurposeError))
+        with pytest.raises(OnPurposeError):
+            graph.merge_nodes(frame, "U", batch_id="monday", **options)
+    assert not graph.committed("nodes", "U", "monday")
     assert not graph.merge_nodes(frame, "U", batch_id="monday", **options).replayed
+    assert graph.committed("nodes", "U", "monday")
 
 
 # G17, M2, S3
-def test_properties_come_later_and_stay(spark: Any, graph: ParquetGraph, lake: str) -> None:
+def test_properties_come_later_and_stay(
+    spark: Any, graph: ParquetGraph, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph.merge_nodes(spark.sql("SELECT 'a' k, 1 size"), "T", match="k", base="size")
     done = graph.merge_nodes(
         spark.sql("SELECT * FROM VALUES ('a', 5), ('b', 6) AS t(k, n)"),
@@ -290,6 +323,7 @@ def test_properties_come_later_and_stay(spark: Any, graph: ParquetGraph, lake: s
     before = snapshot(f"{lake}/graph/nodes")
     refused: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"base": {"size": "'big'", "more": "1"}}, ColumnTypeError, "nodes of type 'T'.*'size'"),
+        ({"base": {"size": "1.5D", "more": "1"}}, ColumnValueError, "nodes of type 'T'.*'size' holds 1.5"),
         ({"base": {"Size": "1"}}, InvalidArgumentError, "'size', which differs from 'Size' only in case"),
     ]
     for wrong, error, match in refused:
@@ -298,6 +332,30 @@ def test_properties_come_later_and_stay(spark: Any, graph: ParquetGraph, lake: s
     with pytest.raises(InvalidArgumentError, match="merged by \\['k'\\]"):
         graph.merge_nodes(spark.sql("SELECT 'a' k, 1 size"), "T", match=["k", "size"])
     assert snapshot(f"{lake}/graph/nodes") == before
+    # Neither is a dataset widened, nor merged into, by who has lost the hold on it.
+    lost = ConcurrentWriteError("lost")
+    for times, more in ((0, set()), (1, {"more"})):
+        monkeypatch.setattr(
+            folders, "exclusive", lambda *_, times=times: nullcontext(Mock(side_effect=[*[None] * times, lost]))
+        )
+        with pytest.raises(ConcurrentWriteError, match="lost"):
+            graph.merge_nodes(spark.sql("SELECT 'c' k"), "T", match="k", base={"more": "1"})
+        assert (set(graph.nodes("T").columns) & {"more"}, graph.nodes("T").count()) == (more, 2)
+
+
+# G17
+def test_match_properties_that_are_written_by_hand_are_a_list_in_any_order(graph: ParquetGraph, lake: str) -> None:
+    folder = folders.Folder(graph.path, "nodes", "T", None)
+    kept = Path(f"{lake}/graph/.merganser/nodes/type=T/match.json")
+    for file in (kept, Path(folder.path, "part-0.parquet")):
+        file.parent.mkdir(parents=True)
+        file.write_text('["k", "a"]', encoding="utf-8")
+    folder.check_match(["a", "k"])
+    folder.check_match(["k", "a"])
+    for damaged in ('"ak"', '{"a": 1, "k": 2}', "[1]", "[", "7"):
+        kept.write_text(damaged, encoding="utf-8")
+        with pytest.raises(UnreadableFileError, match=r"match.json is damaged: .*Write the list"):
+            folder.check_match(["a", "k"])
 
 
 # G17
@@ -354,6 +412,16 @@ def test_which_records_exist_is_looked_up_only_where_it_matters(
     assert looked == []
     assert counts(graph.merge_nodes(frame, "T", match="k", base="n", on_match={"n": F.col("n") + 1})) == (1, 0, 1, 1, 0)
     assert (looked, stored(graph, "T")) == (["id"], [{"k": "a", "n": 2}])
+    # Maps have no order, and are compared as texts.
+    times = spark.sql("SELECT TIMESTAMP'2026-01-01 00:00:00.000001' a, TIMESTAMP'2026-01-01 00:00:00.000002' b")
+    for kind in ("timestamp", "timestamp_ntz"):
+        maps = times.selectExpr(*(f"map('x', {name}::{kind}) {name}" for name in times.columns))
+        assert (
+            maps.where(
+                orderable(F.col("a"), maps.schema["a"].dataType) < orderable(F.col("b"), maps.schema["b"].dataType)
+            ).count()
+            == 1
+        )
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -371,6 +439,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"match": "k", "base": {"x": "1.5"}}, PropertyTypeError, "'x' has type decimal"),
     ({"match": "k", "base": {"x": "map(1, 2)"}}, PropertyTypeError, "'x' has type map<int,int>"),
     ({"match": {"x": "struct(k)"}}, PropertyTypeError, "'x' has type struct.*no dict can be matched"),
+    ({"match": "k", "batch_id": ""}, InvalidArgumentError, "batch_id must be a text"),
     ({"match": "k", "order_by": "nosuch"}, InvalidArgumentError, "order_by names 'nosuch'"),
     ({"match": "k", "order_by": "m"}, InvalidArgumentError, "order_by names 'm'.*no order"),
 ]
@@ -388,6 +457,8 @@ def test_what_makes_no_sense_is_refused_by_name(spark: Any, graph: ParquetGraph,
     ends: dict[str, Any] = {"from_node": Endpoint("T", {"k": "k"}), "to_node": Endpoint("T", {"k": "k"})}
     with pytest.raises(InvalidArgumentError, match="missing must be 'refuse' or 'skip'"):
         graph.merge_edges(frame, "E", **ends, missing="ignore")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="batch_id must be a text"):
+        graph.merge_edges(frame, "E", **ends, batch_id="")
     with pytest.raises(InvalidArgumentError, match="to_node is 'T'"):
         graph.merge_edges(frame, "E", **{**ends, "to_node": "T"})
     assert snapshot(lake) == {}

@@ -108,13 +108,17 @@ class Options:
         _check(kind, f"audit must be True, 'rows' or the path of a folder, not {audit!r}.")
         move = self.on_partition_move
         _check(move in get_args(PartitionMove), f"on_partition_move must be 'refuse' or 'move', not {move!r}.")
-        batch = self.batch_id
-        named = batch is None or _is_text(batch)
-        _check(named, f"batch_id must be a text that names this batch and no other, not {batch!r}.")
+        check_batch_id(self.batch_id)
         check_retain(self.retain)
         timeout = self.lock_timeout
         seconds = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout >= 0
         _check(seconds, f"lock_timeout must be a number of seconds, not {timeout!r}.")
+
+
+def check_batch_id(batch_id: object) -> None:
+    """Refuse what names no batch; None is a merge that is no batch."""
+    named = batch_id is None or _is_text(batch_id)
+    _check(named, f"batch_id must be a text that names this batch and no other, not {batch_id!r}.")
 
 
 def _check(holds: bool, message: str) -> None:  # noqa: FBT001

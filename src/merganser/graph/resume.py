@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
-from merganser.core.errors import GraphError, InvalidArgumentError
+from merganser.core.errors import GraphError
+from merganser.core.options import check_batch_id
 
 if TYPE_CHECKING:
     from merganser.graph.store import Store
@@ -38,9 +39,7 @@ class Batch:
     id: str | None
 
     def __post_init__(self) -> None:
-        if self.id is not None and (not isinstance(self.id, str) or not self.id):
-            message = f"batch_id must be a text that names this batch and no other, not {self.id!r}."
-            raise InvalidArgumentError(message)
+        check_batch_id(self.id)
 
     def read(self) -> ResumePoint:
         """Give the point that this batch has come to; one that was never begun is before its first record."""

@@ -117,8 +117,9 @@ def _properties(frame: DataFrame, kind: Kind) -> dict[str, Column]:
 def _connected(graph: ParquetGraph, type_: str, types: Sequence[str]) -> list[tuple[str, str]]:
     """Give the types of nodes that edges of a type are between."""
     known = [graph.nodes(node_type).select("id", F.lit(node_type).alias("type")) for node_type in types]
-    nodes = reduce(lambda one, other: one.unionAll(other), known)
     pairs = graph.edges(type_).select("src", "dst")
+    none = pairs.select(F.col("src").alias("id"), F.lit(None).cast("string").alias("type")).limit(0)
+    nodes = reduce(lambda one, other: one.unionAll(other), known, none)
     for end in ("src", "dst"):
         named = nodes.select(F.col("id").alias(end), F.col("type").alias(f"{end}_type")).hint("merge")
         pairs = pairs.join(named, end, "left")

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.batch import find_batch
+from merganser.core.batch import committed_batch
 from merganser.core.commit import pending_commit, recover
 from merganser.core.dataset import list_files
 from merganser.core.errors import InvalidArgumentError, UnreadableFileError
 from merganser.core.footer import read_footer
 from merganser.core.hive import folder_name, parse_hive_partition_path
 from merganser.core.lock import exclusive
-from merganser.core.staging import control_folder
+from merganser.core.options import check_batch_id
 from merganser.core.store import locate
-from merganser.graph.spark.results import GraphMergeResult
+from merganser.graph.indexes import read_names
+from merganser.graph.spark.results import merge_result
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     import pyarrow as pa
 
     from merganser.core.store import Location
+    from merganser.graph.spark.results import GraphMergeResult
 
 # Hidden from readers of Parquet; beside the datasets, whose own control folders belong to their merges.
 _CONTROL = ".merganser"
@@ -42,6 +44,13 @@ def type_names(path: str | os.PathLike[str], kind: str, filesystem: Any) -> list
         if type_ is not None and list_files(locate(f"{location.display}/{kind}/{name}", filesystem)):
             found.append(type_)
     return sorted(found)
+
+
+def _listed(given: Any) -> list[Any]:
+    if not isinstance(given, list):
+        message = f"{given!r} is no list."
+        raise TypeError(message)
+    return given
 
 
 @dataclass(frozen=True)
@@ -72,12 +81,15 @@ class Folder:
         return self._root.path(f"{_CONTROL}/{self.kind}/{folder_name('type', self.type)}")
 
     @contextmanager
-    def held(self, timeout: float) -> Iterator[None]:
-        """Keep other merges of this type out, from looking for records until they are merged."""
+    def held(self, timeout: float) -> Iterator[Callable[[], None]]:
+        """Keep other merges of this type out, from looking for records until they are merged.
+
+        Yields a check that they still are: on object stores, who is stalled for long loses the hold.
+        """
         self._root.store.make_folder(self._beside)
-        with exclusive(self._root.store, self._beside, self.path, timeout):
+        with exclusive(self._root.store, self._beside, self.path, timeout) as check_hold:
             self.recover(timeout)
-            yield
+            yield check_hold
 
     def recover(self, timeout: float) -> None:
         """Finish what a killed merge has decided and not published."""
@@ -98,9 +110,9 @@ class Folder:
         if data is None or not list_files(self.location):
             return None
         try:
-            return [str(name) for name in json.loads(data)]
+            return sorted(read_names(_listed(json.loads(data)), "it"))
         except (ValueError, TypeError) as error:
-            message = f"{self._beside}/{_MATCH} is damaged: {error}. Write the list of match properties to it."
+            message = f"{self._beside}/{_MATCH} is damaged: {error} Write the list of match properties to it, as JSON."
             raise UnreadableFileError(message) from error
 
     def check_match(self, names: Sequence[str], role: str = "match") -> None:
@@ -120,24 +132,26 @@ class Folder:
 
     def find_batch(self, batch_id: str | None) -> GraphMergeResult | None:
         """Give the result of a batch that was merged before."""
-        location = self.location
-        if not isinstance(batch_id, str) or location.store.kind(location.root) is None:
+        check_batch_id(batch_id)
+        if batch_id is None:
             return None
-        # The dataset's own record decides: an undo forgets it.
+        # The dataset's own record decides: it comes with the commit, and an undo forgets it.
+        done = committed_batch(self.path, batch_id, self.filesystem)
         data = self._root.store.read_small(self._batch(batch_id))
-        if data is None or find_batch(location.store, control_folder(location), batch_id) is None:
+        if data is None or done is None:
             return None
         try:
-            return replace(GraphMergeResult(**json.loads(data)), replayed=True)
+            return merge_result(done, **json.loads(data))
         except (ValueError, TypeError) as error:
             message = f"{self._batch(batch_id)} is damaged: {error}. Remove it."
             raise UnreadableFileError(message) from error
 
-    def keep_batch(self, batch_id: str | None, result: GraphMergeResult) -> None:
-        """Keep what a batch did, so that it can be said again."""
+    def keep_batch(self, batch_id: str | None, *, rows: int, skipped: int, widened: Collection[str]) -> None:
+        """Keep what the dataset's own record of a batch does not tell, before that record is there."""
         if batch_id is not None:
+            kept = {"rows": rows, "skipped": skipped, "widened": sorted(widened)}
             self._root.store.make_folder(f"{self._beside}/batches")
-            self._root.store.write_small(self._batch(batch_id), json.dumps(asdict(result)).encode())
+            self._root.store.write_small(self._batch(batch_id), json.dumps(kept).encode())
 
     def _batch(self, batch_id: str) -> str:
         # Any text may be an id, but not any text a file's name.

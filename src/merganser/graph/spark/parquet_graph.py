@@ -17,7 +17,7 @@ from merganser.graph.spark.ends import End, check_missing, refuse_missing, witho
 from merganser.graph.spark.folders import Folder, type_names
 from merganser.graph.spark.reading import quoted, united
 from merganser.graph.spark.records import edge_records, node_records
-from merganser.graph.spark.results import GraphMergeResult
+from merganser.graph.spark.results import merge_result
 from merganser.graph.spark.source import RecordRows
 from merganser.graph.write import check_type
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from merganser.core.result import MergeResult
     from merganser.graph.bulk import Endpoint
     from merganser.graph.database import GraphDatabase
     from merganser.graph.spark.ends import Missing
     from merganser.graph.spark.exchange import ExchangeResult
     from merganser.graph.spark.properties import Given
     from merganser.graph.spark.records import Records
+    from merganser.graph.spark.results import GraphMergeResult
 
 Kind = Literal["nodes", "edges"]
 
@@ -42,7 +42,7 @@ class ParquetGraph:
     """A graph of Parquet datasets, `nodes/type=…` and `edges/type=…`, that any reader of Parquet can read.
 
     A merge has the meaning of `GraphDatabase.merge_node` and `merge_edge` for one row after another, whatever the
-    number of rows. Ids are made of the type and the match properties, so the same record has the same id everywhere.
+    number of rows. Ids are made of the type and the match properties, so the same record has the same id in every Parquet graph.
     Without a session, the active one is used. `lock_timeout` is how many seconds to wait for another writer.
 
     >>> graph = ParquetGraph("lake/graph", spark)  # doctest: +SKIP
@@ -216,16 +216,24 @@ class ParquetGraph:
         self, folder: Folder, records: Records, frame: DataFrame, skipped: int, batch_id: str | None
     ) -> GraphMergeResult:
         """Merge records by id: those that are not there as `new`, the others as `found`."""
-        with folder.held(self._lock_timeout), _named(folder):
+        with folder.held(self._lock_timeout) as check_hold, _named(folder):
+            # Another process may have merged it while this one waited, or left it to be published.
+            before = folder.find_batch(batch_id)
+            if before is not None:
+                return before
             folder.check_match(records.match)
             schema = folder.schema()
             source = RecordRows(frame, folder, schema)
-            written = self._widen(folder, source)
             looks = records.differ and schema is not None and bool(source.laid_over)
-            # Spark takes what a Python function gives for as small as what it gets, and would broadcast anything.
-            known = self._io.read_columns(folder.path, "id").hint("merge") if looks else None
-            rows, laid_over = source.rows(known), source.laid_over
+            widened: set[str] = set()
+            if source.lacking:
+                source.check_values(self._known(folder, looks=looks))
+                check_hold()
+                widened = self._widen(folder, source)
+            rows, laid_over = source.rows(self._known(folder, looks=looks)), source.laid_over
+            check_hold()
             folder.keep_match(records.match)
+            folder.keep_batch(batch_id, rows=records.rows, skipped=skipped, widened=widened)
             done = self._io.merge(
                 rows,
                 folder.path,
@@ -237,17 +245,16 @@ class ParquetGraph:
                 batch_id=batch_id,
                 lock_timeout=self._lock_timeout,
             )
-            result = _result(records.rows, skipped, done, written)
-            folder.keep_batch(batch_id, result)
-        return result
+        return merge_result(done, records.rows, skipped, widened)
+
+    def _known(self, folder: Folder, *, looks: bool) -> DataFrame | None:
+        # Spark takes what a Python function gives for as small as what it gets, and would broadcast anything.
+        return self._io.read_columns(folder.path, "id").hint("merge") if looks else None
 
     def _widen(self, folder: Folder, source: RecordRows) -> set[str]:
         """Add the columns that a dataset lacks, NULL in every row; gives the files that this wrote."""
-        lacking = source.lacking
-        if not lacking:
-            return set()
         old = self._io.read(folder.path)
-        added = [F.lit(None).cast(kind).alias(name) for name, kind in lacking.items()]
+        added = [F.lit(None).cast(kind).alias(name) for name, kind in source.lacking.items()]
         rows = old.select(*(quoted(name) for name in old.columns if name not in TIMES), *added, *TIMES)
         done = self._io.write_dataset(rows, folder.path, "overwrite", lock_timeout=self._lock_timeout)
         return {file.path for file in done.files}
@@ -261,17 +268,3 @@ def _named(folder: Folder) -> Iterator[None]:
     except (ColumnTypeError, ColumnValueError) as error:
         message = f"In the {folder.kind} of type {folder.type!r}: {error}"
         raise type(error)(message) from error
-
-
-def _result(rows: int, skipped: int, done: MergeResult, written: set[str]) -> GraphMergeResult:
-    changed = written | {*done.rewritten_files, *done.inserted_files}
-    return GraphMergeResult(
-        rows=rows,
-        created=done.inserted,
-        matched=rows - done.inserted - skipped,
-        changed=done.updated,
-        skipped=skipped,
-        files_written=len(changed),
-        files_preserved=len({*done.preserved_files} - changed),
-        replayed=done.replayed,
-    )

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from merganser.core.result import MergeResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +28,18 @@ class GraphMergeResult:
     files_written: int
     files_preserved: int
     replayed: bool
+
+
+def merge_result(done: MergeResult, rows: int, skipped: int, widened: Iterable[str]) -> GraphMergeResult:
+    """Tell what a merge of rows did by what it did to the dataset; `widened` are files that were written before it."""
+    changed = {*widened, *done.rewritten_files, *done.inserted_files}
+    return GraphMergeResult(
+        rows=rows,
+        created=done.inserted,
+        matched=rows - done.inserted - skipped,
+        changed=done.updated,
+        skipped=skipped,
+        files_written=len(changed),
+        files_preserved=len({*done.preserved_files} - changed),
+        replayed=done.replayed,
+    )

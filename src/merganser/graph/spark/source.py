@@ -10,11 +10,15 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import NullType, StructType
 
 from merganser.core.errors import InvalidArgumentError
-from merganser.core.schema import check_types
+from merganser.core.schema import check_types, conform, same_meaning
+from merganser.engines.spark.run import explained, marked
 from merganser.engines.spark.types import frame_schema
 from merganser.graph.spark.columns import KEYS, TIMES, column_of
+from merganser.graph.spark.reading import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
@@ -30,10 +34,13 @@ class RecordRows:
         self._new = self._columns("new")
         self._found = self._columns("found")
         self._check_case()
+        # The columns whose values may not fit, each with the type that it has in the dataset.
+        self._cast = pa.schema([])
         if schema is not None:
             have = frame_schema(self.rows(None))
             both = [field for field in schema if field.name in have.names]
             check_types(pa.schema([have.field(field.name) for field in both]), pa.schema(both))
+            self._cast = pa.schema([field for field in both if not _same(have.field(field.name).type, field.type)])
 
     @property
     def laid_over(self) -> list[str]:
@@ -57,6 +64,13 @@ class RecordRows:
             *(self._value(column, of, known is not None).alias(column) for column, (of, _) in self._new.items()),
             *(now.alias(name) for name in TIMES),
         )
+
+    def check_values(self, known: DataFrame | None) -> None:
+        """Refuse values that a column of the dataset cannot hold; a merge does so itself, but what precedes it not."""
+        if self._cast:
+            values = self.rows(known).select(*(quoted(name) for name in self._cast.names))
+            with explained():
+                values.mapInArrow(marked(_conform, self._cast), "nothing int").collect()
 
     def _value(self, column: str, property_name: str, chosen: bool) -> Column:  # noqa: FBT001
         new = F.col("new").getField(property_name)
@@ -85,3 +99,14 @@ class RecordRows:
                     f"from {name!r} only in case. Use its name."
                 )
                 raise InvalidArgumentError(message)
+
+
+def _same(have: pa.DataType, want: pa.DataType) -> bool:
+    return bool(pa.types.is_null(have)) or same_meaning(have, want)
+
+
+def _conform(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Cast rows to a schema, for the sake of what cannot be cast alone."""
+    for batch in batches:
+        conform(pa.Table.from_batches([batch]), schema)
+    yield from ()

@@ -8,12 +8,19 @@ from __future__ import annotations
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merganser.core.errors import InvalidArgumentError, MerganserError, PropertyTypeError, UniqueConstraintError
+from merganser.core.errors import (
+    InvalidArgumentError,
+    KeyColumnError,
+    MerganserError,
+    PropertyTypeError,
+    UniqueConstraintError,
+)
 from merganser.core.store import locate
 from merganser.graph.bulk import Endpoint
 from merganser.graph.exchange.columns import TYPES
@@ -27,7 +34,7 @@ from merganser.graph.values import decode, equal, plain
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -71,11 +78,14 @@ def staged(graph: ParquetGraph, database: GraphDatabase, match: Names, edge_matc
         with database._store.snapshot() as connection:  # noqa: SLF001 - as above
             staging = _Staging(graph, connection, location, folder)
             types = [row[0] for row in connection.execute("SELECT DISTINCT type FROM nodes ORDER BY type")]
+            _check_types("match", match, types)
             keys = {type_: staging.matched_by("nodes", type_, match.get(type_)) for type_ in types}
             parts = [staging.nodes(type_, keys[type_]) for type_ in types]
             between = f"SELECT DISTINCT e.type, f.type, t.type {_BETWEEN} ORDER BY 1, 2, 3"
-            for type_, start, end in connection.execute(between).fetchall():
-                own = staging.matched_by("edges", type_, edge_match.get(type_, ()))
+            found = connection.execute(between).fetchall()
+            _check_types("edge_match", edge_match, {type_ for type_, _, _ in found})
+            for type_, start, end in found:
+                own = staging.matched_by("edges", type_, edge_match.get(type_))
                 parts.append(staging.edges(type_, own, (start, keys[start]), (end, keys[end])))
         yield parts
     finally:
@@ -99,11 +109,9 @@ class _Column:
         if self.safe:
             return pa.array(values, self.type)
         try:
-            # A date or time is a text in SQLite.
-            timed = pa.types.is_temporal(self.type)
-            found = pa.array(values, pa.string()).cast(self.type) if timed else pa.array(values, self.type)
+            found = _timed_array(values, self.type)
             held = plain({"": column_values(found, pa.field(self.property, self.type))}, "")[""]
-        except (pa.ArrowException, MerganserError) as error:
+        except (pa.ArrowException, ValueError, MerganserError) as error:
             raise self.refusal(str(error)) from error
         if not equal(held, values):
             raise self.refusal("some would become others")
@@ -127,14 +135,24 @@ class _Staging:
 
     def matched_by(self, kind: Table, type_: str, given: Sequence[str] | None) -> Sequence[str]:
         """Tell the match properties of a type, as the Parquet graph has them, or else as they are given."""
-        known = self.graph._folder(kind, type_).matched_by()  # noqa: SLF001 - as above
-        if known is None and given is None:
+        folder = self.graph._folder(kind, type_)  # noqa: SLF001 - as above
+        role = f"{'match' if kind == 'nodes' else 'edge_match'} of {type_}"
+        names = None if given is None else read_names(given, role)
+        if names is not None:
+            folder.check_match(names, role)
+        known = folder.matched_by()
+        if known is not None:
+            return known
+        if names is None and kind == "nodes":
             message = (
                 f"SQLite does not tell by which properties {type_} nodes are merged, and the Parquet graph has none "
                 f"yet. Name them: match={{{type_!r}: [...]}}."
             )
             raise InvalidArgumentError(message)
-        return known if known is not None else read_names(given or (), f"the match of {type_}")
+        if not names and kind == "nodes":
+            message = f"The {role} is empty; name the properties that identify a {type_}."
+            raise InvalidArgumentError(message)
+        return names or ()
 
     def nodes(self, type_: str, match: Sequence[str]) -> Part:
         """Stage the nodes of a type."""
@@ -202,10 +220,19 @@ class _Staging:
         return self.graph._io.read(self.location.shown(rel))  # noqa: SLF001 - as above
 
     def check_there(self, kind: Table, type_: str, match: Sequence[str], columns: Mapping[str, _Column]) -> None:
+        """Refuse records without a match property, of which their ids could not be made."""
         for name in match:
             if name not in columns:
                 message = f"None of the {type_} {kind} in SQLite has the match property {name!r}. Match on another."
                 raise InvalidArgumentError(message)
+            lacking = f"SELECT count(*), min(id) FROM {kind} WHERE type = ? AND ({key(name)}) IS NULL"
+            count, first = self.connection.execute(lacking, (type_,)).fetchone()
+            if count:
+                message = (
+                    f"Of the {type_} {kind} in SQLite, {count} lack the match property {name!r}, such as that with the "
+                    f"id {first}. Give it to them, delete them, or match on another."
+                )
+                raise KeyColumnError(message)
 
     def check_distinct(self, table: Table, type_: str, match: Sequence[str], ends: list[str]) -> None:
         """Refuse records that would be one in Parquet."""
@@ -223,6 +250,35 @@ class _Staging:
                 "Match on properties that tell them apart, or delete the duplicates."
             )
             raise UniqueConstraintError(message)
+
+
+def _timed_array(values: Sequence[Value], kind: pa.DataType) -> pa.Array:
+    """Give values as an array; what is a date or time there, is a text in SQLite."""
+    if pa.types.is_temporal(kind):
+        return pa.array(values, pa.string()).cast(kind)
+    # Not as texts in an array: where a struct is NULL, Arrow would cast the empty texts beneath it.
+    return pa.array([_timed(value, kind) for value in values] if pa.types.is_nested(kind) else values, kind)
+
+
+def _timed(value: Any, kind: pa.DataType) -> Any:
+    if isinstance(value, str) and pa.types.is_temporal(kind):
+        return (date if pa.types.is_date(kind) else datetime).fromisoformat(value)
+    if isinstance(value, list) and pa.types.is_list(kind):
+        return [_timed(item, kind.value_type) for item in value]
+    if isinstance(value, dict) and pa.types.is_map(kind):
+        return {name: _timed(item, kind.item_type) for name, item in value.items()}
+    if isinstance(value, dict) and pa.types.is_struct(kind):
+        return value | {field.name: _timed(value[field.name], field.type) for field in kind if field.name in value}
+    return value
+
+
+def _check_types(role: str, given: Names, types: Collection[str]) -> None:
+    for type_ in given:
+        if type_ not in types:
+            message = (
+                f"{role} names the type {type_!r}, which SQLite has not. It has: {', '.join(sorted(types)) or 'none'}."
+            )
+            raise InvalidArgumentError(message)
 
 
 def _names(columns: Mapping[str, _Column]) -> dict[str, str]:
