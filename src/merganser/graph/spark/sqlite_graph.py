@@ -94,8 +94,8 @@ class SqliteGraph:
     ) -> GraphMergeResult:
         """Merge rows into nodes of a type, as if by `merge_node(…, touch=False)` row after row; see `ParquetGraph`.
 
-        Records are written in transactions of up to fifty thousand. If it fails in between, those before stay: give a `batch_id`,
-        and the same call goes on after them.
+        Records are written in transactions of up to fifty thousand. If it fails in between, those before stay: give a
+        `batch_id`, and the same call goes on after them.
         """
         store = self._store
         batch = Batch(store, f"nodes {type}", batch_id)
