@@ -267,7 +267,20 @@ def test_rows_without_a_key_and_numbers_without_an_end_are_refused(spark: Any, g
     nan = spark.createDataFrame([("a", [[1.0], [float("inf")]])], "a string, x array<array<double>>")
     with pytest.raises(PropertyValueError, match="base property 'x' of T is no finite number in 1 rows"):
         graph.merge_nodes(nan, "T", match="a", base="x")
+    days: dict[str, Any] = {
+        "d": "array(DATE'+10000-01-01', NULL, DATE'9999-12-31')",
+        "t": "TIMESTAMP'+10000-01-01 00:00:00Z'",
+        "early": "TIMESTAMP'0000-12-31 23:59:59.999999Z'",
+        "n": "named_struct('x', TIMESTAMP_NTZ'0000-12-31 23:59:59')",
+    }
+    for name, wrong in days.items():
+        with pytest.raises(
+            PropertyValueError, match=f"'{name}' of T is or holds a day outside the years 1 to 9999 in 1 rows"
+        ):
+            graph.merge_nodes(nan, "T", match="a", base={name: wrong})
     assert snapshot(lake) == {}
+    ends = "array(TIMESTAMP'0001-01-01 00:00:00Z', TIMESTAMP'9999-12-31 23:59:59.999999Z', NULL)"
+    assert graph.merge_nodes(nan, "U", match="a", base={"t": ends, "d": "DATE'9999-12-31'"}).created == 1
     done = graph.merge_nodes(frame, "T", match=["a", "b"], base="x", skip_null_keys=True)
     assert (counts(done), stored(graph, "T")) == ((4, 1, 0, 0, 3), [{"a": "a", "b": 1, "x": 1.0}])
 

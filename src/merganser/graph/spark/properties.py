@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql import Column
@@ -31,7 +32,7 @@ from merganser.core.errors import InvalidArgumentError, PropertyTypeError
 from merganser.graph.indexes import read_names
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -45,6 +46,9 @@ _SIMPLE: dict[type[DataType], DataType] = {
 }
 
 
+# The days of the years 1 to 9999, counted from 1970, and the microseconds of a day.
+_FIRST_DAY, _LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
+_DAY = 24 * 60 * 60 * 1_000_000
 # Spark's own formats of times in JSON end at the millisecond.
 _TO_THE_MICROSECOND = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX",
@@ -143,20 +147,43 @@ def orderable(column: Column, kind: DataType) -> Column:
 
 def not_finite(column: Column, kind: DataType) -> Column | None:
     """Give the condition that a value is, or holds, a number that is not finite; None if its type has none such."""
-    if isinstance(kind, DoubleType):
-        return F.isnan(column) | (F.abs(column) == float("inf"))
+    return _holds(column, kind, _not_finite)
+
+
+def not_in_years(column: Column, kind: DataType) -> Column | None:
+    """Give the condition that a value is, or holds, a day outside the years 1 to 9999, which are all that Python has.
+
+    An instant is taken as it is in UTC, in which it would be stored.
+    """
+    return _holds(column, kind, _not_in_years)
+
+
+def _not_finite(column: Column, kind: DataType) -> Column | None:
+    return F.isnan(column) | (F.abs(column) == float("inf")) if isinstance(kind, DoubleType) else None
+
+
+def _not_in_years(column: Column, kind: DataType) -> Column | None:
+    if isinstance(kind, TimestampType):
+        return ~F.unix_micros(column).between(_FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
+    if isinstance(kind, DateType | TimestampNTZType):
+        return ~F.unix_date(column.cast("date")).between(_FIRST_DAY, _LAST_DAY)
+    return None
+
+
+def _holds(column: Column, kind: DataType, fault: Callable[[Column, DataType], Column | None]) -> Column | None:
+    """Give the condition that a value has a fault, or one inside it does; None if its type cannot have it."""
     if isinstance(kind, ArrayType):
         element = kind.elementType
-        if not_finite(column, element) is None:
+        if _holds(column, element, fault) is None:
             return None
-        return F.exists(column, lambda item: F.coalesce(_must(not_finite(item, element)), F.lit(False)))  # noqa: FBT003
+        return F.exists(column, lambda item: F.coalesce(_must(_holds(item, element, fault)), F.lit(False)))  # noqa: FBT003
     if isinstance(kind, MapType):
-        return not_finite(F.map_values(column), ArrayType(kind.valueType))
+        return _holds(F.map_values(column), ArrayType(kind.valueType), fault)
     if isinstance(kind, StructType):
-        found = [not_finite(column.getField(field.name), field.dataType) for field in kind.fields]
+        found = [_holds(column.getField(field.name), field.dataType, fault) for field in kind.fields]
         parts = [F.coalesce(part, F.lit(False)) for part in found if part is not None]  # noqa: FBT003
         return F.array_contains(F.array(*parts), True) if parts else None  # noqa: FBT003
-    return None
+    return fault(column, kind)
 
 
 def _must(condition: Column | None) -> Column:

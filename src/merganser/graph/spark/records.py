@@ -25,6 +25,7 @@ from merganser.graph.spark.properties import (
     is_orderable,
     named,
     not_finite,
+    not_in_years,
     one_type,
     orderable,
     read_properties,
@@ -257,12 +258,13 @@ def _last(cell: _Cell) -> Column:
 
 
 def _faults(cells: _Cells) -> list[tuple[_Cell, str, Column]]:
-    """Give what must not be in a cell: NULL in a key, and numbers that no property can hold."""
+    """Give what must not be in a cell: NULL in a key, and numbers and days that no property can hold."""
     found = [(cell, "NULL", cell.column.isNull()) for cell in cells.all if cell.role in _KEYS]
     for cell in cells.all:
-        condition = not_finite(cell.column, cell.kind)
-        if condition is not None:
-            found.append((cell, "number", condition))
+        for what, fault in (("number", not_finite), ("day", not_in_years)):
+            condition = fault(cell.column, cell.kind)
+            if condition is not None:
+                found.append((cell, what, condition))
     return found
 
 
@@ -280,7 +282,7 @@ def _kept(folded: DataFrame, type_: str, cells: _Cells, *, skip_null_keys: bool)
             F.coalesce(F.sum(F.when(~known, F.col("rows"))), F.lit(0)).alias("skipped"),
             F.coalesce(F.max(F.when(known, F.col("differ"))), F.lit(False)).alias("differ"),  # noqa: FBT003
             # Rows that are left out may hold anything.
-            *(F.sum(F.when(known == (what == "number"), F.col(f"f{at}"))) for at, (_, what, _) in enumerate(faults)),
+            *(F.sum(F.when(known == (what != "NULL"), F.col(f"f{at}"))) for at, (_, what, _) in enumerate(faults)),
         ).collect()[0]
         for (cell, what, _), count in zip(faults, totals[3:], strict=True):
             if count:
@@ -316,9 +318,10 @@ def _as_few_partitions(spark: SparkSession) -> Iterator[None]:
 
 
 def _refuse(cell: _Cell, what: str, count: int, type_: str, *, skip_null_keys: bool) -> None:
-    if what == "number":
+    if what != "NULL":
+        fault = "is no finite number" if what == "number" else "is or holds a day outside the years 1 to 9999"
         message = (
-            f"{cell.role} property {cell.name!r} of {type_} is no finite number in {count} rows. Make it NULL, or "
+            f"{cell.role} property {cell.name!r} of {type_} {fault} in {count} rows. Make it NULL, or "
             "leave these rows out."
         )
         raise PropertyValueError(message)
