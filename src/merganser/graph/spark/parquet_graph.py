@@ -42,8 +42,9 @@ class ParquetGraph:
     """A graph of Parquet datasets, `nodes/type=…` and `edges/type=…`, that any reader of Parquet can read.
 
     A merge has the meaning of `GraphDatabase.merge_node` and `merge_edge` for one row after another, whatever the
-    number of rows. Ids are made of the type and the match properties, so the same record has the same id everywhere.
-    Without a session, the active one is used. `lock_timeout` is how many seconds to wait for another writer.
+    number of rows. Ids are made of the type and the match properties, so the same record has the same id in every
+    Parquet graph. Without a session, the active one is used. `lock_timeout` is how many seconds to wait for another
+    writer.
 
     >>> graph = ParquetGraph("lake/graph", spark)  # doctest: +SKIP
     >>> jobs = spark.createDataFrame([("a.example/1", "Cook")], "url string, title string")  # doctest: +SKIP

@@ -94,8 +94,8 @@ class SqliteGraph:
     ) -> GraphMergeResult:
         """Merge rows into nodes of a type, as if by `merge_node(…, touch=False)` row after row; see `ParquetGraph`.
 
-        Records are written some ten thousand at a time. If it fails in between, those before stay: give a `batch_id`,
-        and the same call goes on after them.
+        Records are written in transactions of up to fifty thousand. If it fails in between, those before stay:
+        give a `batch_id`, and the same call goes on after them.
         """
         store = self._store
         batch = Batch(store, f"nodes {type}", batch_id)
@@ -164,10 +164,12 @@ class SqliteGraph:
         )
         with folded as records:
             names = records.match
-            for part, end in (("from_match", from_node), ("to_match", to_node)):
-                _index(store, end.type, tuple(end.match))
-                if missing == "refuse":
+            ends = {"from_match": from_node, "to_match": to_node}
+            if missing == "refuse":
+                for part, end in ends.items():
                     _refuse_missing(store, type, end.type, part, _ends(records, point, part))
+            for end in ends.values():
+                _index(store, end.type, tuple(end.match))
 
             def merge(table: pa.Table) -> tuple[int, int, int]:
                 skipped = 0
@@ -175,8 +177,7 @@ class SqliteGraph:
                     table, skipped = _with_nodes(store, table, from_node.type, to_node.type)
                 rows, columns = _laid_out(table)
                 work = BulkEdges(store, type, names, columns["found"], touch=False)
-                ends = Endpoint(from_node.type, columns["from_match"]), Endpoint(to_node.type, columns["to_match"])
-                work.connect(*ends, both=False)
+                work.connect(*(Endpoint(end.type, columns[part]) for part, end in ends.items()), both=False)
                 return skipped, work.run(rows).created, work.changed
 
             return _merge(batch, point, records, merge)
