@@ -13,10 +13,13 @@ from tests.support import snapshot
 from merganser.core.errors import (
     InvalidArgumentError,
     KeyColumnError,
+    LockTimeoutError,
     NodeNotFoundError,
     PropertyTypeError,
     UniqueConstraintError,
 )
+from merganser.core.local import LocalStore
+from merganser.core.lock import exclusive
 from merganser.graph import Endpoint, GraphDatabase, ParquetGraph
 
 if TYPE_CHECKING:
@@ -84,11 +87,16 @@ def test_a_graph_goes_over_and_back(spark: Any, graph: ParquetGraph, db: GraphDa
             graph.from_sqlite(db)
     db.update_node(job, {"seen": {"at": ["2026-01-01T10:00:00.000001+00:00", None]}})
     before = snapshot(str(graph.path))
+    # As a process leaves it that is killed.
+    incoming = Path(graph.path, ".merganser/incoming")
+    Path(incoming, "graph_0/0").mkdir(parents=True)
+    with exclusive(LocalStore(), str(incoming), "", 1), pytest.raises(LockTimeoutError, match="incoming is held by"):
+        ParquetGraph(graph.path, spark, lock_timeout=0).from_sqlite(db)
     assert counts(graph.from_sqlite(db)) == nothing
     assert {name for name in snapshot(str(graph.path)) if name.endswith(".parquet")} == {
         name for name in before if name.endswith(".parquet")
     }
-    assert not list(Path(graph.path).glob(".merganser/incoming_*"))
+    assert [path.name for path in incoming.iterdir()] == ["lock"]
 
 
 def test_what_would_not_be_the_same_graph_is_refused(graph: ParquetGraph, db: GraphDatabase) -> None:
@@ -122,7 +130,7 @@ def test_what_would_not_be_the_same_graph_is_refused(graph: ParquetGraph, db: Gr
     with pytest.raises(KeyColumnError, match=f"N nodes in SQLite, 1 lack the match property 'k'.* id {lost.id}"):
         graph.from_sqlite(db, match=match, edge_match={"E": ["w"]})
     db.delete_node(lost.id)
-    assert snapshot(str(graph.path)) == {}
+    assert {name for name in snapshot(str(graph.path)) if not name.endswith("/lock")} == set()
     assert counts(graph.from_sqlite(db, match=match, edge_match={"E": ["w"]})) == {"N": (2, 0), ("N", "E", "N"): (2, 0)}
     with pytest.raises(InvalidArgumentError, match=r"match of N names \['v'\].*merged by \['k'\]"):
         graph.from_sqlite(db, match={"N": ["v"]})

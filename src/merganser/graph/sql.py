@@ -44,6 +44,15 @@ def identifier(name: str) -> str:
     return f'"{doubled}"'
 
 
+def backquoted(name: str) -> str:
+    """Quote the name of a column or field for Spark SQL; here, because configurations are read where there is no Spark.
+
+    >>> backquoted("a`b")
+    '`a``b`'
+    """
+    return "`" + name.replace("`", "``") + "`"
+
+
 def has_path(name: str) -> bool:
     """Tell whether a JSON path can lead to a property: not where JSON writes the name with an escape."""
     return not any(character in '"\\' or character < _FIRST_PRINTABLE for character in name)

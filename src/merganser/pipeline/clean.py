@@ -18,8 +18,9 @@ from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 from pyspark.sql.types import StringType, StructType
 
 from merganser.core.errors import PipelineError
+from merganser.graph.sql import backquoted
 from merganser.pipeline.config import Edge
-from merganser.pipeline.kinds import expressions, quoted
+from merganser.pipeline.kinds import expressions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -94,9 +95,9 @@ def _setting(value: object) -> str:
 def clean_rows(raw: Raw, source: Source, pipeline: Pipeline) -> DataFrame:
     """Give every row that the filters keep, with the rules that it fails and, if it fails any, its raw text."""
     read = [name for name in raw.frame.columns if name not in {FILE, raw.corrupt}]
-    whole = raw.frame.select("*", F.struct(*(F.col(quoted(name)) for name in read)).alias(RAW))
+    whole = raw.frame.select("*", F.struct(*(F.col(backquoted(name)) for name in read)).alias(RAW))
     frame, uncast = _shaped(whole, read, source)
-    malformed = F.lit(False) if raw.corrupt is None else F.col(quoted(raw.corrupt)).isNotNull()  # noqa: FBT003 - SQL's
+    malformed = F.lit(False) if raw.corrupt is None else F.col(backquoted(raw.corrupt)).isNotNull()  # noqa: FBT003 - SQL's
     kept = F.lit(True)  # noqa: FBT003 - as above
     for condition in source.where:
         with explained(source, "where"):
@@ -111,9 +112,9 @@ def clean_rows(raw: Raw, source: Source, pipeline: Pipeline) -> DataFrame:
     # Nor does a filter, of a row whose values are not what they were.
     told = reduce(Column.__or__, [malformed, *(lost for _, lost in uncast)])
     marked = frame.where(told | F.coalesce(kept, F.lit(False))).withColumn(FAILED, failed)  # noqa: FBT003 - as above
-    text = F.when(malformed, F.col(quoted(raw.corrupt or FILE))).otherwise(F.to_json(RAW))
+    text = F.when(malformed, F.col(backquoted(raw.corrupt or FILE))).otherwise(F.to_json(RAW))
     row = F.when(F.size(FAILED) > 0, text).alias(RAW)
-    return marked.select(*(F.col(quoted(name)) for name in own), FAILED, row, FILE)
+    return marked.select(*(F.col(backquoted(name)) for name in own), FAILED, row, FILE)
 
 
 def is_clean() -> Column:
@@ -140,10 +141,10 @@ def _shaped(frame: DataFrame, read: Sequence[str], source: Source) -> tuple[Data
             raise source.refuse("cast", message)
         lost = f"_merganser_uncast_{name}"
         with explained(source, f"cast.{name}"):
-            column = F.col(quoted(name))
+            column = F.col(backquoted(name))
             cast = column.try_cast(kind)
             frame = frame.withColumn(lost, column.isNotNull() & cast.isNull()).withColumn(name, cast)
-            uncast.append((f"{CAST}{name}", F.col(quoted(lost))))
+            uncast.append((f"{CAST}{name}", F.col(backquoted(lost))))
     for name, expression in source.derive.items():
         with explained(source, f"derive.{name}"):
             frame = frame.withColumn(name, F.expr(expression))

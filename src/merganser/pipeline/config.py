@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from merganser.core.errors import ConfigurationError, MerganserError
 from merganser.core.options import MergeOptions, check_order, make_options, make_request
+from merganser.graph.sql import backquoted
 from merganser.pipeline.kinds import (
     FLAG,
     MAP,
@@ -26,7 +27,6 @@ from merganser.pipeline.kinds import (
     Kind,
     Tables,
     expressions,
-    quoted,
 )
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Dataset(Table):
 
     def expression(self, column: str) -> str:
         """Give the expression of one of the columns over the source's rows."""
-        return quoted(column) if self.columns is None else expressions(self.columns)[column]
+        return backquoted(column) if self.columns is None else expressions(self.columns)[column]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,21 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.errors import ConfigurationError
+from merganser.graph.sql import backquoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # Names become folders and batch ids.
 _NAME = re.compile(r"[\w][\w .-]*", re.UNICODE)
-
-
-def quoted(name: str) -> str:
-    """Write a column's name for Spark SQL, whatever it is.
-
-    >>> quoted("a`b")
-    '`a``b`'
-    """
-    return "`" + name.replace("`", "``") + "`"
 
 
 def expressions(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
@@ -89,7 +81,7 @@ class _Properties(Kind):
     def read(self, given: Any, label: str, name: str) -> dict[str, str]:
         if isinstance(given, Mapping):
             return MAP.read(given, label, name)
-        return {one: quoted(one) for one in TEXTS.read(given, label, name)}
+        return {one: backquoted(one) for one in TEXTS.read(given, label, name)}
 
 
 @dataclass(frozen=True, slots=True)

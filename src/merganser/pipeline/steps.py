@@ -13,9 +13,10 @@ from merganser.core.batch import committed_batch
 from merganser.core.errors import AccountingError
 from merganser.core.options import make_options, make_request
 from merganser.graph import Endpoint
+from merganser.graph.sql import backquoted
 from merganser.pipeline.clean import explained, match_expressions, running
 from merganser.pipeline.config import Edge
-from merganser.pipeline.kinds import expressions, quoted
+from merganser.pipeline.kinds import expressions
 from merganser.pipeline.outcome import StepOutcome
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class DatasetStep(Step):
         with running(table, "counting its keys"):
             distinct = source.rows_clean
             if request.one_row_per_key:
-                distinct = frame.select(*(F.col(quoted(key)) for key in keys)).distinct().count()
+                distinct = frame.select(*(F.col(backquoted(key)) for key in keys)).distinct().count()
         # A target that had a key twice before has two rows updated by one.
         met = result.inserted + result.updated + result.skipped
         if (
@@ -218,7 +219,7 @@ class GraphStep(Step):
             with explained(table, f"match.{name}"):
                 rows.select(F.expr(text)).schema  # noqa: B018 - as above
         with explained(table, "order_by"):
-            rows.select(*(F.col(quoted(name)) for name in table.order_by)).schema  # noqa: B018 - as above
+            rows.select(*(F.col(backquoted(name)) for name in table.order_by)).schema  # noqa: B018 - as above
 
     def committed(self, run_id: str) -> bool:
         """Say whether the step was committed under this run before."""
@@ -233,7 +234,7 @@ class GraphStep(Step):
             key: cells.named(expressions(getattr(table, key))) for key in ("match", "base", "on_create", "on_match")
         }
         given |= {
-            "order_by": list(cells.named({name: quoted(name) for name in table.order_by}).values()),
+            "order_by": list(cells.named({name: backquoted(name) for name in table.order_by}).values()),
             "skip_null_keys": table.skip_null_keys,
             "batch_id": self.batch_id(run_id),
         }

@@ -20,6 +20,7 @@ from merganser.graph.spark.columns import KEYS, TIMES, property_of
 from merganser.graph.spark.reading import quoted
 from merganser.graph.spark.sqlite_graph import SqliteGraph
 from merganser.graph.spark.sqlite_rows import staged
+from merganser.graph.sql import backquoted
 
 if TYPE_CHECKING:
     import os
@@ -148,4 +149,4 @@ def _with_ends(graph: ParquetGraph, type_: str, start: str, end: str) -> tuple[D
 
 
 def _fields(struct: str, names: Sequence[str]) -> dict[str, str]:
-    return {name: f"`{struct}`.`{name.replace('`', '``')}`" for name in names}
+    return {name: f"{backquoted(struct)}.{backquoted(name)}" for name in names}

@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 
 from merganser.core.errors import InvalidArgumentError, PropertyTypeError
 from merganser.graph.indexes import read_names
+from merganser.graph.spark.reading import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,7 +72,7 @@ def named(frame: DataFrame, name: str, role: str) -> Column:
     if name not in frame.columns:
         message = f"{role} names {name!r}, which the DataFrame lacks. Its columns are: {', '.join(frame.columns)}."
         raise InvalidArgumentError(message)
-    return F.col("`" + name.replace("`", "``") + "`")
+    return quoted(name)
 
 
 def _expression(given: Any, name: str, role: str) -> Column:

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.core.errors import SchemaMismatchError
 from merganser.graph.spark.columns import KEYS, TIMES
+from merganser.graph.sql import backquoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,4 +54,4 @@ def _agreed(frames: Mapping[str, DataFrame], kind: str, own: tuple[str, ...]) ->
 
 def quoted(name: str) -> Column:
     """Give a column by its name, which may hold dots."""
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(backquoted(name))

@@ -21,6 +21,7 @@ from merganser.core.errors import (
     PropertyTypeError,
     UniqueConstraintError,
 )
+from merganser.core.lock import exclusive
 from merganser.core.store import locate
 from merganser.graph.bulk import Endpoint
 from merganser.graph.exchange.columns import TYPES
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     Names = Mapping[str, Sequence[str]]
 
 _BATCH = 50_000
+# Where files are staged: one folder of each graph that is merged, beside the lock of who merges it.
+_INCOMING, _FOLDER = ".merganser/incoming", "graph_"
 # What refers to the same nodes or edges: each row has the properties of these, as JSON.
 _NODES = "SELECT properties FROM nodes WHERE type = ? ORDER BY id"
 _BETWEEN = "FROM edges e JOIN nodes f ON f.id = e.from_id JOIN nodes t ON t.id = e.to_id"
@@ -73,8 +76,7 @@ def staged(graph: ParquetGraph, database: GraphDatabase, match: Names, edge_matc
     """Give the parts of an SQLite graph as they are at one moment, nodes first, for as long as the block lasts."""
     io = graph._io  # noqa: SLF001 - exchange is a part of a graph
     location = locate(graph.path, io.filesystem)
-    folder = f".merganser/incoming_{uuid.uuid4().hex}"
-    try:
+    with _incoming(location, graph._lock_timeout) as folder:  # noqa: SLF001 - as above
         with database._store.snapshot() as connection:  # noqa: SLF001 - as above
             staging = _Staging(graph, connection, location, folder)
             types = [row[0] for row in connection.execute("SELECT DISTINCT type FROM nodes ORDER BY type")]
@@ -88,8 +90,23 @@ def staged(graph: ParquetGraph, database: GraphDatabase, match: Names, edge_matc
                 own = staging.matched_by("edges", type_, edge_match.get(type_))
                 parts.append(staging.edges(type_, own, (start, keys[start]), (end, keys[end])))
         yield parts
-    finally:
-        location.store.remove_folder(location.path(folder))
+
+
+@contextmanager
+def _incoming(location: Location, timeout: float) -> Iterator[str]:
+    """Give a folder for staged files, until the block ends; what killed processes left of theirs is removed first."""
+    store, parent = location.store, location.path(_INCOMING)
+    store.make_folder(parent)
+    # Whoever holds the lock is the only one to have files there.
+    with exclusive(store, parent, location.shown(_INCOMING), timeout):
+        for name in store.names(parent):
+            if name.startswith(_FOLDER):
+                store.remove_folder(f"{parent}/{name}")
+        name = f"{_FOLDER}{uuid.uuid4().hex}"
+        try:
+            yield f"{_INCOMING}/{name}"
+        finally:
+            store.remove_folder(f"{parent}/{name}")
 
 
 @dataclass(frozen=True, slots=True)
