@@ -55,7 +55,7 @@ def run(
 ) -> RunOutcome:
     """Run a pipeline once; a run of the same id that was finished or interrupted is not repeated but completed.
 
-    Without `run_id`, the same configuration on the same files is the same run. `parameters` are only reported.
+    Without `run_id`, the same configuration and `parameters` on the same files are the same run.
     """
     started_at, started = datetime.now(UTC), time.monotonic()
     io = SparkDatasetIO(spark)
