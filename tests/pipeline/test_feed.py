@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime, timedelta
@@ -273,18 +271,3 @@ def test_good_rows_are_those_without_a_defect(written: tuple[Path, list[DayFacts
         counts = asdict(facts)
         defects = [counts[name] for name in ("malformed", "null_urls", "bad_salaries", "bad_times")]
         assert facts.good == facts.rows - sum(defects)
-
-
-@pytest.mark.slow
-def test_half_a_million_rows_need_little_time_and_memory(tmp_path: Path) -> None:
-    code = (
-        "import resource, sys, datetime\n"
-        "from merganser.pipeline.feed import write_day\n"
-        "write_day(sys.argv[1], datetime.date(2026, 1, 1), 500_000)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True, text=True, timeout=60
-    )
-    # Kilobytes, or bytes on macOS, where this proves nothing.
-    assert sys.platform == "darwin" or int(done.stdout) < 700_000
