@@ -57,7 +57,8 @@ SPARK = {"spark", "spark-far"}
 # Here the driver prunes, refuses or reads before it asks an engine; what is Spark's own in it is tested in tests/spark,
 # and so is a source that no task could hold.
 NOT_ON_SPARK = {"test_bad_input", "test_duckdb_pruning", "test_pruning", "test_streams", "test_writers"}
-# These wait for clusters to start; at the end of a run every other process would wait for them.
+# These wait for clusters to start, and all else on Spark takes long; at the end of a run every other process would wait
+# for them.
 FIRST = {"test_cluster", "test_connect"}
 
 
@@ -65,7 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _engine_of(item) in SPARK or item.path.parent.name == "spark":
             item.add_marker(pytest.mark.spark)
-    items.sort(key=lambda item: item.path.stem not in FIRST)
+    items.sort(key=lambda item: (item.path.stem not in FIRST, item.path.parent.name != "spark"))
     quick = config.getoption("--quick")
     if config.getoption("--engine") and not quick:
         return

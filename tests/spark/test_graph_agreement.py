@@ -148,7 +148,7 @@ def in_parquet(graph: ParquetGraph) -> list[Any]:
     return [sorted(map(properties, nodes), key=repr), sorted(found, key=repr)]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_sqlite_parquet_and_one_by_one_agree(spark: Any, lake: str, seed: int) -> None:
     """G1, G2, G4, G5, G17."""
     random = Random(seed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -30,7 +31,7 @@ from merganser.core.thrift import ThriftError
 from merganser.core.validate import check_writable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -104,7 +105,9 @@ def _stage_changed(
     try:
         with store.open_reader(path) as old, store.create(staged) as out:
             opened = _checked_old(old, metadata, changes)
-            splice(opened, _spliced_groups(store, path, metadata, changes, workers), out)
+            # Closed here if splice fails: its threads must not be joined wherever garbage happens to be collected.
+            with closing(_spliced_groups(store, path, metadata, changes, workers)) as groups:
+                splice(opened, groups, out)
     except CannotSpliceError:
         # Splice may copy what cannot be written anew.
         check_writable(unwritable(metadata), path)
@@ -125,7 +128,7 @@ def _checked_old(old: BinaryIO, metadata: pq.FileMetaData, changes: Mapping[int,
 
 def _spliced_groups(
     store: Store, path: str, metadata: pq.FileMetaData, changes: Mapping[int, GroupChange | None], workers: int
-) -> Iterator[int | pa.Buffer]:
+) -> Generator[int | pa.Buffer]:
     """Give the row groups of the new file in order, the changed ones encoded a few ahead."""
     encode = partial(_encode, store, path, metadata)
     options = options_by_group(metadata, [group for group, change in changes.items() if change is not None])
