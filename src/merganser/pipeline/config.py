@@ -89,8 +89,8 @@ class Table:
 class Source(Table):
     """Raw files that Spark reads, and how they become clean rows.
 
-    >>> Source(name="postings", path="feed/*.json", format="json").path
-    ('feed/*.json',)
+    >>> Source(name="postings", path="s3a://feed/*.json", format="json").path
+    ('s3a://feed/*.json',)
     """
 
     title = "[[source]]"
@@ -111,6 +111,9 @@ class Source(Table):
         Table.__post_init__(self)
         if not self.path:
             raise self.refuse("path", "it is empty. Name a file, a folder or a glob.")
+        # Spark would look where its own process was started.
+        whole = tuple(path if "://" in path else os.path.abspath(path) for path in self.path)
+        object.__setattr__(self, "path", whole)
         for name, value in self.options.items():
             if name.lower() in _LOSING or (name.lower(), str(value).upper()) == ("mode", "DROPMALFORMED"):
                 message = f"{name} = {value!r} would lose rows silently. Leave it out: bad rows are quarantined."
