@@ -153,7 +153,7 @@ def test_sqlite_parquet_and_one_by_one_agree(spark: Any, lake: str, seed: int) -
     """G1, G2, G4, G5, G17."""
     random = Random(seed)
     truth, parquet = OneByOne(), ParquetGraph(f"{lake}/graph", spark)
-    with truth.db, SqliteGraph(":memory:", spark) as sqlite:
+    with truth.db, SqliteGraph(":memory:") as sqlite:
         for _ in range(2):
             nodes, edges = node_rows(random), edge_rows(random)
             expected = truth.merge(nodes)

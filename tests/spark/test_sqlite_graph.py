@@ -38,7 +38,7 @@ def result(rows: int, created: int, changed: int, skipped: int = 0, *, replayed:
 
 def test_nodes_are_merged_as_if_row_by_row(spark: Any, db: GraphDatabase) -> None:
     """G1, G4, G17. Without a batch id, each merge is another one."""
-    graph, frame = SqliteGraph(db, spark), spark.sql(JOBS)
+    graph, frame = SqliteGraph(db), spark.sql(JOBS)
     given: dict[str, Any] = {
         "match": "url",
         "base": ["title"],

@@ -111,14 +111,14 @@ def _steps(pipeline: Pipeline, io: SparkDatasetIO, held: ExitStack) -> list[Step
         parquet = cache(partial(ParquetGraph, graph.path, io.spark))
         steps += [GraphStep(part, graph.path, "parquet", parquet) for part in pipeline.parts]
     if graph is not None and graph.sqlite is not None:
-        sqlite = cache(partial(_open_sqlite, graph.sqlite, io.spark, held))
+        sqlite = cache(partial(_open_sqlite, graph.sqlite, held))
         steps += [GraphStep(part, graph.sqlite, "sqlite", sqlite) for part in pipeline.parts]
     return steps
 
 
-def _open_sqlite(path: str, spark: SparkSession, held: ExitStack) -> SqliteGraph:
+def _open_sqlite(path: str, held: ExitStack) -> SqliteGraph:
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    return held.enter_context(SqliteGraph(path, spark))
+    return held.enter_context(SqliteGraph(path))
 
 
 def _check_steps(steps: list[Step], raws: Mapping[str, Raw], pipeline: Pipeline) -> None:

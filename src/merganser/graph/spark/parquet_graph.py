@@ -24,6 +24,7 @@ from merganser.graph.write import check_type
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
+    from typing import Unpack
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
     from merganser.graph.database import GraphDatabase
     from merganser.graph.spark.ends import Missing
     from merganser.graph.spark.exchange import ExchangeResult
-    from merganser.graph.spark.properties import Given
-    from merganser.graph.spark.records import Records
+    from merganser.graph.spark.records import EdgeMerge, NodeMerge, Records
     from merganser.graph.spark.results import GraphMergeResult
 
 Kind = Literal["nodes", "edges"]
@@ -72,13 +72,8 @@ class ParquetGraph:
         frame: DataFrame,
         type: str,  # noqa: A002 - the word for it
         *,
-        match: Given,
-        base: Given = None,
-        on_create: Given = None,
-        on_match: Given = None,
-        order_by: str | Sequence[str] | None = None,
-        skip_null_keys: bool = False,
         batch_id: str | None = None,
+        **given: Unpack[NodeMerge],
     ) -> GraphMergeResult:
         """Merge each row into a node: find the one with its match properties, or create it.
 
@@ -92,16 +87,7 @@ class ParquetGraph:
         before = folder.find_batch(batch_id)
         if before is not None:
             return before
-        with node_records(
-            frame,
-            type,
-            match=match,
-            base=base,
-            on_create=on_create,
-            on_match=on_match,
-            order_by=order_by,
-            skip_null_keys=skip_null_keys,
-        ) as records:
+        with node_records(frame, type, **given) as records:
             return self._merge(folder, records, records.frame, records.skipped, batch_id)
 
     def merge_edges(
@@ -109,16 +95,9 @@ class ParquetGraph:
         frame: DataFrame,
         type: str,  # noqa: A002
         *,
-        from_node: Endpoint,
-        to_node: Endpoint,
-        match: Given = None,
-        base: Given = None,
-        on_create: Given = None,
-        on_match: Given = None,
-        order_by: str | Sequence[str] | None = None,
         missing: Missing = "refuse",
-        skip_null_keys: bool = False,
         batch_id: str | None = None,
+        **given: Unpack[EdgeMerge],
     ) -> GraphMergeResult:
         """Merge each row into an edge between two nodes, known by the properties that they were merged by.
 
@@ -130,19 +109,11 @@ class ParquetGraph:
         before = folder.find_batch(batch_id)
         if before is not None:
             return before
-        with edge_records(
-            frame,
-            type,
-            from_node=from_node,
-            to_node=to_node,
-            match=match,
-            base=base,
-            on_create=on_create,
-            on_match=on_match,
-            order_by=order_by,
-            skip_null_keys=skip_null_keys,
-        ) as records:
-            ends = [self._end("src", "from_match", from_node), self._end("dst", "to_match", to_node)]
+        with edge_records(frame, type, **given) as records:
+            ends = [
+                self._end("src", "from_match", given["from_node"]),
+                self._end("dst", "to_match", given["to_node"]),
+            ]
             if missing == "refuse":
                 for end in ends:
                     refuse_missing(records.frame, end)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.core.errors import InvalidArgumentError, KeyColumnError, PropertyValueError
+from merganser.core.options import check_names
 from merganser.graph.bulk import Endpoint
 from merganser.graph.indexes import read_names
 from merganser.graph.spark.ids import edge_id, node_id
@@ -35,6 +36,7 @@ from merganser.graph.write import check_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Unpack
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
@@ -61,68 +63,78 @@ class Records:
     match: tuple[str, ...]
 
 
+class Laid(TypedDict, total=False):
+    """What merges of nodes and of edges take: properties by their role, and which rows count."""
+
+    base: Given
+    on_create: Given
+    on_match: Given
+    order_by: str | Sequence[str] | None
+    skip_null_keys: bool
+
+
+class NodeMerge(Laid):
+    """What a merge of nodes takes."""
+
+    match: Given
+
+
+class _Ends(TypedDict):
+    from_node: Endpoint
+    to_node: Endpoint
+
+
+class EdgeMerge(Laid, _Ends, total=False):
+    """What a merge of edges takes."""
+
+    match: Given
+
+
 @contextmanager
-def node_records(
-    frame: DataFrame,
-    type_: str,
-    *,
-    match: Given,
-    base: Given = None,
-    on_create: Given = None,
-    on_match: Given = None,
-    order_by: str | Sequence[str] | None = None,
-    skip_null_keys: bool = False,
-) -> Iterator[Records]:
+def node_records(frame: DataFrame, type_: str, **given: Unpack[NodeMerge]) -> Iterator[Records]:
     """Fold rows into nodes; what cannot be merged is refused here."""
+    _check_given("merge_nodes", given, NodeMerge.__required_keys__, NodeMerge.__optional_keys__)
     check_type(type_)
-    roles = _read_roles(frame, match, base, on_create, on_match)
+    roles = _read_roles(frame, given)
     if not roles["match"]:
         message = f"match is empty; name the properties that identify a {type_}."
         raise InvalidArgumentError(message)
-    cells = _Cells(frame, roles, order_by)
+    cells = _Cells(frame, roles, given.get("order_by"))
     keys = {"id": node_id(type_, cells.typed("match"))}
-    with _kept(_fold(cells, keys, ()), type_, cells, skip_null_keys=skip_null_keys) as records:
+    with _kept(_fold(cells, keys, ()), type_, cells, skip_null_keys=given.get("skip_null_keys", False)) as records:
         yield records
 
 
 @contextmanager
-def edge_records(
-    frame: DataFrame,
-    type_: str,
-    *,
-    from_node: Endpoint,
-    to_node: Endpoint,
-    match: Given = None,
-    base: Given = None,
-    on_create: Given = None,
-    on_match: Given = None,
-    order_by: str | Sequence[str] | None = None,
-    skip_null_keys: bool = False,
-) -> Iterator[Records]:
+def edge_records(frame: DataFrame, type_: str, **given: Unpack[EdgeMerge]) -> Iterator[Records]:
     """Fold rows into edges between nodes that are known by their types and match properties."""
+    _check_given("merge_edges", given, EdgeMerge.__required_keys__, EdgeMerge.__optional_keys__)
     check_type(type_)
-    roles = _read_roles(frame, match, base, on_create, on_match)
-    ends = {"from_node": from_node, "to_node": to_node}
+    roles = _read_roles(frame, given)
+    ends = {"from_node": given["from_node"], "to_node": given["to_node"]}
     for role, end in ends.items():
         if not isinstance(end, Endpoint):
             message = f"{role} is {end!r}; give an Endpoint(type, {{match property: expression}})."
             raise InvalidArgumentError(message)
         roles[role] = read_properties(frame, end.match, role)
         check_roles(roles[role])
-    cells = _Cells(frame, roles, order_by)
+    cells = _Cells(frame, roles, given.get("order_by"))
     src, dst = (node_id(end.type, cells.typed(role)) for role, end in ends.items())
     keys = {"src": src, "dst": dst, "id": edge_id(type_, F.col("src"), F.col("dst"), cells.typed("match"))}
-    with _kept(_fold(cells, keys, ends), type_, cells, skip_null_keys=skip_null_keys) as records:
+    with _kept(_fold(cells, keys, ends), type_, cells, skip_null_keys=given.get("skip_null_keys", False)) as records:
         yield records
 
 
-def _read_roles(frame: DataFrame, match: Given, base: Given, on_create: Given, on_match: Given) -> _Roles:
-    roles = {
-        "match": read_properties(frame, match, "match"),
-        "base": read_properties(frame, base, "base"),
-        "on_create": read_properties(frame, on_create, "on_create"),
-        "on_match": read_properties(frame, on_match, "on_match"),
-    }
+def _check_given(call: str, given: Mapping[str, Any], needed: frozenset[str], others: frozenset[str]) -> None:
+    """Refuse what a call does not take, and what it cannot do without, as Python does."""
+    check_names(call, given, needed | others)
+    for name in sorted(needed - given.keys()):
+        message = f"{call}() missing 1 required keyword-only argument: {name!r}"
+        raise TypeError(message)
+
+
+def _read_roles(frame: DataFrame, given: Mapping[str, Any]) -> _Roles:
+    roles = {role: read_properties(frame, given.get(role), role) for role in ("match", "base", "on_create", "on_match")}
     check_roles(**roles)
     return roles
 

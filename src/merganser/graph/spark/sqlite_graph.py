@@ -29,15 +29,13 @@ from merganser.graph.values import plain
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
-    from types import TracebackType
-    from typing import Self
+    from collections.abc import Callable
+    from typing import Self, Unpack
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from merganser.graph.spark.ends import Missing
-    from merganser.graph.spark.properties import Given
-    from merganser.graph.spark.records import Records
+    from merganser.graph.spark.records import EdgeMerge, NodeMerge, Records
     from merganser.graph.store import Store
     from merganser.graph.values import Properties
 
@@ -57,18 +55,14 @@ class SqliteGraph:
     A file that it opens itself it closes, too: use it in a `with` block, or call `close`.
     """
 
-    def __init__(self, graph: str | os.PathLike[str] | GraphDatabase, spark: SparkSession | None = None) -> None:
+    def __init__(self, graph: str | os.PathLike[str] | GraphDatabase) -> None:
         self._own = not isinstance(graph, GraphDatabase)
         self.database = graph if isinstance(graph, GraphDatabase) else GraphDatabase(graph)
-        # The session that DataFrames come from; a pipeline makes this graph and `ParquetGraph` alike.
-        self.spark = spark
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -84,13 +78,8 @@ class SqliteGraph:
         frame: DataFrame,
         type: str,  # noqa: A002 - the word for it
         *,
-        match: Given,
-        base: Given = None,
-        on_create: Given = None,
-        on_match: Given = None,
-        order_by: str | Sequence[str] | None = None,
-        skip_null_keys: bool = False,
         batch_id: str | None = None,
+        **given: Unpack[NodeMerge],
     ) -> GraphMergeResult:
         """Merge rows into nodes of a type, as if by `merge_node(…, touch=False)` row after row; see `ParquetGraph`.
 
@@ -102,16 +91,7 @@ class SqliteGraph:
         point = batch.read()
         if point.done:
             return _result(point, replayed=True)
-        folded = node_records(
-            frame,
-            type,
-            match=match,
-            base=base,
-            on_create=on_create,
-            on_match=on_match,
-            order_by=order_by,
-            skip_null_keys=skip_null_keys,
-        )
+        folded = node_records(frame, type, **given)
         with folded as records:
             names = records.match
             _index(store, type, names)
@@ -128,16 +108,9 @@ class SqliteGraph:
         frame: DataFrame,
         type: str,  # noqa: A002
         *,
-        from_node: Endpoint,
-        to_node: Endpoint,
-        match: Given = None,
-        base: Given = None,
-        on_create: Given = None,
-        on_match: Given = None,
-        order_by: str | Sequence[str] | None = None,
         missing: Missing = "refuse",
-        skip_null_keys: bool = False,
         batch_id: str | None = None,
+        **given: Unpack[EdgeMerge],
     ) -> GraphMergeResult:
         """Merge rows into edges of a type, as if by `merge_edge(…, touch=False)` row after row; see `ParquetGraph`.
 
@@ -150,21 +123,10 @@ class SqliteGraph:
         point = batch.read()
         if point.done:
             return _result(point, replayed=True)
-        folded = edge_records(
-            frame,
-            type,
-            from_node=from_node,
-            to_node=to_node,
-            match=match,
-            base=base,
-            on_create=on_create,
-            on_match=on_match,
-            order_by=order_by,
-            skip_null_keys=skip_null_keys,
-        )
+        folded = edge_records(frame, type, **given)
         with folded as records:
             names = records.match
-            ends = {"from_match": from_node, "to_match": to_node}
+            ends = {"from_match": given["from_node"], "to_match": given["to_node"]}
             if missing == "refuse":
                 for part, end in ends.items():
                     _refuse_missing(store, type, end.type, part, _ends(records, point, part))
@@ -174,7 +136,7 @@ class SqliteGraph:
             def merge(table: pa.Table) -> tuple[int, int, int]:
                 skipped = 0
                 if missing == "skip":
-                    table, skipped = _with_nodes(store, table, from_node.type, to_node.type)
+                    table, skipped = _with_nodes(store, table, *(end.type for end in ends.values()))
                 rows, columns = _laid_out(table)
                 work = BulkEdges(store, type, names, columns["found"], touch=False)
                 work.connect(*(Endpoint(end.type, columns[part]) for part, end in ends.items()), both=False)
