@@ -112,8 +112,8 @@ batches = st.fixed_dictionaries(
 
 # G17, G1, G4
 @pytest.mark.slow
-@settings(max_examples=4, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=st.lists(batches, min_size=2, max_size=3))
+@settings(max_examples=3, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(batches, min_size=2, max_size=2))
 def test_any_batches_leave_what_merging_rows_one_by_one_leaves(
     spark: Any, tmp_path_factory: pytest.TempPathFactory, steps: list[dict[str, Any]]
 ) -> None:
