@@ -231,6 +231,10 @@ class Target:
             columns[f"max_{number}"] = pa.array([bound and bound[1] for bound in found], kind)
         return pa.table(columns)
 
+    def exact(self, keys: Sequence[str]) -> set[str]:
+        """Name the key columns whose values are the same to the bit if they are equal: 0.0 and -0.0 are not."""
+        return {name for name in keys if self.files and not pa.types.is_floating(self._type(name))}
+
     def _type(self, name: str) -> pa.DataType:
         return self.partition_types.get(name) or cast("pa.Schema", self.file_schema).field(name).type
 

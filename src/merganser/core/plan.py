@@ -220,6 +220,7 @@ def _fates(
     target, terms = prepared.target, prepared.terms
     tally = _tally(target, prepared.scope, terms, counts)
     whole = request.options.rewrite_all
+    replaced_columns = terms.columns - target.exact(request.keys)
     jobs: dict[int, RewriteJob] = {}
     removed: list[int] = []
     for file in range(len(target.files)) if whole else np.unique(target.group_file[tally.changed]).tolist():
@@ -229,12 +230,12 @@ def _fates(
             removed.append(file)
         else:
             kept = np.flatnonzero((changed | whole) & ((left > 0) | ~changed))
-            jobs[file] = _job(target, file, kept, np.flatnonzero(changed & (left == 0)), terms, tally)
+            jobs[file] = _job(target, file, kept, np.flatnonzero(changed & (left == 0)), replaced_columns, tally)
     if removed and len(removed) == len(target.files) and not (counts.new_rows or counts.moved):
         # A dataset left with no rows keeps one file of none, so that its schema survives (W3).
         first = removed.pop(0)
         everything = np.arange(len(target.summaries[first].group_rows))
-        jobs[first] = _job(target, first, everything[:0], everything, terms, tally)
+        jobs[first] = _job(target, first, everything[:0], everything, replaced_columns, tally)
     gone = set(removed)
     matched = np.bincount(counts.file, minlength=len(target.files)).tolist()
     candidates = np.bincount(target.group_file[candidate], minlength=len(target.files)).tolist()
@@ -285,12 +286,12 @@ def _job(
     file: int,
     groups: npt.NDArray[np.int64],
     dropped: npt.NDArray[np.int64],
-    terms: Terms,
+    replaced_columns: frozenset[str],
     tally: _Tally,
 ) -> RewriteJob:
     # Where the path tells a partition column, a copy inside the file is left as it is: the path wins (H1).
     told = {name for name in target.partition_columns if target.path_value(file, name) is not UNKNOWN}
-    columns = target.summaries[file].columns & terms.columns - told
+    columns = target.summaries[file].columns & replaced_columns - told
     path = target.location.path(target.files[file].rel)
     return RewriteJob(file, path, columns, groups.tolist(), dropped.tolist(), not tally.shrinking[file])
 
