@@ -4,67 +4,46 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 
+from merganser.core.cache import summarise_files
 from merganser.core.encode import schema_options
 from merganser.core.errors import (
     InvalidArgumentError,
     KeyColumnError,
-    SchemaMismatchError,
     TargetPathError,
     UnreadableFileError,
     UnsupportedFileError,
 )
-from merganser.core.footer import MAGIC, Bound, key_bounds, read_footer, unwritable
+from merganser.core.footer import MAGIC, read_footer, unwritable
 from merganser.core.hive import UNKNOWN, Unknown, check_partition_type, parse, parse_hive_partition_path, untoken
-from merganser.core.keys import canonical, canonical_type, check_key_type
+from merganser.core.keys import canonical, check_key_type
 from merganser.core.local import DANGLING
-from merganser.core.schema import check_same_schema, check_unique, declared, same_meaning
+from merganser.core.schema import check_unique, declared
 from merganser.core.staging import RECORD, control_folder
 from merganser.core.store import locate
+from merganser.core.summary import DataFile, Model, bound_arrays, without
 from merganser.core.threads import in_threads
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
-    import pyarrow.parquet as pq
 
-    from merganser.core.footer import Footer
+    from merganser.core.cache import News
+    from merganser.core.footer import Bound
     from merganser.core.store import Location
+    from merganser.core.summary import FileSummary
 
 SUFFIX = ".parquet"
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """One data file: where it is, what it was when listed, and the partition text of its folders."""
-
-    rel: str
-    size: int
-    identity: str
-    folders: Mapping[str, str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class FileSummary:
-    """What planning needs of one footer: rows and key bounds of each row group, and columns of its own."""
-
-    group_rows: tuple[int, ...]
-    bounds: Mapping[str, list[Bound]]
-    columns: frozenset[str]
-    required: frozenset[str]
-
-    @property
-    def rows(self) -> int:
-        """All rows of the file."""
-        return sum(self.group_rows)
 
 
 def list_dataset_files(dataset_path: str | os.PathLike[str], filesystem: Any = None) -> list[str]:
@@ -91,7 +70,8 @@ def list_files(location: Location) -> list[DataFile]:
         if not _visible(info.rel.rpartition("/")[2]):
             continue
         if info.rel.endswith(SUFFIX):
-            files.append(DataFile(info.rel, info.size, info.identity, parse_hive_partition_path(info.rel)))
+            folders = parse_hive_partition_path(info.rel)
+            files.append(DataFile(info.rel, info.size, info.identity, folders, info.version, info.changed))
         elif info.identity != DANGLING:
             _refuse_disguised(location, info.rel)
     return sorted(files, key=lambda file: file.rel)
@@ -143,7 +123,10 @@ class Template:
 
 @dataclass(frozen=True)
 class Target:
-    """A snapshot of a dataset, made from one listing and one read of each footer."""
+    """A snapshot of a dataset, made from one listing and, of files not in the cache of bounds, one read of each footer.
+
+    `news` is what that cache does not hold yet.
+    """
 
     location: Location
     files: tuple[DataFile, ...]
@@ -151,6 +134,7 @@ class Target:
     partition_types: Mapping[str, pa.DataType]
     file_schema: pa.Schema | None
     template: Template | None
+    news: News | None = None
 
     @property
     def partition_columns(self) -> list[str]:
@@ -175,17 +159,17 @@ class Target:
         """Columns that at least one file declares never NULL."""
         return frozenset().union(*(summary.required for summary in self.summaries))
 
-    def partition(self, file: int) -> tuple[Hashable | Unknown, ...]:
-        """The partition values of a file, UNKNOWN where its path does not tell (H6)."""
-        folders = self.files[file].folders
-        return tuple(
-            parse(folders[name], kind) if name in folders else UNKNOWN for name, kind in self.partition_types.items()
-        )
-
     @cached_property
     def partitions(self) -> list[tuple[Hashable | Unknown, ...]]:
-        """The partition values of every file."""
-        return [self.partition(file) for file in range(len(self.files))]
+        """The partition values of every file, UNKNOWN where its path does not tell (H6)."""
+        read = cache(parse)
+        return [
+            tuple(
+                read(file.folders[name], kind) if name in file.folders else UNKNOWN
+                for name, kind in self.partition_types.items()
+            )
+            for file in self.files
+        ]
 
     def path_value(self, file: int, column: str) -> Hashable | Unknown:
         """The value that a file's path gives a column."""
@@ -218,18 +202,23 @@ class Target:
         """
         columns: dict[str, Any] = {"file": self.group_file, "row_group": self.group_number}
         for number, name in enumerate(keys):
-            kind = canonical_type(self._type(name))
-            found: list[Bound] = []
-            for file, summary in enumerate(self.summaries):
-                value = self.path_value(file, name)
-                if value is UNKNOWN or value is None:
-                    found += summary.bounds[name]
-                else:
-                    exact = canonical_value(value, self.partition_types[name])
-                    found += [(exact, exact)] * len(summary.group_rows)
-            columns[f"min_{number}"] = pa.array([bound and bound[0] for bound in found], kind)
-            columns[f"max_{number}"] = pa.array([bound and bound[1] for bound in found], kind)
+            found = chain.from_iterable(self._bounds(name))
+            columns[f"min_{number}"], columns[f"max_{number}"] = bound_arrays(found, self._type(name))
         return pa.table(columns)
+
+    def _bounds(self, name: str) -> Iterator[Sequence[Bound]]:
+        """Give the bounds of a column in the row groups of each file."""
+        if name not in self.partition_types:
+            yield from (summary.bounds[name] for summary in self.summaries)
+            return
+        exact = cache(canonical_value)
+        for file, summary in enumerate(self.summaries):
+            value = self.path_value(file, name)
+            if value is UNKNOWN or value is None:
+                yield summary.bounds[name]
+            else:
+                same = exact(value, self.partition_types[name])
+                yield [(same, same)] * len(summary.group_rows)
 
     def _type(self, name: str) -> pa.DataType:
         return self.partition_types.get(name) or cast("pa.Schema", self.file_schema).field(name).type
@@ -246,6 +235,7 @@ def load_target(
 
     Partition types come from the dataset's record, else from the source's columns, else they are strings (H2).
     """
+    listed = time.time_ns()
     files = list_files(location)
     found = partition_columns_of(files)
     if files and partition_columns is not None and list(partition_columns) != found:
@@ -265,14 +255,13 @@ def load_target(
     first = read_footer(location.store, location.path(files[0].rel), location.shown(files[0].rel))
     first_schema = first.schema
     check_unique(first_schema, "target")
-    file_schema = _without(first_schema, names)
-    key_types = _key_types(keys, file_schema, types)
-    summarise = partial(_summarise, location, key_types, types, files[0], first, first_schema)
-    summaries = tuple(each(summarise, files))
+    file_schema = without(first_schema, names)
+    model = Model(location, files[0], first, first_schema, types, _key_types(keys, file_schema, types))
+    summaries, news = summarise_files(model, files, listed, each)
     told_too = set(names) & set(first_schema.names)
     key_values = None if told_too else dict(first.metadata.metadata or {})
     template = Template(key_values, schema_options(first.metadata), unwritable(first.metadata))
-    return Target(location, tuple(files), summaries, types, file_schema, template)
+    return Target(location, tuple(files), summaries, types, file_schema, template, news)
 
 
 def _key_types(
@@ -291,43 +280,6 @@ def _key_types(
             raise KeyColumnError(message)
         check_key_type(kinds[name], name)
     return kinds
-
-
-def _summarise(
-    location: Location,
-    key_types: Mapping[str, pa.DataType],
-    types: Mapping[str, pa.DataType],
-    first_file: DataFile,
-    first: Footer,
-    first_schema: pa.Schema,
-    file: DataFile,
-) -> FileSummary:
-    is_first = file.rel == first_file.rel
-    footer = first if is_first else read_footer(location.store, location.path(file.rel), location.shown(file.rel))
-    schema = first_schema
-    if not (is_first or footer.metadata.schema.equals(first.metadata.schema)):
-        schema = footer.schema
-        here, there = _without(first_schema, types), _without(schema, types)
-        check_same_schema(here, there, location.shown(first_file.rel), location.shown(file.rel))
-    for name in types:
-        if name not in file.folders and name in schema.names and not same_meaning(schema.field(name).type, types[name]):
-            message = (
-                f"{location.shown(file.rel)} stands outside the {name}=… folders and holds {name!r} as "
-                f"{schema.field(name).type}, where the dataset has {types[name]}. Move the file out."
-            )
-            raise SchemaMismatchError(message)
-    metadata: pq.FileMetaData = footer.metadata
-    return FileSummary(
-        tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)),
-        {name: key_bounds(footer, name, kind) for name, kind in key_types.items()},
-        frozenset(schema.names),
-        frozenset(field.name for field in schema if not field.nullable),
-    )
-
-
-def _without(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
-    gone = set(names)
-    return pa.schema([field for field in schema if field.name not in gone], schema.metadata)
 
 
 def read_record(location: Location) -> dict[str, pa.DataType]:

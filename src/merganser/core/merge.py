@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from merganser.core.audit import find_feed, make_audit
 from merganser.core.batch import find_batch, forget_gone, make_batch
+from merganser.core.cache import save_cache
 from merganser.core.commit import Journal, Move, Removal, pending_commit, writing
 from merganser.core.dataset import Template, list_files
 from merganser.core.encode import schema_options
@@ -168,7 +169,7 @@ def write_dataset(
                 )
                 moves, removals = [_move(new) for new in appended], _removals(prepared.target, removed)
                 journal = Journal(moves, removals, prepared.record, history=history, retain=options.retain)
-                session.commit(staging, journal, lambda: _check_listing(prepared.target))
+                _publish(session, staging, journal, prepared.target)
     return result
 
 
@@ -359,7 +360,13 @@ def _commit(
             merge_record(engine, request, result, touched),
             request.options.retain,
         )
-        session.commit(staging, journal, lambda: _check_listing(prepared.target))
+        _publish(session, staging, journal, target)
+
+
+def _publish(session: Session, staging: Staging, journal: Journal, target: Target) -> None:
+    session.commit(staging, journal, lambda: _check_listing(target))
+    if target.news is not None:
+        save_cache(target.news, staging)
 
 
 def _move(new: _NewFile, replaces: str | None = None) -> Move:
