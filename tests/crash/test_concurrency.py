@@ -284,7 +284,7 @@ def test_a_stranger_between_listing_and_publication_is_noticed(
     place = new_place(kind, lake)
     place.put("f0.parquet", [0, 1], "old")
     place.put("f1.parquet", [10, 11], "old")
-    check = driver._check_listing
+    check = driver.check_listing
     seen: list[dict[str, bytes]] = []
 
     def interfere(target: Any) -> None:
@@ -292,7 +292,7 @@ def test_a_stranger_between_listing_and_publication_is_noticed(
         seen.append(place.bytes())
         check(target)
 
-    monkeypatch.setattr(driver, "_check_listing", interfere)
+    monkeypatch.setattr(driver, "check_listing", interfere)
     rows = source([1, 11, 99], "mine")
     change: Callable[..., object] = partial(merganser.merge, strategy=action, key_columns="id")
     if action in {"append", "overwrite"}:

@@ -12,7 +12,6 @@ import hashlib
 import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,15 +21,15 @@ import pyarrow.compute as pc
 from merganser.core.errors import SchemaMismatchError
 from merganser.core.schema import same_meaning
 from merganser.core.staging import control_folder
-from merganser.core.summary import FileSummary, bound_arrays, required_columns
+from merganser.core.summary import Summaries, gather
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from merganser.core.footer import Bound
+    import numpy.typing as npt
+
     from merganser.core.staging import Staging
-    from merganser.core.store import Location
-    from merganser.core.summary import DataFile, Model
+    from merganser.core.summary import DataFile, FileSummary, Model
 
 NAME = "bounds.cache"
 # To be raised with every change of what is stored here, or of what `footer.key_bounds` takes for proven.
@@ -45,11 +44,11 @@ _DIGEST = 32
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What was learned and is not in the cache: the summaries of a listing begun at this time, in nanoseconds."""
+    """What was learned and is not all in the cache: the summaries of files, listed from this time on."""
 
     model: Model
     files: Sequence[DataFile]
-    summaries: Sequence[FileSummary]
+    summaries: Summaries
     listed: int
 
 
@@ -58,103 +57,90 @@ def summarise_files(
     files: Sequence[DataFile],
     listed: int,
     each: Callable[[Callable[[DataFile], FileSummary], Sequence[DataFile]], list[FileSummary]],
-) -> tuple[tuple[FileSummary, ...], News | None]:
-    """Summarise files that were listed from this time on: from the cache, or else from their footers."""
+) -> tuple[Summaries, News | None]:
+    """Summarise files, listed from this time on, in nanoseconds: from the cache, or else from their footers."""
     if len(files) < FEWEST:
-        return tuple(each(model.summarise, files)), None
-    cache = _read(model.location)
-    found: list[FileSummary | None] = [None] * len(files)
-    if cache is not None:
+        return gather(model, each(model.summarise, files)), None
+    cache = _read(model)
+    if cache is None:
+        missing, summaries = files, gather(model, each(model.summarise, files))
+    else:
         # Bounds of other merges' keys are kept up, so that merges on different keys can take turns.
-        model = replace(model, key_types={**cache.common_keys(model), **model.key_types})
-        found = cache.find(model, files)
-    missing = [file for file, summary in zip(files, found, strict=True) if summary is None]
-    read = iter(each(model.summarise, missing))
-    summaries = tuple(next(read) if summary is None else summary for summary in found)
-    news = News(model, files, summaries, listed) if any(_settled(file, listed) for file in missing) else None
-    return summaries, news
+        model = replace(model, key_types={**cache.summaries.key_types, **model.key_types})
+        places = cache.find(model, files)
+        missing = [files[number] for number in np.flatnonzero(places < 0).tolist()]
+        read = gather(model, each(model.summarise, missing), cache.summaries.schemas[1:])
+        summaries = _join(cache.summaries, read, places)
+    new = any(_settled(file, listed) for file in missing)
+    return summaries, News(model, files, summaries, listed) if new else None
 
 
 def save_cache(news: News, staging: Staging) -> None:
     """Put what was learned in the place of the cache; where that cannot be, it is learned again another time."""
     store, staged = staging.location.store, staging.new_path()
-    with suppress(OSError, OverflowError, pa.ArrowException):
+    with suppress(OSError, pa.ArrowException):
         data = _encode(news)
         with store.create(staged) as stream:
             stream.write(data)
         store.replace(staged, f"{staging.control}/{NAME}")
 
 
+def _join(cached: Summaries, read: Summaries, places: npt.NDArray[np.int64]) -> Summaries:
+    """Take each file's summary from its place in the cache, or where it has none, the next of those just read."""
+    if not (places >= 0).any():
+        return read
+    both = Summaries(
+        read.schemas,
+        np.concatenate([cached.schema_numbers, read.schema_numbers]),
+        np.concatenate([cached.group_counts, read.group_counts]),
+        pa.concat_tables([cached.groups, read.groups]),
+        read.key_types,
+    )
+    missing = places < 0
+    return both.take(np.where(missing, len(cached.group_counts) + np.cumsum(missing) - 1, places))
+
+
 @dataclass(frozen=True, slots=True)
 class _Cache:
-    """A cache as it was read: an entry for each file, with the number of its schema, 0 for that of the first file."""
+    """A cache as it was read: versions of files, and their summaries."""
 
-    key_types: Mapping[str, pa.DataType]
-    parquet_schema: str
-    schemas: Sequence[pa.Schema]
-    entries: pa.RecordBatch
+    versions: pa.LargeBinaryArray
+    summaries: Summaries
+    first_is_known: bool
 
-    def common_keys(self, model: Model) -> dict[str, pa.DataType]:
-        """Give the key columns whose bounds are here and that the dataset still has, in the same type."""
-        have = {field.name: field.type for field in model.schema} | dict(model.partition_types)
-        return {name: kind for name, kind in self.key_types.items() if have.get(name) == kind}
+    def find(self, model: Model, files: Sequence[DataFile]) -> npt.NDArray[np.int64]:
+        """Give the place of each file that is here in this version, with the bounds wanted and columns that fit; or -1.
 
-    def find(self, model: Model, files: Sequence[DataFile]) -> list[FileSummary | None]:
-        """Give the summary of each file that is here in this version, with the bounds wanted and columns that fit."""
-        if not model.key_types.items() <= self.key_types.items():
-            return [None] * len(files)
+        A file whose columns do not fit is to be read, perhaps to be refused.
+        """
+        if model.key_types.keys() != self.summaries.key_types.keys():
+            return np.full(len(files), -1)
         wanted = pa.array([_key(file) for file in files], pa.large_binary())
-        places = pc.index_in(wanted, self.entries.column("file")).fill_null(-1).to_pylist()
-        groups = self.entries.column("groups")
-        starts, values = groups.offsets.to_pylist(), groups.values
-        rows = values.field("rows").to_pylist()
-        bounds = {name: _bounds(values, at) for at, name in enumerate(self.key_types) if name in model.key_types}
-        numbers = self.entries.column("schema").to_pylist()
-        shapes = [_shape(model, schema, own) for schema, own in self._schemas(model)]
-        found: list[FileSummary | None] = []
-        for file, place in zip(files, places, strict=True):
-            shape = None if place < 0 else shapes[numbers[place]]
-            if shape is None or not shape.told <= file.folders.keys():
-                found.append(None)
-                continue
-            part = slice(starts[place], starts[place + 1])
-            parts = {name: column[part] for name, column in bounds.items()}
-            found.append(FileSummary(tuple(rows[part]), parts, shape.columns, shape.required, shape.own))
-        return found
+        places: npt.NDArray[np.int64] = pc.index_in(wanted, self.versions).fill_null(-1).to_numpy().astype(np.int64)
+        numbers = self.summaries.schema_numbers[places]
+        for number, schema in enumerate(self.summaries.schemas):
+            here = (places >= 0) & (numbers == number)
+            if not self._fits(model, number):
+                places[here] = -1
+            elif told := _told_only(model, schema):
+                untold = [at for at in np.flatnonzero(here).tolist() if not told <= files[at].folders.keys()]
+                places[untold] = -1
+        return places
 
-    def _schemas(self, model: Model) -> Iterable[tuple[pa.Schema | None, pa.Schema | None]]:
-        """Give each schema, and again if it is not the first file's; None if that is not known any more."""
-        yield (model.schema if self.parquet_schema == _parquet_schema(model) else None), None
-        yield from zip(self.schemas, self.schemas, strict=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """What files of one schema have in common; `told` are the columns that their paths have to tell."""
-
-    columns: frozenset[str]
-    required: frozenset[str]
-    told: frozenset[str]
-    own: pa.Schema | None
-
-
-def _shape(model: Model, schema: pa.Schema | None, own: pa.Schema | None) -> _Shape | None:
-    """Measure a schema by the first file as it is now; None if files are to be read, perhaps to be refused."""
-    if schema is None:
-        return None
-    if own is not None:
+    def _fits(self, model: Model, number: int) -> bool:
+        if number == 0:
+            return self.first_is_known
         try:
-            model.check_columns(own, "")
+            model.check_columns(self.summaries.schemas[number], "")
         except SchemaMismatchError:
-            return None
+            return False
+        return True
+
+
+def _told_only(model: Model, schema: pa.Schema) -> frozenset[str]:
+    """Name the partition columns that a file holds in another type, so that its path has to tell them."""
     held = {name: kind for name, kind in model.partition_types.items() if name in schema.names}
-    told = frozenset(name for name, kind in held.items() if not same_meaning(schema.field(name).type, kind))
-    return _Shape(frozenset(schema.names), required_columns(schema), told, own)
-
-
-def _bounds(groups: pa.StructArray, at: int) -> list[Bound]:
-    lows, highs = (groups.field(f"{side}_{at}").to_pylist() for side in ("min", "max"))
-    return [None if low is None else (low, high) for low, high in zip(lows, highs, strict=True)]
+    return frozenset(name for name, kind in held.items() if not same_meaning(schema.field(name).type, kind))
 
 
 def _settled(file: DataFile, listed: int) -> bool:
@@ -173,27 +159,21 @@ def _parquet_schema(model: Model) -> str:
 
 
 def _encode(news: News) -> bytes:
-    files, key_types = news.files, news.model.key_types
-    kept = [number for number, file in enumerate(files) if _settled(file, news.listed)]
-    summaries = [news.summaries[number] for number in kept]
-    schemas: dict[pa.Schema | None, int] = {None: 0}
-    numbers = [schemas.setdefault(summary.schema, len(schemas)) for summary in summaries]
-    columns = {"rows": pa.array(chain.from_iterable(summary.group_rows for summary in summaries), pa.int64())}
-    for at, (name, kind) in enumerate(key_types.items()):
-        bounds = chain.from_iterable(summary.bounds[name] for summary in summaries)
-        columns[f"min_{at}"], columns[f"max_{at}"] = bound_arrays(bounds, kind)
-    groups = pa.StructArray.from_arrays(list(columns.values()), list(columns))
-    starts = np.cumsum([0, *(len(summary.group_rows) for summary in summaries)])
+    settled = np.array([_settled(file, news.listed) for file in news.files])
+    versions = [_key(file) for file, lasts in zip(news.files, settled.tolist(), strict=True) if lasts]
+    summaries = news.summaries.take(np.flatnonzero(settled))
+    used = np.unique([0, *summaries.schema_numbers])
     about = {
-        "keys": _text(pa.schema(list(key_types.items()))),
-        "schemas": [_text(schema) for schema in schemas if schema is not None],
+        "keys": _text(pa.schema(list(summaries.key_types.items()))),
+        "schemas": [_text(summaries.schemas[number]) for number in used[1:]],
         "parquet_schema": _parquet_schema(news.model),
     }
+    groups = summaries.groups.combine_chunks().to_struct_array().combine_chunks()
     entries = pa.record_batch(
         {
-            "file": pa.array([_key(files[number]) for number in kept], pa.large_binary()),
-            "schema": pa.array(numbers, pa.int32()),
-            "groups": pa.LargeListArray.from_arrays(starts, groups),
+            "version": pa.array(versions, pa.large_binary()),
+            "schema": np.searchsorted(used, summaries.schema_numbers),
+            "groups": pa.LargeListArray.from_arrays(np.cumsum([0, *summaries.group_counts]), groups),
         }
     ).replace_schema_metadata({"about": json.dumps(about)})
     sink = pa.BufferOutputStream()
@@ -203,8 +183,9 @@ def _encode(news: News) -> bytes:
     return _digest(content) + content
 
 
-def _read(location: Location) -> _Cache | None:
-    """Read the cache; None if there is none, or none that this version wrote."""
+def _read(model: Model) -> _Cache | None:
+    """Read the cache; None if there is none, or none that was made by the rules of today and of columns of today."""
+    location = model.location
     with suppress(OSError, ValueError, pa.ArrowException):
         data = location.store.read_small(f"{control_folder(location)}/{NAME}") or b""
         content = memoryview(data)[_DIGEST:]
@@ -214,7 +195,17 @@ def _read(location: Location) -> _Cache | None:
             entries = reader.read_next_batch()
         about = json.loads(entries.schema.metadata[b"about"])
         key_types = {field.name: field.type for field in _schema(about["keys"])}
-        return _Cache(key_types, about["parquet_schema"], [_schema(text) for text in about["schemas"]], entries)
+        have = {field.name: field.type for field in model.schema} | dict(model.partition_types)
+        if not key_types.items() <= have.items():
+            return None
+        summaries = Summaries(
+            [model.schema, *(_schema(text) for text in about["schemas"])],
+            entries.column("schema").to_numpy(),
+            entries.column("groups").value_lengths().to_numpy(),
+            pa.Table.from_struct_array(entries.column("groups").values),
+            key_types,
+        )
+        return _Cache(entries.column("version"), summaries, about["parquet_schema"] == _parquet_schema(model))
     return None
 
 

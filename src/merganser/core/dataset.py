@@ -7,15 +7,17 @@ import json
 import time
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from merganser.core.cache import summarise_files
 from merganser.core.encode import schema_options
 from merganser.core.errors import (
+    ConcurrentWriteError,
     InvalidArgumentError,
     KeyColumnError,
     TargetPathError,
@@ -29,19 +31,18 @@ from merganser.core.local import DANGLING
 from merganser.core.schema import check_unique, declared
 from merganser.core.staging import RECORD, control_folder
 from merganser.core.store import locate
-from merganser.core.summary import DataFile, Model, bound_arrays, without
+from merganser.core.summary import DataFile, Model, without
 from merganser.core.threads import in_threads
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
     from merganser.core.cache import News
-    from merganser.core.footer import Bound
     from merganser.core.store import Location
-    from merganser.core.summary import FileSummary
+    from merganser.core.summary import FileSummary, Summaries
 
 SUFFIX = ".parquet"
 
@@ -66,15 +67,17 @@ def list_files(location: Location) -> list[DataFile]:
         message = f"{location.display} is a file; a dataset is a folder. Give the folder that holds the Parquet files."
         raise TargetPathError(message)
     files = []
+    read = cache(parse_hive_partition_path)
     for info in store.walk(location.root, enter=_visible):
-        if not _visible(info.rel.rpartition("/")[2]):
+        folder, slash, name = info.rel.rpartition("/")
+        if not _visible(name):
             continue
-        if info.rel.endswith(SUFFIX):
-            folders = parse_hive_partition_path(info.rel)
+        if name.endswith(SUFFIX):
+            folders = read(folder + slash)
             files.append(DataFile(info.rel, info.size, info.identity, folders, info.version, info.changed))
         elif info.identity != DANGLING:
             _refuse_disguised(location, info.rel)
-    return sorted(files, key=lambda file: file.rel)
+    return sorted(files, key=attrgetter("rel"))
 
 
 def has_files(location: Location) -> bool:
@@ -130,7 +133,7 @@ class Target:
 
     location: Location
     files: tuple[DataFile, ...]
-    summaries: tuple[FileSummary, ...]
+    summaries: Summaries | None
     partition_types: Mapping[str, pa.DataType]
     file_schema: pa.Schema | None
     template: Template | None
@@ -152,12 +155,31 @@ class Target:
     @cached_property
     def rows(self) -> int:
         """All rows of the dataset."""
-        return sum(summary.rows for summary in self.summaries)
+        return int(self.group_rows.sum())
+
+    @cached_property
+    def file_rows(self) -> list[int]:
+        """The rows of every file."""
+        before = np.concatenate([[0], np.cumsum(self.group_rows)])
+        rows: list[int] = np.diff(before[self.first_group]).tolist()
+        return rows
 
     @cached_property
     def required(self) -> frozenset[str]:
         """Columns that at least one file declares never NULL."""
-        return frozenset().union(*(summary.required for summary in self.summaries))
+        if self.summaries is None:
+            return frozenset()
+        schemas = [self.summaries.schemas[number] for number in np.unique(self.summaries.schema_numbers)]
+        return frozenset(field.name for schema in schemas for field in schema if not field.nullable)
+
+    def columns(self, file: int) -> frozenset[str]:
+        """The columns that a file holds itself."""
+        number: int = cast("Summaries", self.summaries).schema_numbers[file]
+        return self._columns[number]
+
+    @cached_property
+    def _columns(self) -> Sequence[frozenset[str]]:
+        return [frozenset(schema.names) for schema in cast("Summaries", self.summaries).schemas]
 
     @cached_property
     def partitions(self) -> list[tuple[Hashable | Unknown, ...]]:
@@ -178,22 +200,37 @@ class Target:
         return self.partitions[file][self.partition_columns.index(column)]
 
     @cached_property
+    def group_counts(self) -> npt.NDArray[np.int64]:
+        """How many row groups every file has."""
+        return np.empty(0, np.int64) if self.summaries is None else self.summaries.group_counts
+
+    @cached_property
+    def first_group(self) -> npt.NDArray[np.int64]:
+        """Where, among the row groups of the dataset, those of every file begin, and where the last end."""
+        return np.concatenate([[0], np.cumsum(self.group_counts)])
+
+    @cached_property
     def group_file(self) -> npt.NDArray[np.int32]:
         """The file of every row group of the dataset."""
-        counts = [len(summary.group_rows) for summary in self.summaries]
-        return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        return np.repeat(np.arange(len(self.group_counts), dtype=np.int32), self.group_counts)
 
     @cached_property
     def group_number(self) -> npt.NDArray[np.int32]:
         """The number, in its file, of every row group of the dataset."""
-        numbers = [np.arange(len(summary.group_rows), dtype=np.int32) for summary in self.summaries]
-        return np.concatenate([np.empty(0, np.int32), *numbers])
+        return (np.arange(len(self.group_file)) - self.first_group[self.group_file]).astype(np.int32)
 
     @cached_property
     def group_rows(self) -> npt.NDArray[np.int64]:
         """The rows of every row group of the dataset."""
-        rows = [np.array(summary.group_rows, np.int64) for summary in self.summaries]
-        return np.concatenate([np.empty(0, np.int64), *rows])
+        if self.summaries is None:
+            return np.empty(0, np.int64)
+        rows: npt.NDArray[np.int64] = self.summaries.groups.column("rows").to_numpy()
+        return rows
+
+    def unbounded(self, key: str) -> npt.NDArray[np.bool_]:
+        """Say of every row group whether its footer leaves a key column unbounded."""
+        unknown: npt.NDArray[np.bool_] = cast("Summaries", self.summaries).bounds(key)[0].is_null().to_numpy()
+        return unknown
 
     def bounds(self, keys: Sequence[str]) -> pa.Table:
         """Give a row for each row group: `file`, `row_group`, and canonical `min_<i>`, `max_<i>` of each key column.
@@ -202,26 +239,19 @@ class Target:
         """
         columns: dict[str, Any] = {"file": self.group_file, "row_group": self.group_number}
         for number, name in enumerate(keys):
-            found = chain.from_iterable(self._bounds(name))
-            columns[f"min_{number}"], columns[f"max_{number}"] = bound_arrays(found, self._type(name))
+            sides = cast("Summaries", self.summaries).bounds(name)
+            if name in self.partition_types:
+                told = self._told(name, sides[0].type).take(self.group_file)
+                sides = pc.coalesce(told, sides[0]), pc.coalesce(told, sides[1])
+            columns[f"min_{number}"], columns[f"max_{number}"] = sides
         return pa.table(columns)
 
-    def _bounds(self, name: str) -> Iterator[Sequence[Bound]]:
-        """Give the bounds of a column in the row groups of each file."""
-        if name not in self.partition_types:
-            yield from (summary.bounds[name] for summary in self.summaries)
-            return
-        exact = cache(canonical_value)
-        for file, summary in enumerate(self.summaries):
-            value = self.path_value(file, name)
-            if value is UNKNOWN or value is None:
-                yield summary.bounds[name]
-            else:
-                same = exact(value, self.partition_types[name])
-                yield [(same, same)] * len(summary.group_rows)
-
-    def _type(self, name: str) -> pa.DataType:
-        return self.partition_types.get(name) or cast("pa.Schema", self.file_schema).field(name).type
+    def _told(self, name: str, kind: pa.DataType) -> pa.Array:
+        """Give the canonical value that each file's path tells of a column, NULL where it does not or tells NULL."""
+        values = [self.path_value(file, name) for file in range(len(self.files))]
+        known = [None if value is UNKNOWN else value for value in values]
+        exact = {value: canonical_value(value, self.partition_types[name]) for value in {*known} - {None}}
+        return pa.array([exact.get(value) for value in known], kind)
 
 
 def load_target(
@@ -251,7 +281,7 @@ def load_target(
     for name, kind in types.items():
         check_partition_type(kind, name)
     if not files:
-        return Target(location, (), (), types, None, None)
+        return Target(location, (), None, types, None, None)
     first = read_footer(location.store, location.path(files[0].rel), location.shown(files[0].rel))
     first_schema = first.schema
     check_unique(first_schema, "target")
@@ -280,6 +310,19 @@ def _key_types(
             raise KeyColumnError(message)
         check_key_type(kinds[name], name)
     return kinds
+
+
+def check_listing(target: Target) -> None:
+    """Refuse to publish over a dataset that something else changed since it was listed (C6)."""
+    before = {file.rel: file.identity for file in target.files}
+    now = {file.rel: file.identity for file in list_files(target.location)}
+    changed = sorted(rel for rel in before.keys() | now.keys() if before.get(rel) != now.get(rel))
+    if changed:
+        message = (
+            f"{target.location.shown(changed[0])} was changed by another program while the merge was being prepared. "
+            "Nothing was published; run the merge again."
+        )
+        raise ConcurrentWriteError(message)
 
 
 def read_record(location: Location) -> dict[str, pa.DataType]:

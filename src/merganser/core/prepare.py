@@ -137,7 +137,7 @@ def prepare_overwrite(
     terms = Terms(rule_of("insert"), frozenset())
     facts = engine.facts(handle, [], columns, None, terms)
     check_required(facts, [field.name for field in have if not field.nullable])
-    target = Target(location, tuple(found), (), types, None, None)
+    target = Target(location, tuple(found), None, types, None, None)
     everything = frozenset(have.names)
     folders = _folders(target, facts)
     return Prepared(handle, facts.rows, facts, terms, everything, target, have, folders, make_record(types))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from merganser.core.errors import SchemaMismatchError
@@ -13,8 +15,9 @@ from merganser.core.keys import canonical_type
 from merganser.core.schema import check_same_schema, same_meaning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+    import numpy.typing as npt
     import pyarrow.parquet as pq
 
     from merganser.core.footer import Bound, Footer
@@ -38,21 +41,81 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class FileSummary:
-    """What planning needs of one footer: rows and key bounds of each row group, and columns of its own.
+    """What planning needs of one footer: rows and key bounds of each row group, and its schema.
 
-    `schema` is None where the Parquet schema is that of the first file.
+    The schema is None where the Parquet schema is that of the first file.
     """
 
     group_rows: tuple[int, ...]
     bounds: Mapping[str, list[Bound]]
-    columns: frozenset[str]
-    required: frozenset[str]
     schema: pa.Schema | None = None
 
-    @property
-    def rows(self) -> int:
-        """All rows of the file."""
-        return sum(self.group_rows)
+
+@dataclass(frozen=True, slots=True)
+class Summaries:
+    """The summaries of many files, in columns.
+
+    Of each file the number of its schema, 0 for that of the first file, and how many row groups it has; of each row
+    group of all files `rows`, and canonical `min_<i>` and `max_<i>` of each key column, NULL where nothing is proven.
+    """
+
+    schemas: Sequence[pa.Schema]
+    schema_numbers: npt.NDArray[np.int64]
+    group_counts: npt.NDArray[np.int64]
+    groups: pa.Table
+    key_types: Mapping[str, pa.DataType]
+
+    def bounds(self, key: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+        """Give the minima and maxima of a key column."""
+        at = list(self.key_types).index(key)
+        return self.groups.column(f"min_{at}"), self.groups.column(f"max_{at}")
+
+    def take(self, files: npt.NDArray[np.int64]) -> Summaries:
+        """Give those of some files, in this order."""
+        counts = self.group_counts[files]
+        starts = np.cumsum(self.group_counts) - self.group_counts
+        shift = starts[files] - (np.cumsum(counts) - counts)
+        groups = self.groups.take(np.repeat(shift, counts) + np.arange(counts.sum()))
+        return replace(self, schema_numbers=self.schema_numbers[files], group_counts=counts, groups=groups)
+
+
+def gather(model: Model, found: Sequence[FileSummary], known: Sequence[pa.Schema] = ()) -> Summaries:
+    """Put summaries in columns; schemas that are known beside the first file's keep their numbers."""
+    schemas = [model.schema, *known]
+    numbers: dict[pa.Schema | None, int] = {None: 0} | {schema: number for number, schema in enumerate(known, 1)}
+    for one in found:
+        if one.schema not in numbers:
+            numbers[one.schema] = len(schemas)
+            schemas.append(one.schema)
+    columns = {"rows": pa.array(chain.from_iterable(one.group_rows for one in found), pa.int64())}
+    for at, (name, kind) in enumerate(model.key_types.items()):
+        bounds = [bound for one in found for bound in one.bounds[name]]
+        columns[f"min_{at}"], columns[f"max_{at}"] = _arrays(bounds, canonical_type(kind))
+    return Summaries(
+        schemas,
+        np.array([numbers[one.schema] for one in found], np.int64),
+        np.array([len(one.group_rows) for one in found], np.int64),
+        pa.table(columns),
+        model.key_types,
+    )
+
+
+def _arrays(bounds: Sequence[Bound], kind: pa.DataType) -> tuple[pa.Array, pa.Array]:
+    try:
+        return pa.array([bound and bound[0] for bound in bounds], kind), pa.array(
+            [bound and bound[1] for bound in bounds], kind
+        )
+    except (OverflowError, pa.ArrowInvalid):
+        # A bound that no key of this type can have proves nothing.
+        return _arrays([bound if _holds(kind, bound) else None for bound in bounds], kind)
+
+
+def _holds(kind: pa.DataType, bound: Bound) -> bool:
+    try:
+        pa.array(bound or (), kind)
+    except (OverflowError, pa.ArrowInvalid):
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +150,6 @@ class Model:
         return FileSummary(
             tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)),
             {name: key_bounds(footer, name, kind) for name, kind in self.key_types.items()},
-            frozenset(schema.names),
-            required_columns(schema),
             own,
         )
 
@@ -98,20 +159,7 @@ class Model:
         check_same_schema(here, there, self.location.shown(self.file.rel), shown)
 
 
-def required_columns(schema: pa.Schema) -> frozenset[str]:
-    """Name the columns that are declared never NULL."""
-    return frozenset(field.name for field in schema if not field.nullable)
-
-
 def without(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
     """Leave columns out of a schema."""
     gone = set(names)
     return pa.schema([field for field in schema if field.name not in gone], schema.metadata)
-
-
-def bound_arrays(bounds: Iterable[Bound], kind: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """Lay bounds of a key column of this type out as canonical minima and maxima, NULL where there are none."""
-    canonical, found = canonical_type(kind), list(bounds)
-    return pa.array([bound and bound[0] for bound in found], canonical), pa.array(
-        [bound and bound[1] for bound in found], canonical
-    )
