@@ -166,7 +166,7 @@ def scan_files(
 ) -> tuple[ScanFile, ...]:
     """Say how to read the keys of some row groups."""
     scans = []
-    unbounded = {name: target.unbounded(name) for name in keys}
+    unbounded = {name: target.unbounded(name) for name in keys if target.files}
     files, starts = np.unique(target.group_file[candidate], return_index=True)
     groups_by_file = np.split(target.group_number[candidate], starts[1:])
     for file, groups in zip(files.tolist(), groups_by_file, strict=False):

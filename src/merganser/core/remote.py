@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -163,8 +163,10 @@ def _changed(info: dict[str, Any]) -> int | None:
     """
     if any(info.get(mark) is not None for mark in _TAGS):
         return 0
-    times = [_instant(info[mark]) for mark in _TIMES if info.get(mark) is not None]
-    return max((int(time * 1e9) for time in times if isinstance(time, int | float)), default=None)
+    times = [info[mark] for mark in _TIMES if info.get(mark) is not None]
+    # Without a zone a time may be hours off.
+    known = [_instant(time) for time in times if getattr(time, "tzinfo", UTC) is not None]
+    return max((int(time * 1e9) for time in known if isinstance(time, int | float)), default=None)
 
 
 def _instant(value: Any) -> Any:
