@@ -391,6 +391,18 @@ def test_a_partition_column_inside_files_is_checked_where_the_path_does_not_tell
         IO.plan(source, path, "insert", ["id", "day"])
 
 
+def test_a_bound_that_no_key_can_have_proves_nothing(lake: str) -> None:
+    # P4: the path tells the day; what the file holds of it is of another type, and further off than nanoseconds reach
+    path = f"{lake}/t"
+    for number in range(2):
+        far = pa.array([200_000_000_000_000], pa.timestamp("ms"))
+        put(f"{path}/day=2024-01-0{number + 1}/f{number}.parquet", table([number]).append_column("day", far))
+    source = table([0], "new").append_column("day", pa.array([1_704_067_200_000_000_000], pa.timestamp("ns")))
+    for _ in range(2):
+        result = IO.merge(source, path, "upsert", ["id", "day"])
+        assert (result.updated, result.inserted) == (1, 0)
+
+
 @settings(max_examples=40)
 @given(data=st.data())
 def test_what_the_cache_tells_is_what_footers_tell(data: st.DataObject) -> None:
