@@ -184,20 +184,26 @@ class Target:
     @cached_property
     def partitions(self) -> list[tuple[Hashable | Unknown, ...]]:
         """The partition values of every file, UNKNOWN where its path does not tell (H6)."""
-        read = cache(parse)
-        return [
-            tuple(
-                read(file.folders[name], kind) if name in file.folders else UNKNOWN
-                for name, kind in self.partition_types.items()
-            )
-            for file in self.files
-        ]
+        # Files of one folder share what its name tells.
+        folders = {id(file.folders): file.folders for file in self.files}
+        shared = {number: self._partition(texts) for number, texts in folders.items()}
+        return [shared[id(file.folders)] for file in self.files]
+
+    def _partition(self, folders: Mapping[str, str | None]) -> tuple[Hashable | Unknown, ...]:
+        return tuple(
+            parse(folders[name], kind) if name in folders else UNKNOWN for name, kind in self.partition_types.items()
+        )
 
     def path_value(self, file: int, column: str) -> Hashable | Unknown:
         """The value that a file's path gives a column."""
         if column not in self.partition_types:
             return UNKNOWN
         return self.partitions[file][self.partition_columns.index(column)]
+
+    def path_values(self, column: str) -> list[Hashable | Unknown]:
+        """The values that the paths of all files give a partition column."""
+        at = self.partition_columns.index(column)
+        return [values[at] for values in self.partitions]
 
     @cached_property
     def group_counts(self) -> npt.NDArray[np.int64]:
@@ -248,8 +254,7 @@ class Target:
 
     def _told(self, name: str, kind: pa.DataType) -> pa.Array:
         """Give the canonical value that each file's path tells of a column, NULL where it does not or tells NULL."""
-        values = [self.path_value(file, name) for file in range(len(self.files))]
-        known = [None if value is UNKNOWN else value for value in values]
+        known = [None if value is UNKNOWN else value for value in self.path_values(name)]
         exact = {value: canonical_value(value, self.partition_types[name]) for value in {*known} - {None}}
         return pa.array([exact.get(value) for value in known], kind)
 

@@ -144,10 +144,10 @@ def _pruned_by_partition(target: Target, codes: Sequence[int], request: Request,
     in_key = set(target.partition_columns) <= set(keys)
     # What deletes by key does so wherever the key is; where partitions are keys, bounds tell of them too.
     prunes = (in_key or not request.options.check_partition_moves) and not terms.deletes_keys
-    path_keys = [name for name in keys if name in target.partition_types]
+    path_keys = {name: target.path_values(name) for name in keys if name in target.partition_types}
     reasons: list[str | None] = []
     for file, code in enumerate(codes):
-        null_key = next((name for name in path_keys if target.path_value(file, name) is None), None)
+        null_key = next((name for name, values in path_keys.items() if values[file] is None), None)
         if null_key is not None:
             reasons.append(f"its {null_key!r} is NULL, which no key matches")
         elif code == ELSEWHERE and prunes:

@@ -178,7 +178,9 @@ def _folders(target: Target, facts: SourceFacts) -> list[str]:
 
 def _known_folders(target: Target) -> dict[tuple[Hashable | Unknown, ...], str]:
     known: dict[tuple[Hashable | Unknown, ...], str] = {}
-    for file, values in zip(target.files, target.partitions, strict=True):
+    one_each = {file.rel.rpartition("/")[0]: number for number, file in reversed(list(enumerate(target.files)))}
+    for number in sorted(one_each.values()):
+        file, values = target.files[number], target.partitions[number]
         if list(file.folders) != target.partition_columns or UNKNOWN in values:
             continue
         path, depth = "", 0
