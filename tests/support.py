@@ -7,15 +7,18 @@ import os
 import shutil
 import sys
 import warnings
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merganser import DuckDBDatasetIO
 from merganser.core.io import Job
+from merganser.core.local import LocalStore
 from merganser.engines import ENGINES, open_engine
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
     from merganser.core.io import DatasetIO
     from merganser.core.result import MergeResult
+    from merganser.core.storage import Store
 
 Door: TypeAlias = "DatasetIO[Any, Any, Any]"
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -167,7 +171,6 @@ def lasting(lake: str) -> dict[str, bytes]:
 
 def unchanged(path: str) -> AbstractContextManager[None]:
     """Assert that a dataset is byte-identical after the block, which may fail as it likes inside."""
-    from contextlib import contextmanager  # noqa: PLC0415
 
     @contextmanager
     def check() -> Iterator[None]:
@@ -178,6 +181,20 @@ def unchanged(path: str) -> AbstractContextManager[None]:
         assert not list(control.glob(".staging_*"))
 
     return check()
+
+
+@contextmanager
+def opened(store: type[Store] = LocalStore) -> Iterator[list[str]]:
+    """List the names of the data files that a store opens in the block, in no order."""
+    names: list[str] = []
+    original = store.open_input
+
+    def note(self: Store, path: str) -> pa.NativeFile:
+        names.append(path.rpartition("/")[2])
+        return original(self, path)
+
+    with mock.patch.object(store, "open_input", note):
+        yield names
 
 
 def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:

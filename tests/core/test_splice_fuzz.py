@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merganser.core.errors import UnsupportedFileError
-from merganser.core.splice import CannotSpliceError, open_old, splice
+from merganser.core.oldfile import CannotSpliceError, open_old
+from merganser.core.splice import splice
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -24,6 +24,7 @@ from tests.crash.faults import Place, new_place
 import merganser
 from merganser.core import lock
 from merganser.core import merge as driver
+from merganser.core.dataset import check_listing
 from merganser.core.errors import ConcurrentWriteError, LockTimeoutError
 from merganser.core.local import LocalStore
 from merganser.core.remote import RemoteStore
@@ -284,7 +285,7 @@ def test_a_stranger_between_listing_and_publication_is_noticed(
     place = new_place(kind, lake)
     place.put("f0.parquet", [0, 1], "old")
     place.put("f1.parquet", [10, 11], "old")
-    check = driver._check_listing
+    check = check_listing
     seen: list[dict[str, bytes]] = []
 
     def interfere(target: Any) -> None:
@@ -292,7 +293,7 @@ def test_a_stranger_between_listing_and_publication_is_noticed(
         seen.append(place.bytes())
         check(target)
 
-    monkeypatch.setattr(driver, "_check_listing", interfere)
+    monkeypatch.setattr(driver, "check_listing", interfere)
     rows = source([1, 11, 99], "mine")
     change: Callable[..., object] = partial(merganser.merge, strategy=action, key_columns="id")
     if action in {"append", "overwrite"}:

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from merganser.core.cache import summarise_files
 from merganser.core.encode import schema_options
 from merganser.core.errors import (
+    ConcurrentWriteError,
     InvalidArgumentError,
     KeyColumnError,
-    SchemaMismatchError,
     TargetPathError,
     UnreadableFileError,
     UnsupportedFileError,
 )
-from merganser.core.footer import MAGIC, Bound, key_bounds, read_footer, unwritable
+from merganser.core.footer import MAGIC, read_footer, unwritable
 from merganser.core.hive import UNKNOWN, Unknown, check_partition_type, parse, parse_hive_partition_path, untoken
-from merganser.core.keys import canonical, canonical_type, check_key_type
+from merganser.core.keys import canonical, check_key_type
 from merganser.core.local import DANGLING
-from merganser.core.schema import check_same_schema, check_unique, declared, same_meaning
+from merganser.core.schema import check_unique, declared
 from merganser.core.staging import RECORD, control_folder
 from merganser.core.store import locate
+from merganser.core.summary import DataFile, Model, without
 from merganser.core.threads import in_threads
 
 if TYPE_CHECKING:
@@ -34,37 +39,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
-    import pyarrow.parquet as pq
 
-    from merganser.core.footer import Footer
+    from merganser.core.cache import News
     from merganser.core.store import Location
+    from merganser.core.summary import FileSummary, Summaries
 
 SUFFIX = ".parquet"
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """One data file: where it is, what it was when listed, and the partition text of its folders."""
-
-    rel: str
-    size: int
-    identity: str
-    folders: Mapping[str, str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class FileSummary:
-    """What planning needs of one footer: rows and key bounds of each row group, and columns of its own."""
-
-    group_rows: tuple[int, ...]
-    bounds: Mapping[str, list[Bound]]
-    columns: frozenset[str]
-    required: frozenset[str]
-
-    @property
-    def rows(self) -> int:
-        """All rows of the file."""
-        return sum(self.group_rows)
 
 
 def list_dataset_files(dataset_path: str | os.PathLike[str], filesystem: Any = None) -> list[str]:
@@ -87,14 +67,17 @@ def list_files(location: Location) -> list[DataFile]:
         message = f"{location.display} is a file; a dataset is a folder. Give the folder that holds the Parquet files."
         raise TargetPathError(message)
     files = []
+    read = cache(parse_hive_partition_path)
     for info in store.walk(location.root, enter=_visible):
-        if not _visible(info.rel.rpartition("/")[2]):
+        folder, slash, name = info.rel.rpartition("/")
+        if not _visible(name):
             continue
-        if info.rel.endswith(SUFFIX):
-            files.append(DataFile(info.rel, info.size, info.identity, parse_hive_partition_path(info.rel)))
+        if name.endswith(SUFFIX):
+            folders = read(folder + slash)
+            files.append(DataFile(info.rel, info.size, info.identity, folders, info.version, info.changed))
         elif info.identity != DANGLING:
             _refuse_disguised(location, info.rel)
-    return sorted(files, key=lambda file: file.rel)
+    return sorted(files, key=attrgetter("rel"))
 
 
 def has_files(location: Location) -> bool:
@@ -143,14 +126,18 @@ class Template:
 
 @dataclass(frozen=True)
 class Target:
-    """A snapshot of a dataset, made from one listing and one read of each footer."""
+    """A snapshot of a dataset, made from one listing and, of files not in the cache of bounds, one read of each footer.
+
+    `news` is what that cache does not hold yet.
+    """
 
     location: Location
     files: tuple[DataFile, ...]
-    summaries: tuple[FileSummary, ...]
+    summaries: Summaries | None
     partition_types: Mapping[str, pa.DataType]
     file_schema: pa.Schema | None
     template: Template | None
+    news: News | None = None
 
     @property
     def partition_columns(self) -> list[str]:
@@ -168,24 +155,44 @@ class Target:
     @cached_property
     def rows(self) -> int:
         """All rows of the dataset."""
-        return sum(summary.rows for summary in self.summaries)
+        return int(self.group_rows.sum())
+
+    @cached_property
+    def file_rows(self) -> list[int]:
+        """The rows of every file."""
+        before = np.concatenate([[0], np.cumsum(self.group_rows)])
+        rows: list[int] = np.diff(before[self.first_group]).tolist()
+        return rows
 
     @cached_property
     def required(self) -> frozenset[str]:
         """Columns that at least one file declares never NULL."""
-        return frozenset().union(*(summary.required for summary in self.summaries))
+        if self.summaries is None:
+            return frozenset()
+        schemas = [self.summaries.schemas[number] for number in np.unique(self.summaries.schema_numbers)]
+        return frozenset(field.name for schema in schemas for field in schema if not field.nullable)
 
-    def partition(self, file: int) -> tuple[Hashable | Unknown, ...]:
-        """The partition values of a file, UNKNOWN where its path does not tell (H6)."""
-        folders = self.files[file].folders
-        return tuple(
-            parse(folders[name], kind) if name in folders else UNKNOWN for name, kind in self.partition_types.items()
-        )
+    def columns(self, file: int) -> frozenset[str]:
+        """The columns that a file holds itself."""
+        number: int = cast("Summaries", self.summaries).schema_numbers[file]
+        return self._columns[number]
+
+    @cached_property
+    def _columns(self) -> Sequence[frozenset[str]]:
+        return [frozenset(schema.names) for schema in cast("Summaries", self.summaries).schemas]
 
     @cached_property
     def partitions(self) -> list[tuple[Hashable | Unknown, ...]]:
-        """The partition values of every file."""
-        return [self.partition(file) for file in range(len(self.files))]
+        """The partition values of every file, UNKNOWN where its path does not tell (H6)."""
+        # Files of one folder share what its name tells.
+        folders = {id(file.folders): file.folders for file in self.files}
+        shared = {number: self._partition(texts) for number, texts in folders.items()}
+        return [shared[id(file.folders)] for file in self.files]
+
+    def _partition(self, folders: Mapping[str, str | None]) -> tuple[Hashable | Unknown, ...]:
+        return tuple(
+            parse(folders[name], kind) if name in folders else UNKNOWN for name, kind in self.partition_types.items()
+        )
 
     def path_value(self, file: int, column: str) -> Hashable | Unknown:
         """The value that a file's path gives a column."""
@@ -193,23 +200,43 @@ class Target:
             return UNKNOWN
         return self.partitions[file][self.partition_columns.index(column)]
 
+    def path_values(self, column: str) -> list[Hashable | Unknown]:
+        """The values that the paths of all files give a partition column."""
+        at = self.partition_columns.index(column)
+        return [values[at] for values in self.partitions]
+
+    @cached_property
+    def group_counts(self) -> npt.NDArray[np.int64]:
+        """How many row groups every file has."""
+        return np.empty(0, np.int64) if self.summaries is None else self.summaries.group_counts
+
+    @cached_property
+    def first_group(self) -> npt.NDArray[np.int64]:
+        """Where, among the row groups of the dataset, those of every file begin, and where the last end."""
+        return np.concatenate([[0], np.cumsum(self.group_counts)])
+
     @cached_property
     def group_file(self) -> npt.NDArray[np.int32]:
         """The file of every row group of the dataset."""
-        counts = [len(summary.group_rows) for summary in self.summaries]
-        return np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        return np.repeat(np.arange(len(self.group_counts), dtype=np.int32), self.group_counts)
 
     @cached_property
     def group_number(self) -> npt.NDArray[np.int32]:
         """The number, in its file, of every row group of the dataset."""
-        numbers = [np.arange(len(summary.group_rows), dtype=np.int32) for summary in self.summaries]
-        return np.concatenate([np.empty(0, np.int32), *numbers])
+        return (np.arange(len(self.group_file)) - self.first_group[self.group_file]).astype(np.int32)
 
     @cached_property
     def group_rows(self) -> npt.NDArray[np.int64]:
         """The rows of every row group of the dataset."""
-        rows = [np.array(summary.group_rows, np.int64) for summary in self.summaries]
-        return np.concatenate([np.empty(0, np.int64), *rows])
+        if self.summaries is None:
+            return np.empty(0, np.int64)
+        rows: npt.NDArray[np.int64] = self.summaries.groups.column("rows").to_numpy()
+        return rows
+
+    def unbounded(self, key: str) -> npt.NDArray[np.bool_]:
+        """Say of every row group whether its footer leaves a key column unbounded."""
+        unknown: npt.NDArray[np.bool_] = cast("Summaries", self.summaries).bounds(key)[0].is_null().to_numpy()
+        return unknown
 
     def bounds(self, keys: Sequence[str]) -> pa.Table:
         """Give a row for each row group: `file`, `row_group`, and canonical `min_<i>`, `max_<i>` of each key column.
@@ -218,21 +245,23 @@ class Target:
         """
         columns: dict[str, Any] = {"file": self.group_file, "row_group": self.group_number}
         for number, name in enumerate(keys):
-            kind = canonical_type(self._type(name))
-            found: list[Bound] = []
-            for file, summary in enumerate(self.summaries):
-                value = self.path_value(file, name)
-                if value is UNKNOWN or value is None:
-                    found += summary.bounds[name]
-                else:
-                    exact = canonical_value(value, self.partition_types[name])
-                    found += [(exact, exact)] * len(summary.group_rows)
-            columns[f"min_{number}"] = pa.array([bound and bound[0] for bound in found], kind)
-            columns[f"max_{number}"] = pa.array([bound and bound[1] for bound in found], kind)
+            sides = cast("Summaries", self.summaries).bounds(name)
+            if name in self.partition_types:
+                told = self._told(name, sides[0].type).take(self.group_file)
+                sides = pc.coalesce(told, sides[0]), pc.coalesce(told, sides[1])
+            columns[f"min_{number}"], columns[f"max_{number}"] = sides
         return pa.table(columns)
 
-    def _type(self, name: str) -> pa.DataType:
-        return self.partition_types.get(name) or cast("pa.Schema", self.file_schema).field(name).type
+    def exact(self, keys: Sequence[str]) -> set[str]:
+        """Name the key columns whose values are the same to the bit if they are equal: 0.0 and -0.0 are not."""
+        types = {**{field.name: field.type for field in self.file_schema or ()}, **self.partition_types}
+        return {name for name in keys if name in types and not pa.types.is_floating(types[name])}
+
+    def _told(self, name: str, kind: pa.DataType) -> pa.Array:
+        """Give the canonical value that each file's path tells of a column, NULL where it does not or tells NULL."""
+        known = [None if value is UNKNOWN else value for value in self.path_values(name)]
+        exact = {value: canonical_value(value, self.partition_types[name]) for value in {*known} - {None}}
+        return pa.array([exact.get(value) for value in known], kind)
 
 
 def load_target(
@@ -246,6 +275,7 @@ def load_target(
 
     Partition types come from the dataset's record, else from the source's columns, else they are strings (H2).
     """
+    listed = time.time_ns()
     files = list_files(location)
     found = partition_columns_of(files)
     if files and partition_columns is not None and list(partition_columns) != found:
@@ -261,18 +291,17 @@ def load_target(
     for name, kind in types.items():
         check_partition_type(kind, name)
     if not files:
-        return Target(location, (), (), types, None, None)
+        return Target(location, (), None, types, None, None)
     first = read_footer(location.store, location.path(files[0].rel), location.shown(files[0].rel))
     first_schema = first.schema
     check_unique(first_schema, "target")
-    file_schema = _without(first_schema, names)
-    key_types = _key_types(keys, file_schema, types)
-    summarise = partial(_summarise, location, key_types, types, files[0], first, first_schema)
-    summaries = tuple(each(summarise, files))
+    file_schema = without(first_schema, names)
+    model = Model(location, files[0], first, first_schema, types, _key_types(keys, file_schema, types))
+    summaries, news = summarise_files(model, files, listed, each)
     told_too = set(names) & set(first_schema.names)
     key_values = None if told_too else dict(first.metadata.metadata or {})
     template = Template(key_values, schema_options(first.metadata), unwritable(first.metadata))
-    return Target(location, tuple(files), summaries, types, file_schema, template)
+    return Target(location, tuple(files), summaries, types, file_schema, template, news)
 
 
 def _key_types(
@@ -293,41 +322,17 @@ def _key_types(
     return kinds
 
 
-def _summarise(
-    location: Location,
-    key_types: Mapping[str, pa.DataType],
-    types: Mapping[str, pa.DataType],
-    first_file: DataFile,
-    first: Footer,
-    first_schema: pa.Schema,
-    file: DataFile,
-) -> FileSummary:
-    is_first = file.rel == first_file.rel
-    footer = first if is_first else read_footer(location.store, location.path(file.rel), location.shown(file.rel))
-    schema = first_schema
-    if not (is_first or footer.metadata.schema.equals(first.metadata.schema)):
-        schema = footer.schema
-        here, there = _without(first_schema, types), _without(schema, types)
-        check_same_schema(here, there, location.shown(first_file.rel), location.shown(file.rel))
-    for name in types:
-        if name not in file.folders and name in schema.names and not same_meaning(schema.field(name).type, types[name]):
-            message = (
-                f"{location.shown(file.rel)} stands outside the {name}=… folders and holds {name!r} as "
-                f"{schema.field(name).type}, where the dataset has {types[name]}. Move the file out."
-            )
-            raise SchemaMismatchError(message)
-    metadata: pq.FileMetaData = footer.metadata
-    return FileSummary(
-        tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)),
-        {name: key_bounds(footer, name, kind) for name, kind in key_types.items()},
-        frozenset(schema.names),
-        frozenset(field.name for field in schema if not field.nullable),
-    )
-
-
-def _without(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
-    gone = set(names)
-    return pa.schema([field for field in schema if field.name not in gone], schema.metadata)
+def check_listing(target: Target) -> None:
+    """Refuse to publish over a dataset that something else changed since it was listed (C6)."""
+    before = {file.rel: file.identity for file in target.files}
+    now = {file.rel: file.identity for file in list_files(target.location)}
+    changed = sorted(rel for rel in before.keys() | now.keys() if before.get(rel) != now.get(rel))
+    if changed:
+        message = (
+            f"{target.location.shown(changed[0])} was changed by another program while the merge was being prepared. "
+            "Nothing was published; run the merge again."
+        )
+        raise ConcurrentWriteError(message)
 
 
 def read_record(location: Location) -> dict[str, pa.DataType]:

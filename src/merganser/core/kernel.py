@@ -10,7 +10,6 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -20,23 +19,25 @@ import pyarrow.parquet as pq
 
 from merganser.core.encode import encode_row_group, open_writer_like, options_by_group, writer_options
 from merganser.core.engine import ELSEWHERE, Appended, Rewritten
+from merganser.core.equal import identical
 from merganser.core.errors import UnreadableFileError
 from merganser.core.footer import arrow_schema, unwritable
 from merganser.core.keys import canonical
+from merganser.core.oldfile import CannotSpliceError, open_old
 from merganser.core.rows import nothing, take
 from merganser.core.scan import open_parquet, read_group
 from merganser.core.schema import cast_column, plain_schema
-from merganser.core.splice import CannotSpliceError, check_fits, open_old, splice
+from merganser.core.splice import NewGroup, check_fits, splice
 from merganser.core.thrift import ThriftError
 from merganser.core.validate import check_writable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
     from merganser.core.engine import Layout
-    from merganser.core.splice import OldFile
+    from merganser.core.oldfile import OldFile
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
 
@@ -47,16 +48,21 @@ _SLICE = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """New rows for some positions of a row group; of the other rows all stay but `removed`, or none but `kept`.
+    """New values for some positions of a row group; of the other rows all stay but `removed`, or none but `kept`.
 
-    `rows` is called when the row group's turn comes, and gives them in the order of `positions`, which ascend. Columns
-    that it lacks keep their old values.
+    `rows` is called when the row group's turn comes, and gives some of `columns` in the order of `positions`, which
+    ascend. All other columns keep their old values.
     """
 
     positions: npt.NDArray[np.int64]
-    rows: Callable[[], pa.Table]
+    columns: frozenset[str]
+    rows: Callable[[Sequence[str]], pa.Table]
     removed: npt.NDArray[np.int64]
     kept: npt.NDArray[np.int64] | None = None
+
+    def anew(self, names: Sequence[str], rows: int) -> list[str]:
+        """Name the columns, of a row group of so many rows, that cannot simply be copied."""
+        return [name for name in names if name in self.columns or self.lost(rows)]
 
     def lost(self, rows: int) -> int:
         """Count the rows that do not stay, of so many."""
@@ -77,7 +83,7 @@ def rewrite_file(
 ) -> Rewritten:
     """Stage a copy of a file with some row groups changed; None drops a row group.
 
-    Row groups without a change are copied byte for byte where the file allows it, else the file is written whole.
+    Column chunks without a change are copied byte for byte where the file allows it, else the file is written whole.
     """
     with open_parquet(store, path, read_ahead=not store.local) as parquet:
         metadata = parquet.metadata
@@ -119,43 +125,104 @@ def _stage_changed(
 def _checked_old(old: BinaryIO, metadata: pq.FileMetaData, changes: Mapping[int, GroupChange | None]) -> OldFile:
     """Find out before any row is encoded whether what we would write may stand beside what is there."""
     opened = open_old(old, old.seek(0, 2))
-    changed = next((group for group, change in changes.items() if change is not None), None)
-    if changed is not None:
-        schema = plain_schema(arrow_schema(metadata))
-        check_fits(opened, encode_row_group([], schema, writer_options(metadata, changed)))
+    schema = plain_schema(arrow_schema(metadata))
+    rows = {group: metadata.row_group(group).num_rows for group in changes}
+    anew = {group: change.anew(schema.names, rows[group]) for group, change in changes.items() if change is not None}
+    if names := [name for name in schema.names if any(name in some for some in anew.values())]:
+        check_fits(opened, encode_row_group([], _some(schema, names), writer_options(metadata, min(anew))))
     return opened
 
 
 def _spliced_groups(
     store: Store, path: str, metadata: pq.FileMetaData, changes: Mapping[int, GroupChange | None], workers: int
-) -> Generator[int | pa.Buffer]:
+) -> Generator[int | NewGroup]:
     """Give the row groups of the new file in order, the changed ones encoded a few ahead."""
-    encode = partial(_encode, store, path, metadata)
-    options = options_by_group(metadata, [group for group, change in changes.items() if change is not None])
+    changed = {group: change for group, change in changes.items() if change is not None}
+    options = options_by_group(metadata, changed)
+    schema = plain_schema(arrow_schema(metadata))
+    # Few row groups are divided by columns, so that no worker is without work.
+    parts = -(-2 * workers // len(changed)) if 0 < len(changed) < workers else 1
+
+    def encode(group: int, names: Sequence[str]) -> pa.Buffer | None:
+        with open_parquet(store, path, metadata, read_ahead=not store.local) as parquet:
+            return _encode(parquet, path, group, changed[group], _some(schema, names), options[group])
+
     with ThreadPoolExecutor(workers, thread_name_prefix="merganser-encode") as pool:
-        waiting: deque[int | Future[pa.Buffer]] = deque()
+        waiting: deque[tuple[int, list[Future[pa.Buffer | None]]]] = deque()
         for group in range(metadata.num_row_groups):
-            change = changes.get(group)
-            if group not in changes:
-                waiting.append(group)
-            elif change is not None:
-                waiting.append(pool.submit(encode, group, change, options[group]))
+            if group in changed:
+                names = changed[group].anew(schema.names, metadata.row_group(group).num_rows)
+                shares = _shared_out(names, metadata, group, parts)
+                waiting.append((group, [pool.submit(encode, group, share) for share in shares]))
+            elif group not in changes:
+                waiting.append((group, []))
             while len(waiting) > workers:
-                yield _ready(waiting.popleft())
+                yield _ready(*waiting.popleft(), changed, metadata)
         while waiting:
-            yield _ready(waiting.popleft())
+            yield _ready(*waiting.popleft(), changed, metadata)
 
 
-def _ready(part: int | Future[pa.Buffer]) -> int | pa.Buffer:
-    return part if isinstance(part, int) else part.result()
+def _ready(
+    group: int,
+    encoding: Sequence[Future[pa.Buffer | None]],
+    changed: Mapping[int, GroupChange],
+    metadata: pq.FileMetaData,
+) -> int | NewGroup:
+    columns = [buffer for future in encoding if (buffer := future.result()) is not None]
+    if not columns:
+        return group
+    return NewGroup(columns, None if changed[group].lost(metadata.row_group(group).num_rows) else group)
+
+
+def _shared_out(names: Sequence[str], metadata: pq.FileMetaData, group: int, parts: int) -> list[list[str]]:
+    """Divide columns in parts of about the same size, the order of columns kept in each."""
+    sizes = dict.fromkeys(names, 0)
+    described = metadata.row_group(group)
+    for leaf in range(metadata.num_columns):
+        column = described.column(leaf)
+        name = column.path_in_schema.partition(".")[0]
+        if name in sizes:
+            sizes[name] += column.total_uncompressed_size
+    shares: list[set[str]] = [set() for _ in range(min(parts, len(names)))]
+    load = [0] * len(shares)
+    for name in sorted(names, key=lambda name: -sizes[name]):
+        lightest = load.index(min(load))
+        shares[lightest].add(name)
+        load[lightest] += sizes[name]
+    return [[name for name in names if name in share] for share in shares]
 
 
 def _encode(
-    store: Store, path: str, metadata: pq.FileMetaData, group: int, change: GroupChange, options: Mapping[str, Any]
-) -> pa.Buffer:
-    with open_parquet(store, path, metadata, read_ahead=not store.local) as parquet:
-        schema = plain_schema(arrow_schema(metadata))
-        return encode_row_group(_changed(parquet, path, group, change, schema), schema, options)
+    parquet: pq.ParquetFile,
+    path: str,
+    group: int,
+    change: GroupChange,
+    schema: pa.Schema,
+    options: Mapping[str, Any],
+) -> pa.Buffer | None:
+    """Encode columns of a changed row group but those that come out as they are; None if all do."""
+    rows = parquet.metadata.row_group(group).num_rows
+    new = _new_columns(change, schema)
+    if change.lost(rows) or len(change.positions) == rows:
+        return encode_row_group(_changed(parquet, path, group, change, new, schema), schema, options)
+    old = read_group(parquet, group, schema.names, path)
+    picks = pa.array(change.positions)
+    differ = [name for name in schema.names if not identical(_plain_column(old, name, schema).take(picks), new[name])]
+    if not differ:
+        return None
+    schema = _some(schema, differ)
+    return encode_row_group(_replaced_rows(old, change.positions, new, None, schema), schema, options)
+
+
+def _new_columns(change: GroupChange, schema: pa.Schema) -> dict[str, pa.ChunkedArray]:
+    """Give the new values in the types of the file."""
+    names = [name for name in schema.names if name in change.columns]
+    rows = change.rows(names)
+    return {name: cast_column(rows.column(name), schema.field(name).type, name) for name in names}
+
+
+def _some(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    return pa.schema([schema.field(name) for name in names])
 
 
 def _rewrite_whole(
@@ -167,7 +234,8 @@ def _rewrite_whole(
             if group not in changes:
                 table = _plain_table(read_group(parquet, group, None, path), schema)
             elif (change := changes[group]) is not None:
-                table = pa.Table.from_batches(_changed(parquet, path, group, change, schema), schema)
+                new = _new_columns(change, schema)
+                table = pa.Table.from_batches(_changed(parquet, path, group, change, new, schema), schema)
             else:
                 continue
             if table.num_rows:
@@ -175,18 +243,18 @@ def _rewrite_whole(
 
 
 def _changed(
-    parquet: pq.ParquetFile, path: str, group: int, change: GroupChange, schema: pa.Schema
+    parquet: pq.ParquetFile,
+    path: str,
+    group: int,
+    change: GroupChange,
+    new: Mapping[str, pa.ChunkedArray],
+    schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a changed row group, slice by slice, in the types of the file."""
-    rows = change.rows()
-    new = {
-        name: cast_column(rows.column(name), schema.field(name).type, name)
-        for name in schema.names
-        if name in rows.column_names
-    }
-    if change.kept is None or len(change.kept):
-        old = read_group(parquet, group, None, path)
-        stay = change.stay(old.num_rows) if change.lost(old.num_rows) else None
+    """Give columns of a changed row group, slice by slice, in the types of the file."""
+    rows = parquet.metadata.row_group(group).num_rows
+    if len(change.positions) + change.lost(rows) < rows:
+        old = read_group(parquet, group, schema.names, path)
+        stay = change.stay(rows) if change.lost(rows) else None
         yield from _replaced_rows(old, change.positions, new, stay, schema)
         return
     # Only replaced rows stay, so the old file is read for what the new rows do not tell.

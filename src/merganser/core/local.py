@@ -41,7 +41,9 @@ class LocalStore(Store):
                             pending.append(rel + "/")
                     elif entry.is_file():
                         status = entry.stat()
-                        yield FileInfo(rel, status.st_size, _local_identity(status))
+                        identity = _local_identity(status)
+                        changed = max(status.st_mtime_ns, status.st_ctime_ns)
+                        yield FileInfo(rel, status.st_size, identity, f"{identity}:{status.st_ctime_ns}", changed)
                     elif entry.is_symlink():
                         yield FileInfo(rel, 0, DANGLING)
 

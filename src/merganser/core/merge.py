@@ -15,11 +15,12 @@ import pyarrow as pa
 
 from merganser.core.audit import find_feed, make_audit
 from merganser.core.batch import find_batch, forget_gone, make_batch
+from merganser.core.cache import save_cache
 from merganser.core.commit import Journal, Move, Removal, pending_commit, writing
-from merganser.core.dataset import Template, list_files
+from merganser.core.dataset import Template, check_listing
 from merganser.core.encode import schema_options
 from merganser.core.engine import Layout
-from merganser.core.errors import ConcurrentWriteError, CountMismatchError, DatasetMergeError, InvalidArgumentError
+from merganser.core.errors import CountMismatchError, DatasetMergeError, InvalidArgumentError
 from merganser.core.footer import read_footer
 from merganser.core.history import HistoryFile, merge_record, write_record
 from merganser.core.kernel import write_rows
@@ -168,7 +169,7 @@ def write_dataset(
                 )
                 moves, removals = [_move(new) for new in appended], _removals(prepared.target, removed)
                 journal = Journal(moves, removals, prepared.record, history=history, retain=options.retain)
-                session.commit(staging, journal, lambda: _check_listing(prepared.target))
+                _publish(session, staging, journal, prepared.target)
     return result
 
 
@@ -282,9 +283,9 @@ def _result(
     target, location = prepared.target, prepared.target.location
     gone = set(decision.removed) | {job.number for job in decision.jobs}
     kept = [number for number in range(len(target.files)) if number not in gone]
-    removed = staged.removed + sum(target.summaries[number].rows for number in decision.removed)
+    removed = staged.removed + sum(target.file_rows[number] for number in decision.removed)
     new = [*staged.rewritten, *staged.appended]
-    after = sum(target.summaries[number].rows for number in kept) + sum(one.footer.metadata.num_rows for one in new)
+    after = sum(target.file_rows[number] for number in kept) + sum(one.footer.metadata.num_rows for one in new)
     planned = decision.updated - decision.moved, decision.deleted + decision.moved
     if (staged.replaced, removed) != planned:
         message = (
@@ -304,7 +305,7 @@ def _result(
     preserved = [
         MergeFileMetadata(
             location.shown(target.files[number].rel),
-            target.summaries[number].rows,
+            target.file_rows[number],
             "preserved",
             target.files[number].size,
         )
@@ -359,7 +360,13 @@ def _commit(
             merge_record(engine, request, result, touched),
             request.options.retain,
         )
-        session.commit(staging, journal, lambda: _check_listing(prepared.target))
+        _publish(session, staging, journal, target)
+
+
+def _publish(session: Session, staging: Staging, journal: Journal, target: Target) -> None:
+    session.commit(staging, journal, lambda: check_listing(target))
+    if target.news is not None:
+        save_cache(target.news, staging)
 
 
 def _move(new: _NewFile, replaces: str | None = None) -> Move:
@@ -372,7 +379,7 @@ def _removals(target: Target, numbers: Iterable[int]) -> list[Removal]:
 
 def _touched(target: Target, new: Iterable[_NewFile], removed: Iterable[int]) -> list[HistoryFile]:
     """List the files of a change for its record; an overwrite has read no footer of what it removes."""
-    rows: Sequence[int | None] = [summary.rows for summary in target.summaries] or [None] * len(target.files)
+    rows: Sequence[int | None] = target.file_rows or [None] * len(target.files)
     before = [(count, file.size) for count, file in zip(rows, target.files, strict=True)]
     written = [
         HistoryFile(
@@ -385,16 +392,3 @@ def _touched(target: Target, new: Iterable[_NewFile], removed: Iterable[int]) ->
         for one in new
     ]
     return [*written, *(HistoryFile(target.files[at].rel, "removed", None, None, *before[at]) for at in removed)]
-
-
-def _check_listing(target: Target) -> None:
-    """Refuse to publish over a dataset that something else changed since it was listed (C6)."""
-    before = {file.rel: file.identity for file in target.files}
-    now = {file.rel: file.identity for file in list_files(target.location)}
-    changed = sorted(rel for rel in before.keys() | now.keys() if before.get(rel) != now.get(rel))
-    if changed:
-        message = (
-            f"{target.location.shown(changed[0])} was changed by another program while the merge was being prepared. "
-            "Nothing was published; run the merge again."
-        )
-        raise ConcurrentWriteError(message)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, Generic, Literal
 
 import numpy as np
@@ -145,9 +144,10 @@ def _pruned_by_partition(target: Target, codes: Sequence[int], request: Request,
     in_key = set(target.partition_columns) <= set(keys)
     # What deletes by key does so wherever the key is; where partitions are keys, bounds tell of them too.
     prunes = (in_key or not request.options.check_partition_moves) and not terms.deletes_keys
+    path_keys = {name: target.path_values(name) for name in keys if name in target.partition_types}
     reasons: list[str | None] = []
     for file, code in enumerate(codes):
-        null_key = next((name for name in keys if target.path_value(file, name) is None), None)
+        null_key = next((name for name, values in path_keys.items() if values[file] is None), None)
         if null_key is not None:
             reasons.append(f"its {null_key!r} is NULL, which no key matches")
         elif code == ELSEWHERE and prunes:
@@ -166,6 +166,7 @@ def scan_files(
 ) -> tuple[ScanFile, ...]:
     """Say how to read the keys of some row groups."""
     scans = []
+    unbounded = {name: target.unbounded(name) for name in keys if target.files}
     files, starts = np.unique(target.group_file[candidate], return_index=True)
     groups_by_file = np.split(target.group_number[candidate], starts[1:])
     for file, groups in zip(files.tolist(), groups_by_file, strict=False):
@@ -174,21 +175,21 @@ def scan_files(
             value = target.path_value(file, name)
             if value is not UNKNOWN:
                 constants[name] = pa.repeat(untoken(value, target.partition_types[name]), 1)
-            elif name not in target.summaries[file].columns:
+            elif name not in target.columns(file):
                 constants[name] = pa.nulls(1, target.partition_types[name])
-        group_rows, bounds = target.summaries[file].group_rows, target.summaries[file].bounds
-        ends = list(accumulate(group_rows))
-        numbers = groups.tolist()
+        own = slice(*target.first_group[file : file + 2].tolist())
+        rows = target.group_rows[own]
+        ends = np.cumsum(rows)
         scans.append(
             ScanFile(
                 file,
                 target.location.path(target.files[file].rel),
-                numbers,
+                groups.tolist(),
                 constants,
                 codes[file],
-                [(ends[group] - group_rows[group], ends[group]) for group in numbers],
-                len(numbers) == len(group_rows),
-                all(bounds[name][group] is not None for name in keys if name not in constants for group in numbers),
+                list(zip((ends - rows)[groups].tolist(), ends[groups].tolist(), strict=True)),
+                len(groups) == len(rows),
+                not any(unbounded[name][own][groups].any() for name in keys if name not in constants),
                 bool(shrinking) and shrinking[file],
             )
         )
@@ -199,7 +200,7 @@ def _check_untold(target: Target, codes: Sequence[int], counts: MatchCounts) -> 
     """Refuse to replace rows where what the source says of their partition can neither be stored nor compared."""
     for file in np.unique(counts.file[counts.replaced > 0]).tolist():
         told = [name for name in target.partition_columns if target.path_value(file, name) is not UNKNOWN]
-        held = [name for name in target.partition_columns if name in target.summaries[file].columns]
+        held = [name for name in target.partition_columns if name in target.columns(file)]
         if codes[file] == UNTOLD and (told or len(held) < len(target.partition_columns)):
             message = (
                 f"{target.location.shown(target.files[file].rel)} holds matched keys, but its path does not tell all "
@@ -220,6 +221,7 @@ def _fates(
     target, terms = prepared.target, prepared.terms
     tally = _tally(target, prepared.scope, terms, counts)
     whole = request.options.rewrite_all
+    replaced_columns = terms.columns - target.exact(request.keys)
     jobs: dict[int, RewriteJob] = {}
     removed: list[int] = []
     for file in range(len(target.files)) if whole else np.unique(target.group_file[tally.changed]).tolist():
@@ -229,12 +231,12 @@ def _fates(
             removed.append(file)
         else:
             kept = np.flatnonzero((changed | whole) & ((left > 0) | ~changed))
-            jobs[file] = _job(target, file, kept, np.flatnonzero(changed & (left == 0)), terms, tally)
+            jobs[file] = _job(target, file, kept, np.flatnonzero(changed & (left == 0)), replaced_columns, tally)
     if removed and len(removed) == len(target.files) and not (counts.new_rows or counts.moved):
         # A dataset left with no rows keeps one file of none, so that its schema survives (W3).
         first = removed.pop(0)
-        everything = np.arange(len(target.summaries[first].group_rows))
-        jobs[first] = _job(target, first, everything[:0], everything, terms, tally)
+        everything = np.arange(target.group_counts[first])
+        jobs[first] = _job(target, first, everything[:0], everything, replaced_columns, tally)
     gone = set(removed)
     matched = np.bincount(counts.file, minlength=len(target.files)).tolist()
     candidates = np.bincount(target.group_file[candidate], minlength=len(target.files)).tolist()
@@ -285,12 +287,12 @@ def _job(
     file: int,
     groups: npt.NDArray[np.int64],
     dropped: npt.NDArray[np.int64],
-    terms: Terms,
+    replaced_columns: frozenset[str],
     tally: _Tally,
 ) -> RewriteJob:
     # Where the path tells a partition column, a copy inside the file is left as it is: the path wins (H1).
     told = {name for name in target.partition_columns if target.path_value(file, name) is not UNKNOWN}
-    columns = target.summaries[file].columns & terms.columns - told
+    columns = target.columns(file) & replaced_columns - told
     path = target.location.path(target.files[file].rel)
     return RewriteJob(file, path, columns, groups.tolist(), dropped.tolist(), not tally.shrinking[file])
 
@@ -305,18 +307,18 @@ def _file_plan(
     matched: int,
     terms: Terms,
 ) -> FilePlan:
-    summary = target.summaries[file]
+    rows, groups = target.file_rows[file], int(target.group_counts[file])
     fate: Fate = "preserve"
     affected = 0
     if job is not None:
         fate, affected = "rewrite", len(job.groups) + len(job.dropped)
         reason = "it holds matched rows" if matched else _UNMATCHED[bool(job.groups)]
     elif removed:
-        fate, affected = "remove", len(summary.group_rows)
+        fate, affected = "remove", groups
         reason = "all of its rows are deleted or move" if matched else "none of its rows is in the source"
     elif matched:
         reason = f"it holds matched rows, which {'are late or unchanged' if terms.rule.touches else 'stay as they are'}"
-    elif not summary.rows:
+    elif not rows:
         reason = "it has no rows"
     elif pruned is not None:
         reason = pruned
@@ -325,4 +327,4 @@ def _file_plan(
     else:
         reason = "its keys were scanned and none matches"
     shown = target.location.shown(target.files[file].rel)
-    return FilePlan(shown, fate, reason, summary.rows, len(summary.group_rows), candidates, affected)
+    return FilePlan(shown, fate, reason, rows, groups, candidates, affected)

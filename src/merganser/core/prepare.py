@@ -137,7 +137,7 @@ def prepare_overwrite(
     terms = Terms(rule_of("insert"), frozenset())
     facts = engine.facts(handle, [], columns, None, terms)
     check_required(facts, [field.name for field in have if not field.nullable])
-    target = Target(location, tuple(found), (), types, None, None)
+    target = Target(location, tuple(found), None, types, None, None)
     everything = frozenset(have.names)
     folders = _folders(target, facts)
     return Prepared(handle, facts.rows, facts, terms, everything, target, have, folders, make_record(types))
@@ -178,7 +178,9 @@ def _folders(target: Target, facts: SourceFacts) -> list[str]:
 
 def _known_folders(target: Target) -> dict[tuple[Hashable | Unknown, ...], str]:
     known: dict[tuple[Hashable | Unknown, ...], str] = {}
-    for file, values in zip(target.files, target.partitions, strict=True):
+    one_each = {file.rel.rpartition("/")[0]: number for number, file in reversed(list(enumerate(target.files)))}
+    for number in sorted(one_each.values()):
+        file, values = target.files[number], target.partitions[number]
         if list(file.folders) != target.partition_columns or UNKNOWN in values:
             continue
         path, depth = "", 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 # Filesystems whose `find` is one flat listing that raises what goes wrong.
 FLAT = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"}
 
+# What filesystems call a tag of the content, and the time of its last change.
+_TAGS = ("ETag", "etag", "md5Hash")
+_TIMES = ("LastModified", "last_modified", "mtime", "updated")
+
 
 class RemoteStore(Store):
     """Any fsspec filesystem: renames are copy and delete, folders exist by holding files."""
@@ -36,7 +40,9 @@ class RemoteStore(Store):
         for info in self._files(folder, enter):
             rel = info["name"].removesuffix("/")[skip:]
             if all(enter(name) for name in rel.split("/")[:-1]):
-                yield FileInfo(rel, int(info["size"] or 0), _remote_identity(info))
+                identity, size = _remote_identity(info), int(info["size"] or 0)
+                changed = _changed(info)
+                yield FileInfo(rel, size, identity, None if changed is None else identity, changed or 0)
 
     def _files(self, folder: str, enter: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
         """List files below a folder in one request where the filesystem can, else folder by folder.
@@ -146,9 +152,21 @@ class RemoteStore(Store):
 
 
 def _remote_identity(info: dict[str, Any]) -> str:
-    marks = ("ETag", "etag", "md5Hash", "LastModified", "last_modified", "mtime", "updated", "created")
-    values = (f"{mark}={_instant(info[mark])}" for mark in marks if info.get(mark) is not None)
+    values = (f"{mark}={_instant(info[mark])}" for mark in (*_TAGS, *_TIMES, "created") if info.get(mark) is not None)
     return ":".join([str(info.get("size")), *values])
+
+
+def _changed(info: dict[str, Any]) -> int | None:
+    """Tell when a file last changed, in nanoseconds: 0 where its content has a tag, None where nothing tells.
+
+    A time of creation is no help: some filesystems change a file and keep it.
+    """
+    if any(info.get(mark) is not None for mark in _TAGS):
+        return 0
+    times = [info[mark] for mark in _TIMES if info.get(mark) is not None]
+    # Without a zone a time may be hours off.
+    known = [_instant(time) for time in times if getattr(time, "tzinfo", UTC) is not None]
+    return max((int(time * 1e9) for time in known if isinstance(time, int | float)), default=None)
 
 
 def _instant(value: Any) -> Any:

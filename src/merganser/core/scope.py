@@ -75,7 +75,7 @@ def in_scope(scope: Scope | None, target: Target) -> list[bool]:
     if scope is None:
         return [True] * len(target.files)
     for file, partition in enumerate(target.partitions):
-        if target.summaries[file].rows and any(partition[at] is UNKNOWN for at in scope.values):
+        if target.file_rows[file] and any(partition[at] is UNKNOWN for at in scope.values):
             message = (
                 f"The path of {target.location.shown(target.files[file].rel)} does not tell whether it is in scope. "
                 "Move it into its partition's folder."

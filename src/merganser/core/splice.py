@@ -1,11 +1,11 @@
-"""A new Parquet file from row groups of an old one, copied byte for byte, and row groups encoded anew.
+"""A new Parquet file from column chunks of an old one, copied byte for byte, and chunks encoded anew.
 
-A Parquet file is column chunks and a footer that points at them. `open_old` reads and checks the old file's footer;
-`splice` places one row group after another and ends with the old footer, in which only row groups, offsets and the
+A Parquet file is column chunks and a footer that points at them. `splice` places one row group after another, each
+chunk from the old file or from new columns, and ends with the old footer, in which only row groups, offsets and the
 number of rows have changed: schema, created_by, column orders and key-value metadata stay verbatim.
 
-A new chunk is read through the old schema, so it may enter only if that gives what its own schema would. Where this is
-in doubt, or the footer holds anything that is not understood, `CannotSpliceError` asks for a whole rewrite.
+A new chunk is read through the old schema, so it may enter only if that gives what its own schema would; where this is
+in doubt, `CannotSpliceError` asks for a whole rewrite.
 """
 
 from __future__ import annotations
@@ -15,197 +15,122 @@ import os
 import stat
 import struct as binary
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, BinaryIO
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from merganser.core import thrift
-from merganser.core.encode import Leaf, is_read_specially, is_stored_alike, read_leaves
-from merganser.core.errors import UnsupportedFileError
+from merganser.core.oldfile import (
+    COLUMNS,
+    COMPRESSED_SIZE,
+    DATA_PAGE,
+    DICTIONARY_PAGE,
+    GROUP_ROWS,
+    INDEX_PAGE,
+    MAGIC,
+    META,
+    NUM_ROWS,
+    ROW_GROUPS,
+    CannotSpliceError,
+    OldFile,
+    extent_of,
+    open_new,
+    read_at,
+)
 from merganser.core.thrift import Struct, ThriftError, ThriftList
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-MAX_COLUMN_CHUNKS = 20_000  # about a second of parsing; a wider file is rewritten whole
-MAX_FOOTER_BYTES = 256 << 20
+    import pyarrow as pa
+
 COPY_PIECE, MIN_KERNEL_COPY = 8 << 20, 64 << 10  # below the latter, reading is cheaper than flushing
 
-_MAGIC, _ENCRYPTED_MAGIC = b"PAR1", b"PARE"
-_SCHEMA, _NUM_ROWS, _ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS, _ENCRYPTION, _SIGNING_KEY = 2, 3, 4, 6, 7, 8, 9
-_COLUMNS, _GROUP_ROWS, _SORTING, _GROUP_OFFSET, _ORDINAL = 1, 3, 4, 5, 7
-_FILE_PATH, _FILE_OFFSET, _META, _CRYPTO, _ENCRYPTED_META = 1, 2, 3, 8, 9
-_OFFSET_INDEX, _OFFSET_INDEX_LENGTH, _COLUMN_INDEX, _COLUMN_INDEX_LENGTH = 4, 5, 6, 7
-_TYPE, _PATH, _NUM_VALUES, _COMPRESSED_SIZE, _DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE = 1, 3, 5, 7, 9, 10, 11
-_STATISTICS, _BLOOM, _BLOOM_LENGTH = 12, 14, 15
-_SMALLEST_FILE, _MAX_ORDINAL = 12, 32_767
+_GROUP_SIZE, _SORTING, _GROUP_OFFSET, _GROUP_COMPRESSED, _ORDINAL = 2, 4, 5, 6, 7
+_FILE_OFFSET, _OFFSET_INDEX, _OFFSET_INDEX_LENGTH, _COLUMN_INDEX, _COLUMN_INDEX_LENGTH = 2, 4, 5, 6, 7
+_UNCOMPRESSED_SIZE, _STATISTICS, _BLOOM, _BLOOM_LENGTH = 6, 12, 14, 15
+_MAX_ORDINAL = 32_767
 _NO_KERNEL_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
 
 
-class CannotSpliceError(Exception):
-    """Why this file has to be rewritten whole."""
-
-
-class _EncryptedError(CannotSpliceError):
-    """The footer, or a part of it, speaks of encryption."""
-
-
 @dataclass(frozen=True, slots=True)
-class OldFile:
-    """A Parquet file whose footer was understood completely; the new rows in memory are another."""
+class NewGroup:
+    """Columns encoded anew, one or more in each buffer (a Parquet file in memory), and the rest from an old row group.
 
-    file: BinaryIO
-    size: int
-    footer: bytes
-    tree: Struct
-    leaves: tuple[Leaf, ...]
-
-    @property
-    def data_end(self) -> int:
-        """Where the footer begins."""
-        return self.size - 8 - len(self.footer)
-
-    @property
-    def num_row_groups(self) -> int:
-        """How many row groups there are to copy."""
-        return len(self.tree[_ROW_GROUPS])
-
-
-def open_old(old: BinaryIO, size: int) -> OldFile:
-    """Read the footer of a Parquet file of `size` bytes and check all that copying its row groups relies on.
-
-    Raises `CannotSpliceError` where a whole rewrite is needed, `UnsupportedFileError` for an encrypted file.
+    Without `rest`, the buffers hold all columns.
     """
-    try:
-        return _open(old, size)
-    except _EncryptedError:
-        shown = old.name if isinstance(getattr(old, "name", None), str) else "The Parquet file"
-        message = f"{shown} is encrypted; rewriting it would write plaintext. Merge into an unencrypted copy."
-        raise UnsupportedFileError(message) from None
+
+    columns: Sequence[pa.Buffer]
+    rest: int | None = None
 
 
 def check_fits(old: OldFile, new: pa.Buffer) -> None:
-    """Raise `CannotSpliceError` if row groups of `new` may not stand in `old`; a buffer without rows will do to ask."""
-    _open_new(old, new)
+    """Raise `CannotSpliceError` if columns of `new` may not stand in `old`; a buffer without rows will do to ask."""
+    open_new(old, new)
 
 
-def splice(old: OldFile, groups: Iterable[int | pa.Buffer], out: BinaryIO) -> int:
-    """Write the file that `groups` describe and return its number of rows.
+def splice(old: OldFile, groups: Iterable[int | NewGroup], out: BinaryIO) -> int:
+    """Write the file that `groups` describe and return its number of rows; a number is that row group of the old file.
 
-    A number stands for that row group of the old file, a buffer (a Parquet file in memory) for its own row groups. The
-    iterable is consumed as the file grows. After a `CannotSpliceError` what was written to `out` is worthless.
+    The iterable is consumed as the file grows. After a `CannotSpliceError` what was written to `out` is worthless.
     """
     output = _Output(old, out)
     placed: list[_Placed] = []
     for group in groups:
         if isinstance(group, int):
-            if not 0 <= group < old.num_row_groups:
-                raise IndexError(f"row group {group} of {old.num_row_groups}")
-            placed.append(_place(old, old.tree[_ROW_GROUPS][group], output))
+            copied = old.row_group(group)
+            placed.append(_place(copied, [_Piece(old, chunk) for chunk in copied[COLUMNS]], output))
         else:
-            new = _open_new(old, group)
-            placed += [_place(new, _as_new(part, old.leaves), output) for part in new.tree[_ROW_GROUPS]]
+            placed += [_place(*part, output) for part in _mixed(old, group)]
     _write_page_indexes(placed, output)
     return _write_footer(old, placed, output)
 
 
-# -------------------- understanding a footer
+class _Piece(NamedTuple):
+    """A column chunk and the file that holds it."""
+
+    file: OldFile
+    chunk: Struct
 
 
-def _open(file: BinaryIO, size: int) -> OldFile:
-    if size < _SMALLEST_FILE:
-        raise CannotSpliceError("the file is too short to be Parquet")
-    head, tail = _read_at(file, 0, 4), _read_at(file, size - 8, 8)
-    if _ENCRYPTED_MAGIC in (head, tail[4:]):
-        raise _EncryptedError
-    (length,) = binary.unpack("<I", tail[:4])
-    if (head, tail[4:]) != (_MAGIC, _MAGIC) or length > min(size - _SMALLEST_FILE, MAX_FOOTER_BYTES):
-        raise CannotSpliceError("the file does not end in a Parquet footer")
-    footer = _read_at(file, size - 8 - length, length)
-    return OldFile(file, size, footer, *_parse(footer, size - 8 - length))
+def _mixed(old: OldFile, group: NewGroup) -> list[tuple[Struct, list[_Piece]]]:
+    """Lay new columns and the rest together; as many row groups come of it as the new columns have."""
+    opened = [open_new(old, buffer) for buffer in group.columns]
+    counts = {len(new.tree[ROW_GROUPS]) for new, _ in opened}
+    rest = None if group.rest is None else old.row_group(group.rest)
+    if len(counts) != 1 or (rest is not None and counts != {1}):
+        raise CannotSpliceError("the new columns do not have the same row groups")
+    mixed = []
+    for number in range(counts.pop()):
+        pieces: dict[int, _Piece] = {}
+        if rest is not None:
+            pieces = {leaf: _Piece(old, chunk) for leaf, chunk in enumerate(rest[COLUMNS])}
+        rows = [] if rest is None else [rest[GROUP_ROWS]]
+        for new, leaves in opened:
+            part = new.tree[ROW_GROUPS][number]
+            rows.append(part[GROUP_ROWS])
+            for leaf, chunk in zip(leaves, part[COLUMNS], strict=True):
+                pieces[leaf] = _Piece(new, _without_order(chunk) if old.leaves[leaf].has_no_order else chunk)
+        if len(pieces) != len(old.leaves) or len(set(rows)) != 1:
+            raise CannotSpliceError("the new columns and the rest do not make a row group")
+        replaced = {leaf for _, leaves in opened for leaf in leaves}
+        mixed.append(_described(part if rest is None else rest, [pieces[leaf] for leaf in sorted(pieces)], replaced))
+    return mixed
 
 
-def _open_new(old: OldFile, buffer: pa.Buffer) -> OldFile:
-    reader: Any = pa.BufferReader(buffer)
-    new = _open(reader, buffer.size)
-    if len(new.leaves) != len(old.leaves):
-        raise CannotSpliceError(f"the new rows have {len(new.leaves)} leaf columns, the file has {len(old.leaves)}")
-    for before, after in zip(old.leaves, new.leaves, strict=True):
-        if not is_stored_alike(before, after):
-            raise CannotSpliceError(f"the new rows store a column in another way: {before} and {after}")
-    return new
+def _described(group: Struct, pieces: list[_Piece], replaced: set[int]) -> tuple[Struct, list[_Piece]]:
+    """Say of a row group what its chunks say; it is in no order any more if a column is new that had one."""
+    metas = [piece.chunk[META] for piece in pieces]
+    changes: dict[int, object] = {_GROUP_SIZE: sum(meta[_UNCOMPRESSED_SIZE] for meta in metas)}
+    if _GROUP_COMPRESSED in group:
+        changes[_GROUP_COMPRESSED] = sum(meta[COMPRESSED_SIZE] for meta in metas)
+    if any(column[1] in replaced for column in group.get(_SORTING, ())):
+        changes[_SORTING] = None
+    return group.replace(changes), pieces
 
 
-def _parse(footer: bytes, data_end: int) -> tuple[Struct, tuple[Leaf, ...]]:
-    """Return a footer as a tree, and its leaves, or raise if any of it could lead to a wrong copy."""
-    try:
-        if _count_chunks(footer) > MAX_COLUMN_CHUNKS:
-            raise ThriftError(f"it has more than {MAX_COLUMN_CHUNKS} column chunks")  # noqa: TRY301 - one way out
-        tree, end = thrift.read_struct_at(footer, 0, thrift.FILE_METADATA)
-        leaves = read_leaves(tree[_SCHEMA])
-    except ThriftError as error:
-        reason = _EncryptedError if _names_encryption(footer) else CannotSpliceError
-        raise reason(f"the footer is not understood: {error}") from error
-    if _ENCRYPTION in tree or _SIGNING_KEY in tree:
-        raise _EncryptedError
-    if is_read_specially(tree.get(_CREATED_BY, b"")):
-        raise CannotSpliceError(f"readers decode chunks of {tree[_CREATED_BY]!r} in a way of their own")
-    if not leaves or len(tree.get(_COLUMN_ORDERS, leaves)) != len(leaves) or end != len(footer):
-        raise CannotSpliceError("the footer has no columns, or not one order for each, or bytes after its end")
-    extents = sorted(extent for group in tree[_ROW_GROUPS] for extent in _check_group(group, leaves, data_end))
-    if any(after[0] < before[1] for before, after in pairwise(extents)):
-        raise CannotSpliceError("column chunks overlap")
-    if tree[_NUM_ROWS] != sum(group[_GROUP_ROWS] for group in tree[_ROW_GROUPS]):
-        raise CannotSpliceError("the row groups do not add up to the number of rows")
-    return tree, leaves
-
-
-def _check_group(group: Struct, leaves: Sequence[Leaf], data_end: int) -> list[tuple[int, int]]:
-    chunks, rows = group[_COLUMNS], group[_GROUP_ROWS]
-    if len(chunks) != len(leaves) or rows < 0:
-        raise CannotSpliceError("a row group does not have the columns of the schema")
-    extents = []
-    for chunk, leaf in zip(chunks, leaves, strict=True):
-        if _CRYPTO in chunk or _ENCRYPTED_META in chunk:
-            raise _EncryptedError
-        if _FILE_PATH in chunk or _META not in chunk:
-            raise CannotSpliceError("a column chunk lies in another file")
-        meta = chunk[_META]
-        if tuple(meta[_PATH]) != leaf.path or meta[_TYPE] != leaf.physical:
-            raise CannotSpliceError("a column chunk is not of the column that the schema has in its place")
-        if meta[_NUM_VALUES] != rows and (not leaf.is_repeated or meta[_NUM_VALUES] < rows):
-            raise CannotSpliceError("a column chunk and its row group disagree about the number of rows")
-        start, end = _extent(meta)
-        pages = [meta.get(page, 0) for page in (_INDEX_PAGE, _DICTIONARY_PAGE)]
-        if not len(_MAGIC) <= start <= meta[_DATA_PAGE] <= end <= data_end or meta[_COMPRESSED_SIZE] < 0:
-            raise CannotSpliceError("a column chunk lies outside the file")
-        if any(page and not start <= page < end for page in pages):
-            raise CannotSpliceError("a page lies outside its column chunk")
-        extents.append((start, end))
-    return extents
-
-
-def _extent(meta: Struct) -> tuple[int, int]:
-    dictionary = meta.get(_DICTIONARY_PAGE, 0)  # absent, or 0, where there is none
-    start = min(meta[_DATA_PAGE], dictionary) if dictionary > 0 else meta[_DATA_PAGE]
-    return start, start + meta[_COMPRESSED_SIZE]
-
-
-def _count_chunks(footer: bytes) -> int:
-    """Count column chunks by the first row group, without reading further."""
-    groups, first = thrift.find_list(footer, 0, _ROW_GROUPS)
-    return groups * thrift.find_list(footer, first, _COLUMNS)[0] if groups else 0
-
-
-def _names_encryption(footer: bytes) -> bool:
-    try:
-        return any(number in (_ENCRYPTION, _SIGNING_KEY) for number, _, _ in thrift.scan_fields(footer))
-    except ThriftError:
-        return False
-
-
-# -------------------- placing row groups
+def _without_order(chunk: Struct) -> Struct:
+    """Take what a writer says of the order of values that have none."""
+    meta = chunk[META].replace({_STATISTICS: None, _BLOOM: None, _BLOOM_LENGTH: None})
+    return chunk.replace({META: meta, _COLUMN_INDEX: None, _COLUMN_INDEX_LENGTH: None})
 
 
 @dataclass(slots=True)
@@ -217,32 +142,21 @@ class _Placed:
     indexes: list[dict[int, bytes | None]] = field(default_factory=list)
 
 
-def _as_new(group: Struct, leaves: Sequence[Leaf]) -> Struct:
-    """Take from a new row group what its writer cannot know: the order of rows, and the order of intervals."""
-    chunks = []
-    for chunk, leaf in zip(group[_COLUMNS], leaves, strict=True):
-        if leaf.has_no_order:
-            meta = chunk[_META].replace({_STATISTICS: None, _BLOOM: None, _BLOOM_LENGTH: None})
-            chunk = chunk.replace({_META: meta, _COLUMN_INDEX: None, _COLUMN_INDEX_LENGTH: None})  # noqa: PLW2901
-        chunks.append(chunk)
-    return group.replace({_SORTING: None, _COLUMNS: ThriftList(thrift.STRUCT, chunks)})
-
-
-def _place(file: OldFile, group: Struct, output: _Output) -> _Placed:
+def _place(group: Struct, pieces: Sequence[_Piece], output: _Output) -> _Placed:
     """Write the chunks of a row group and then its bloom filters; return it with every offset moved."""
-    extents = [_extent(chunk[_META]) for chunk in group[_COLUMNS]]
-    starts = _send_chunks(file, extents, output)
+    starts = _send_chunks(pieces, output)
     placed = _Placed(group)
-    for chunk, (start, end), new_start in zip(group[_COLUMNS], extents, starts, strict=True):
-        meta = chunk[_META]
-        offsets = {page: meta.get(page, 0) for page in (_DATA_PAGE, _INDEX_PAGE, _DICTIONARY_PAGE)}
+    for (file, chunk), new_start in zip(pieces, starts, strict=True):
+        meta = chunk[META]
+        start, end = extent_of(meta)
+        offsets = {page: meta.get(page, 0) for page in (DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE)}
         moved = {page: offset + new_start - start for page, offset in offsets.items() if offset > 0}
         if _BLOOM in meta:
             moved[_BLOOM] = output.position
             output.write(_read_bloom(file, meta))
         # A file offset outside the chunk points at a copy of the metadata, which stays behind.
         file_offset = chunk[_FILE_OFFSET] + new_start - start if start <= chunk[_FILE_OFFSET] < end else 0
-        placed.chunks.append(chunk.replace({_META: meta.replace(moved), _FILE_OFFSET: file_offset}))
+        placed.chunks.append(chunk.replace({META: meta.replace(moved), _FILE_OFFSET: file_offset}))
         indexes = {number: _read_index(file, chunk, number) for number in (_COLUMN_INDEX, _OFFSET_INDEX)}
         if (index := indexes[_OFFSET_INDEX]) is not None:
             indexes[_OFFSET_INDEX] = _move_offset_index(index, start, end, new_start - start)
@@ -252,16 +166,18 @@ def _place(file: OldFile, group: Struct, output: _Output) -> _Placed:
     return placed
 
 
-def _send_chunks(file: OldFile, extents: Sequence[tuple[int, int]], output: _Output) -> list[int]:
+def _send_chunks(pieces: Sequence[_Piece], output: _Output) -> list[int]:
     """Send chunks, those that touch each other in one piece, and return where each begins now."""
-    starts, run_start, run_end = [], extents[0][0], extents[0][0]
-    for start, end in extents:
-        if start != run_end:
-            output.copy(file, run_start, run_end)
-            run_start = start
+    starts = []
+    run_file, run_start, run_end = pieces[0].file, 0, 0
+    for file, chunk in pieces:
+        start, end = extent_of(chunk[META])
+        if start != run_end or file is not run_file:
+            output.copy(run_file, run_start, run_end)
+            run_file, run_start = file, start
         starts.append(output.position + start - run_start)
         run_end = end
-    output.copy(file, run_start, run_end)
+    output.copy(run_file, run_start, run_end)
     return starts
 
 
@@ -282,9 +198,9 @@ def _read_index(file: OldFile, chunk: Struct, number: int) -> bytes | None:
 
 
 def _read_range(file: OldFile, start: int, length: int) -> bytes:
-    if start < len(_MAGIC) or length < 0 or start + length > file.data_end:
+    if start < len(MAGIC) or length < 0 or start + length > file.data_end:
         raise CannotSpliceError("a bloom filter or page index lies outside the file")
-    return _read_at(file.file, start, length)
+    return read_at(file.file, start, length)
 
 
 def _understand(data: bytes, shape: thrift.Shape) -> tuple[Struct, int]:
@@ -316,13 +232,13 @@ def _write_page_indexes(placed: Sequence[_Placed], output: _Output) -> None:
 def _write_footer(old: OldFile, placed: Sequence[_Placed], output: _Output) -> int:
     groups = []
     for ordinal, item in enumerate(placed):
-        changes: dict[int, object] = {_COLUMNS: ThriftList(thrift.STRUCT, item.chunks)}
+        changes: dict[int, object] = {COLUMNS: ThriftList(thrift.STRUCT, item.chunks)}
         if _ORDINAL in item.group:
             changes[_ORDINAL] = ordinal if ordinal <= _MAX_ORDINAL else None
         groups.append(item.group.replace(changes))
-    rows: int = sum(group[_GROUP_ROWS] for group in groups)
-    footer = thrift.write_struct(old.tree.replace({_NUM_ROWS: rows, _ROW_GROUPS: ThriftList(thrift.STRUCT, groups)}))
-    output.write(footer + binary.pack("<I", len(footer)) + _MAGIC)
+    rows: int = sum(group[GROUP_ROWS] for group in groups)
+    footer = thrift.write_struct(old.tree.replace({NUM_ROWS: rows, ROW_GROUPS: ThriftList(thrift.STRUCT, groups)}))
+    output.write(footer + binary.pack("<I", len(footer)) + MAGIC)
     return rows
 
 
@@ -331,7 +247,7 @@ class _Output:
 
     def __init__(self, old: OldFile, out: BinaryIO) -> None:
         self.old, self.out, self.position = old, out, 0
-        self.write(_MAGIC)
+        self.write(MAGIC)
         self.descriptors = _descriptors(old, out)
 
     def write(self, data: bytes) -> None:
@@ -347,7 +263,7 @@ class _Output:
         if self.descriptors and file is self.old and end - start >= MIN_KERNEL_COPY:
             start = self._copy_in_kernel(*self.descriptors, start, end)
         while start < end:
-            piece = _read_at(file.file, start, min(end - start, COPY_PIECE))
+            piece = read_at(file.file, start, min(end - start, COPY_PIECE))
             self.write(piece)
             start += len(piece)
 
@@ -382,18 +298,7 @@ def _descriptors(old: OldFile, out: BinaryIO) -> tuple[int, int] | None:
         source, target = old.file.fileno(), out.fileno()
         same = os.pread(source, len(old.footer), old.data_end) == old.footer
         state = os.fstat(target)
-        fresh = stat.S_ISREG(state.st_mode) and state.st_size == len(_MAGIC) and out.seekable()
+        fresh = stat.S_ISREG(state.st_mode) and state.st_size == len(MAGIC) and out.seekable()
     except (AttributeError, OSError, ValueError):
         return None
     return (source, target) if same and fresh else None
-
-
-def _read_at(file: BinaryIO, start: int, length: int) -> bytes:
-    file.seek(start)
-    pieces = []
-    while length and (piece := file.read(length)):
-        pieces.append(piece)
-        length -= len(piece)
-    if length:
-        raise CannotSpliceError("the file ends early")
-    return b"".join(pieces)

@@ -20,11 +20,18 @@ PIECE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One listed file, its path relative to the folder that was listed."""
+    """One listed file, its path relative to the folder that was listed.
+
+    `version` is a text that every change of the content changes, None where storage tells no such thing; a link or a
+    move may change it too, but not the identity. Within a tick of a clock a version may stay the same: `changed` is
+    when the file last changed, in nanoseconds, or 0 where no clock counts.
+    """
 
     rel: str
     size: int
     identity: str
+    version: str | None = None
+    changed: int = 0
 
 
 class Store(ABC):

@@ -152,14 +152,17 @@ def rewrite_rows(
 ) -> Rewritten:
     """Stage one file with its matched rows replaced, kept or gone."""
     changes: dict[int, GroupChange | None] = dict.fromkeys(job.dropped)
-    columns = handle.select([name for name in handle.column_names if name in job.columns])
+    columns = job.columns & {*handle.column_names}
     if matches is not None:
         for group in job.groups:
             at = matches.of_group(job.number, group)
             position, action = matches.position[at], matches.action[at]
             replaced, kept = action == Action.REPLACE, action == Action.KEEP
-            rows = partial(take, columns, matches.source_row[at][replaced])
-            changes[group] = GroupChange(
-                position[replaced], rows, position[~(replaced | kept)], None if job.keep_missing else position[kept]
-            )
+            rows = partial(_new_values, handle, matches.source_row[at][replaced])
+            gone, stay = position[~(replaced | kept)], None if job.keep_missing else position[kept]
+            changes[group] = GroupChange(position[replaced], columns, rows, gone, stay)
     return rewrite_file(staging.location.store, job.path, staging.new_path(), changes, workers)
+
+
+def _new_values(handle: pa.Table, rows: npt.NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
+    return take(handle.select(list(columns)), rows)

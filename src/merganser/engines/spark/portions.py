@@ -87,8 +87,8 @@ def dataset_portions(location: Location, columns: Sequence[str] | None = None) -
         schema = pa.schema([schema.field(name) for name in columns])
     orders: list[list[pads.Fragment]] = []
     waiting = _PORTION
-    for fragment, file, summary in zip(dataset.get_fragments(), target.files, target.summaries, strict=True):
-        count = len(summary.group_rows)
+    counts = target.group_counts.tolist()
+    for fragment, file, count in zip(dataset.get_fragments(), target.files, counts, strict=True):
         if file.size > _PORTION and count > 1:
             orders += [[fragment.subset(row_group_ids=run)] for run in _runs([file.size // count] * count)]
             waiting = _PORTION
