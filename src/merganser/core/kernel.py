@@ -62,7 +62,8 @@ class GroupChange:
 
     def anew(self, names: Sequence[str], rows: int) -> list[str]:
         """Name the columns, of a row group of so many rows, that cannot simply be copied."""
-        return [name for name in names if name in self.columns or self.lost(rows)]
+        changed = names if self.lost(rows) else self.columns if len(self.positions) else ()
+        return [name for name in names if name in changed]
 
     def lost(self, rows: int) -> int:
         """Count the rows that do not stay, of so many."""
