@@ -50,10 +50,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("engine", metafunc.config.getoption("--engine") or known, scope="session")
 
 
-# Of each test, one case runs on these, in a quick run none, unless the engine is asked for by name: a step of Spark's
-# takes a hundred times longer than others', and DuckDB without MERGE has every case to itself on the oldest DuckDB.
+# Of each test, one case runs on Spark, in a quick run none, unless the engine is asked for by name: a step of Spark's
+# takes a hundred times longer than others'.
 ONE_CASE = {"duckdb-union", "spark", "spark-far"}
 SPARK = {"spark", "spark-far"}
+# These run by name only. A large source on Spark has tests of its own, and DuckDB without MERGE has every case to itself
+# on the oldest DuckDB; on this one it answers beside the others in test_same_answer.
+BY_NAME = {"duckdb-union", "spark-far"}
 # Here the driver prunes, refuses or reads before it asks an engine; what is Spark's own in it is tested in tests/spark,
 # and so is a source that no task could hold.
 NOT_ON_SPARK = {"test_bad_input", "test_duckdb_pruning", "test_pruning", "test_streams", "test_writers"}
@@ -78,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         test = f"{item.path}::{getattr(item, 'originalname', item.name)}"
         seen[test, engine] += 1
         enough = (quick or engine in ONE_CASE) and seen[test, engine] > 1
-        elsewhere = engine == "spark-far" or (engine == "spark" and item.path.stem in NOT_ON_SPARK)
+        elsewhere = engine in BY_NAME or (engine == "spark" and item.path.stem in NOT_ON_SPARK)
         slow = engine in ONE_CASE and item.get_closest_marker("slow") is not None
         (left if enough or elsewhere or slow else kept).append(item)
     if left:

@@ -41,6 +41,9 @@ class DuckDBUnionIO(DuckDBDatasetIO):
 
 
 @cache
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 def spark_session() -> Any:
     """Start the one Spark session of this process: no listening port, no more threads than cores.
 
@@ -60,8 +63,8 @@ def spark_session() -> Any:
         "spark.sql.shuffle.partitions": "2",
         # Else each task waits 40 ms for TCP's delayed acknowledgement.
         "spark.python.unix.domain.socket.enabled": "true",
-        # The compiler that is quick to start: no query here runs for long.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        # A compiler and a collector that are quick to start: no query here runs for long.
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.log.level": "OFF",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",

@@ -185,7 +185,7 @@ def test_no_row_group_that_holds_a_composite_source_key_is_dropped(writer: str, 
 # P2 P3 P4 K10
 @pytest.mark.slow
 @pytest.mark.parametrize("writer", WRITERS)
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_no_row_group_that_holds_any_source_key_is_dropped(writer: str, data: st.DataObject) -> None:
     table, source = data.draw(keyed_rows(WRITERS[writer][1], data.draw(st.integers(1, 3))))

@@ -710,7 +710,7 @@ def _sorted(row: oracle.Row) -> oracle.Row:
 
 
 # K3 K4 K5 K6 K8 K9 K10 T1 T2 T3 T4 T5 S1 S4 H1 H2 H3 H4 H5 P1 P5 W1 W3 W4 C2 C7 R1 R2 R5 M1 M2 M3 M4 M5 M6 M8
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(data=st.data())
 def test_a_merge_does_what_the_oracle_says(engine: str, data: st.DataObject) -> None:
     check(engine, data.draw(cases(engine)))

@@ -23,7 +23,7 @@ import pyarrow.dataset as pads
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 from tests.spark.postings import whole
-from tests.support import data_files, put
+from tests.support import QUICK_JAVA, data_files, put
 
 from merganser import SparkDatasetIO
 from merganser.engines.spark import ship
@@ -48,8 +48,9 @@ def session() -> SparkSession:
         "spark.log.level": "OFF",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
+        "spark.sql.codegen.wholeStage": "false",
     }
     builder = SparkSession.builder.master("local-cluster[2,1,1024]")
     for name, value in settings.items():

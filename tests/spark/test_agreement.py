@@ -34,14 +34,14 @@ shapes = st.builds(
 
 
 # R3
-@settings(max_examples=5, phases=[Phase.generate])
+@settings(max_examples=3, phases=[Phase.generate])
 @given(case=cases("spark"), pieces=st.none() | st.integers(1, 4))
 def test_spark_agrees_on_every_type_that_it_carries(case: Case, pieces: int | None) -> None:
     check_case(case, pieces, DOORS)
 
 
 # R3
-@settings(max_examples=2, phases=[Phase.generate])
+@settings(max_examples=1, phases=[Phase.generate])
 @given(shape=shapes)
 def test_spark_agrees_on_larger_datasets(shape: Shape, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = f"{tmp_path_factory.mktemp('lake')}/t"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,6 +18,7 @@ from merganser.core.rows import take
 from merganser.core.scan import read_rows
 from merganser.core.schema import cast_column
 from merganser.core.strategy import Action
+from merganser.core.threads import open_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -82,7 +82,7 @@ def looked(
     by_number = {scan.number: scan for scan in files}
     groups = [(by_number[int(found.file[at.start])], at) for at in runs(found.file, found.row_group)]
     look = partial(_look, handle, found, keys, store, terms)
-    with ThreadPoolExecutor(WORKERS, thread_name_prefix="merganser-look") as pool:
+    with open_pool(len(groups), WORKERS, "look") as pool:
         return np.concatenate([np.zeros(0, np.int8), *pool.map(look, groups)])
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -28,11 +27,13 @@ from merganser.core.rows import nothing, take
 from merganser.core.scan import open_parquet, read_group
 from merganser.core.schema import cast_column, plain_schema
 from merganser.core.splice import NewGroup, check_fits, splice
+from merganser.core.threads import open_pool
 from merganser.core.thrift import ThriftError
 from merganser.core.validate import check_writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
     import numpy.typing as npt
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 # How many row groups, or files, are worked on at a time; memory follows.
 WORKERS = max(2, min(8, os.cpu_count() or 2))
 _SLICE = 1 << 17
+# Bytes of columns that are not worth a thread.
+_SMALL = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +151,12 @@ def _spliced_groups(
         with open_parquet(store, path, metadata, read_ahead=not store.local) as parquet:
             return _encode(parquet, path, group, changed[group], _some(schema, names), options[group])
 
-    with ThreadPoolExecutor(workers, thread_name_prefix="merganser-encode") as pool:
+    shares = {group: _shared_out(change, metadata, group, schema.names, parts) for group, change in changed.items()}
+    with open_pool(sum(map(len, shares.values())), workers, "encode") as pool:
         waiting: deque[tuple[int, list[Future[pa.Buffer | None]]]] = deque()
         for group in range(metadata.num_row_groups):
-            if group in changed:
-                names = changed[group].anew(schema.names, metadata.row_group(group).num_rows)
-                shares = _shared_out(names, metadata, group, parts)
-                waiting.append((group, [pool.submit(encode, group, share) for share in shares]))
-            elif group not in changes:
-                waiting.append((group, []))
+            if group in changed or group not in changes:
+                waiting.append((group, [pool.submit(encode, group, share) for share in shares.get(group, ())]))
             while len(waiting) > workers:
                 yield _ready(*waiting.popleft(), changed, metadata)
         while waiting:
@@ -175,22 +175,29 @@ def _ready(
     return NewGroup(columns, None if changed[group].lost(metadata.row_group(group).num_rows) else group)
 
 
-def _shared_out(names: Sequence[str], metadata: pq.FileMetaData, group: int, parts: int) -> list[list[str]]:
-    """Divide columns in parts of about the same size, the order of columns kept in each."""
-    sizes = dict.fromkeys(names, 0)
+def _shared_out(
+    change: GroupChange, metadata: pq.FileMetaData, group: int, columns: Sequence[str], parts: int
+) -> list[list[str]]:
+    """Divide the columns to encode in parts of about the same size, none of them small; the order is kept in each."""
     described = metadata.row_group(group)
+    names = change.anew(columns, described.num_rows)
+    if parts < 2 or not names:  # noqa: PLR2004  one part, or none
+        return [names][: len(names)]
+    sizes = dict.fromkeys(names, 0)
     for leaf in range(metadata.num_columns):
         column = described.column(leaf)
         name = column.path_in_schema.partition(".")[0]
         if name in sizes:
             sizes[name] += column.total_uncompressed_size
-    shares: list[set[str]] = [set() for _ in range(min(parts, len(names)))]
+    parts = min(parts, len(names), 1 + sum(sizes.values()) // _SMALL)
+    shares: list[set[str]] = [set() for _ in range(parts)]
     load = [0] * len(shares)
     for name in sorted(names, key=lambda name: -sizes[name]):
         lightest = load.index(min(load))
         shares[lightest].add(name)
         load[lightest] += sizes[name]
-    return [[name for name in names if name in share] for share in shares]
+    heaviest_first = sorted(zip(load, shares, strict=True), key=lambda one: -one[0])
+    return [[name for name in names if name in share] for _, share in heaviest_first]
 
 
 def _encode(
@@ -335,7 +342,7 @@ def append_rows(
         code, picks = piece
         return Appended(write_rows(table, picks, layout, staging), code)
 
-    with ThreadPoolExecutor(workers, thread_name_prefix="merganser-append") as pool:
+    with open_pool(len(pieces), workers, "append") as pool:
         return list(pool.map(write, pieces))
 
 

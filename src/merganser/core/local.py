@@ -8,13 +8,13 @@ import os
 import shutil
 import stat
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
 from merganser.core.storage import FileInfo, Store
+from merganser.core.threads import open_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -83,8 +83,9 @@ class LocalStore(Store):
 
     def flush(self, paths: Iterable[str]) -> None:
         # Disks take many such requests at once, and answer them together.
-        with ThreadPoolExecutor(FLUSHES, thread_name_prefix="merganser-flush") as pool:
-            for done in [pool.submit(_fsync, path) for path in paths]:
+        files = list(paths)
+        with open_pool(len(files), FLUSHES, "flush") as pool:
+            for done in [pool.submit(_fsync, path) for path in files]:
                 done.result()
 
     def replace(self, source: str, target: str) -> None:

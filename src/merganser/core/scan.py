@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,9 +12,11 @@ import pyarrow.parquet as pq
 from merganser.core.errors import UnreadableFileError
 from merganser.core.keys import canonical, join_keys, key_names
 from merganser.core.schema import cast_column, plain
+from merganser.core.threads import open_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from concurrent.futures import Future
 
     import numpy.typing as npt
 
@@ -43,7 +44,7 @@ def open_parquet(
 def read_group(parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None, path: str) -> pa.Table:
     """Decode a row group; data that cannot be decoded is an error that names the file."""
     try:
-        table = parquet.read_row_group(group, columns=columns)
+        table = parquet.read_row_group(group, columns=columns, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         message = f"Cannot read row group {group} of {path}: {error}. Restore or remove the file."
         raise UnreadableFileError(message) from error
@@ -75,10 +76,11 @@ def key_batches(
     store: Store, files: Sequence[ScanFile], keys: Sequence[str], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Stream canonical keys with the file, row group and position of each row."""
-    with ThreadPoolExecutor(READERS, thread_name_prefix="merganser-scan") as pool:
+    tasks = list(_tasks(files))
+    with open_pool(len(tasks), READERS, "scan") as pool:
         waiting: deque[Future[list[pa.RecordBatch]]] = deque()
         try:
-            for task in _tasks(files):
+            for task in tasks:
                 waiting.append(pool.submit(_read, store, *task, keys, schema))
                 if len(waiting) > READERS:
                     yield from waiting.popleft().result()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -22,7 +21,7 @@ from merganser.core.prune import might_match
 from merganser.core.rows import take
 from merganser.core.scan import match_keys
 from merganser.core.strategy import Action
-from merganser.core.threads import in_threads
+from merganser.core.threads import in_threads, open_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +59,7 @@ class TableEngine:
     ) -> tuple[list[Rewritten], list[Appended]]:
         # One file uses every worker for its row groups; many files use one each.
         inner = max(1, WORKERS // len(jobs)) if jobs else 1
-        with ThreadPoolExecutor(WORKERS, thread_name_prefix="merganser-rewrite") as pool:
+        with open_pool(len(jobs), WORKERS, "rewrite") as pool:
             rewritten = list(pool.map(lambda job: rewrite_rows(handle, matches, job, staging, inner), jobs))
         if layout is None:
             return rewritten, []
