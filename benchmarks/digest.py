@@ -88,7 +88,8 @@ def _texts(column: pa.LargeStringArray) -> Words:
     digits = data.astype(np.uint64) + np.uint64(1)
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(digits * _powers(STEP, len(data)), dtype=np.uint64)])
     shifted = (sums[places[1:]] - sums[places[:-1]]) * _powers(BACK, len(data) + 1)[places[:-1]]
-    return shifted + np.diff(places).astype(np.uint64)
+    words: Words = shifted + np.diff(places).astype(np.uint64)
+    return words
 
 
 def _powers(base: int, count: int) -> Words:

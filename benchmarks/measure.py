@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -15,18 +14,20 @@ import pyarrow.parquet as pq
 from benchmarks import oracle
 from benchmarks.data import once
 from benchmarks.digest import Digest
-from benchmarks.environments import ROOT, Failed, python_of, reason, variables
+from benchmarks.environments import Failed
 from benchmarks.outcome import Figures, Line
-from benchmarks.task import OUT_OF_MEMORY, OUT_OF_TIME, Measured, Merge, Task
+from benchmarks.process import in_process
+from benchmarks.task import Merge, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import pyarrow as pa
 
     from benchmarks.contenders import Contender
     from benchmarks.scenarios import Dataset, Scenario
+    from benchmarks.task import Measured
 
 # Inode, size and time of change of each file, by path.
 State: TypeAlias = "dict[Path, tuple[int, int, int]]"
@@ -64,6 +65,7 @@ class Bench:
     row_count: int
     repeat: int = 3
     limit: float = 150.0
+    start: Callable[[Contender, Task], Measured] = in_process
     versions: dict[str, str] = field(default_factory=dict)
     _failed: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -108,22 +110,19 @@ class Bench:
 
     def run(self, setting: Setting, contender: Contender, *, compare: bool) -> Figures:
         """Measure a contender on a fresh copy."""
-        scenario = setting.scenario
         self._copy(setting, contender)
         if setting.before is not None:
             self._step("merge", setting, contender, batch=setting.before)
         os.sync()
         before = state(self._live)
-        told = self._step("measure", setting, contender, compare=compare)
-        written = sum(size for path, (_, size, _) in changed(before, state(self._live)).items() if path.exists())
+        measured = self._step("measure", setting, contender, compare=compare)
+        written = sum(size for _, size, _ in changed(before, state(self._live)).values())
         shutil.rmtree(self._live)
-        measured = Measured(**json.loads(told.splitlines()[-1]))
         self.versions |= measured.versions
         if setting.wanted is not None and measured.rows is not None:
             wanted = setting.wanted
             total = wanted.total if measured.total is None else measured.total
             oracle.check(Digest(measured.rows, total), wanted)
-        assert scenario.action == "plan" or measured.scan_seconds is not None
         return Figures(measured.seconds, measured.peak_mb, written, measured.scan_seconds)
 
     def forget(self, dataset: Dataset) -> None:
@@ -182,8 +181,8 @@ class Bench:
         *,
         batch: Path | None = None,
         compare: bool = False,
-    ) -> str:
-        """Run one step in a process of its own, and give what it printed."""
+    ) -> Measured:
+        """Run one step."""
         scenario = setting.scenario
         task = Task(
             step,
@@ -198,29 +197,7 @@ class Bench:
             compare,
             self.limit,
         )
-        over = f"over {self.limit:.0f}"
-        command = [python_of(contender.environment), "-m", "benchmarks.worker", task.to_json()]
-        # The process itself watches the time of the merge; making a table and reading it back may take longer.
-        limit = self.limit + 30 if step == "merge" else 10 * self.limit
-        try:
-            done = subprocess.run(
-                command,
-                cwd=ROOT,
-                env=variables(contender.environment),
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=limit,
-            )
-        except subprocess.TimeoutExpired:
-            raise Failed(over) from None
-        if done.returncode == OUT_OF_TIME:
-            raise Failed(over)
-        if done.returncode == OUT_OF_MEMORY:
-            raise Failed("more than its share of memory")
-        if done.returncode:
-            raise Failed(reason(done.stderr).replace(str(self.root), ""))
-        return done.stdout
+        return self.start(contender, task)
 
 
 def state(folder: Path) -> State:

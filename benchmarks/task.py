@@ -25,8 +25,8 @@ class Task:
     """One step of one contender.
 
     `prepare` turns the Parquet files of `files` into the contender's own table in the folder `place`; `merge` merges
-    the batch into it; `measure` merges, or plans, after a first merge of `warm_batch` into a table made of `warm_files`,
-    and takes the time. With `compare` the rows are read back and fingerprinted.
+    the batch into it; `measure` merges, or plans, and takes the time, after a first merge of `warm_batch` into a table
+    made of `warm_files`. With `compare` the rows are read back and fingerprinted.
     """
 
     step: Literal["prepare", "merge", "measure"]
@@ -50,8 +50,10 @@ class Task:
         """Read the argument of a process."""
         told = json.loads(text)
         merge = told.pop("merge")
-        lists = {name: tuple(merge.pop(name)) for name in ("keys", "update_columns")}
-        return cls(merge=Merge(**lists, **merge), **told)
+        return cls(
+            merge=Merge(tuple(merge["keys"]), tuple(merge["update_columns"]), merge["skip_unchanged"]),
+            **told,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,17 +37,20 @@ MEMORY_SHARE = 0.6
 
 def main() -> None:
     """Do what the argument says."""
-    task = Task.from_json(sys.argv[1])
+    print(json.dumps(asdict(done(Task.from_json(sys.argv[1])))))
+
+
+def done(task: Task) -> Measured:
+    """Run a step; only a measured one has figures."""
     contender = CONTENDERS[task.contender]
     table = contender.open()
-    place = Path(task.place)
+    if task.step == "measure":
+        return measured(task, table, {package: version(package) for package in contender.packages})
     if task.step == "prepare":
-        table.prepare(_files(task.files), place)
-    elif task.step == "merge":
-        table.merge(pq.read_table(task.batch), place, task.merge)
+        table.prepare(_files(task.files), Path(task.place))
     else:
-        versions = {package: version(package) for package in contender.packages}
-        print(json.dumps(asdict(measured(task, table, versions))))
+        table.merge(pq.read_table(task.batch), Path(task.place), task.merge)
+    return Measured()
 
 
 def measured(task: Task, table: Table, versions: dict[str, str]) -> Measured:
@@ -67,7 +70,7 @@ def measured(task: Task, table: Table, versions: dict[str, str]) -> Measured:
 
 
 def peak_memory() -> float:
-    """Read the peak memory of this process and its children in MB; getrusage would tell the parent's, were it higher."""
+    """Read the peak memory of this process and its children in MB; getrusage may tell the parent's."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
     return sum(_memory(pid, "VmHWM") for pid in ["self", *children])
 
@@ -81,13 +84,13 @@ def _warm_up(task: Task, table: Table) -> None:
 
 
 def _timed(task: Task, table: Table, batch: pa.Table, place: Path) -> float:
-    done = threading.Event()
-    watch = threading.Thread(target=_watch, args=(task.limit, done), daemon=True)
+    finished = threading.Event()
+    watch = threading.Thread(target=_watch, args=(task.limit, finished), daemon=True)
     watch.start()
     start = time.perf_counter()
     _doing(task, table)(batch, place, task.merge)
     seconds = time.perf_counter() - start
-    done.set()
+    finished.set()
     watch.join()
     return seconds
 
@@ -97,11 +100,11 @@ def _doing(task: Task, table: Any) -> Callable[[pa.Table, Path, Merge], None]:
     return doing
 
 
-def _watch(limit: float, done: threading.Event) -> None:
+def _watch(limit: float, finished: threading.Event) -> None:
     """End this process when it has had its share of time or memory."""
     most = MEMORY_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
     end = time.monotonic() + limit
-    while not done.wait(0.1):
+    while not finished.wait(0.1):
         if time.monotonic() > end:
             os._exit(OUT_OF_TIME)
         if _memory("self", "VmRSS") > most:

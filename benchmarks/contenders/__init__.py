@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
     from benchmarks.task import Merge
 
+Kind = Literal["merganser", "copy on write", "merge on read"]
+OURS: Kind = "merganser"
+COPIES: Kind = "copy on write"
+READS: Kind = "merge on read"
+
 
 class Table(Protocol):
     """A contender's table in a folder."""
@@ -39,7 +44,7 @@ class Contender:
 
     id: str
     name: str
-    kind: Literal["merganser", "copy on write", "merge on read"]
+    kind: Kind
     module: str
     packages: tuple[str, ...]
     environment: str | None = None
@@ -53,7 +58,6 @@ class Contender:
         return table
 
 
-OURS, COPIES, READS = "merganser", "copy on write", "merge on read"
 CONTENDERS = {
     contender.id: contender
     for contender in (

@@ -1,4 +1,4 @@
-"""The whole dataset, or the one file that it is, rewritten by hand with one statement of DuckDB: no check, no commit."""
+"""The whole dataset, or the one file that it is, rewritten by hand with a statement of DuckDB: no check, no commit."""
 
 from __future__ import annotations
 
@@ -51,11 +51,9 @@ def open_table(_variant: str) -> DuckDBByHand:
 def _query(files: str, merge: Merge) -> str:
     """Ask for all rows as they are after the merge."""
     keys = ", ".join(merge.keys)
-    if merge.update_columns:
-        key = merge.keys[0]
-        taken = ", ".join(f"if(b.{key} IS NULL, o.{name}, b.{name}) AS {name}" for name in merge.update_columns)
-        return f"SELECT o.* REPLACE ({taken}) FROM read_parquet('{files}') o LEFT JOIN batch b USING ({keys})"  # noqa: S608
-    return (
-        f"FROM read_parquet('{files}') o ANTI JOIN batch b USING ({keys}) "
-        "SELECT * UNION ALL BY NAME SELECT * FROM batch"
-    )
+    if not merge.update_columns:
+        kept = f"FROM read_parquet('{files}') ANTI JOIN batch USING ({keys})"
+        return f"({kept}) UNION ALL BY NAME (FROM batch)"
+    key = merge.keys[0]
+    taken = ", ".join(f"if(b.{key} IS NULL, o.{name}, b.{name}) AS {name}" for name in merge.update_columns)
+    return f"SELECT o.* REPLACE ({taken}) FROM read_parquet('{files}') o LEFT JOIN batch b USING ({keys})"  # noqa: S608

@@ -22,11 +22,14 @@ class DuckLake:
 
     def __init__(self, *, folds: bool) -> None:
         self.folds = folds
+        self.connection = duckdb.connect()
+        folder = Path(next(iter(duckdb_extension_ducklake.__path__)), "extensions", f"v{duckdb.__version__}")
+        self.connection.execute(f"LOAD '{folder}/ducklake.duckdb_extension'")
 
     def prepare(self, files: Sequence[Path], place: Path) -> None:
         """Insert file by file."""
         place.mkdir(parents=True)
-        with _lake(place) as connection:
+        with self._lake(place) as connection:
             connection.execute(f"CREATE TABLE t AS FROM '{files[0]}' LIMIT 0")
             for file in files:
                 connection.execute(f"INSERT INTO t FROM '{file}'")
@@ -35,7 +38,7 @@ class DuckLake:
         """Merge rows into the table."""
         taken = ", ".join(f"{name} = s.{name}" for name in merge.update_columns)
         then = f"UPDATE SET {taken}" if taken else "UPDATE WHEN NOT MATCHED THEN INSERT"
-        with _lake(place) as connection:
+        with self._lake(place) as connection:
             connection.register("batch", batch)
             connection.execute(f"MERGE INTO t USING batch s USING ({', '.join(merge.keys)}) WHEN MATCHED THEN {then}")
             if self.folds:
@@ -43,22 +46,18 @@ class DuckLake:
 
     def read(self, place: Path) -> Iterable[pa.RecordBatch]:
         """Read all rows."""
-        with _lake(place) as connection:
+        with self._lake(place) as connection:
             yield from connection.sql("FROM t").to_arrow_reader(1_000_000)
+
+    @contextmanager
+    def _lake(self, place: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Open the table, and close it again: all that DuckLake has to tell the next reader is in its files then."""
+        attach = f"ATTACH 'ducklake:{place}/catalog.ducklake' AS lake (DATA_PATH '{place}/data/')"
+        self.connection.execute(f"{attach}; USE lake")
+        yield self.connection
+        self.connection.execute("USE memory; DETACH lake")
 
 
 def open_table(variant: str) -> DuckLake:
     """Open a variant."""
     return DuckLake(folds=variant == "folded")
-
-
-@contextmanager
-def _lake(place: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    with duckdb.connect() as connection:
-        folder = Path(next(iter(duckdb_extension_ducklake.__path__)), "extensions", f"v{duckdb.__version__}")
-        connection.execute(f"LOAD '{folder}/ducklake.duckdb_extension'")
-        connection.execute(f"ATTACH 'ducklake:{place}/catalog.ducklake' AS lake (DATA_PATH '{place}/data/')")
-        connection.execute("USE lake")
-        yield connection
-        # What DuckLake needs to find the table again is its catalog, so it is closed as part of the work.
-        connection.execute("USE memory; DETACH lake")

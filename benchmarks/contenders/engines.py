@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.acero  # noqa: F401  a job has imported what it needs before its first merge
-
 import merganser as mg
 from benchmarks.contenders.plain import PlainTable
 from merganser.engines import open_engine
@@ -24,7 +22,6 @@ class Engine(PlainTable):
 
     def __init__(self, engine: str) -> None:
         self.engine = engine
-        open_engine(engine)
 
     def merge(self, batch: pa.Table, place: Path, merge: Merge) -> None:
         """Merge rows into the dataset."""
