@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 # Inode, size and time of change of each file, by path.
 State: TypeAlias = "dict[Path, tuple[int, int, int]]"
 MB = 1_000_000
+# A table, its copy and what a merge writes, each as large as the Parquet files.
+LEAST_ROOM = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Bench:
     start: Callable[[Contender, Task], Measured] = in_process
     versions: dict[str, str] = field(default_factory=dict)
     _failed: dict[tuple[str, str], str] = field(default_factory=dict)
+    _roomy: bool = True
 
     def setting(self, scenario: Scenario) -> Setting:
         """Write the files of a scenario, and work out what has to come of them."""
@@ -91,6 +93,7 @@ class Bench:
         """Measure contenders in turns, so that a slow minute hits all; one that fails has no further turn."""
         found: dict[str, Figures] = {}
         failed: dict[str, str] = {}
+        self._roomy = self._has_room(setting, {contender.form for contender in contenders} - {"plain"})
         for turn in range(self.repeat):
             for contender in contenders:
                 if contender.id in failed:
@@ -113,7 +116,6 @@ class Bench:
         self._copy(setting, contender)
         if setting.before is not None:
             self._step("merge", setting, contender, batch=setting.before)
-        os.sync()
         before = state(self._live)
         measured = self._step("measure", setting, contender, compare=compare)
         written = sum(size for _, size, _ in changed(before, state(self._live)).values())
@@ -141,14 +143,19 @@ class Bench:
         return path
 
     def _copy(self, setting: Setting, contender: Contender) -> None:
-        """Put a fresh copy of the contender's table where it works."""
+        """Put a fresh copy of the contender's table where it works; where disk is short, the table itself."""
         shutil.rmtree(self._live, ignore_errors=True)
-        self._check_disk(setting.files)
+        if shutil.disk_usage(self.root).free < (needed := LEAST_ROOM * _size(setting.files)):
+            raise Failed(f"it may need {needed / MB:,.0f} MB of disk, and there are not as many")
         source, target = setting.files, self._live / "t"
         if contender.form != "plain":
             source, target = self._form(setting, contender), self._live
         target.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["cp", "-r", "--reflink=auto", str(source), str(target)], check=True)  # noqa: S607
+        if contender.form == "plain" or self._roomy:
+            subprocess.run(["cp", "-r", "--reflink=auto", str(source), str(target)], check=True)  # noqa: S607
+        else:
+            source.with_name(f"{source.name}.done").unlink()
+            source.rename(target)
 
     def _form(self, setting: Setting, contender: Contender) -> Path:
         """Make a dataset into a contender's own form once; later calls find it, or why it could not be made."""
@@ -167,11 +174,10 @@ class Bench:
             self._failed[known] = f"its table could not be made: {error}"
             raise Failed(self._failed[known]) from None
 
-    def _check_disk(self, files: Path) -> None:
-        """Refuse what would fill the disk: a form, its copy, and what a merge writes."""
-        needed = 4 * sum(file.stat().st_size for file in files.iterdir())
-        if shutil.disk_usage(self.root).free < needed:
-            raise Failed(f"it may need {needed / MB:,.0f} MB of disk, and there are not as many")
+    def _has_room(self, setting: Setting, forms: set[str]) -> bool:
+        """Tell whether every form can be kept for the next turn."""
+        missing = [form for form in forms if not (self.root / "forms" / form / setting.dataset.name).exists()]
+        return shutil.disk_usage(self.root).free > (LEAST_ROOM + len(missing)) * _size(setting.files)
 
     def _step(
         self,
@@ -198,6 +204,10 @@ class Bench:
             self.limit,
         )
         return self.start(contender, task)
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
 
 
 def state(folder: Path) -> State:

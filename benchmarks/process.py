@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ def in_process(contender: Contender, task: Task) -> Measured:
     over = f"over {task.limit:.0f}"
     limit = task.limit + 30 if task.step == "merge" else PATIENCE * task.limit
     environment = variables(contender.environment)
+    # Else a merge that flushes its files would wait for their copies to be written.
+    os.sync()
     try:
         done = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=limit

@@ -41,7 +41,9 @@ def here(_contender: Contender, task: Task) -> Measured:
     return worker.done(task)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize(
+    "scenario", [pytest.param(name, marks=[pytest.mark.slow] if name.startswith("K") else []) for name in SCENARIOS]
+)
 def test_every_scenario_gives_figures_of_every_contender_of_this_environment(scenario: str, tmp_path: Path) -> None:
     bench = Bench(tmp_path, ROWS, repeat=1, start=here)
     lines = run(bench, [SCENARIOS[scenario]], LOCAL, tmp_path / "out", keep=False)
@@ -100,6 +102,7 @@ def test_ids_look_like_uuids_and_are_all_different() -> None:
     assert [len(part) for part in found[0].split("-")] == [8, 4, 4, 4, 12]
 
 
+@pytest.mark.slow
 def test_a_contender_has_a_process_of_its_own_and_ends_in_time(tmp_path: Path) -> None:
     file = tmp_path / "batch.parquet"
     pq.write_table(rows(np.arange(10), seed=1), file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "spark.driver.memory": "6g",
+    # Reading everything gives more than Spark allows by default.
+    "spark.driver.maxResultSize": "0",
+    # The default suits a cluster.
+    "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
