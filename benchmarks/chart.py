@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from benchmarks.outcome import Line
 
 COLUMNS = 3
-PANEL = 330
-GAP = 24
-NAME = 150
+PANEL = 345
+GAP = 20
+NAME = 180
 BAR = 100
 LINE = 17
 HEADER = 40
@@ -29,18 +29,19 @@ STYLE = (
 COLORS = {"merganser": "ours", "copy on write": "copies", "merge on read": "reads"}
 
 
-def chart(lines: list[Line], told: str) -> str:
-    """Draw the picture; `told` is what stands below it."""
-    panels = [
-        [line for line in lines if line.scenario == name] for name in dict.fromkeys(one.scenario for one in lines)
-    ]
+def chart(lines: list[Line], *told: str) -> str:
+    """Draw the scenarios in which there are peers; `told` are the lines below them."""
+    every = [[line for line in lines if line.scenario == name] for name in dict.fromkeys(one.scenario for one in lines)]
+    panels = [panel for panel in every if any(not line.ours for line in panel)]
     bands = [panels[start : start + COLUMNS] for start in range(0, len(panels), COLUMNS)]
     drawn, top = [_legend()], 30
     for band in bands:
         drawn += [_panel(panel, number * (PANEL + GAP), top) for number, panel in enumerate(band)]
         top += HEADER + LINE * max(map(len, band)) + GAP
     width = COLUMNS * (PANEL + GAP) - GAP
-    drawn.append(f'<text class="quiet" x="0" y="{top}">{escape(told)}</text>')
+    for text in told:
+        drawn.append(f'<text class="quiet" x="0" y="{top}">{escape(text)}</text>')
+        top += LINE
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {top + 10}" width="{width}" height="{top + 10}" '
         f'role="img" aria-label="Seconds that each contender takes in each scenario">'

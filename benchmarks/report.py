@@ -37,14 +37,18 @@ class Report:
     @property
     def told(self) -> str:
         """Say what was run."""
-        packages = ", ".join(f"{name} {version}" for name, version in sorted(self.versions.items()))
-        return f"Best of {self.repeat} on {self.machine}; {self.row_count:,} rows; {packages}."
+        return f"Best of {self.repeat} on {self.machine}; {self.row_count:,} rows."
+
+    @property
+    def packages(self) -> str:
+        """Say with which versions."""
+        return ", ".join(f"{name} {version}" for name, version in sorted(self.versions.items()))
 
     def markdown(self) -> str:
         """Write the page of results."""
         scenarios = dict.fromkeys(line.scenario for line in self.lines)
         tables = [scenario_table([one for one in self.lines if one.scenario == name]) for name in scenarios]
-        head = f"# Merges, by contender\n\nWritten by `make bench`. {self.told}\n"
+        head = f"# Merges, by contender\n\nWritten by `make bench`. {self.told} {self.packages}.\n"
         return "\n".join([head, "## Goals\n", goal_table(goals(self.lines)), "## Scenarios\n", *tables])
 
     def to_json(self) -> str:
@@ -58,4 +62,4 @@ class Report:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "merge.md").write_text(self.markdown(), "utf-8")
         (folder / "merge.json").write_text(self.to_json(), "utf-8")
-        (folder / "merge.svg").write_text(chart(self.lines, self.told), "utf-8")
+        (folder / "merge.svg").write_text(chart(self.lines, self.told, self.packages), "utf-8")

@@ -81,12 +81,14 @@ CONTENDERS = {
             "DuckLake, deletes folded",
             COPIES,
             "ducklake",
-            ("duckdb",),
+            ("duckdb-extension-ducklake",),
             "ducklake",
             "folded",
             "ducklake",
         ),
-        Contender("ducklake", "DuckLake", READS, "ducklake", ("duckdb",), "ducklake", form="ducklake"),
+        Contender(
+            "ducklake", "DuckLake", READS, "ducklake", ("duckdb-extension-ducklake",), "ducklake", form="ducklake"
+        ),
         Contender("lance", "Lance", READS, "lance_format", ("pylance",), "lance", form="lance"),
     )
 }
