@@ -27,12 +27,13 @@ class DuckLake:
         self.connection.execute(f"LOAD '{folder}/ducklake.duckdb_extension'")
 
     def prepare(self, files: Sequence[Path], place: Path) -> None:
-        """Insert file by file."""
+        """Insert file by file, in one transaction."""
         place.mkdir(parents=True)
         with self._lake(place) as connection:
-            connection.execute(f"CREATE TABLE t AS FROM '{files[0]}' LIMIT 0")
+            connection.execute(f"BEGIN; CREATE TABLE t AS FROM '{files[0]}' LIMIT 0")
             for file in files:
                 connection.execute(f"INSERT INTO t FROM '{file}'")
+            connection.execute("COMMIT")
 
     def merge(self, batch: pa.Table, place: Path, merge: Merge) -> None:
         """Merge rows into the table."""
