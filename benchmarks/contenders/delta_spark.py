@@ -22,7 +22,8 @@ SETTINGS = {
     "spark.driver.memory": "6g",
     # Reading everything gives more than Spark allows by default.
     "spark.driver.maxResultSize": "0",
-    # The default suits a cluster.
+    # The defaults suit a cluster.
+    "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
