@@ -21,6 +21,8 @@ TEST_OLDEST = .venv-oldest/bin/python -m pytest -n $(JOBS) --dist loadgroup -m "
 	$(ARGS) || [ $$? -eq 5 ]
 COMPILE = uv=$$(PYTHON="$(PYTHON)" sh scripts/setup.sh --uv) && "$$uv" pip compile --quiet --upgrade --universal \
 	--python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
+# Whom `make bench` merges against, each in an environment of its own; fsspeckit needs a newer Python.
+PEERS := delta-spark deltalake ducklake lance pyiceberg
 # Spark finds Java by JAVA_HOME; the embedded engines run without.
 WITH_JAVA := java_home=$$(sh scripts/java.sh); [ -z "$$java_home" ] || export JAVA_HOME="$$java_home";
 
@@ -62,14 +64,17 @@ lint: $(STAMP) ## lint, format and types only
 demo: $(STAMP) ## run three days of a feed through the pipeline, into the folder demo
 	@JAVA_HOME=$$(sh scripts/java.sh --require) && export JAVA_HOME && $(PY) -m merganser.pipeline.demo demo
 
-bench: $(STAMP) ## run the benchmarks
-	@$(WITH_JAVA) $(PY) -m benchmarks.run
+bench: $(STAMP) ## merge with this library and with every peer: make bench ARGS="A B --rows 1000000 --only arrow,polars"
+	@$(WITH_JAVA) $(PY) -m benchmarks.run $(ARGS)
+	@$(WITH_JAVA) [ -n "$(ARGS)" ] || [ -z "$$java_home" ] || $(PY) -m benchmarks.spark
 
 lock: ## pin the newest allowed requirements, with hashes
 	$(COMPILE) requirements/tools.in --output-file requirements/tools.txt
 	$(COMPILE) requirements/oldest.in --output-file requirements/oldest.txt
 	$(COMPILE) pyproject.toml --group dev $(LOCKED_EXTRAS) --output-file requirements/dev.txt
 	$(COMPILE) --group browser --constraint requirements/dev.txt --output-file requirements/browser.txt
+	for peer in $(PEERS); do $(COMPILE) benchmarks/peers/$$peer.in --output-file benchmarks/peers/$$peer.txt || exit 1; done
+	$(subst 3.11,3.12,$(COMPILE)) benchmarks/peers/fsspeckit.in --output-file benchmarks/peers/fsspeckit.txt
 
 clean: ## remove everything that make has made
-	rm -rf demo .venv .venv-oldest .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf demo .venv .venv-oldest .peers .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

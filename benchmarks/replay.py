@@ -14,31 +14,31 @@ import time
 from pathlib import Path
 
 import merganser as mg
-from benchmarks.data import ROWS, build
-from benchmarks.run import source
+from benchmarks.data import ROWS
+from benchmarks.measure import State, state
+from benchmarks.scenarios import SCENARIOS, orders
 
 ENGINES = ("duckdb", "arrow", "spark")
 
 
-def state(folder: str) -> list[tuple[str, int, int, int]]:
-    """List every file of a dataset and its control folder but the lock: name, inode, size and time of change."""
-    found = [(str(file), os.stat(file)) for file in Path(folder).rglob("*") if file.is_file() and file.name != "lock"]
-    return sorted((name, status.st_ino, status.st_size, status.st_mtime_ns) for name, status in found)
+def seen(folder: str) -> State:
+    """List every file of a dataset and its control folder but the lock."""
+    return {path: facts for path, facts in state(Path(folder)).items() if path.name != "lock"}
 
 
 def measure(engine: str, row_count: int, dataset: Path) -> tuple[float, float]:
     """Time a first run and its replay."""
-    batch = source("C", row_count)
+    batch = SCENARIOS["C"].batch(orders(row_count))
     with tempfile.TemporaryDirectory(dir=dataset.parent) as folder:
         path = f"{folder}/t"
         shutil.copytree(dataset, path)
         os.sync()
         first, updated = timed(engine, batch, path)
         assert updated == batch.num_rows
-        before = state(folder)
+        before = seen(folder)
         again, updated = timed(engine, batch, path)
         assert updated == 0
-        assert state(folder) == before, "the replay wrote something"
+        assert seen(folder) == before, "the replay wrote something"
     return first, again
 
 
@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data")
     arguments = parser.parse_args()
-    dataset = build(arguments.data, arguments.rows)
+    dataset = orders(arguments.rows).build(arguments.data)
     print("| engine | first run, s | replay, s | replay / first run |\n|---|---|---|---|")
     for engine in arguments.engines:
         runs = [measure(engine, arguments.rows, dataset) for _ in range(arguments.repeat)]

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from benchmarks.data import Ids
+
 FILE = 1_000_000
 SCENARIOS = {"A": "10,000 rows, all in one file", "C": "100,000 rows, in every file"}
 
@@ -51,7 +53,7 @@ def start(master: str, memory: str) -> SparkSession:
     return builder.getOrCreate()
 
 
-def ids(scenario: str, row_count: int) -> np.ndarray:  # type: ignore[type-arg]
+def ids(scenario: str, row_count: int) -> Ids:
     """Choose the rows that change."""
     if scenario == "A":
         return np.arange(10_000) * (FILE // 10_000) + 7 * FILE

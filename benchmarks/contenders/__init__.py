@@ -1,0 +1,103 @@
+"""Who takes part: each contender's name, module and environment.
+
+A module of this package has a class that is made with the variant's name and does what `Table` says. It runs in the
+contender's own environment, so it imports nothing of this project but `benchmarks.task`, the modules here and, for the
+contenders of this project itself, merganser.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from benchmarks.task import Merge
+
+Kind = Literal["merganser", "copy on write", "merge on read"]
+OURS: Kind = "merganser"
+COPIES: Kind = "copy on write"
+READS: Kind = "merge on read"
+
+
+class Table(Protocol):
+    """A contender's table in a folder."""
+
+    def prepare(self, files: Sequence[Path], place: Path) -> None:
+        """Make the table of some Parquet files, each of which stays a file."""
+
+    def merge(self, batch: pa.Table, place: Path, merge: Merge) -> None:
+        """Merge rows into the table."""
+
+    def read(self, place: Path) -> Iterable[pa.RecordBatch]:
+        """Read all of the table with the contender's own reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One who merges: `environment` names its requirements in `benchmarks/peers`, None is this project's own."""
+
+    id: str
+    name: str
+    kind: Kind
+    module: str
+    packages: tuple[str, ...]
+    environment: str | None = None
+    variant: str = ""
+    # Tables of one form are made once for all contenders that have it.
+    form: str = "plain"
+
+    def open(self) -> Table:
+        """Import what the contender needs."""
+        table: Table = import_module(f"benchmarks.contenders.{self.module}").open_table(self.variant)
+        return table
+
+
+CONTENDERS = {
+    contender.id: contender
+    for contender in (
+        Contender("duckdb", "merganser (duckdb)", OURS, "engines", ("merganser", "duckdb"), variant="duckdb"),
+        Contender("arrow", "merganser (arrow)", OURS, "engines", ("merganser", "pyarrow"), variant="arrow"),
+        Contender("polars", "Polars by hand, affected files", COPIES, "polars_by_hand", ("polars",)),
+        Contender("whole", "DuckDB by hand, everything", COPIES, "duckdb_by_hand", ("duckdb",)),
+        Contender(
+            "delta", "delta-rs", COPIES, "delta_rs", ("deltalake",), "deltalake", variant="default", form="delta"
+        ),
+        Contender(
+            "delta-best", "delta-rs, best setting", COPIES, "delta_rs", ("deltalake",), "deltalake", "best", "delta"
+        ),
+        Contender(
+            "delta-spark", "Delta on Spark", COPIES, "delta_spark", ("delta-spark",), "delta-spark", form="delta-spark"
+        ),
+        Contender("iceberg", "pyiceberg", COPIES, "iceberg", ("pyiceberg",), "pyiceberg", form="iceberg"),
+        Contender("fsspeckit", "fsspeckit", COPIES, "fsspeckit_io", ("fsspeckit",), "fsspeckit"),
+        Contender(
+            "ducklake-folded",
+            "DuckLake, deletes folded",
+            COPIES,
+            "ducklake",
+            ("duckdb-extension-ducklake",),
+            "ducklake",
+            "folded",
+            "ducklake",
+        ),
+        Contender(
+            "ducklake", "DuckLake", READS, "ducklake", ("duckdb-extension-ducklake",), "ducklake", form="ducklake"
+        ),
+        Contender("lance", "Lance", READS, "lance_format", ("pylance",), "lance", form="lance"),
+    )
+}
+
+
+def chosen(names: Iterable[str]) -> list[Contender]:
+    """Find contenders by id; all if none is named."""
+    wanted = list(names)
+    unknown = [name for name in wanted if name not in CONTENDERS]
+    if unknown:
+        raise ValueError(f"There is no contender {unknown[0]}. Choose of {', '.join(CONTENDERS)}.")
+    return [one for one in CONTENDERS.values() if not wanted or one.id in wanted]

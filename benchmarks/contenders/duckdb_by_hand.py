@@ -1,0 +1,59 @@
+"""The whole dataset, or the one file that it is, rewritten by hand with a statement of DuckDB: no check, no commit."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from benchmarks.contenders.plain import PlainTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from benchmarks.task import Merge
+
+
+class DuckDBByHand(PlainTable):
+    """A statement that reads everything and writes everything."""
+
+    def merge(self, batch: pa.Table, place: Path, merge: Merge) -> None:
+        """Merge rows into a new dataset, and put it in the place of the old one."""
+        old, new = place / "t", place / "new"
+        new.mkdir()
+        one_file = len(list(old.glob("*.parquet"))) == 1
+        target = (
+            f"'{new}/part.parquet' (FORMAT parquet)"
+            if one_file
+            else f"'{new}' (FORMAT parquet, PER_THREAD_OUTPUT, OVERWRITE)"
+        )
+        with duckdb.connect() as connection:
+            connection.register("batch", batch)
+            connection.execute(f"COPY ({_query(f'{old}/*.parquet', merge)}) TO {target}")
+        shutil.rmtree(old)
+        new.rename(old)
+
+    def read(self, place: Path) -> Iterable[pa.RecordBatch]:
+        """Read all rows."""
+        with duckdb.connect() as connection:
+            yield from connection.sql(f"FROM '{place}/t/*.parquet'").to_arrow_reader(1_000_000)
+
+
+def open_table(_variant: str) -> DuckDBByHand:
+    """Open the only variant."""
+    return DuckDBByHand()
+
+
+def _query(files: str, merge: Merge) -> str:
+    """Ask for all rows as they are after the merge."""
+    keys = ", ".join(merge.keys)
+    if not merge.update_columns:
+        kept = f"FROM read_parquet('{files}') ANTI JOIN batch USING ({keys})"
+        return f"({kept}) UNION ALL BY NAME (FROM batch)"
+    key = merge.keys[0]
+    taken = ", ".join(f"if(b.{key} IS NULL, o.{name}, b.{name}) AS {name}" for name in merge.update_columns)
+    return f"SELECT o.* REPLACE ({taken}) FROM read_parquet('{files}') o LEFT JOIN batch b USING ({keys})"  # noqa: S608

@@ -1,0 +1,35 @@
+"""What contenders share that work on a folder of plain Parquet files."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from benchmarks.task import Merge
+
+
+class PlainTable:
+    """A folder of Parquet files, `t` in the contender's place, so that what is put beside it is counted too."""
+
+    def prepare(self, files: Sequence[Path], place: Path) -> None:
+        """Copy the files."""
+        (place / "t").mkdir(parents=True)
+        for file in files:
+            shutil.copyfile(file, place / "t" / file.name)
+
+
+def completed(batch: pa.Table, old: pa.Table, merge: Merge) -> pa.Table:
+    """Fill up rows with the columns that they lack, for contenders that take whole rows only."""
+    key = merge.keys[-1]
+    found = old.take(pc.index_in(batch[key], old[key].combine_chunks()))
+    for name in merge.update_columns:
+        found = found.set_column(found.schema.get_field_index(name), name, batch[name])
+    return found

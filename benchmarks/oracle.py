@@ -1,0 +1,48 @@
+"""What a merge has to leave, worked out file by file with PyArrow alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.digest import Digest, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+
+class WrongResultError(AssertionError):
+    """A contender has left other rows than it should have."""
+
+
+def expected(dataset: Path, batch: pa.Table, key: str, update_columns: Sequence[str] = ()) -> Digest:
+    """Fingerprint the dataset with the batch merged into it; `key` alone tells rows apart."""
+    keys = batch[key].combine_chunks()
+    found = Digest()
+    for file in sorted(dataset.glob("*.parquet")):
+        table = pq.read_table(file)
+        matched = pc.is_in(table[key], keys)
+        found += digest(table.filter(pc.invert(matched)).to_batches())
+        if update_columns:
+            found += digest(_updated(table.filter(matched), batch, key, update_columns).to_batches())
+    return found if update_columns else found + digest(batch.to_batches())
+
+
+def check(found: Digest, wanted: Digest) -> None:
+    """Refuse rows that are not the expected ones."""
+    if found.rows != wanted.rows:
+        raise WrongResultError(f"wrong result: {found.rows:,} rows, not {wanted.rows:,}")
+    if found != wanted:
+        raise WrongResultError("wrong result: as many rows as there should be, but not the same")
+
+
+def _updated(matched: pa.Table, batch: pa.Table, key: str, update_columns: Sequence[str]) -> pa.Table:
+    places = pc.index_in(matched[key], batch[key].combine_chunks())
+    for name in update_columns:
+        matched = matched.set_column(matched.schema.get_field_index(name), name, batch[name].take(places))
+    return matched

@@ -1,0 +1,41 @@
+"""One step of a contender, in a process and an environment of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+from benchmarks.environments import ROOT, Failed, python_of, reason, variables
+from benchmarks.task import OUT_OF_MEMORY, OUT_OF_TIME, Measured
+
+if TYPE_CHECKING:
+    from benchmarks.contenders import Contender
+    from benchmarks.task import Task
+
+# The process itself watches the time of the merge; making a table and reading it back may take longer.
+PATIENCE = 10
+
+
+def in_process(contender: Contender, task: Task) -> Measured:
+    """Run a step to its end, or as long as it may take."""
+    command = [python_of(contender.environment), "-m", "benchmarks.worker", task.to_json()]
+    over = f"over {task.limit:.0f}"
+    limit = task.limit + 30 if task.step == "merge" else PATIENCE * task.limit
+    environment = variables(contender.environment)
+    # Else a merge that flushes its files would wait for their copies to be written.
+    os.sync()
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=limit
+        )
+    except subprocess.TimeoutExpired:
+        raise Failed(over) from None
+    if done.returncode == OUT_OF_TIME:
+        raise Failed(over)
+    if done.returncode == OUT_OF_MEMORY:
+        raise Failed("more than its share of memory")
+    if done.returncode:
+        raise Failed(reason(done.stderr).replace(task.place, ""))
+    return Measured(**json.loads(done.stdout.splitlines()[-1]))

@@ -1,0 +1,136 @@
+"""The benchmark runs, on very little, and takes no wrong answer."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from benchmarks import worker
+from benchmarks.contenders import CONTENDERS
+from benchmarks.contenders.polars_by_hand import PolarsByHand
+from benchmarks.data import rows, uuids
+from benchmarks.digest import digest
+from benchmarks.environments import Failed
+from benchmarks.goals import goals
+from benchmarks.measure import Bench
+from benchmarks.oracle import WrongResultError, check, expected
+from benchmarks.outcome import Figures, Line
+from benchmarks.process import in_process
+from benchmarks.report import Report
+from benchmarks.run import run
+from benchmarks.scenarios import SCENARIOS, chosen
+from benchmarks.task import Measured, Merge, Task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.contenders import Contender
+
+# Enough for some rows in each of 40 files.
+ROWS = 4_000
+LOCAL = [contender for contender in CONTENDERS.values() if contender.environment is None]
+
+
+def here(_contender: Contender, task: Task) -> Measured:
+    """Run a step in this process: a process for each would take minutes."""
+    return worker.done(task)
+
+
+@pytest.mark.parametrize(
+    "scenario", [pytest.param(name, marks=[pytest.mark.slow] if name.startswith("K") else []) for name in SCENARIOS]
+)
+def test_every_scenario_gives_figures_of_every_contender_of_this_environment(scenario: str, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, ROWS, repeat=1, start=here)
+    lines = run(bench, [SCENARIOS[scenario]], LOCAL, tmp_path / "out", keep=False)
+    assert [line.failure for line in lines] == [None] * len(lines)
+    assert [line.contender for line in lines if line.ours] == ["duckdb", "arrow"]
+    assert len(lines) == (2 if SCENARIOS[scenario].action == "plan" else len(LOCAL))
+    written = {line.contender: line.figures.bytes_written for line in lines if line.figures}
+    assert (written["arrow"] == 0) == (scenario in {"F", "J-cold", "J-warm"})
+    told = json.loads((tmp_path / "out" / "merge.json").read_text())
+    assert len(told["lines"]) == len(lines)
+    ET.fromstring((tmp_path / "out" / "merge.svg").read_text())  # noqa: S314  our own picture
+    assert f"### {scenario}: " in (tmp_path / "out" / "merge.md").read_text()
+
+
+def test_a_wrong_row_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = PolarsByHand.merge
+
+    def wrong(self: PolarsByHand, batch: pa.Table, place: Path, merge: Merge) -> None:
+        amounts = batch["amount"].to_numpy().copy()
+        amounts[len(amounts) // 2] += 1
+        right(self, batch.set_column(batch.schema.get_field_index("amount"), "amount", pa.array(amounts)), place, merge)
+
+    monkeypatch.setattr(PolarsByHand, "merge", wrong)
+    bench = Bench(tmp_path, ROWS, repeat=1, start=here)
+    found = bench.compare(bench.setting(SCENARIOS["B"]), [CONTENDERS["polars"], CONTENDERS["whole"]])
+    assert [line.failure for line in found] == ["wrong result: as many rows as there should be, but not the same", None]
+    assert [line.figures is None for line in found] == [True, False]
+
+
+def test_a_missing_row_is_no_result(tmp_path: Path) -> None:
+    dataset = SCENARIOS["E"].dataset(ROWS)
+    batch = SCENARIOS["E"].batch(dataset)
+    wanted = expected(dataset.build(tmp_path), batch, "id")
+    assert wanted.rows == ROWS + batch.num_rows
+    with pytest.raises(WrongResultError, match=f"{ROWS:,} rows, not {wanted.rows:,}"):
+        check(expected(tmp_path / dataset.name, batch.slice(0, 0), "id"), wanted)
+
+
+def test_a_fingerprint_knows_values_and_no_order_or_width() -> None:
+    table = rows(np.arange(500), seed=1)
+    found = digest(table.to_batches())
+    wide = pa.schema([("id", pa.int64()), ("customer", pa.int64()), *list(table.schema)[2:]])
+    turned = table.take(np.arange(499, -1, -1)).cast(wide)
+    turned = turned.set_column(5, "note", turned["note"].cast(pa.large_string()))
+    assert digest(turned.select(table.schema.names[::-1]).to_batches(max_chunksize=70)) == found
+    swapped = table.set_column(2, "amount", table["amount"].take(np.roll(np.arange(500), 1)))
+    assert digest(swapped.to_batches()) != found
+    assert digest(table.rename_columns([*table.schema.names[:-1], "date"]).to_batches()) != found
+    texts = [pa.record_batch({"a": [left, right]}) for left, right in (("ab", "c"), ("a", "bc"), ("ab", None))]
+    assert len({digest([text]).total for text in texts}) == 3
+
+
+def test_ids_look_like_uuids_and_are_all_different() -> None:
+    found = uuids(np.arange(10_000)).to_pylist()
+    assert len(set(found)) == 10_000
+    assert [len(part) for part in found[0].split("-")] == [8, 4, 4, 4, 12]
+
+
+@pytest.mark.slow
+def test_a_contender_has_a_process_of_its_own_and_ends_in_time(tmp_path: Path) -> None:
+    file = tmp_path / "batch.parquet"
+    pq.write_table(rows(np.arange(10), seed=1), file)
+    task = Task("merge", "arrow", str(tmp_path / "live"), Merge(("id",)), batch=str(file))
+    assert in_process(CONTENDERS["arrow"], task) == Measured()
+    refused = Task("merge", "arrow", str(tmp_path / "live"), Merge(("none",)), batch=str(file))
+    with pytest.raises(Failed, match="none"):
+        in_process(CONTENDERS["arrow"], refused)
+
+
+def test_who_fails_stands_in_the_table_and_counts_as_the_limit(tmp_path: Path) -> None:
+    ours = Line("A", "rows", "arrow", "merganser (arrow)", "merganser", Figures(1.5, 100, 10, 0.1))
+    over = Line("A", "rows", "delta", "delta-rs", "copy on write", failure="over 150")
+    away = Line("A", "rows", "lance", "Lance", "merge on read", failure="no environment: it | said so")
+    report = Report(10, 1, 150, {"pyarrow": "1"}, [ours, over, away])
+    assert "| delta-rs | over 150 |" in report.markdown()
+    assert "| Lance | no environment: it / said so |" in report.markdown()
+    assert [(goal.ratio, goal.verdict) for goal in goals(report.lines)] == [
+        (0.01, "reached"),
+        (None, "not measured"),
+        (None, "not measured"),
+    ]
+    report.write(tmp_path)
+    assert "over 150 s" in (tmp_path / "merge.svg").read_text()
+
+
+def test_scenarios_and_contenders_are_asked_for_by_name() -> None:
+    assert [scenario.id for scenario in chosen(["K", "J-cold"])] == ["J-cold", "K-A", "K-C"]
+    assert len(chosen([])) == len(SCENARIOS)
+    with pytest.raises(ValueError, match="There is no scenario X"):
+        chosen(["X"])
