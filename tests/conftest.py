@@ -54,8 +54,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 # takes a hundred times longer than others'.
 ONE_CASE = {"duckdb-union", "spark", "spark-far"}
 SPARK = {"spark", "spark-far"}
-# These run by name only. A large source on Spark has tests of its own, and DuckDB without MERGE has every case to itself
-# on the oldest DuckDB; on this one it answers beside the others in test_same_answer.
+# These run by name only. A large source on Spark has tests of its own, and DuckDB without MERGE has every case to
+# itself on the oldest DuckDB; on this one it answers beside the others in test_same_answer.
 BY_NAME = {"duckdb-union", "spark-far"}
 # Here the driver prunes, refuses or reads before it asks an engine; what is Spark's own in it is tested in tests/spark,
 # and so is a source that no task could hold.

@@ -40,10 +40,10 @@ class DuckDBUnionIO(DuckDBDatasetIO):
         return super().merge(*arguments, **{"use_merge": False, **options})
 
 
-@cache
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
+@cache
 def spark_session() -> Any:
     """Start the one Spark session of this process: no listening port, no more threads than cores.
 
