@@ -112,38 +112,48 @@ def _stage_changed(
     workers: int,
 ) -> None:
     metadata = parquet.metadata
+    schema = plain_schema(arrow_schema(metadata))
     try:
         with store.open_reader(path) as old, store.create(staged) as out:
-            opened = _checked_old(old, metadata, changes)
+            anew = {
+                group: change.anew(schema.names, metadata.row_group(group).num_rows)
+                for group, change in changes.items()
+                if change is not None
+            }
+            opened = _checked_old(old, metadata, schema, anew)
             # Closed here if splice fails: its threads must not be joined wherever garbage happens to be collected.
-            with closing(_spliced_groups(store, path, metadata, changes, workers)) as groups:
+            with closing(_spliced_groups(store, path, metadata, schema, changes, anew, workers)) as groups:
                 splice(opened, groups, out)
     except CannotSpliceError:
         # Splice may copy what cannot be written anew.
         check_writable(unwritable(metadata), path)
         store.remove(staged)
         with store.create(staged) as out:
-            _rewrite_whole(parquet, path, changes, out)
+            _rewrite_whole(parquet, path, schema, changes, out)
 
 
-def _checked_old(old: BinaryIO, metadata: pq.FileMetaData, changes: Mapping[int, GroupChange | None]) -> OldFile:
+def _checked_old(
+    old: BinaryIO, metadata: pq.FileMetaData, schema: pa.Schema, anew: Mapping[int, Sequence[str]]
+) -> OldFile:
     """Find out before any row is encoded whether what we would write may stand beside what is there."""
     opened = open_old(old, old.seek(0, 2))
-    schema = plain_schema(arrow_schema(metadata))
-    rows = {group: metadata.row_group(group).num_rows for group in changes}
-    anew = {group: change.anew(schema.names, rows[group]) for group, change in changes.items() if change is not None}
     if names := [name for name in schema.names if any(name in some for some in anew.values())]:
         check_fits(opened, encode_row_group([], _some(schema, names), writer_options(metadata, min(anew))))
     return opened
 
 
 def _spliced_groups(
-    store: Store, path: str, metadata: pq.FileMetaData, changes: Mapping[int, GroupChange | None], workers: int
+    store: Store,
+    path: str,
+    metadata: pq.FileMetaData,
+    schema: pa.Schema,
+    changes: Mapping[int, GroupChange | None],
+    anew: Mapping[int, Sequence[str]],
+    workers: int,
 ) -> Generator[int | NewGroup]:
-    """Give the row groups of the new file in order, the changed ones encoded a few ahead."""
+    """Give the row groups of the new file in order, the columns to write anew encoded a few row groups ahead."""
     changed = {group: change for group, change in changes.items() if change is not None}
     options = options_by_group(metadata, changed)
-    schema = plain_schema(arrow_schema(metadata))
     # Few row groups are divided by columns, so that no worker is without work.
     parts = -(-2 * workers // len(changed)) if 0 < len(changed) < workers else 1
 
@@ -151,7 +161,7 @@ def _spliced_groups(
         with open_parquet(store, path, metadata, read_ahead=not store.local) as parquet:
             return _encode(parquet, path, group, changed[group], _some(schema, names), options[group])
 
-    shares = {group: _shared_out(change, metadata, group, schema.names, parts) for group, change in changed.items()}
+    shares = {group: _shared_out(names, metadata, group, parts) for group, names in anew.items()}
     with open_pool(sum(map(len, shares.values())), workers, "encode") as pool:
         waiting: deque[tuple[int, list[Future[pa.Buffer | None]]]] = deque()
         for group in range(metadata.num_row_groups):
@@ -175,14 +185,11 @@ def _ready(
     return NewGroup(columns, None if changed[group].lost(metadata.row_group(group).num_rows) else group)
 
 
-def _shared_out(
-    change: GroupChange, metadata: pq.FileMetaData, group: int, columns: Sequence[str], parts: int
-) -> list[list[str]]:
-    """Divide the columns to encode in parts of about the same size, none of them small; the order is kept in each."""
-    described = metadata.row_group(group)
-    names = change.anew(columns, described.num_rows)
+def _shared_out(names: Sequence[str], metadata: pq.FileMetaData, group: int, parts: int) -> list[Sequence[str]]:
+    """Divide columns in parts of about the same size, none of them small; the order is kept in each."""
     if parts < 2 or not names:  # noqa: PLR2004  one part, or none
-        return [names][: len(names)]
+        return [names] if names else []
+    described = metadata.row_group(group)
     sizes = dict.fromkeys(names, 0)
     for leaf in range(metadata.num_columns):
         column = described.column(leaf)
@@ -234,9 +241,12 @@ def _some(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def _rewrite_whole(
-    parquet: pq.ParquetFile, path: str, changes: Mapping[int, GroupChange | None], out: BinaryIO
+    parquet: pq.ParquetFile,
+    path: str,
+    schema: pa.Schema,
+    changes: Mapping[int, GroupChange | None],
+    out: BinaryIO,
 ) -> None:
-    schema = plain_schema(arrow_schema(parquet.metadata))
     with open_writer_like(out, schema, parquet.metadata) as writer:
         for group in range(parquet.metadata.num_row_groups):
             if group not in changes:
