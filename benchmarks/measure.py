@@ -33,6 +33,8 @@ State: TypeAlias = "dict[Path, tuple[int, int, int]]"
 MB = 1_000_000
 # A table, its copy and what a merge writes, each as large as the Parquet files.
 LEAST_ROOM = 3
+# Seconds. Whoever takes longer for a merge has one turn.
+LONG = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +78,14 @@ class Bench:
         dataset = scenario.dataset(self.row_count)
         files = dataset.build(self.root)
         batch = scenario.batch(dataset)
-        before = None
+        before, merged = None, batch
         if scenario.before is not None:
-            before = self._write(f"{scenario.id}-before", scenario.batch(dataset, scenario.before))
+            earlier = scenario.batch(dataset, scenario.before)
+            before = self._write(f"{scenario.id}-before", earlier)
+            merged = oracle.later(earlier, batch, scenario.keys[-1])
         wanted = None
         if scenario.action == "merge":
-            wanted = oracle.expected(files, batch, scenario.keys[-1], scenario.update_columns)
+            wanted = oracle.expected(files, merged, scenario.keys[-1], scenario.update_columns)
         small = replace(dataset, row_count=1_000, files=2, groups=1)
         known = replace(scenario, ids=lambda _: np.arange(250, 750 if scenario.update_columns else 1_250))
         warm_batch = self._write(f"{scenario.id}-warm", known.batch(small))
@@ -90,13 +94,14 @@ class Bench:
         return Setting(scenario, dataset, files, saved, before, warm_files, warm_batch, wanted)
 
     def compare(self, setting: Setting, contenders: Sequence[Contender]) -> list[Line]:
-        """Measure contenders in turns, so that a slow minute hits all; one that fails has no further turn."""
+        """Measure contenders in turns, so that a slow minute hits all; one that fails or takes long has no more."""
         found: dict[str, Figures] = {}
         failed: dict[str, str] = {}
         self._roomy = self._has_room(setting, {contender.form for contender in contenders} - {"plain"})
         for turn in range(self.repeat):
             for contender in contenders:
-                if contender.id in failed:
+                known = found.get(contender.id)
+                if contender.id in failed or (known is not None and known.seconds > LONG):
                     continue
                 try:
                     figures = self.run(setting, contender, compare=turn == 0)
@@ -104,7 +109,6 @@ class Bench:
                     failed[contender.id] = str(error)
                     found.pop(contender.id, None)
                     continue
-                known = found.get(contender.id)
                 found[contender.id] = figures if known is None else known.best(figures)
         return [
             Line(setting.scenario.id, setting.title, one.id, one.name, one.kind, found.get(one.id), failed.get(one.id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -12,8 +13,6 @@ from benchmarks.digest import Digest, digest
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-
-    import pyarrow as pa
 
 
 class WrongResultError(AssertionError):
@@ -31,6 +30,12 @@ def expected(dataset: Path, batch: pa.Table, key: str, update_columns: Sequence[
         if update_columns:
             found += digest(_updated(table.filter(matched), batch, key, update_columns).to_batches())
     return found if update_columns else found + digest(batch.to_batches())
+
+
+def later(earlier: pa.Table, batch: pa.Table, key: str) -> pa.Table:
+    """Make one batch of two that are merged one after the other."""
+    gone = pc.is_in(earlier[key], batch[key].combine_chunks())
+    return pa.concat_tables([earlier.filter(pc.invert(gone)), batch])
 
 
 def check(found: Digest, wanted: Digest) -> None:

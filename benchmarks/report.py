@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import os
 import platform
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.chart import chart
+from benchmarks.contenders import CONTENDERS
 from benchmarks.goals import goals
+from benchmarks.outcome import Figures, Line
+from benchmarks.scenarios import SCENARIOS
 from benchmarks.table import goal_table, scenario_table
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from benchmarks.outcome import Line
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,25 @@ class Report:
         facts["goals"] = [asdict(goal) | {"verdict": goal.verdict} for goal in goals(self.lines)]
         return json.dumps(facts, indent=1) + "\n"
 
+    def joined(self, folder: Path) -> Report:
+        """Add the lines of the report that a folder holds, unless they are measured here or in another way."""
+        held = folder / "merge.json"
+        before = json.loads(held.read_text("utf-8")) if held.exists() else {}
+        if any(before.get(name) != getattr(self, name) for name in ("machine", "row_count", "repeat", "limit")):
+            return self
+        lines = {(line.scenario, line.contender): line for line in [*map(_line, before["lines"]), *self.lines]}
+        order = [(scenario, contender) for scenario in SCENARIOS for contender in CONTENDERS]
+        together = [lines[place] for place in order if place in lines]
+        return replace(self, lines=together, versions=before["versions"] | self.versions)
+
     def write(self, folder: Path) -> None:
         """Write all three files."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "merge.md").write_text(self.markdown(), "utf-8")
         (folder / "merge.json").write_text(self.to_json(), "utf-8")
         (folder / "merge.svg").write_text(chart(self.lines, self.told, self.packages), "utf-8")
+
+
+def _line(told: dict[str, Any]) -> Line:
+    figures = told.pop("figures")
+    return Line(**told, figures=figures and Figures(**figures))

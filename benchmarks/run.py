@@ -1,8 +1,9 @@
 """Merge with this library and with every peer: `python -m benchmarks.run [scenario …] [--rows N] [--only name,name]`.
 
 Each contender merges into a fresh copy of the dataset in a process and an environment of its own, where it has merged a
-thousand rows before. The contenders take turns; best time and highest memory count. What the first turn leaves is
-compared with what the merge should have made, row for row; later turns are counted.
+thousand rows before. The contenders take turns; best time and highest memory count. Whoever takes long has one turn.
+What the first turn leaves is compared with what the merge should have made, row for row; later turns are counted. A
+report that is there keeps the lines that are not measured again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def run(
             lines += (found := bench.compare(setting, able))
             print(scenario_table(found), flush=True)
         if out is not None:
-            Report(bench.row_count, bench.repeat, bench.limit, bench.versions, lines).write(out)
+            Report(bench.row_count, bench.repeat, bench.limit, bench.versions, lines).joined(out).write(out)
         later = {other.dataset(bench.row_count).name for other in asked[number + 1 :]}
         if not keep and setting.dataset.name not in later:
             bench.forget(setting.dataset)

@@ -155,6 +155,16 @@ def _half_known(dataset: Dataset) -> Ids:
     return np.concatenate([known, np.arange(half) + dataset.row_count])
 
 
+def _half_recent(dataset: Dataset) -> Ids:
+    half = _scaled(1_000, dataset.row_count) // 2
+    return np.concatenate([_in_files(dataset, half, dataset.files - 1), np.arange(half) + dataset.row_count])
+
+
+def _day_before(dataset: Dataset) -> Ids:
+    half = _scaled(1_000, dataset.row_count) // 2
+    return np.concatenate([_in_files(dataset, half, dataset.files - 2), np.arange(half) + 2 * dataset.row_count])
+
+
 def _some_files(dataset: Dataset) -> Ids:
     return _spread(dataset, dataset.files // 100 + 1)
 
@@ -174,7 +184,9 @@ SCENARIOS = {
         Scenario("F", "B again, nothing changed", orders, _two_files, before=_two_files, skip_unchanged=True),
         Scenario("G", "{batch:,} rows in one of 41 row groups of one file", one_file, _one_group),
         Scenario("H", "2 of 50 columns of {batch:,} rows", wide, _all_over, update_columns=("c1", "c2")),
-        Scenario("I", "{batch:,} UUIDs, half of them known", by_uuid, _half_known),
+        Scenario("I-cold", "{batch:,} UUIDs, half of them in one file", by_uuid, _half_recent),
+        Scenario("I-warm", "the same, after a merge", by_uuid, _half_recent, before=_day_before),
+        Scenario("I-wide", "{batch:,} UUIDs, half of them in any file", by_uuid, _half_known),
         Scenario("J-cold", "a plan for {files:,} small files", small_files, _some_files, action="plan"),
         Scenario("J-warm", "the same, after a merge", small_files, _some_files, before=_other_files, action="plan"),
         Scenario("K-A", "A in {rows:,} rows", five_times, _one_file),

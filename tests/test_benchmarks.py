@@ -17,7 +17,7 @@ from benchmarks.data import rows, uuids
 from benchmarks.digest import digest
 from benchmarks.environments import Failed
 from benchmarks.goals import goals
-from benchmarks.measure import Bench
+from benchmarks.measure import LONG, Bench
 from benchmarks.oracle import WrongResultError, check, expected
 from benchmarks.outcome import Figures, Line
 from benchmarks.process import in_process
@@ -134,3 +134,27 @@ def test_scenarios_and_contenders_are_asked_for_by_name() -> None:
     assert len(chosen([])) == len(SCENARIOS)
     with pytest.raises(ValueError, match="There is no scenario X"):
         chosen(["X"])
+
+
+def test_a_report_keeps_what_is_not_measured_again(tmp_path: Path) -> None:
+    def line(scenario: str, contender: str, seconds: float) -> Line:
+        return Line(scenario, "", contender, contender, "merganser", Figures(seconds, 1.0, 0))
+
+    Report(ROWS, 3, 150.0, {"a": "1", "b": "1"}, [line("A", "arrow", 1.0), line("B", "arrow", 2.0)]).write(tmp_path)
+    again = Report(ROWS, 3, 150.0, {"b": "2"}, [line("B", "arrow", 3.0), line("A", "duckdb", 4.0)]).joined(tmp_path)
+    assert again.lines == [line("A", "duckdb", 4.0), line("A", "arrow", 1.0), line("B", "arrow", 3.0)]
+    assert again.versions == {"a": "1", "b": "2"}
+    other = Report(ROWS + 1, 3, 150.0, {}, [line("A", "arrow", 1.0)])
+    assert other.joined(tmp_path) is other
+
+
+def test_whoever_takes_long_has_one_turn(tmp_path: Path) -> None:
+    turns: list[str] = []
+
+    def start(contender: Contender, _task: Task) -> Measured:
+        turns.append(contender.id)
+        return Measured(LONG + 1 if contender.id == "whole" else 1.0, 1.0)
+
+    bench = Bench(tmp_path, ROWS, start=start)
+    bench.compare(bench.setting(SCENARIOS["A"]), [CONTENDERS["polars"], CONTENDERS["whole"]])
+    assert turns == ["polars", "whole", "polars", "polars"]

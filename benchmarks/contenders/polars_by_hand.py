@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -40,7 +41,7 @@ class PolarsByHand(PlainTable):
             seen.append(matched.select(keys))
         fresh = frame.join(pl.concat(seen), on=keys, how="anti") if seen else frame
         if len(fresh):
-            fresh.write_parquet(place / "t" / "part-new.parquet", compression="snappy")
+            fresh.write_parquet(place / "t" / f"part-{uuid.uuid4().hex}.parquet", compression="snappy")
 
     def read(self, place: Path) -> Iterable[pa.RecordBatch]:
         """Read all rows."""
