@@ -21,7 +21,7 @@ from tests.support import data_files, lasting, open_door, opened, plain_rows, pu
 from tests.values import PLAIN, build, cells
 
 import merganser
-from merganser.core import cache
+from merganser.core import cache, summary
 from merganser.core.commit import writing
 from merganser.core.dataset import load_target
 from merganser.core.errors import SchemaMismatchError
@@ -42,7 +42,7 @@ FILES = [f"f{number}.parquet" for number in range(5)]
 @pytest.fixture(autouse=True)
 def few_and_young() -> Iterator[None]:
     """Cache datasets of few files, at once."""
-    with mock.patch.multiple(cache, FEWEST=1, SETTLED=0):
+    with mock.patch.object(cache, "FEWEST", 1), mock.patch.object(summary, "SETTLED", 0):
         yield
 
 
@@ -209,7 +209,7 @@ def test_a_file_that_changed_is_read_again_though_it_looks_the_same(change: Call
 
 @pytest.mark.parametrize("clock", ["st_mtime_ns", "st_ctime_ns"])
 def test_a_file_that_changed_just_now_is_not_trusted(clock: str, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "SETTLED", 2_000_000_000)
+    monkeypatch.setattr(summary, "SETTLED", 2_000_000_000)
     path = make(lake)
     now = max(getattr(os.stat(f"{path}/{name}"), clock) for name in FILES)
     if clock == "st_ctime_ns":

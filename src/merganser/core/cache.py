@@ -36,9 +36,6 @@ NAME = "bounds.cache"
 VERSION = 1
 # A cache of so many files saves ten times what it costs to read and write: footers take some 0.3 ms each, it takes 3.
 FEWEST = 64
-# The coarsest clock of a filesystem has steps of two seconds. A file that changed so shortly before it was listed may
-# change once more and look the same.
-SETTLED = 2_000_000_000
 _DIGEST = 32
 
 
@@ -71,7 +68,7 @@ def summarise_files(
         missing = [files[number] for number in np.flatnonzero(places < 0).tolist()]
         read = gather(model, each(model.summarise, missing), cache.summaries.schemas[1:])
         summaries = _join(cache.summaries, read, places)
-    new = any(_settled(file, listed) for file in missing)
+    new = any(file.settled(listed) for file in missing)
     return summaries, News(model, files, summaries, listed) if new else None
 
 
@@ -115,7 +112,7 @@ class _Cache:
         """
         if model.key_types.keys() != self.summaries.key_types.keys():
             return np.full(len(files), -1)
-        wanted = pa.array([_key(file) for file in files], pa.large_binary())
+        wanted = pa.array([file.key for file in files], pa.large_binary())
         places: npt.NDArray[np.int64] = pc.index_in(wanted, self.versions).fill_null(-1).to_numpy().astype(np.int64)
         numbers = self.summaries.schema_numbers[places]
         for number, schema in enumerate(self.summaries.schemas):
@@ -143,24 +140,14 @@ def _told_only(model: Model, schema: pa.Schema) -> frozenset[str]:
     return frozenset(name for name, kind in held.items() if not same_meaning(schema.field(name).type, kind))
 
 
-def _settled(file: DataFile, listed: int) -> bool:
-    return file.version is not None and file.changed + SETTLED <= listed
-
-
-def _key(file: DataFile) -> bytes:
-    version = file.version or ""
-    # Any text may be a path, also one that is no valid Unicode.
-    return f"{file.size}:{len(version)}:{version}{file.rel}".encode("utf-8", "surrogatepass")
-
-
 def _parquet_schema(model: Model) -> str:
     # The first line tells where in memory it is.
     return str(model.footer.metadata.schema).partition("\n")[2]
 
 
 def _encode(news: News) -> bytes:
-    settled = np.array([_settled(file, news.listed) for file in news.files])
-    versions = [_key(file) for file, lasts in zip(news.files, settled.tolist(), strict=True) if lasts]
+    settled = np.array([file.settled(news.listed) for file in news.files])
+    versions = [file.key for file, lasts in zip(news.files, settled.tolist(), strict=True) if lasts]
     summaries = news.summaries.take(np.flatnonzero(settled))
     used = np.unique([0, *summaries.schema_numbers])
     about = {

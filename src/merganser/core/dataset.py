@@ -128,7 +128,7 @@ class Template:
 class Target:
     """A snapshot of a dataset, made from one listing and, of files not in the cache of bounds, one read of each footer.
 
-    `news` is what that cache does not hold yet.
+    `listed` is when the listing began, in nanoseconds; `news` is what that cache does not hold yet.
     """
 
     location: Location
@@ -137,6 +137,7 @@ class Target:
     partition_types: Mapping[str, pa.DataType]
     file_schema: pa.Schema | None
     template: Template | None
+    listed: int = 0
     news: News | None = None
 
     @property
@@ -225,6 +226,12 @@ class Target:
         """The number, in its file, of every row group of the dataset."""
         return (np.arange(len(self.group_file)) - self.first_group[self.group_file]).astype(np.int32)
 
+    def marked(self, groups: Mapping[int, Sequence[int]]) -> npt.NDArray[np.bool_]:
+        """Say of every row group of the dataset whether it is one of these, given by file."""
+        marks = np.zeros(len(self.group_file), np.bool_)
+        marks[[self.first_group[file] + group for file, some in groups.items() for group in some]] = True
+        return marks
+
     @cached_property
     def group_rows(self) -> npt.NDArray[np.int64]:
         """The rows of every row group of the dataset."""
@@ -251,6 +258,10 @@ class Target:
                 sides = pc.coalesce(told, sides[0]), pc.coalesce(told, sides[1])
             columns[f"min_{number}"], columns[f"max_{number}"] = sides
         return pa.table(columns)
+
+    def key_type(self, key: str) -> pa.DataType:
+        """The type of a key column."""
+        return cast("Summaries", self.summaries).key_types[key]
 
     def exact(self, keys: Sequence[str]) -> set[str]:
         """Name the key columns whose values are the same to the bit if they are equal: 0.0 and -0.0 are not."""
@@ -301,7 +312,7 @@ def load_target(
     told_too = set(names) & set(first_schema.names)
     key_values = None if told_too else dict(first.metadata.metadata or {})
     template = Template(key_values, schema_options(first.metadata), unwritable(first.metadata))
-    return Target(location, tuple(files), summaries, types, file_schema, template, news)
+    return Target(location, tuple(files), summaries, types, file_schema, template, listed, news)
 
 
 def _key_types(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from merganser.core.hashing import Hashes
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
     from merganser.core.strategy import Terms
@@ -193,6 +194,9 @@ class Engine(Protocol[G, H, M]):
         self, handle: H, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None, terms: Terms
     ) -> SourceFacts:
         """Count rows, NULL and repeated keys, list partition values, and test `bounds` (see `Target.bounds`)."""
+
+    def hashes(self, handle: H, keys: Sequence[str]) -> Hashes:
+        """Hash the canonical keys of a source of few rows, none of them NULL, in any order."""
 
     def match(
         self,

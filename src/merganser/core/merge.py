@@ -30,6 +30,7 @@ from merganser.core.prepare import empty_folder, prepare, prepare_overwrite
 from merganser.core.result import MergeFileMetadata, MergeResult, WriteResult, compute_merge_stats
 from merganser.core.rows import no_rows
 from merganser.core.schema import key_values, plain_schema
+from merganser.core.sift import save_filters
 from merganser.core.staging import control_folder, storing
 from merganser.core.store import locate
 from merganser.core.threads import in_threads
@@ -72,7 +73,7 @@ def merge(
     if not request.rule.inserts and options.batch_id is None and _absent(location):
         # Nothing to update and nothing to add: not even a lock is worth making.
         prepared = prepare(engine, given, location, request, None)
-        decision = decide(engine, prepared, request)
+        decision = decide(engine, prepared, request, None)
         audit = make_audit(engine, prepared, decision, request, None, feed)
         return _result(prepared, decision, _Staged(), request, audit)
     with writing(location, options.lock_timeout, started) as session:
@@ -83,7 +84,7 @@ def merge(
                 return before
         with session.staging() as staging:
             prepared = prepare(engine, given, location, request, staging)
-            decision = decide(engine, prepared, request)
+            decision = decide(engine, prepared, request, staging)
             with storing(staging):
                 staged = _stage(engine, prepared, decision, staging, options)
                 audit = make_audit(engine, prepared, decision, request, staging, feed)
@@ -111,7 +112,7 @@ def plan(
         )
         raise DatasetMergeError(message)
     prepared = prepare(engine, engine.open(source), location, request, None)
-    decision = decide(engine, prepared, request)
+    decision = decide(engine, prepared, request, None)
     before = prepared.target.rows
     return MergePlan(
         location.display,
@@ -361,6 +362,7 @@ def _commit(
             request.options.retain,
         )
         _publish(session, staging, journal, target)
+        save_filters(decision.sifted, target, [*decision.removed, *(job.number for job in decision.jobs)], staging)
 
 
 def _publish(session: Session, staging: Staging, journal: Journal, target: Target) -> None:

@@ -12,6 +12,7 @@ from merganser.core.engine import ELSEWHERE, UNTOLD, M, MatchCounts, RewriteJob,
 from merganser.core.errors import PartitionMoveError
 from merganser.core.hive import UNKNOWN, tokens, untoken
 from merganser.core.scope import in_scope
+from merganser.core.sift import Sifted, sift
 from merganser.core.validate import check_moves
 
 if TYPE_CHECKING:
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
     from merganser.core.options import Request
     from merganser.core.prepare import Prepared
     from merganser.core.scope import Scope
+    from merganser.core.staging import Staging
     from merganser.core.strategy import Terms
 
 Fate = Literal["rewrite", "remove", "preserve"]
 
-
+_SIFTED = "no source key passes the filter of its keys"
 # Why a file without a match is rewritten: every file is, or it is the last one.
 _UNMATCHED = {True: "every file is rewritten", False: "it keeps the schema of a dataset without rows"}
 
@@ -98,6 +100,7 @@ class Decision(Generic[M]):
     changed: npt.NDArray[np.bool_]
     shrinking: Sequence[bool]
     files: tuple[FilePlan, ...]
+    sifted: Sifted
 
     @property
     def appended(self) -> int:
@@ -105,8 +108,11 @@ class Decision(Generic[M]):
         return self.inserted + self.moved
 
 
-def decide(engine: Engine[G, H, M], prepared: Prepared[H], request: Request) -> Decision[M]:
-    """Prune by partition, then by bounds, then scan key columns; only what the scan confirms changes (P1)."""
+def decide(engine: Engine[G, H, M], prepared: Prepared[H], request: Request, staging: Staging | None) -> Decision[M]:
+    """Prune by partition, by bounds and by filters, then scan key columns; only what the scan confirms changes (P1).
+
+    New filters are staged, where there is a staging folder.
+    """
     facts, target, terms = prepared.facts, prepared.target, prepared.terms
     codes = file_partitions(target, facts)
     pruned = _pruned_by_partition(target, codes, request, terms)
@@ -114,20 +120,25 @@ def decide(engine: Engine[G, H, M], prepared: Prepared[H], request: Request) -> 
     candidate = np.zeros(len(open_groups), np.bool_)
     if facts.rows and target.files:
         candidate = open_groups & facts.candidates
-    if not candidate.any():
+    scans = scan_files(target, request.keys, codes, candidate)
+    sifted = sift(engine, prepared.handle, request.keys, facts.rows, target, scans, staging)
+    if sifted.names is not None:
+        candidate = target.marked(sifted.groups)
+        pruned = [_SIFTED if sifted.groups.get(file) == [] else reason for file, reason in enumerate(pruned)]
+        scans = scan_files(target, request.keys, codes, candidate)
+    if not scans:
         # No row group is left that might hold a source key: every source row is new.
         none, no_rows = np.zeros(0, np.int32), np.zeros(0, np.int64)
         new = facts.rows - facts.deletes if terms.rule.inserts else 0
         unmatched = MatchCounts(none, none, no_rows, no_rows, no_rows, new, 0, facts.duplicate_sample)
-        return _fates(prepared, request, None, unmatched, candidate, pruned)
-    scans = scan_files(target, request.keys, codes, candidate)
+        return _fates(prepared, request, None, unmatched, candidate, pruned, sifted)
     store = target.location.store
     matches, counts = engine.match(prepared.handle, request.keys, store, scans, facts.partitions, terms)
     if request.options.on_partition_move != "move":
         check_moves(counts.moved, counts.moved_sample, target.partition_columns)
     if terms.rule.replaces and terms.places:
         _check_untold(target, codes, counts)
-    return _fates(prepared, request, matches, counts, candidate, pruned)
+    return _fates(prepared, request, matches, counts, candidate, pruned, sifted)
 
 
 def file_partitions(target: Target, facts: SourceFacts) -> list[int]:
@@ -217,6 +228,7 @@ def _fates(
     counts: MatchCounts,
     candidate: npt.NDArray[np.bool_],
     pruned: Sequence[str | None],
+    sifted: Sifted,
 ) -> Decision[M]:
     target, terms = prepared.target, prepared.terms
     tally = _tally(target, prepared.scope, terms, counts)
@@ -257,6 +269,7 @@ def _fates(
         tally.changed,
         tally.shrinking,
         files,
+        sifted,
     )
 
 

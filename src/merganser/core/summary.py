@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from merganser.core.footer import Bound, Footer
     from merganser.core.store import Location
 
+# The coarsest clock of a filesystem has steps of two seconds. A file that changed so shortly before it was listed may
+# change once more and look the same.
+SETTLED = 2_000_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
@@ -37,6 +41,17 @@ class DataFile:
     folders: Mapping[str, str | None]
     version: str | None = None
     changed: int = 0
+
+    @property
+    def key(self) -> bytes:
+        """Name this version of this file."""
+        version = self.version or ""
+        # Any text may be a path, also one that is no valid Unicode.
+        return f"{self.size}:{len(version)}:{version}{self.rel}".encode("utf-8", "surrogatepass")
+
+    def settled(self, listed: int) -> bool:
+        """Say whether the next change of a file that was listed at this time will give it another version."""
+        return self.version is not None and self.changed + SETTLED <= listed
 
 
 @dataclass(frozen=True, slots=True)

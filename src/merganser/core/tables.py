@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from merganser.core.audit import changed_rows, inserted_rows, keep_listed
 from merganser.core.engine import SAMPLE, SourceFacts
+from merganser.core.hashing import hash_keys
 from merganser.core.judge import deleting
 from merganser.core.kernel import WORKERS, GroupChange, append_rows, rewrite_file
 from merganser.core.keys import SOURCE_ROW, canonical_keys, duplicate_keys, row_numbers
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from merganser.core.engine import Appended, AuditTerms, Layout, RewriteJob, Rewritten, ScanFile
+    from merganser.core.hashing import Hashes
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
     from merganser.core.strategy import Terms
@@ -46,6 +48,9 @@ class TableEngine:
 
     def each(self, task: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
         return in_threads(task, items)
+
+    def hashes(self, handle: pa.Table, keys: Sequence[str]) -> Hashes:
+        return hash_keys(canonical_keys(handle, keys).columns)
 
     def stage(
         self,

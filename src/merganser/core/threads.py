@@ -15,22 +15,24 @@ Given = ParamSpec("Given")
 _READS = 8
 # Seconds that a disk takes which has to look; what the system has in memory comes in a tenth of it.
 _LONG = 0.0005
+# Seconds of work that are worth a thread.
+_MUCH = 0.005
 
 
 def in_threads(task: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
     """Run a task that reads for each item, and give the answers in the order of the items.
 
-    While nothing has to be waited for, one thread is faster than several, which get in each other's way; from the first
-    task on that waits, others are run at the same time.
+    While nothing has to be waited for, one thread is faster at small tasks than several, which get in each other's way;
+    from the first task on that waits or has much to do, others are run at the same time.
 
     >>> in_threads(abs, [-1, 2])
     [1, 2]
     """
     answers: list[Answer] = []
     for number, item in enumerate(items, start=1):
-        before = _waited()
+        before, start = _waited(), time.perf_counter()
         answers.append(task(item))
-        if _waited() - before > _LONG:
+        if _waited() - before > _LONG or time.perf_counter() - start > _MUCH:
             with open_pool(len(items) - number, _READS, "read") as pool:
                 return [*answers, *pool.map(task, items[number:])]
     return answers

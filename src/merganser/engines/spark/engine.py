@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         ScanFile,
         SourceFacts,
     )
+    from merganser.core.hashing import Hashes
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
     from merganser.core.strategy import Terms
@@ -114,6 +115,9 @@ class SparkEngine:
         null_keys = {key: count for key, count in missing.items() if count}
         facts = handle.facts(keys, partition_columns, bounds, terms)
         return facts.told(profile.rows, profile.deletes, null_keys, profile.lacking)
+
+    def hashes(self, handle: Way[Any], keys: Sequence[str]) -> Hashes:
+        return handle.hashes(keys)
 
     def match(
         self,

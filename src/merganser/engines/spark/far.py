@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from merganser.core.engine import AuditTerms, Layout, RewriteJob, Rewritten, ScanFile
+    from merganser.core.hashing import Hashes
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
     from merganser.core.strategy import Terms
@@ -94,6 +95,10 @@ class Far(Way[FarMatches]):
             found = answers(frame.mapInArrow(marked(tasks.distinct, reader, partition_columns, terms), ANSWERS))
             partitions = tasks.once(pa.concat_tables([partitions, *found]))
         return KeyFacts(twice, sample, partitions, self._candidates(keys, bounds))
+
+    def hashes(self, keys: Sequence[str]) -> Hashes:
+        frame, reader = self.source.rows(keys)
+        return np.concatenate(answers(frame.mapInArrow(marked(tasks.hash_rows, reader, keys), ANSWERS)))
 
     def _keys(self, keys: Sequence[str], partitions: pa.Table | None = None, terms: Terms | None = None) -> DataFrame:
         """Give every source row with its keys and, where partitions and terms are given, what they say of it."""

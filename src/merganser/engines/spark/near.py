@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from merganser.core.audit import changed_rows, inserted_rows, keep_listed
 from merganser.core.engine import SAMPLE, MatchCounts
+from merganser.core.hashing import hash_keys
 from merganser.core.judge import decided, deleting, looked_at
 from merganser.core.kernel import append_rows
-from merganser.core.keys import SOURCE_ROW, latest_rows
+from merganser.core.keys import SOURCE_ROW, canonical_keys, latest_rows
 from merganser.core.matches import Matches
 from merganser.core.rows import evened, take
 from merganser.core.scan import POSITION
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from merganser.core.engine import Appended, AuditTerms, Layout, RewriteJob, Rewritten, ScanFile
+    from merganser.core.hashing import Hashes
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
     from merganser.core.strategy import Terms
@@ -70,6 +72,10 @@ class Near(Way[NearMatches]):
         self, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None, terms: Terms
     ) -> KeyFacts:
         found: KeyFacts = self._once(_facts, keys, partition_columns, bounds, terms)
+        return found
+
+    def hashes(self, keys: Sequence[str]) -> Hashes:
+        found: Hashes = self._once(_hashes, keys)
         return found
 
     def match(
@@ -152,6 +158,10 @@ def _facts(
 ) -> KeyFacts:
     table = evened(parts.table(_named(*keys, *partition_columns, terms.deletes)))
     return key_facts(table, keys, partition_columns, bounds, terms)
+
+
+def _hashes(parts: Parts, keys: Sequence[str]) -> Hashes:
+    return hash_keys(canonical_keys(parts.table(keys), keys).columns)
 
 
 def _named(*names: str | None) -> list[str]:

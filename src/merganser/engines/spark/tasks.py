@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.audit import changed_rows, inserted_rows, keep_listed
+from merganser.core.hashing import hash_keys
 from merganser.core.judge import deleting, looked
 from merganser.core.kernel import partition_codes, write_rows
 from merganser.core.keys import canonical, canonical_keys, canonical_type, comparable, comparable_type, key_names
@@ -122,6 +123,12 @@ def distinct(reader: Callable[[Batches], Conformed], columns: Sequence[str], ter
 def once(table: pa.Table) -> pa.Table:
     """Leave out repeated rows."""
     return table.group_by(table.column_names, use_threads=False).aggregate([])
+
+
+def hash_rows(reader: Callable[[Batches], Conformed], keys: Sequence[str], batches: Batches) -> Batches:
+    """Answer with the hashes of keys."""
+    for part, _, table in reader(batches):
+        yield one_answer(part, hash_keys(canonical_keys(table, keys).columns))
 
 
 def pick(reader: Callable[[Batches], Conformed], wanted: pa.Table, batches: Batches) -> Batches:

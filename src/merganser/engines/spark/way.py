@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from merganser.core.engine import Appended, AuditTerms, Layout, MatchCounts, RewriteJob, Rewritten, ScanFile
+    from merganser.core.hashing import Hashes
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
     from merganser.core.strategy import Terms
@@ -40,6 +41,10 @@ class Way(ABC, Generic[M]):
         self, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None, terms: Terms
     ) -> KeyFacts:
         """Look at all keys together."""
+
+    @abstractmethod
+    def hashes(self, keys: Sequence[str]) -> Hashes:
+        """Hash the keys of a source of few rows."""
 
     @abstractmethod
     def match(
