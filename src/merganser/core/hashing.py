@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -23,6 +23,7 @@ _P1, _P2, _P3 = _U(0x9E3779B185EBCA87), _U(0xC2B2AE3D27D4EB4F), _U(0x165667B19E3
 _P4, _P5 = _U(0x85EBCA77C2B2AE63), _U(0x27D4EB2F165667C5)
 _SEEDS = (_U(int(_P1) + int(_P2) & 0xFFFFFFFFFFFFFFFF), _P2, _U(0), _U((1 << 64) - int(_P1)))
 _STRIPE, _WORD, _HALF = 32, 8, 4
+_PIECE = 1 << 13
 
 
 def hash_keys(keys: Sequence[pa.ChunkedArray]) -> Hashes:
@@ -31,8 +32,14 @@ def hash_keys(keys: Sequence[pa.ChunkedArray]) -> Hashes:
     >>> [f"{one:016x}" for one in hash_keys([pa.chunked_array([pa.array([b"", b"abc"], pa.large_binary())])])]
     ['ef46db3751d8e999', '44bc2cf5ad770999']
     """
-    columns = [np.concatenate([np.empty(0, _U), *map(_hash_array, column.chunks)]) for column in keys]
+    columns = [np.concatenate([np.empty(0, _U), *map(_hash_array, _pieces(column))]) for column in keys]
     return columns[0] if len(columns) == 1 else xxh64(np.stack(columns, axis=1).view(np.uint8))
+
+
+def _pieces(column: pa.ChunkedArray) -> Iterator[pa.Array]:
+    """Cut a column so that what is worked on stays near the processor."""
+    for chunk in column.chunks:
+        yield from (chunk.slice(start, _PIECE) for start in range(0, len(chunk), _PIECE))
 
 
 def _hash_array(values: pa.Array) -> Hashes:

@@ -13,6 +13,7 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Given = ParamSpec("Given")
 _READS = 8
+_WORKS = 4
 # Seconds that a disk takes which has to look; what the system has in memory comes in a tenth of it.
 _LONG = 0.0005
 # Seconds of work that are worth a thread.
@@ -30,10 +31,11 @@ def in_threads(task: Callable[[Item], Answer], items: Sequence[Item]) -> list[An
     """
     answers: list[Answer] = []
     for number, item in enumerate(items, start=1):
-        before, start = _waited(), time.perf_counter()
+        before, start = _waited(), time.thread_time()
         answers.append(task(item))
-        if _waited() - before > _LONG or time.perf_counter() - start > _MUCH:
-            with open_pool(len(items) - number, _READS, "read") as pool:
+        waits, works = _waited() - before > _LONG, time.thread_time() - start > _MUCH
+        if waits or works:
+            with open_pool(len(items) - number, _WORKS if works else _READS, "read") as pool:
                 return [*answers, *pool.map(task, items[number:])]
     return answers
 
