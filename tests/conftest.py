@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import tempfile
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,8 +17,7 @@ from tests.support import DOORS, open_door
 from merganser.core.errors import MerganserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from merganser.core.io import DatasetIO
 
@@ -32,15 +33,23 @@ settings.load_profile("merganser")
 # it.
 MEMORY = "/dev/shm"  # noqa: S108 - pytest makes a folder of its own there
 ENOUGH = 4 << 30
+WITHOUT_SPLICE = Path(__file__).parent / "without_splice"
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--without-splice"):
+        # Also for the processes that tests start, and Spark's.
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(WITHOUT_SPLICE), os.environ.get("PYTHONPATH")]))
+        runpy.run_path(str(WITHOUT_SPLICE / "sitecustomize.py"))
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ENOUGH:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--engine", action="append", choices=list(DOORS), help="run with this engine only; repeatable")
+    parser.addoption(
+        "--without-splice", action="store_true", help="rewrite every file whole, as where none can be spliced"
+    )
     parser.addoption("--quick", action="store_true", help="run one case of each test on each engine")
 
 
@@ -70,23 +79,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if _engine_of(item) in SPARK or item.path.parent.name == "spark":
             item.add_marker(pytest.mark.spark)
     items.sort(key=lambda item: (item.path.stem not in FIRST, item.path.parent.name != "spark"))
+    if config.getoption("--without-splice"):
+        _deselect(config, items, lambda item: item.get_closest_marker("splice") is not None)
     quick = config.getoption("--quick")
     if config.getoption("--engine") and not quick:
         return
     seen: Counter[tuple[str, str]] = Counter()
-    kept: list[pytest.Item] = []
-    left: list[pytest.Item] = []
-    for item in items:
+
+    def is_left(item: pytest.Item) -> bool:
         engine = _engine_of(item)
         test = f"{item.path}::{getattr(item, 'originalname', item.name)}"
         seen[test, engine] += 1
         enough = (quick or engine in ONE_CASE) and seen[test, engine] > 1
         elsewhere = engine in BY_NAME or (engine == "spark" and item.path.stem in NOT_ON_SPARK)
         slow = engine in ONE_CASE and item.get_closest_marker("slow") is not None
-        (left if enough or elsewhere or slow else kept).append(item)
-    if left:
-        config.hook.pytest_deselected(items=left)
-        items[:] = kept
+        return enough or elsewhere or slow
+
+    _deselect(config, items, is_left)
+
+
+def _deselect(config: pytest.Config, items: list[pytest.Item], is_left: Callable[[pytest.Item], bool]) -> None:
+    marked = [(item, is_left(item)) for item in items]
+    config.hook.pytest_deselected(items=[item for item, left in marked if left])
+    items[:] = [item for item, left in marked if not left]
 
 
 def _engine_of(item: pytest.Item) -> str:
