@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 import pytest
-from tests.support import data_files
+from tests.support import data_files, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,3 +65,36 @@ def test_what_spark_wrote_is_merged_into_and_read_by_everyone(
 
 def as_utc(at: dt.datetime) -> dt.datetime:
     return at.replace(tzinfo=dt.UTC) if at.tzinfo is None else at.astimezone(dt.UTC)
+
+
+# W2
+def test_spark_finds_rows_by_copied_columns_and_by_new_ones(near: Door, spark: Any, lake: str) -> None:
+    count = 20_000
+    names = [f"name {number}" for number in range(count)]
+    old = pa.table({"id": range(count), "name": names, "price": [float(number) for number in range(count)]})
+    filters = {name: {"ndv": count // 2} for name in ("id", "name", "price")}
+    options: dict[str, Any] = {"write_page_index": True, "data_page_size": 1_000, "bloom_filter_options": filters}
+    path = put(f"{lake}/t/a.parquet", old, row_group_size=count // 2, **options)
+    before = pq.read_metadata(path)
+    source = pa.table({"id": [7, 15_000], "price": [-7.0, -15.0]})
+    assert near.merge(source, f"{lake}/t", "update", "id", update_columns=["price"]).updated == 2
+    after = pq.read_metadata(path)
+    for group in range(2):
+        sizes = [
+            [metadata.row_group(group).column(at).total_compressed_size for at in (0, 1)]
+            for metadata in (before, after)
+        ]
+        assert sizes[0] == sizes[1]
+        filtered = [after.row_group(group).column(at).bloom_filter_offset is not None for at in range(3)]
+        assert filtered == [True, True, False]
+    frame = spark.read.parquet(f"{lake}/t")
+    for condition, ids in (
+        ("price = -15.0", [15_000]),
+        ("price = 15000.0", []),
+        ("price < 0 or name = 'name 8'", [7, 8, 15_000]),
+        ("name = 'name 15000'", [15_000]),
+        ("name = 'nobody'", []),
+        ("id between 14999 and 15001", [14_999, 15_000, 15_001]),
+    ):
+        assert sorted(row.id for row in frame.where(condition).collect()) == ids, condition
+    assert frame.selectExpr("sum(price)").first()[0] == sum(range(count)) - 7 - 15_000 - 7 - 15
