@@ -541,6 +541,25 @@ def test_a_bloom_filter_does_not_outlive_the_values_it_knows(io: Door, lake: str
             assert connection.execute(query, [f"{path}/a.parquet", value]).fetchall() == [(count,)]
 
 
+def test_a_new_file_has_the_bloom_filters_of_an_old_one(io: Door, lake: str) -> None:
+    # W2
+    path = f"{lake}/t"
+    old = pa.table({"id": range(100), "v": ["old"] * 100, "few": ["a", "b"] * 50})
+    blooms = {"id": {"ndv": 100}, "few": {"ndv": 2}}
+    put(f"{path}/a.parquet", old, bloom_filter_options=blooms)
+    new = pa.table({"id": range(1_000, 3_000), "v": ["new"] * 2_000, "few": ["c", "d"] * 1_000})
+    (written,) = io.merge(new, path, "upsert", "id").inserted_files
+    chunks = [pq.read_metadata(written).row_group(0).column(number) for number in range(3)]
+    sizes = [chunk.bloom_filter_length or 0 for chunk in chunks]
+    assert sizes[0] > 2_000
+    assert sizes[1] == 0
+    assert 0 < sizes[2] < 100
+    probe = "SELECT bloom_filter_excludes FROM parquet_bloom_probe(?, ?, ?)"
+    with duckdb.connect() as connection:
+        for column, value, excluded in (("id", 2_999, False), ("id", 7, True), ("few", "c", False), ("few", "a", True)):
+            assert connection.execute(probe, [written, column, value]).fetchall() == [(excluded,)]
+
+
 def test_a_file_left_with_no_rows_goes(io: Door, lake: str) -> None:
     # W3
     path = f"{lake}/t"

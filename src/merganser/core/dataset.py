@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.cache import summarise_files
-from merganser.core.encode import schema_options
+from merganser.core.encode import filtered_columns, schema_options
 from merganser.core.errors import (
     ConcurrentWriteError,
     InvalidArgumentError,
@@ -117,11 +117,15 @@ def partition_columns_of(files: Iterable[DataFile]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What new files take from an old one: key-value metadata, unless it tells of other columns, and writer options."""
+    """What new files take from an old one: key-value metadata, unless it tells of other columns, and writer options.
+
+    `filtered` are the columns that have a bloom filter there.
+    """
 
     key_values: Mapping[bytes, bytes] | None
     writer_options: Mapping[str, Any]
     unwritable: str | None
+    filtered: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -311,7 +315,8 @@ def load_target(
     summaries, news = summarise_files(model, files, listed, each)
     told_too = set(names) & set(first_schema.names)
     key_values = None if told_too else dict(first.metadata.metadata or {})
-    template = Template(key_values, schema_options(first.metadata), unwritable(first.metadata))
+    filtered = filtered_columns(first.metadata) & {*file_schema.names}
+    template = Template(key_values, schema_options(first.metadata), unwritable(first.metadata), filtered)
     return Target(location, tuple(files), summaries, types, file_schema, template, listed, news)
 
 

@@ -4,8 +4,8 @@
 Both ask `writer_options` what the old file did, so a spliced file and a rewritten one have the same schema, the same
 key-value metadata and the same encodings. `is_stored_alike` tells whether a column came out as the old file has it.
 
-Bloom filters are not made anew: DuckDB gives some of them a meaning of its own (one of INTERVAL holds normalised
-hashes), and a missing filter is never wrong.
+A row group that changes loses its bloom filters, for a missing filter is never wrong; a new file has them for the
+columns that `filtered_columns` names.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _ENCODINGS = {
 }
 _INTEGERS = {"INT32", "INT64"}
 _DICTIONARY = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
+_FILTERED = {"INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY"}
 _WRITABLE_ENCODINGS = {
     "DELTA_BINARY_PACKED": _INTEGERS,
     "DELTA_LENGTH_BYTE_ARRAY": {"BYTE_ARRAY"},
@@ -158,6 +159,24 @@ def schema_options(metadata: pq.FileMetaData | None) -> dict[str, Any]:
         "store_decimal_as_integer": any(_is_decimal(leaf) and leaf.physical_type in _INTEGERS for leaf in leaves),
         "write_time_adjusted_to_utc": any(_is_utc_time(leaf) for leaf in leaves),
     }
+
+
+def filtered_columns(metadata: pq.FileMetaData) -> frozenset[str]:
+    """Name the columns that have a bloom filter in the first row group, where it means to all readers what it says.
+
+    DuckDB gives filters of some bytes a meaning of its own: one of INTERVAL holds normalised hashes.
+    """
+    if not metadata.num_row_groups:
+        return frozenset()
+    group = metadata.row_group(0)
+    chunks = [group.column(leaf) for leaf in range(metadata.num_columns)]
+    return frozenset(
+        chunk.path_in_schema
+        for chunk in chunks
+        if chunk.bloom_filter_offset is not None
+        and chunk.physical_type in _FILTERED
+        and "." not in chunk.path_in_schema
+    )
 
 
 def read_leaves(schema: Sequence[thrift.Struct]) -> tuple[Leaf, ...]:

@@ -131,7 +131,7 @@ class Layout:
     """How new files are written: columns and key-value metadata like the target's, and the caller's wishes.
 
     The schema is that of the files, so without partition columns, and in plain types; rows take `columns` of it from
-    the source, and are NULL in the others.
+    the source, and are NULL in the others. `filtered` columns have a bloom filter.
     """
 
     schema: pa.Schema
@@ -141,6 +141,7 @@ class Layout:
     compression: str
     max_rows_per_file: int
     row_group_size: int
+    filtered: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

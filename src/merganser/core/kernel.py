@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 # How many row groups, or files, are worked on at a time; memory follows.
 WORKERS = max(2, min(8, os.cpu_count() or 2))
 _SLICE = 1 << 17
+# How often a bloom filter is wrong about a value that is not there: Parquet's own default for Java.
+_BLOOM_FPP = 0.01
 # Bytes of columns that are not worth a thread.
 _SMALL = 1 << 18
 
@@ -383,9 +385,10 @@ def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, sta
     """Stage one new file, a row group at a time."""
     path = staging.new_path()
     table = table.select([name for name in layout.schema.names if name in layout.columns])
+    options = {**layout.writer_options, "bloom_filter_options": _blooms(table, len(rows), layout) or None}
     with (
         staging.location.store.create(path) as stream,
-        pq.ParquetWriter(stream, layout.schema, compression=layout.compression, **layout.writer_options) as writer,
+        pq.ParquetWriter(stream, layout.schema, compression=layout.compression, **options) as writer,
     ):
         writer.add_key_value_metadata(dict(layout.key_values))
         for start in range(0, max(1, len(rows)), layout.row_group_size):
@@ -393,6 +396,16 @@ def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, sta
             part = _plain_columns(take(table, some), layout.schema, len(some))
             writer.write_table(part, row_group_size=layout.row_group_size)
     return path
+
+
+def _blooms(table: pa.Table, rows: int, layout: Layout) -> dict[str, dict[str, float]]:
+    """Say how large bloom filters have to be: there are no more values than rows, and perhaps far fewer."""
+    most = min(rows, layout.row_group_size)
+    held = layout.filtered & {*table.column_names}
+    return {
+        name: {"ndv": max(1, min(most, pc.count_distinct(table.column(name)).as_py())), "fpp": _BLOOM_FPP}
+        for name in held
+    }
 
 
 def _plain_columns(table: pa.Table, schema: pa.Schema, rows: int) -> pa.Table:

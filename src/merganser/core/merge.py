@@ -251,6 +251,7 @@ def _layout(prepared: Prepared[H], options: Options) -> Layout:
         options.compression,
         options.max_rows_per_file,
         options.row_group_size,
+        template.filtered,
     )
 
 
