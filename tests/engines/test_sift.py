@@ -67,6 +67,7 @@ def fates(io: Door, batch: pa.Table, path: str) -> list[tuple[str, str]]:
 
 
 def test_a_merge_leaves_filters_of_the_files_that_it_read_in_vain(io: Door, lake: str) -> None:
+    # P1
     path = make(lake)
     result = io.merge(table([205, 9_001], "new"), path, "upsert", "id")
     assert (result.updated, result.inserted) == (1, 1)
@@ -110,6 +111,7 @@ def test_a_large_source_is_not_sifted(io: Door, lake: str) -> None:
 
 
 def test_every_way_to_lose_a_filter_costs_no_row(io: Door, lake: str) -> None:
+    # P1
     path = make(lake)
     io.merge(table([9_001]), path, "upsert", "id")
     folder = f"{lake}/.t.merganser/{sift.FOLDER}"
