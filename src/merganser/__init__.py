@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from merganser.api import history, merge, plan, recover, undo, vacuum, write_dataset
-from merganser.core import (
-    DatasetMergeError,
-    HistoryRecord,
-    MerganserError,
-    MergeFileMetadata,
-    MergePlan,
-    MergeResult,
-    MergeStats,
-    WriteResult,
-)
-from merganser.engines import load
-
 if TYPE_CHECKING:
+    from merganser.api import history, merge, plan, recover, undo, vacuum, write_dataset
+    from merganser.core import (
+        DatasetMergeError,
+        HistoryRecord,
+        MerganserError,
+        MergeFileMetadata,
+        MergePlan,
+        MergeResult,
+        MergeStats,
+        WriteResult,
+    )
     from merganser.engines.arrow import PyArrowDatasetIO, merge_parquet_dataset_pyarrow
     from merganser.engines.duckdb import DuckDBDatasetIO, DuckDBParquetHandler
     from merganser.engines.spark import SparkDatasetIO
@@ -52,23 +49,44 @@ __all__ = [
     "write_dataset",
 ]
 
-_LAZY = {
-    "DuckDBDatasetIO": ("merganser.engines.duckdb", "merganser"),
-    "GraphDatabase": ("merganser.graph", "merganser"),
-    "ParquetGraph": ("merganser.graph.spark", "merganser[spark]"),
-    "DuckDBParquetHandler": ("merganser.engines.duckdb", "merganser"),
-    "PyArrowDatasetIO": ("merganser.engines.arrow", "merganser"),
-    "SparkDatasetIO": ("merganser.engines.spark", "merganser[spark]"),
-    "merge_parquet_dataset_pyarrow": ("merganser.engines.arrow", "merganser"),
+# Loaded when first asked for: Arrow and NumPy alone take longer to load than a small merge takes.
+_MODULES = {
+    "merganser.api": ("history", "merge", "plan", "recover", "undo", "vacuum", "write_dataset"),
+    "merganser.core": (
+        "DatasetMergeError",
+        "HistoryRecord",
+        "MerganserError",
+        "MergeFileMetadata",
+        "MergePlan",
+        "MergeResult",
+        "MergeStats",
+        "WriteResult",
+    ),
+    "merganser.engines.arrow": ("PyArrowDatasetIO", "merge_parquet_dataset_pyarrow"),
+    "merganser.engines.duckdb": ("DuckDBDatasetIO", "DuckDBParquetHandler"),
+    "merganser.engines.spark": ("SparkDatasetIO",),
+    "merganser.graph": ("GraphDatabase",),
+    "merganser.graph.spark": ("ParquetGraph",),
 }
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415  slow to load
+
         # Not before it is asked for: a package that was shipped to an executor has no version there.
         return version("merganser")
-    if name not in _LAZY:
+    if name not in _MODULE_OF:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
-    module, install = _LAZY[name]
-    return load(module, name, install)
+    from merganser.engines import load  # noqa: PLC0415  as all else here
+
+    module = _MODULE_OF[name]
+    loaded = load(module, name, "merganser[spark]" if "spark" in module else "merganser")
+    globals()[name] = loaded
+    return loaded
+
+
+def __dir__() -> list[str]:
+    return __all__
