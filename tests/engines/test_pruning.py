@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import fixture, load, put, rows
+from tests.support import fixture, load, open_door, put, rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -354,3 +354,22 @@ def test_pruning_never_changes_the_answer(io: Door, lake: str) -> None:
     results = [io.merge(source, f"{lake}/{name}", "upsert", "id") for name in ("with", "without")]
     assert (results[0].inserted, results[0].updated) == (results[1].inserted, results[1].updated)
     assert rows(io, f"{lake}/with") == rows(io, f"{lake}/without")
+
+
+# P1
+def test_the_footer_of_a_file_is_read_once(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = f"{lake}/t"
+    for number in range(3):
+        put(f"{path}/f{number}.parquet", keyed([10 * number, 10 * number + 5]))
+    opened: list[Any] = []
+
+    def remembering(*arguments: Any, **options: Any) -> pq.ParquetFile:
+        opened.append(options["metadata"])
+        return original(*arguments, **options)
+
+    original = pq.ParquetFile
+    monkeypatch.setattr("merganser.core.scan.pq.ParquetFile", remembering)
+    result = open_door("arrow").merge(keyed([5, 12, 25]), path, "upsert", "id")
+    assert (result.updated, result.inserted) == (2, 1)
+    assert len(opened) >= 4
+    assert None not in opened

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from merganser.core.staging import Staging
-    from merganser.core.summary import DataFile, FileSummary, Model
+    from merganser.core.summary import DataFile, FileSummary, Footers, Model
 
 NAME = "bounds.cache"
 # To be raised with every change of what is stored here, or of what `footer.key_bounds` takes for proven.
@@ -54,22 +54,28 @@ def summarise_files(
     files: Sequence[DataFile],
     listed: int,
     each: Callable[[Callable[[DataFile], FileSummary], Sequence[DataFile]], list[FileSummary]],
-) -> tuple[Summaries, News | None]:
+) -> tuple[Summaries, Footers, News | None]:
     """Summarise files, listed from this time on, in nanoseconds: from the cache, or else from their footers."""
     if len(files) < FEWEST:
-        return gather(model, each(model.summarise, files)), None
+        read = each(replace(model, keeps=True).summarise, files)
+        return gather(model, read), _kept(files, read), None
     cache = _read(model)
     if cache is None:
-        missing, summaries = files, gather(model, each(model.summarise, files))
+        missing, found = files, each(model.summarise, files)
+        summaries = gather(model, found)
     else:
         # Bounds of other merges' keys are kept up, so that merges on different keys can take turns.
         model = replace(model, key_types={**cache.summaries.key_types, **model.key_types})
         places = cache.find(model, files)
         missing = [files[number] for number in np.flatnonzero(places < 0).tolist()]
-        read = gather(model, each(model.summarise, missing), cache.summaries.schemas[1:])
-        summaries = _join(cache.summaries, read, places)
+        found = each(replace(model, keeps=len(missing) < FEWEST).summarise, missing)
+        summaries = _join(cache.summaries, gather(model, found, cache.summaries.schemas[1:]), places)
     new = any(file.settled(listed) for file in missing)
-    return summaries, News(model, files, summaries, listed) if new else None
+    return summaries, _kept(missing, found), News(model, files, summaries, listed) if new else None
+
+
+def _kept(files: Sequence[DataFile], read: Sequence[FileSummary]) -> Footers:
+    return {file.rel: one.metadata for file, one in zip(files, read, strict=True) if one.metadata is not None}
 
 
 def save_cache(news: News, staging: Staging) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from merganser.core.cache import News
     from merganser.core.store import Location
-    from merganser.core.summary import FileSummary, Summaries
+    from merganser.core.summary import FileSummary, Footers, Summaries
 
 SUFFIX = ".parquet"
 
@@ -132,7 +132,8 @@ class Template:
 class Target:
     """A snapshot of a dataset, made from one listing and, of files not in the cache of bounds, one read of each footer.
 
-    `listed` is when the listing began, in nanoseconds; `news` is what that cache does not hold yet.
+    `listed` is when the listing began, in nanoseconds; `footers` are those that were kept, to be read once only; `news`
+    is what that cache does not hold yet.
     """
 
     location: Location
@@ -142,6 +143,7 @@ class Target:
     file_schema: pa.Schema | None
     template: Template | None
     listed: int = 0
+    footers: Footers = field(default_factory=dict)
     news: News | None = None
 
     @property
@@ -312,12 +314,12 @@ def load_target(
     check_unique(first_schema, "target")
     file_schema = without(first_schema, names)
     model = Model(location, files[0], first, first_schema, types, _key_types(keys, file_schema, types))
-    summaries, news = summarise_files(model, files, listed, each)
+    summaries, footers, news = summarise_files(model, files, listed, each)
     told_too = set(names) & set(first_schema.names)
     key_values = None if told_too else dict(first.metadata.metadata or {})
     filtered = filtered_columns(first.metadata) & {*file_schema.names}
     template = Template(key_values, schema_options(first.metadata), unwritable(first.metadata), filtered)
-    return Target(location, tuple(files), summaries, types, file_schema, template, listed, news)
+    return Target(location, tuple(files), summaries, types, file_schema, template, listed, footers, news)
 
 
 def _key_types(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     from merganser.core.hashing import Hashes
     from merganser.core.staging import Staging
@@ -60,7 +61,7 @@ class ScanFile:
     `partition` is the row of `SourceFacts.partitions` that equals the file's partition, ELSEWHERE if none does, UNTOLD
     if the path tells none. `spans` are the first row of each row group in the file and the one after its last; `whole`
     says that the file has no other row groups, `bounded` that statistics which we believe tell the bounds of all keys
-    to be read, `shrinks` that rows without a source row are deleted.
+    to be read, `shrinks` that rows without a source row are deleted. `footer` saves reading it again.
     """
 
     number: int
@@ -72,6 +73,7 @@ class ScanFile:
     whole: bool = True
     bounded: bool = True
     shrinks: bool = False
+    footer: pq.FileMetaData | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ class MatchCounts:
 class RewriteJob:
     """One file to change: matched rows of `groups` have their fate, other rows there stay or not, `dropped` groups go.
 
-    `columns` are those that replaced rows take from the source.
+    `columns` are those that replaced rows take from the source. `footer` saves reading it again.
     """
 
     number: int
@@ -107,6 +109,7 @@ class RewriteJob:
     groups: Sequence[int]
     dropped: Sequence[int]
     keep_missing: bool
+    footer: pq.FileMetaData | None = None
 
 
 @dataclass(frozen=True, slots=True)

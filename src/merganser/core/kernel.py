@@ -85,13 +85,18 @@ class GroupChange:
 
 
 def rewrite_file(
-    store: Store, path: str, staged: str, changes: Mapping[int, GroupChange | None], workers: int = WORKERS
+    store: Store,
+    path: str,
+    staged: str,
+    changes: Mapping[int, GroupChange | None],
+    workers: int = WORKERS,
+    footer: pq.FileMetaData | None = None,
 ) -> Rewritten:
     """Stage a copy of a file with some row groups changed; None drops a row group.
 
     Column chunks without a change are copied byte for byte where the file allows it, else the file is written whole.
     """
-    with open_parquet(store, path, read_ahead=not store.local) as parquet:
+    with open_parquet(store, path, footer, read_ahead=not store.local) as parquet:
         metadata = parquet.metadata
         try:
             _stage_changed(store, path, staged, parquet, changes, workers)

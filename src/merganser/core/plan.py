@@ -202,6 +202,7 @@ def scan_files(
                 len(groups) == len(rows),
                 not any(unbounded[name][own][groups].any() for name in keys if name not in constants),
                 bool(shrinking) and shrinking[file],
+                target.footers.get(target.files[file].rel),
             )
         )
     return tuple(scans)
@@ -306,8 +307,9 @@ def _job(
     # Where the path tells a partition column, a copy inside the file is left as it is: the path wins (H1).
     told = {name for name in target.partition_columns if target.path_value(file, name) is not UNKNOWN}
     columns = target.columns(file) & replaced_columns - told
-    path = target.location.path(target.files[file].rel)
-    return RewriteJob(file, path, columns, groups.tolist(), dropped.tolist(), not tally.shrinking[file])
+    rel = target.files[file].rel
+    keep, footer = not tally.shrinking[file], target.footers.get(rel)
+    return RewriteJob(file, target.location.path(rel), columns, groups.tolist(), dropped.tolist(), keep, footer)
 
 
 def _file_plan(

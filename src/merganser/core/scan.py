@@ -101,7 +101,7 @@ def _read(
     store: Store, file: ScanFile, groups: Sequence[int], keys: Sequence[str], schema: pa.Schema
 ) -> list[pa.RecordBatch]:
     batches: list[pa.RecordBatch] = []
-    with open_parquet(store, file.path) as parquet:
+    with open_parquet(store, file.path, file.footer) as parquet:
         for group in groups:
             rows = parquet.metadata.row_group(group).num_rows
             columns = [canonical(column) for _, column in read_columns(parquet, group, file, keys)]
@@ -118,7 +118,7 @@ def read_rows(
     rows: dict[str, pa.ChunkedArray] = {}
     if not columns:
         return rows
-    with open_parquet(store, file.path, read_ahead=not store.local) as parquet:
+    with open_parquet(store, file.path, file.footer, read_ahead=not store.local) as parquet:
         for name, column in read_columns(parquet, group, file, columns):
             # Arrow takes no views.
             taken = column if pa.types.is_dictionary(column.type) else cast_column(column, plain(column.type), name)

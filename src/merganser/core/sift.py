@@ -82,10 +82,11 @@ def sift(
     held = [item for item in items if item.name in {*names}]
     answers = {item.scan.number: answer for item, answer in zip(held, engine.each(sieve.look, held), strict=True)}
     lacking = [item for item in items if answers.get(item.scan.number) is None]
-    trial = lacking[:: -(-len(lacking) // TRIAL) or 1]
+    step = -(-len(lacking) // TRIAL) or 1
+    trial = lacking[::step]
     made = engine.each(sieve.make, trial)
     if 2 * sum(len(answer.groups) for answer in made) < sum(len(item.scan.groups) for item in trial):
-        rest = [item for item in lacking if item not in trial]
+        rest = [item for number, item in enumerate(lacking) if number % step]
         trial, made = [*trial, *rest], [*made, *engine.each(sieve.make, rest)]
     answers |= {item.scan.number: answer for item, answer in zip(trial, made, strict=True)}
     groups |= {number: answer.groups for number, answer in answers.items() if answer is not None}
@@ -151,7 +152,7 @@ class _Sieve:
     def make(self, item: _Item) -> _Answer:
         """Read the keys of a file, and stage filters of them unless the file is to be read anyway."""
         filters: dict[int, KeyFilter] = {}
-        with open_parquet(self.store, item.scan.path) as parquet:
+        with open_parquet(self.store, item.scan.path, item.scan.footer) as parquet:
             for group in item.scan.groups:
                 columns = [canonical(column) for _, column in read_columns(parquet, group, item.scan, self.keys)]
                 made = make_filter(hash_keys(_not_null(columns)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from merganser.core.footer import Bound, Footer
     from merganser.core.store import Location
+
+    # By the path of the file.
+    Footers: TypeAlias = Mapping[str, pq.FileMetaData]
 
 # The coarsest clock of a filesystem has steps of two seconds. A file that changed so shortly before it was listed may
 # change once more and look the same.
@@ -58,12 +61,13 @@ class DataFile:
 class FileSummary:
     """What planning needs of one footer: rows and key bounds of each row group, and its schema.
 
-    The schema is None where the Parquet schema is that of the first file.
+    The schema is None where the Parquet schema is that of the first file. The footer itself is there if it is kept.
     """
 
     group_rows: tuple[int, ...]
     bounds: Mapping[str, list[Bound]]
     schema: pa.Schema | None = None
+    metadata: pq.FileMetaData | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,10 @@ def _holds(kind: pa.DataType, bound: Bound) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The first file of a dataset, by which the others are measured, and of what columns bounds are wanted."""
+    """The first file of a dataset, by which the others are measured, and of what columns bounds are wanted.
+
+    Footers of few files are kept: of many they would fill memory.
+    """
 
     location: Location
     file: DataFile
@@ -143,6 +150,7 @@ class Model:
     schema: pa.Schema
     partition_types: Mapping[str, pa.DataType]
     key_types: Mapping[str, pa.DataType]
+    keeps: bool = False
 
     def summarise(self, file: DataFile) -> FileSummary:
         """Read the footer of a file, and refuse one whose columns do not fit."""
@@ -166,6 +174,7 @@ class Model:
             tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)),
             {name: key_bounds(footer, name, kind) for name, kind in self.key_types.items()},
             own,
+            metadata if self.keeps else None,
         )
 
     def check_columns(self, schema: pa.Schema, shown: str) -> None:
