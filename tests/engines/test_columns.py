@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support import data_files, load, put
+
+from merganser.core import kernel
 
 if TYPE_CHECKING:
     from tests.support import Door
@@ -101,3 +107,47 @@ def test_a_dataset_of_keys_alone_is_copied(io: Door, lake: str) -> None:
     assert (result.inserted, result.updated) == (1, 1)
     assert chunks(path, 0) == before
     assert load(io, f"{lake}/t").num_rows == 3
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.string_view()], ids=str)
+def test_texts_that_few_rows_share_stay_a_dictionary_without_those_that_are_gone(
+    io: Door, lake: str, kind: pa.DataType
+) -> None:
+    # W2
+    secret = "a secret that is taken back"  # noqa: S105  of nobody
+    old = pa.array([secret, None, "red", "blue"] * 100, pa.string()).cast(kind)
+    path = put(f"{lake}/t/a.parquet", pa.table({"id": range(400), "v": old}), compression="none")
+    assert secret.encode() in Path(path).read_bytes()
+    ids = [*range(0, 400, 4), 1, 2]
+    new = pa.array([*["green", "blue"] * 50, "red", None], pa.string()).cast(kind)
+    io.merge(pa.table({"id": ids, "v": new}), f"{lake}/t", "upsert", key_columns="id")
+    expected = dict(enumerate(old.cast(pa.binary()).to_pylist()))
+    expected |= dict(zip(ids, new.cast(pa.binary()).to_pylist(), strict=True))
+    assert load(io, f"{lake}/t").column("v").cast(pa.binary()).to_pylist() == list(expected.values())
+    chunk = pq.read_metadata(path).row_group(0).column(1)
+    assert "RLE_DICTIONARY" in chunk.encodings
+    assert (chunk.statistics.min, chunk.statistics.max) in (("blue", "red"), (b"blue", b"red"))
+    assert chunk.statistics.null_count == 100
+    assert secret.encode() not in Path(path).read_bytes()
+
+
+VALUES = st.none() | st.sampled_from(["", "a", "b", "é", "long " * 9])
+
+
+@given(
+    old=st.lists(st.lists(VALUES, max_size=8), min_size=1, max_size=3),
+    new=st.dictionaries(st.integers(0, 23), VALUES | st.text(max_size=2), min_size=1),
+)
+def test_new_texts_take_the_place_of_old_ones(old: list[list[str | None]], new: dict[int, str | None]) -> None:
+    # W2
+    chunks = [pa.array(values, pa.string()).dictionary_encode() for values in old]
+    values = [value for part in old for value in part]
+    places = {place: value for place, value in sorted(new.items()) if place < len(values)}
+    column = kernel._replaced_texts(
+        pa.chunked_array(chunks),
+        np.array([*places], np.int64),
+        pa.chunked_array([pa.array([*places.values()], pa.string())]),
+    )
+    assert column.to_pylist() == [places.get(place, value) for place, value in enumerate(values)]
+    held = column.chunk(0).dictionary.to_pylist()
+    assert sorted(held) == sorted({*column.to_pylist()} - {None})

@@ -23,7 +23,7 @@ from merganser.core.errors import UnreadableFileError
 from merganser.core.footer import arrow_schema, unwritable
 from merganser.core.keys import canonical
 from merganser.core.oldfile import CannotSpliceError, open_old
-from merganser.core.rows import nothing, take
+from merganser.core.rows import nothing, take, whole
 from merganser.core.scan import open_parquet, read_group
 from merganser.core.schema import cast_column, plain_schema
 from merganser.core.splice import NewGroup, check_fits, splice
@@ -165,8 +165,10 @@ def _spliced_groups(
     parts = -(-2 * workers // len(changed)) if 0 < len(changed) < workers else 1
 
     def encode(group: int, names: Sequence[str]) -> pa.Buffer | None:
-        with open_parquet(store, path, metadata, read_ahead=not store.local) as parquet:
-            return _encode(parquet, path, group, changed[group], _some(schema, names), options[group])
+        some, ahead = _some(schema, names), not store.local
+        dictionaries = _dictionaries(some, options[group])
+        with open_parquet(store, path, metadata, read_ahead=ahead, dictionaries=dictionaries) as parquet:
+            return _encode(parquet, path, group, changed[group], some, options[group])
 
     shares = {group: _shared_out(names, metadata, group, parts) for group, names in anew.items()}
     with open_pool(sum(map(len, shares.values())), workers, "encode") as pool:
@@ -229,11 +231,58 @@ def _encode(
         return encode_row_group(_changed(parquet, path, group, change, new, schema), schema, options)
     old = read_group(parquet, group, schema.names, path)
     picks = pa.array(change.positions)
-    differ = [name for name in schema.names if not identical(_plain_column(old, name, schema).take(picks), new[name])]
+    differ = [name for name in schema.names if not identical(_taken(old, name, schema, picks), new[name])]
     if not differ:
         return None
-    schema = _some(schema, differ)
+    old, schema = old.select(differ), _some(schema, differ)
+    for number, name in enumerate(differ):
+        if old.schema.field(name).type.equals(_texts(schema.field(name).type)):
+            column = _replaced_texts(old.column(name), change.positions, new.pop(name))
+            old = old.set_column(number, name, column)
+            schema = schema.set(number, schema.field(name).with_type(column.type))
     return encode_row_group(_replaced_rows(old, change.positions, new, None, schema), schema, options)
+
+
+def _taken(old: pa.Table, name: str, schema: pa.Schema, picks: pa.Array) -> pa.ChunkedArray:
+    kind = schema.field(name).type
+    if old.schema.field(name).type.equals(_texts(kind)):
+        return old.column(name).take(picks).cast(kind)
+    return _plain_column(old, name, schema).take(picks)
+
+
+def _texts(kind: pa.DataType) -> pa.DataType:
+    """Give the type of a column of texts or bytes that is read as a dictionary."""
+    return pa.dictionary(pa.int32(), kind)
+
+
+def _dictionaries(schema: pa.Schema, options: Mapping[str, Any]) -> list[str]:
+    """Name the columns of texts and bytes that are stored as dictionaries: then few texts stand for many rows."""
+    stored = options.get("use_dictionary", False)
+    return [
+        field.name
+        for field in schema
+        if (stored is True or (stored and field.name in stored))
+        and (pa.types.is_string(field.type) or pa.types.is_binary(field.type))
+    ]
+
+
+def _replaced_texts(old: pa.ChunkedArray, positions: npt.NDArray[np.int64], new: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Put new values into a column that was read as a dictionary, without writing out the texts of other rows.
+
+    Texts that no row has any more leave the dictionary.
+    """
+    held, values = whole(old.unify_dictionaries()), whole(new).dictionary_encode()
+    texts = pa.concat_arrays([held.dictionary, values.dictionary])
+    # The first place of a text that is there already, else its own.
+    places = pc.index_in(values.dictionary, texts)
+    mask = np.zeros(len(held), np.bool_)
+    mask[positions] = True
+    indices = pc.replace_with_mask(held.indices, pa.array(mask), places.take(values.indices))
+    valid, numbers = indices.is_valid().to_numpy(zero_copy_only=False), indices.fill_null(0).to_numpy()
+    used = np.bincount(numbers[valid], minlength=len(texts)) > 0
+    renumbered = (np.cumsum(used, dtype=np.int32) - 1)[numbers] if len(texts) else numbers
+    indices = pa.array(renumbered, pa.int32(), mask=~valid)
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(indices, texts.filter(pa.array(used)))])
 
 
 def _new_columns(change: GroupChange, schema: pa.Schema) -> dict[str, pa.ChunkedArray]:

@@ -160,12 +160,22 @@ def null_keys(table: pa.Table, keys: Sequence[str]) -> dict[str, int]:
 
 def duplicate_keys(table: pa.Table, keys: Sequence[str], most: int) -> tuple[int, pa.Table]:
     """Count the keys that stand in more than one row, and show the first of them in row order."""
-    names = key_names(len(keys))
-    numbered = canonical_keys(table, keys).append_column(SOURCE_ROW, row_numbers(table.num_rows))
+    names, found = key_names(len(keys)), canonical_keys(table, keys)
+    if any(map(_ascends, found.columns)):
+        return 0, table.select(keys).slice(0, 0)
+    numbered = found.append_column(SOURCE_ROW, row_numbers(table.num_rows))
     groups = numbered.group_by(names).aggregate([(SOURCE_ROW, "count"), (SOURCE_ROW, "min")])
     twice = groups.filter(pc.greater(groups.column(f"{SOURCE_ROW}_count"), 1))
     first = np.sort(twice.column(f"{SOURCE_ROW}_min").to_numpy())[:most]
     return twice.num_rows, table.select(keys).take(first)
+
+
+def _ascends(column: pa.ChunkedArray) -> bool:
+    """Say whether whole numbers rise from row to row, as those of an export often do: then no two are the same."""
+    if not pa.types.is_integer(column.type) or column.null_count:
+        return False
+    numbers = column.to_numpy()
+    return bool((numbers[1:] > numbers[:-1]).all())
 
 
 def latest_rows(table: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> npt.NDArray[np.int64]:

@@ -29,15 +29,26 @@ _ROWS_AT_ONCE = 1 << 20
 
 
 def open_parquet(
-    store: Store, path: str, metadata: pq.FileMetaData | None = None, *, read_ahead: bool = False
+    store: Store,
+    path: str,
+    metadata: pq.FileMetaData | None = None,
+    *,
+    read_ahead: bool = False,
+    dictionaries: Sequence[str] = (),
 ) -> pq.ParquetFile:
     """Open a data file the way every part of merganser reads one: INT96 as microseconds.
+
+    Columns of texts or bytes may be read as `dictionaries`, if they are stored as such.
 
     Reading ahead runs on Arrow's IO threads. A key scan does without: it holds one of them while it waits for our
     readers, so that enough scans at once would wait for each other for ever.
     """
     return pq.ParquetFile(
-        store.open_input(path), metadata=metadata, coerce_int96_timestamp_unit="us", pre_buffer=read_ahead
+        store.open_input(path),
+        metadata=metadata,
+        coerce_int96_timestamp_unit="us",
+        pre_buffer=read_ahead,
+        read_dictionary=list(dictionaries),
     )
 
 
