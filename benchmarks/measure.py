@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -35,6 +36,8 @@ MB = 1_000_000
 LEAST_ROOM = 3
 # Seconds. Whoever takes longer for a merge has one turn.
 LONG = 20.0
+# Seconds after which the time of a file's last change tells it from another version.
+SETTLED = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,8 @@ class Bench:
         """Measure a contender on a fresh copy."""
         self._copy(setting, contender)
         if setting.before is not None:
+            # Nobody merges into files that are younger, and what is learned of those is not kept.
+            time.sleep(SETTLED)
             self._step("merge", setting, contender, batch=setting.before)
         before = state(self._live)
         measured = self._step("measure", setting, contender, compare=compare)

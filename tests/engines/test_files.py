@@ -676,3 +676,18 @@ def test_rows_of_a_repeated_key_are_taken_row_group_by_row_group(engine: str, la
     updated, peak = map(int, done.stdout.split())
     assert updated == groups * count
     assert peak < 50, f"{peak} MB, of {groups * count * 2000 >> 20} MB for all rows at once"
+
+
+def test_a_new_file_has_dictionaries_where_an_old_one_has_them(io: Door, lake: str) -> None:
+    # W2
+    path, count = f"{lake}/t", 60_000
+    unique, few = (
+        [f"{number:032x}" for number in range(count)],
+        [f"one of five {number % 5}" for number in range(count)],
+    )
+    put(f"{path}/a.parquet", pa.table({"id": range(count), "unique": unique, "few": few}), compression="none")
+    assert "PLAIN" in pq.read_metadata(f"{path}/a.parquet").row_group(0).column(1).encodings
+    source = pa.table({"id": [count, count + 1], "unique": ["x", "x"], "few": ["y", "y"]})
+    (new,) = io.merge(source, path, "upsert", "id").inserted_files
+    encodings = [pq.read_metadata(new).row_group(0).column(number).encodings for number in (1, 2)]
+    assert ["RLE_DICTIONARY" in found for found in encodings] == [False, True]

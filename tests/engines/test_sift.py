@@ -14,6 +14,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import open_door, put, rows, snapshot
@@ -143,13 +144,27 @@ def test_another_key_has_filters_of_its_own(io: Door, lake: str) -> None:
     assert io.plan(mixed, path, "upsert", ["a", "b"]).inserted == 1
 
 
-def test_filters_are_kept_beside_a_dataset_in_object_storage(io: Door) -> None:
+@pytest.mark.parametrize("tagged", [False, True])
+def test_filters_are_kept_where_storage_tells_of_changes(
+    io: Door, tagged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory = fsspec.filesystem("memory")
+    if tagged:
+        listed = MemoryFileSystem.ls
+
+        def ls(self: MemoryFileSystem, path: str, detail: bool = True, **options: Any) -> Any:
+            found = listed(self, path, detail=detail, **options)
+            return [{**one, "ETag": str(one["created"])} if isinstance(one, dict) else one for one in found]
+
+        monkeypatch.setattr(MemoryFileSystem, "ls", ls)
     root = f"/sift-{os.getpid()}-{id(io)}"
     for number in range(FILES):
         with memory.open(f"{root}/t/f{number}.parquet", "wb") as stream:
             pq.write_table(table(range(100 * number, 100 * number + 100)), stream)
     io.merge(table([9_001]), f"{root}/t", "upsert", "id", filesystem=memory)
+    kept = memory.exists(f"{root}/.t.merganser/{sift.FOLDER}")
+    assert kept == tagged
+    assert not kept or len(memory.ls(f"{root}/.t.merganser/{sift.FOLDER}")) == FILES
     found = io.plan(table([150, 9_002]), f"{root}/t", "upsert", "id", filesystem=memory).files
     assert [file.reason for file in found[:FILES]].count(PASSED_OVER) == FILES - 1
 

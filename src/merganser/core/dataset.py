@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.cache import summarise_files
-from merganser.core.encode import filtered_columns, schema_options
+from merganser.core.encode import filtered_columns, new_file_options
 from merganser.core.errors import (
     ConcurrentWriteError,
     InvalidArgumentError,
@@ -318,7 +318,7 @@ def load_target(
     told_too = set(names) & set(first_schema.names)
     key_values = None if told_too else dict(first.metadata.metadata or {})
     filtered = filtered_columns(first.metadata) & {*file_schema.names}
-    template = Template(key_values, schema_options(first.metadata), unwritable(first.metadata), filtered)
+    template = Template(key_values, new_file_options(first.metadata), unwritable(first.metadata), filtered)
     return Target(location, tuple(files), summaries, types, file_schema, template, listed, footers, news)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -159,6 +160,18 @@ def schema_options(metadata: pq.FileMetaData | None) -> dict[str, Any]:
         "store_decimal_as_integer": any(_is_decimal(leaf) and leaf.physical_type in _INTEGERS for leaf in leaves),
         "write_time_adjusted_to_utc": any(_is_utc_time(leaf) for leaf in leaves),
     }
+
+
+def new_file_options(metadata: pq.FileMetaData) -> dict[str, Any]:
+    """Return the arguments of `pq.ParquetWriter` for a new file beside an old one.
+
+    It has dictionaries where the old one has them: where values are too many for one, the search for them is in vain.
+    """
+    shared = schema_options(metadata)
+    with suppress(thrift.ThriftError):
+        if metadata.num_row_groups:
+            return shared | {"use_dictionary": writer_options(metadata)["use_dictionary"]}
+    return shared
 
 
 def filtered_columns(metadata: pq.FileMetaData) -> frozenset[str]:

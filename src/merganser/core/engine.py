@@ -182,8 +182,11 @@ class Engine(Protocol[G, H, M]):
     def ordered(self, given: G) -> bool:
         """Say whether the source has a first and a last row."""
 
-    def each(self, task: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
-        """Run a task that reads a file for each of many files, in order, wherever the engine has room for it."""
+    def each(self, task: Callable[[Item], Answer], items: Sequence[Item], *, large: bool = False) -> list[Answer]:
+        """Run a task that reads a file for each of many files, in order, wherever the engine has room for it.
+
+        A small task reads a footer, a large one whole columns.
+        """
 
     def conform(self, given: G, schema: pa.Schema, staging: Staging | None) -> H:
         """Cast the source to the target's columns without loss, with the errors of `merganser.core.schema.conform`.

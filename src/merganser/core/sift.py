@@ -79,15 +79,17 @@ def sift(
     columns = _columns_id(target, keys)
     items = [_Item(scan, _name(target, scan.number, columns)) for scan in large]
     sieve = _Sieve(store, folder, keys, engine.hashes(handle, keys), staging)
-    held = [item for item in items if item.name in {*names}]
-    answers = {item.scan.number: answer for item, answer in zip(held, engine.each(sieve.look, held), strict=True)}
+    known = {*names}
+    held = [item for item in items if item.name in known]
+    looked = engine.each(sieve.look, held, large=True)
+    answers = {item.scan.number: answer for item, answer in zip(held, looked, strict=True)}
     lacking = [item for item in items if answers.get(item.scan.number) is None]
     step = -(-len(lacking) // TRIAL) or 1
     trial = lacking[::step]
-    made = engine.each(sieve.make, trial)
+    made = engine.each(sieve.make, trial, large=True)
     if 2 * sum(len(answer.groups) for answer in made) < sum(len(item.scan.groups) for item in trial):
         rest = [item for number, item in enumerate(lacking) if number % step]
-        trial, made = [*trial, *rest], [*made, *engine.each(sieve.make, rest)]
+        trial, made = [*trial, *rest], [*made, *engine.each(sieve.make, rest, large=True)]
     answers |= {item.scan.number: answer for item, answer in zip(trial, made, strict=True)}
     groups |= {number: answer.groups for number, answer in answers.items() if answer is not None}
     learned = [

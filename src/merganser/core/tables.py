@@ -46,7 +46,13 @@ class TableEngine:
     def ordered(self, given: pa.Table) -> bool:  # noqa: ARG002  a table always is
         return True
 
-    def each(self, task: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+    def each(
+        self,
+        task: Callable[[Item], Answer],
+        items: Sequence[Item],
+        *,
+        large: bool = False,  # noqa: ARG002  there is one place only
+    ) -> list[Answer]:
         return in_threads(task, items)
 
     def hashes(self, handle: pa.Table, keys: Sequence[str]) -> Hashes:

@@ -2,7 +2,7 @@
 
 What crosses the network, stage by stage:
 
-- footers of more than `FEW` files: what planning needs of them, to the driver;
+- footers of more than `FEW` files: what planning needs of them, to the driver; filters of keys likewise;
 - the source, once, from wherever it is to the staging folder, where every later stage reads it;
 - bounds of row groups to the tasks that test them, a bit for each back;
 - source rows that are new or that replace others, to the one task that writes their file;
@@ -54,6 +54,7 @@ NEAR = 64 << 20
 # Files whose footers the driver reads by itself, and those that one task reads where they are more.
 FEW = 2000
 _CHUNK = 500
+_FEW_LARGE = 4
 
 
 class SparkEngine:
@@ -82,10 +83,11 @@ class SparkEngine:
     def ordered(self, given: Given) -> bool:
         return given.ordered
 
-    def each(self, task: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
-        if len(items) <= FEW:
+    def each(self, task: Callable[[Item], Answer], items: Sequence[Item], *, large: bool = False) -> list[Answer]:
+        few, size = (_FEW_LARGE, 1) if large else (FEW, _CHUNK)
+        if len(items) <= few:
             return in_threads(task, items)
-        chunks = [items[start : start + _CHUNK] for start in range(0, len(items), _CHUNK)]
+        chunks = [items[start : start + size] for start in range(0, len(items), size)]
         return [answer for found in spread(self._spark, partial(in_threads, task), chunks) for answer in found]
 
     def conform(self, given: Given, schema: pa.Schema, staging: Staging | None) -> Way[Any]:
