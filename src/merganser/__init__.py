@@ -68,6 +68,7 @@ _MODULES = {
     "merganser.graph": ("GraphDatabase",),
     "merganser.graph.spark": ("ParquetGraph",),
 }
+_PACKAGES = ("api", "core", "engines", "graph")
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
@@ -77,6 +78,10 @@ def __getattr__(name: str) -> Any:
 
         # Not before it is asked for: a package that was shipped to an executor has no version there.
         return version("merganser")
+    if name in _PACKAGES:
+        from importlib import import_module  # noqa: PLC0415  as above
+
+        return import_module(f"merganser.{name}")
     if name not in _MODULE_OF:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
@@ -89,4 +94,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    from importlib.util import find_spec  # noqa: PLC0415  slow to load
+
+    return [name for name in __all__ if find_spec("pyspark") or "spark" not in _MODULE_OF.get(name, "")]

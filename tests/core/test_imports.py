@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -116,6 +117,8 @@ def loaded(code: str) -> set[str]:
         capture_output=True,
         text=True,
         timeout=60,
+        # What this process may have put on the path is not loaded there.
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
     )
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -144,10 +147,14 @@ def test_a_merge_on_pyarrow_loads_no_other_engine(by_pyarrow: set[str]) -> None:
     assert not [name for name in NOT_LOADED if name in modules - by_pyarrow]
 
 
-def test_public_names_exist_and_unknown_ones_are_refused() -> None:
+def test_public_names_exist_and_unknown_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in merganser.__all__:
         assert getattr(merganser, name) is not None
     assert len(set(merganser.__all__)) == len(merganser.__all__)
-    assert dir(merganser) == merganser.__all__
+    assert dir(merganser) == sorted(merganser.__all__)
+    assert merganser.core.MergeResult is merganser.MergeResult
+    with monkeypatch.context() as patch:
+        patch.setattr("importlib.util.find_spec", lambda _: None)
+        assert set(merganser.__all__) - set(dir(merganser)) == {"SparkDatasetIO", "ParquetGraph"}
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = merganser.no_such_name

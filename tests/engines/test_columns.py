@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import data_files, load, put
+from tests.support import data_files, load, on_executors, put
 
 from merganser.core import kernel
+from merganser.core.texts import replaced_texts
 
 if TYPE_CHECKING:
     from tests.support import Door
@@ -120,7 +122,9 @@ def test_texts_that_few_rows_share_stay_a_dictionary_without_those_that_are_gone
     assert secret.encode() in Path(path).read_bytes()
     ids = [*range(0, 400, 4), 1, 2]
     new = pa.array([*["green", "blue"] * 50, "red", None], pa.string()).cast(kind)
-    io.merge(pa.table({"id": ids, "v": new}), f"{lake}/t", "upsert", key_columns="id")
+    with mock.patch.object(kernel, "replaced_texts", wraps=replaced_texts) as changed:
+        io.merge(pa.table({"id": ids, "v": new}), f"{lake}/t", "upsert", key_columns="id")
+    assert changed.called or on_executors(io) or kind not in (pa.string(), pa.binary())
     expected = dict(enumerate(old.cast(pa.binary()).to_pylist()))
     expected |= dict(zip(ids, new.cast(pa.binary()).to_pylist(), strict=True))
     assert load(io, f"{lake}/t").column("v").cast(pa.binary()).to_pylist() == list(expected.values())
@@ -143,7 +147,7 @@ def test_new_texts_take_the_place_of_old_ones(old: list[list[str | None]], new: 
     chunks = [pa.array(values, pa.string()).dictionary_encode() for values in old]
     values = [value for part in old for value in part]
     places = {place: value for place, value in sorted(new.items()) if place < len(values)}
-    column = kernel._replaced_texts(
+    column = replaced_texts(
         pa.chunked_array(chunks),
         np.array([*places], np.int64),
         pa.chunked_array([pa.array([*places.values()], pa.string())]),

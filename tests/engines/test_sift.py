@@ -7,6 +7,7 @@ import random
 import shutil
 import tempfile
 from contextlib import suppress
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -22,6 +23,7 @@ from tests.values import PLAIN, build, cells
 
 from merganser.core import sift, summary
 from merganser.core.errors import MerganserError
+from merganser.core.local import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -208,6 +210,34 @@ def plan_of(io: Door, source: pa.Table, path: str, keys: list[str]) -> tuple[Any
     except MerganserError as error:
         return type(error), str(error)
     return plan.inserted, plan.updated, [file.fate for file in plan.files]
+
+
+def test_keys_are_found_in_files_that_store_them_in_another_type(io: Door, lake: str) -> None:
+    path = f"{lake}/t"
+    for number, kind in enumerate([pa.decimal256(20, 2), *[pa.decimal128(20, 2)] * 3]):
+        prices = pa.array([Decimal(one) / 4 for one in range(100 * number, 100 * number + 100)]).cast(kind)
+        put(f"{path}/f{number}.parquet", pa.table({"id": prices, "v": ["old"] * 100}))
+    source = pa.table({"id": pa.array([Decimal("98.25"), Decimal("1000.25")], pa.decimal128(20, 2)), "v": ["new"] * 2})
+    for _ in range(2):
+        plan = io.plan(source, path, "upsert", "id")
+        assert (plan.updated, plan.inserted) == (1, 1)
+        io.merge(source.slice(1), path, "upsert", "id")
+        source = source.set_column(0, "id", pa.array([Decimal("98.25"), Decimal("2000.25")], pa.decimal128(20, 2)))
+
+
+def test_a_folder_of_filters_that_cannot_be_read_costs_no_row(lake: str) -> None:
+    path, io = make(lake), open_door("arrow")
+    io.merge(table([9_001]), path, "upsert", "id")
+
+    def names(self: LocalStore, folder: str) -> list[str]:
+        if folder.endswith(sift.FOLDER):
+            raise PermissionError
+        return listed(self, folder)
+
+    listed = LocalStore.names
+    with mock.patch.object(LocalStore, "names", names):
+        plan = io.plan(table([7, 9_002]), path, "upsert", "id")
+    assert (plan.updated, plan.inserted) == (1, 1)
 
 
 STEPS = st.tuples(

@@ -37,7 +37,7 @@ _ENCODINGS = {
 }
 _INTEGERS = {"INT32", "INT64"}
 _DICTIONARY = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
-_FILTERED = {"INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY"}
+_FILTERED = {"INT32", "INT64", "BYTE_ARRAY"}
 _WRITABLE_ENCODINGS = {
     "DELTA_BINARY_PACKED": _INTEGERS,
     "DELTA_LENGTH_BYTE_ARRAY": {"BYTE_ARRAY"},
@@ -169,7 +169,7 @@ def new_file_options(metadata: pq.FileMetaData) -> dict[str, Any]:
     """
     shared = schema_options(metadata)
     with suppress(thrift.ThriftError):
-        if metadata.num_row_groups:
+        if metadata.num_row_groups and metadata.row_group(0).num_rows:
             return shared | {"use_dictionary": writer_options(metadata)["use_dictionary"]}
     return shared
 
@@ -177,7 +177,8 @@ def new_file_options(metadata: pq.FileMetaData) -> dict[str, Any]:
 def filtered_columns(metadata: pq.FileMetaData) -> frozenset[str]:
     """Name the columns that have a bloom filter in the first row group, where it means to all readers what it says.
 
-    DuckDB gives filters of some bytes a meaning of its own: one of INTERVAL holds normalised hashes.
+    DuckDB gives filters of some bytes a meaning of its own: one of INTERVAL holds normalised hashes. Of floats, 0.0 and
+    -0.0 are equal and have different hashes.
     """
     if not metadata.num_row_groups:
         return frozenset()

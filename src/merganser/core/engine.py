@@ -134,7 +134,7 @@ class Layout:
     """How new files are written: columns and key-value metadata like the target's, and the caller's wishes.
 
     The schema is that of the files, so without partition columns, and in plain types; rows take `columns` of it from
-    the source, and are NULL in the others. `filtered` columns have a bloom filter.
+    the source, and are NULL in the others. `filtered` are keys, which have a bloom filter.
     """
 
     schema: pa.Schema

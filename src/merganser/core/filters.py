@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,6 +93,7 @@ def _buckets(hashes: Hashes, count: int) -> npt.NDArray[np.int64]:
 
 
 def _digest(content: bytes | memoryview, name: str) -> bytes:
-    made = hashlib.sha256(f"{VERSION} {name} ".encode())
+    # Arrow decodes keys, so that its version belongs to the rules.
+    made = hashlib.sha256(f"{VERSION} {pa.__version__} {name} ".encode())
     made.update(content)
     return made.digest()

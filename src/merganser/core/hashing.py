@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
 
@@ -32,14 +32,8 @@ def hash_keys(keys: Sequence[pa.ChunkedArray]) -> Hashes:
     >>> [f"{one:016x}" for one in hash_keys([pa.chunked_array([pa.array([b"", b"abc"], pa.large_binary())])])]
     ['ef46db3751d8e999', '44bc2cf5ad770999']
     """
-    columns = [np.concatenate([np.empty(0, _U), *map(_hash_array, _pieces(column))]) for column in keys]
+    columns = [np.concatenate([np.empty(0, _U), *map(_hash_array, column.chunks)]) for column in keys]
     return columns[0] if len(columns) == 1 else xxh64(np.stack(columns, axis=1).view(np.uint8))
-
-
-def _pieces(column: pa.ChunkedArray) -> Iterator[pa.Array]:
-    """Cut a column so that what is worked on stays near the processor."""
-    for chunk in column.chunks:
-        yield from (chunk.slice(start, _PIECE) for start in range(0, len(chunk), _PIECE))
 
 
 def _hash_array(values: pa.Array) -> Hashes:
@@ -47,7 +41,7 @@ def _hash_array(values: pa.Array) -> Hashes:
         return _hash_texts(values)
     data = np.frombuffer(values.buffers()[1] or b"", np.uint8)
     width = values.type.bit_width // 8
-    return xxh64(data[values.offset * width : (values.offset + len(values)) * width].reshape(-1, width))
+    return _in_pieces(data[values.offset * width : (values.offset + len(values)) * width].reshape(-1, width))
 
 
 def _hash_texts(values: pa.LargeBinaryArray) -> Hashes:
@@ -55,14 +49,19 @@ def _hash_texts(values: pa.LargeBinaryArray) -> Hashes:
     ends = np.frombuffer(offsets or bytes(_WORD), np.int64)[values.offset : values.offset + len(values) + 1]
     bytes_ = np.frombuffer(data or b"", np.uint8)
     lengths = np.diff(ends)
-    found = np.unique(lengths).tolist()
+    order = np.argsort(lengths, kind="stable")
+    found, starts = np.unique(lengths[order], return_index=True)
     if len(found) == 1:
-        return xxh64(bytes_[ends[0] : ends[-1]].reshape(len(values), found[0]))
+        return _in_pieces(bytes_[ends[0] : ends[-1]].reshape(len(values), found[0]))
     hashes = np.empty(len(values), _U)
-    for length in found:
-        rows = np.flatnonzero(lengths == length)
+    for length, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=False):
         hashes[rows] = xxh64(bytes_[ends[rows][:, None] + np.arange(length)])
     return hashes
+
+
+def _in_pieces(data: Matrix) -> Hashes:
+    """Hash a large matrix bit by bit, so that what is worked on stays near the processor."""
+    return np.concatenate([np.empty(0, _U), *(xxh64(data[at : at + _PIECE]) for at in range(0, len(data), _PIECE))])
 
 
 def xxh64(data: Matrix) -> Hashes:

@@ -23,10 +23,11 @@ from merganser.core.errors import UnreadableFileError
 from merganser.core.footer import arrow_schema, unwritable
 from merganser.core.keys import canonical
 from merganser.core.oldfile import CannotSpliceError, open_old
-from merganser.core.rows import nothing, take, whole
+from merganser.core.rows import nothing, take
 from merganser.core.scan import open_parquet, read_group
 from merganser.core.schema import cast_column, plain_schema
 from merganser.core.splice import NewGroup, check_fits, splice
+from merganser.core.texts import is_dictionary, plain_texts, replaced_texts, stored_as_dictionaries
 from merganser.core.threads import open_pool
 from merganser.core.thrift import ThriftError
 from merganser.core.validate import check_writable
@@ -166,7 +167,7 @@ def _spliced_groups(
 
     def encode(group: int, names: Sequence[str]) -> pa.Buffer | None:
         some, ahead = _some(schema, names), not store.local
-        dictionaries = _dictionaries(some, options[group])
+        dictionaries = stored_as_dictionaries(some, options[group])
         with open_parquet(store, path, metadata, read_ahead=ahead, dictionaries=dictionaries) as parquet:
             return _encode(parquet, path, group, changed[group], some, options[group])
 
@@ -236,8 +237,8 @@ def _encode(
         return None
     old, schema = old.select(differ), _some(schema, differ)
     for number, name in enumerate(differ):
-        if old.schema.field(name).type.equals(_texts(schema.field(name).type)):
-            column = _replaced_texts(old.column(name), change.positions, new.pop(name))
+        if is_dictionary(old.schema.field(name).type):
+            column = replaced_texts(old.column(name), change.positions, new.pop(name))
             old = old.set_column(number, name, column)
             schema = schema.set(number, schema.field(name).with_type(column.type))
     return encode_row_group(_replaced_rows(old, change.positions, new, None, schema), schema, options)
@@ -245,44 +246,9 @@ def _encode(
 
 def _taken(old: pa.Table, name: str, schema: pa.Schema, picks: pa.Array) -> pa.ChunkedArray:
     kind = schema.field(name).type
-    if old.schema.field(name).type.equals(_texts(kind)):
-        return old.column(name).take(picks).cast(kind)
+    if is_dictionary(old.schema.field(name).type):
+        return plain_texts(old.column(name).take(picks), kind)
     return _plain_column(old, name, schema).take(picks)
-
-
-def _texts(kind: pa.DataType) -> pa.DataType:
-    """Give the type of a column of texts or bytes that is read as a dictionary."""
-    return pa.dictionary(pa.int32(), kind)
-
-
-def _dictionaries(schema: pa.Schema, options: Mapping[str, Any]) -> list[str]:
-    """Name the columns of texts and bytes that are stored as dictionaries: then few texts stand for many rows."""
-    stored = options.get("use_dictionary", False)
-    return [
-        field.name
-        for field in schema
-        if (stored is True or (stored and field.name in stored))
-        and (pa.types.is_string(field.type) or pa.types.is_binary(field.type))
-    ]
-
-
-def _replaced_texts(old: pa.ChunkedArray, positions: npt.NDArray[np.int64], new: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Put new values into a column that was read as a dictionary, without writing out the texts of other rows.
-
-    Texts that no row has any more leave the dictionary.
-    """
-    held, values = whole(old.unify_dictionaries()), whole(new).dictionary_encode()
-    texts = pa.concat_arrays([held.dictionary, values.dictionary])
-    # The first place of a text that is there already, else its own.
-    places = pc.index_in(values.dictionary, texts)
-    mask = np.zeros(len(held), np.bool_)
-    mask[positions] = True
-    indices = pc.replace_with_mask(held.indices, pa.array(mask), places.take(values.indices))
-    valid, numbers = indices.is_valid().to_numpy(zero_copy_only=False), indices.fill_null(0).to_numpy()
-    used = np.bincount(numbers[valid], minlength=len(texts)) > 0
-    renumbered = (np.cumsum(used, dtype=np.int32) - 1)[numbers] if len(texts) else numbers
-    indices = pa.array(renumbered, pa.int32(), mask=~valid)
-    return pa.chunked_array([pa.DictionaryArray.from_arrays(indices, texts.filter(pa.array(used)))])
 
 
 def _new_columns(change: GroupChange, schema: pa.Schema) -> dict[str, pa.ChunkedArray]:
@@ -439,7 +405,8 @@ def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, sta
     """Stage one new file, a row group at a time."""
     path = staging.new_path()
     table = table.select([name for name in layout.schema.names if name in layout.columns])
-    options = {**layout.writer_options, "bloom_filter_options": _blooms(table, len(rows), layout) or None}
+    bloom = {"ndv": max(1, min(len(rows), layout.row_group_size)), "fpp": _BLOOM_FPP}
+    options = {**layout.writer_options, "bloom_filter_options": dict.fromkeys(layout.filtered, bloom) or None}
     with (
         staging.location.store.create(path) as stream,
         pq.ParquetWriter(stream, layout.schema, compression=layout.compression, **options) as writer,
@@ -450,16 +417,6 @@ def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, sta
             part = _plain_columns(take(table, some), layout.schema, len(some))
             writer.write_table(part, row_group_size=layout.row_group_size)
     return path
-
-
-def _blooms(table: pa.Table, rows: int, layout: Layout) -> dict[str, dict[str, float]]:
-    """Say how large bloom filters have to be: there are no more values than rows, and perhaps far fewer."""
-    most = min(rows, layout.row_group_size)
-    held = layout.filtered & {*table.column_names}
-    return {
-        name: {"ndv": max(1, min(most, pc.count_distinct(table.column(name)).as_py())), "fpp": _BLOOM_FPP}
-        for name in held
-    }
 
 
 def _plain_columns(table: pa.Table, schema: pa.Schema, rows: int) -> pa.Table:

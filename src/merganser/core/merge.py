@@ -86,7 +86,7 @@ def merge(
             prepared = prepare(engine, given, location, request, staging)
             decision = decide(engine, prepared, request, staging)
             with storing(staging):
-                staged = _stage(engine, prepared, decision, staging, options)
+                staged = _stage(engine, prepared, decision, staging, options, request.keys)
                 audit = make_audit(engine, prepared, decision, request, staging, feed)
                 result = _result(prepared, decision, staged, request, audit)
                 _commit(session, staging, prepared, decision, staged, result, request, engine.name, audit)
@@ -208,10 +208,15 @@ class _Staged:
 
 
 def _stage(
-    engine: Engine[G, H, M], prepared: Prepared[H], decision: Decision[M], staging: Staging, options: Options
+    engine: Engine[G, H, M],
+    prepared: Prepared[H],
+    decision: Decision[M],
+    staging: Staging,
+    options: Options,
+    keys: Sequence[str],
 ) -> _Staged:
     target = prepared.target
-    layout = _layout(prepared, options) if decision.appended else None
+    layout = _layout(prepared, options, keys) if decision.appended else None
     rewritten: Sequence[Rewritten] = ()
     appended: Sequence[Appended] = ()
     if decision.jobs or layout is not None:
@@ -238,7 +243,7 @@ def _added(prepared: Prepared[H], appended: Sequence[Appended], staging: Staging
     ]
 
 
-def _layout(prepared: Prepared[H], options: Options) -> Layout:
+def _layout(prepared: Prepared[H], options: Options, keys: Sequence[str] = ()) -> Layout:
     columns = [field for field in prepared.schema if field.name not in prepared.target.partition_columns]
     schema = pa.schema(columns, prepared.schema.metadata)
     template = prepared.target.template or Template(None, schema_options(None), None)
@@ -251,7 +256,7 @@ def _layout(prepared: Prepared[H], options: Options) -> Layout:
         options.compression,
         options.max_rows_per_file,
         options.row_group_size,
-        template.filtered,
+        template.filtered & {*keys},
     )
 
 

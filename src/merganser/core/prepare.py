@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic
 
 import pyarrow as pa
@@ -67,6 +67,9 @@ def prepare(
     check_key_columns(have, keys, "source")
     types = {field.name: field.type for field in have if takes(request, field.name)}
     target = load_target(location, keys, options.partition_columns, types, engine.each)
+    if staging is None:
+        # Without the lock, files may be replaced while they are looked at.
+        target = replace(target, footers={})
     schema = target.schema
     have = without_operation(have, schema, options)
     if schema is None:

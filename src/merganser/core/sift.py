@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from merganser.core.errors import UnreadableFileError
 from merganser.core.filters import decode_filters, encode_filters, make_filter
 from merganser.core.hashing import hash_keys
-from merganser.core.keys import canonical, key_names
+from merganser.core.keys import canonical, canonical_type, key_names
 from merganser.core.scan import open_parquet, read_columns
 from merganser.core.staging import control_folder
 from merganser.core.threads import in_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow.parquet as pq
 
     from merganser.core.dataset import Target
     from merganser.core.engine import Engine, G, H, M, ScanFile
@@ -75,10 +78,13 @@ def sift(
     if rows > MOST_KEYS or sum(map(_rows, large)) < WORTH:
         return Sifted(groups)
     store, folder = target.location.store, f"{control_folder(target.location)}/{FOLDER}"
-    names = store.names(folder)
+    names: list[str] = []
+    with suppress(OSError):
+        names = store.names(folder)
     columns = _columns_id(target, keys)
     items = [_Item(scan, _name(target, scan.number, columns)) for scan in large]
-    sieve = _Sieve(store, folder, keys, engine.hashes(handle, keys), staging)
+    kinds = [canonical_type(target.key_type(name)) for name in keys]
+    sieve = _Sieve(store, folder, keys, kinds, engine.hashes(handle, keys), staging)
     known = {*names}
     held = [item for item in items if item.name in known]
     looked = engine.each(sieve.look, held, large=True)
@@ -138,6 +144,7 @@ class _Sieve:
     store: Store
     folder: str
     keys: Sequence[str]
+    kinds: Sequence[pa.DataType]
     hashes: Hashes
     staging: Staging | None
 
@@ -154,10 +161,13 @@ class _Sieve:
     def make(self, item: _Item) -> _Answer:
         """Read the keys of a file, and stage filters of them unless the file is to be read anyway."""
         filters: dict[int, KeyFilter] = {}
-        with open_parquet(self.store, item.scan.path, item.scan.footer) as parquet:
+        # What cannot be read here is left to the scan, to be read in another way or to be refused.
+        with (
+            suppress(UnreadableFileError, pa.ArrowException),
+            open_parquet(self.store, item.scan.path, item.scan.footer) as parquet,
+        ):
             for group in item.scan.groups:
-                columns = [canonical(column) for _, column in read_columns(parquet, group, item.scan, self.keys)]
-                made = make_filter(hash_keys(_not_null(columns)))
+                made = make_filter(hash_keys(self._keys(parquet, group, item.scan)))
                 if made is not None:
                     filters[group] = made
         hit = [one for one in item.scan.groups if one not in filters or filters[one].might_hold(self.hashes)]
@@ -168,6 +178,14 @@ class _Sieve:
                 return _Answer(hit, staged)
         return _Answer(hit)
 
+    def _keys(self, parquet: pq.ParquetFile, group: int, scan: ScanFile) -> Sequence[pa.ChunkedArray]:
+        """Read the keys of a row group that are not NULL, in the types that the source's have: files may differ."""
+        read = [canonical(column) for _, column in read_columns(parquet, group, scan, self.keys)]
+        columns = [column.cast(kind) for column, kind in zip(read, self.kinds, strict=True)]
+        if not any(column.null_count for column in columns):
+            return columns
+        return list(pa.table(columns, names=key_names(len(columns))).drop_null().columns)
+
 
 def _name(target: Target, file: int, columns: str) -> str | None:
     settled = target.files[file].settled(target.listed)
@@ -176,14 +194,6 @@ def _name(target: Target, file: int, columns: str) -> str | None:
 
 def _rows(scan: ScanFile) -> int:
     return sum(end - start for start, end in scan.spans)
-
-
-def _not_null(columns: Sequence[pa.ChunkedArray]) -> Sequence[pa.ChunkedArray]:
-    """Leave out rows in which a key is NULL: nothing matches them."""
-    if not any(column.null_count for column in columns):
-        return columns
-    valid = pa.table(columns, names=key_names(len(columns))).drop_null()
-    return list(valid.columns)
 
 
 def _version_id(file: DataFile) -> str:
