@@ -111,6 +111,7 @@ def test_a_dataset_of_keys_alone_is_copied(io: Door, lake: str) -> None:
     assert load(io, f"{lake}/t").num_rows == 3
 
 
+@pytest.mark.splice
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.string_view()], ids=str)
 def test_texts_that_few_rows_share_stay_a_dictionary_without_those_that_are_gone(
     io: Door, lake: str, kind: pa.DataType
