@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from merganser.core.store import Location
 
+_ARROW_FILE = b"ARROW1"
 _COMPRESSED = (".gz", ".bz2", ".zst", ".xz")
 
 
@@ -106,18 +107,22 @@ class SourceFiles:
             ".json": pajson.read_json,
             ".jsonl": pajson.read_json,
             ".ndjson": pajson.read_json,
+            ".arrow": read_arrow,
+            ".feather": read_arrow,
+            ".ipc": read_arrow,
         }
         reader = readers.get(os.path.splitext(stem)[1].lower())
         if reader is None:
-            message = f"Cannot tell the format of {name} from its name. Use .parquet, .csv, .json, .jsonl or .ndjson."
+            known = ", ".join(readers)
+            message = f"Cannot tell the format of {name} from its name. Its ending has to be one of {known}."
             raise InvalidArgumentError(message)
         with _reading(name), self.filesystem.open(name, "rb", compression=None if stem == name else "infer") as stream:
             return reader(stream)
 
 
-def find_files(path: str) -> SourceFiles | Location:
+def find_files(path: str, filesystem: Any = None) -> SourceFiles | Location:
     """Find what a path means: files, or the folder of a dataset."""
-    location = locate(path)
+    location = locate(path, filesystem)
     filesystem = location.store.filesystem if isinstance(location.store, RemoteStore) else fsspec.filesystem("file")
     kind = location.store.kind(location.root)
     if kind == "directory":
@@ -151,6 +156,13 @@ def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
 def _read_parquet(stream: Any) -> pa.Table:
     with pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as parquet:
         return parquet.read().cast(arrow_schema(parquet.metadata))
+
+
+def read_arrow(stream: Any) -> pa.Table:
+    """Read Arrow's own format, of files or of streams."""
+    is_file = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
+    stream.seek(0)
+    return pa.ipc.open_file(stream).read_all() if is_file else pa.ipc.open_stream(stream).read_all()
 
 
 @contextmanager

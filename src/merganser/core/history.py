@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from merganser.core.errors import UnreadableFileError
+from merganser.core.shown import ShownFiles
 from merganser.core.staging import control_folder
 from merganser.core.store import locate
 
@@ -57,7 +58,7 @@ class HistoryFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryRecord:
+class HistoryRecord(ShownFiles):
     """One commit: when it was, what was asked for and what it did; a count that nobody counted is None.
 
     `id`, `committed_at` and `duration`, the seconds until the commit was decided, are set by the commit itself.

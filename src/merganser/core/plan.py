@@ -12,6 +12,7 @@ from merganser.core.engine import ELSEWHERE, UNTOLD, M, MatchCounts, RewriteJob,
 from merganser.core.errors import PartitionMoveError
 from merganser.core.hive import UNKNOWN, tokens, untoken
 from merganser.core.scope import in_scope
+from merganser.core.shown import ShownFiles
 from merganser.core.sift import Sifted, sift
 from merganser.core.validate import check_moves
 
@@ -49,7 +50,7 @@ class FilePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class MergePlan:
+class MergePlan(ShownFiles):
     """What a merge would do. Print it."""
 
     path: str

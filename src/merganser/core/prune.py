@@ -56,6 +56,12 @@ def _any_fits(rows: npt.NDArray[np.int64], columns: list[_Ranked], group: int) -
     return CANNOT_MATCH
 
 
+def ranked_bounds(low: pa.ChunkedArray, high: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Put known bounds of any type on one scale of integers."""
+    scale = pc.rank(pa.chunked_array([*low.chunks, *high.chunks], low.type), tiebreaker="dense").to_numpy()
+    return scale[: len(low)].astype(np.int64), scale[len(low) :].astype(np.int64)
+
+
 class _Ranked:
     """One key column and its bounds on one integer scale, whatever their type."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from merganser.core.errors import CountMismatchError
+from merganser.core.shown import ShownFiles
 from merganser.core.strategy import Action, rule_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class MergeFileMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeResult:
+class MergeResult(ShownFiles):
     """The outcome of a merge; `target_count_after` is always `target_count_before + inserted - deleted`.
 
     `skipped` are matched rows that stayed as they were, because the source's were late or equal.
@@ -62,7 +63,7 @@ class MergeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteResult:
+class WriteResult(ShownFiles):
     """The outcome of `write_dataset`: the files it wrote, and those an overwrite removed."""
 
     mode: str

@@ -1,0 +1,225 @@
+"""`merge`, `plan` and `write`: every option of the library's calls, by the same names."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from merganser.api import merge as merge_rows
+from merganser.api import plan as plan_rows
+from merganser.api import write_dataset
+from merganser.cli.command import (
+    Answer,
+    Columns,
+    Pair,
+    answering,
+    confirmed,
+    filesystem_of,
+    named,
+    paired,
+    say,
+    storage_option,
+)
+from merganser.cli.picture import plan_lines
+from merganser.cli.sources import FORMATS, open_source
+from merganser.core.commit import LOCK_TIMEOUT
+from merganser.core.merge import WriteMode
+from merganser.core.options import CODECS, PartitionMove
+from merganser.core.strategy import MergeStrategy
+from merganser.engines import ENGINES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from merganser.core.plan import MergePlan
+    from merganser.core.result import MergeResult, WriteResult
+
+    Function = Callable[..., Any]
+
+
+def _together(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """Give a command several options, in this order."""
+    return lambda work: functools.reduce(lambda made, option: option(made), reversed(options), work)
+
+
+_place = _together(
+    click.argument("source"),
+    click.argument("target"),
+    click.option("--engine", type=click.Choice(list(ENGINES)), default="duckdb", show_default=True),
+    click.option("--format", "form", type=click.Choice(FORMATS), help="Of standard input; told by how it begins."),
+    storage_option(),
+)
+_change = _together(
+    click.option("--key", "key_columns", type=Columns(), multiple=True, required=True, help="Columns that name a row."),
+    click.option(
+        "--strategy", type=click.Choice(get_args(MergeStrategy)), default="upsert", show_default=True, help="What to do."
+    ),
+    click.option("--update-columns", type=Columns(), multiple=True, help="What matched rows take; default all."),
+    click.option("--insert-columns", type=Columns(), multiple=True, help="What new rows take; default all."),
+    click.option("--dedup-order-by", type=Columns(), multiple=True, help="Of rows of one key, the highest counts."),
+    click.option("--sequence-column", help="Tells which row of a key is newest; late rows are skipped."),
+    click.option("--operation-column", help="Says of each row whether it inserts, updates or deletes."),
+    click.option(
+        "--operation-values",
+        type=Pair(),
+        multiple=True,
+        metavar="OPERATION=VALUE,…",
+        help="What that column holds for insert, update and delete.",
+    ),
+    click.option("--skip-unchanged", is_flag=True, help="Leave rows alone that are equal already."),
+    click.option("--compare", type=Columns(), multiple=True, help="With --skip-unchanged: compare these columns only."),
+    click.option(
+        "--scope", type=Pair(), multiple=True, metavar="COLUMN=VALUE,…", help="Partitions that a full_merge speaks for."
+    ),
+    click.option("--on-partition-move", type=click.Choice(get_args(PartitionMove)), default="refuse", show_default=True),
+    click.option(
+        "--check-partition-moves/--no-check-partition-moves", default=True, help="Look for rows that move; default yes."
+    ),
+)
+_partitions = click.option(
+    "--partition-by", type=Columns(), multiple=True, help="Columns for folders, of a dataset that is new."
+)
+_files = _together(
+    click.option("--compression", type=click.Choice(CODECS), default="snappy", show_default=True, help="Of new files."),
+    click.option("--max-rows-per-file", type=int, default=5_000_000, show_default=True),
+    click.option("--row-group-size", type=int, default=500_000, show_default=True),
+    click.option("--retain", type=int, default=0, show_default=True, help="Commits that can be undone."),
+    click.option("--lock-timeout", type=float, default=LOCK_TIMEOUT, show_default=True, help="Seconds."),
+)
+_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+@click.command()
+@_place
+@_change
+@_partitions
+@_files
+@click.option("--audit", help="'rows', or a folder for the changed rows; 'keys' lists keys and actions.")
+@click.option("--batch-id", help="A name for this batch, which is then merged once only.")
+@click.option("--use-merge/--no-use-merge", default=None, help="DuckDB: by MERGE, or by UNION ALL.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and stop, as `merganser plan` does.")
+@_yes
+@answering
+def merge(source: str, target: str, *, dry_run: bool, yes: bool, **given: Any) -> Answer:
+    """Merge keyed rows into a dataset.
+
+    SOURCE is a file, pattern or URL (Parquet, CSV, JSON lines, Arrow), a folder of Parquet files, FILE::TABLE of SQLite
+    or DuckDB, or - for standard input. TARGET is a folder or URL. Running it twice is the same as running it once.
+    """
+    if dry_run:
+        return _planned(source, target, given)
+    arguments = _arguments(source, target, given)
+    if given["strategy"] == "full_merge" and not yes:
+        arguments["source"] = _looked_at(arguments["source"], target)
+    audit = {"keys": True, None: False}.get(given["audit"], given["audit"])
+    use_merge = {} if given["use_merge"] is None else {"use_merge": given["use_merge"]}
+    committed = {name: given[name] for name in ("batch_id", *_FILE_OPTIONS)}
+    result = merge_rows(**arguments, **_changes(given), **committed, audit=audit, **use_merge)
+    return Answer(result.to_dict(), _merged_lines(result, target))
+
+
+@click.command()
+@_place
+@_change
+@_partitions
+@answering
+def plan(source: str, target: str, **given: Any) -> Answer:
+    """Show what a merge would do to each file, and why.
+
+    SOURCE and TARGET are those of `merganser merge`. Nothing is written.
+    """
+    return _planned(source, target, given)
+
+
+@click.command()
+@_place
+@_partitions
+@_files
+@click.option("--mode", type=click.Choice(get_args(WriteMode)), default="append", show_default=True)
+@_yes
+@answering
+def write(source: str, target: str, *, mode: str, yes: bool, **given: Any) -> Answer:
+    """Append rows to a dataset, or overwrite it.
+
+    SOURCE and TARGET are those of `merganser merge`.
+    """
+    if mode == "overwrite":
+        confirmed(f"Put these rows in the place of all that is in {target}?", yes=yes)
+    filesystem = filesystem_of(target, given["storage_option"])
+    result = write_dataset(
+        open_source(source, given["storage_option"], given["form"]),
+        target,
+        mode,  # type: ignore[arg-type]  one of the choices
+        engine=given["engine"],
+        partition_by=named(given["partition_by"]) or None,
+        filesystem=filesystem,
+        **{name: given[name] for name in _FILE_OPTIONS},
+    )
+    return Answer(result.to_dict(), _written_lines(result, target))
+
+
+_FILE_OPTIONS = ("compression", "max_rows_per_file", "row_group_size", "retain", "lock_timeout")
+
+
+def _planned(source: str, target: str, given: dict[str, Any]) -> Answer:
+    found: MergePlan = plan_rows(**_arguments(source, target, given), **_changes(given))
+    width = shutil.get_terminal_size((100, 24)).columns
+    return Answer(found.to_dict(), plan_lines(found, width))
+
+
+def _arguments(source: str, target: str, given: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "source": open_source(source, given["storage_option"], given["form"]),
+        "path": target,
+        "strategy": given["strategy"],
+        "key_columns": named(given["key_columns"]),
+        "engine": given["engine"],
+        "filesystem": filesystem_of(target, given["storage_option"]),
+        "partition_by": named(given["partition_by"]) or None,
+    }
+
+
+def _changes(given: dict[str, Any]) -> dict[str, Any]:
+    compared = named(given["compare"])
+    if compared and not given["skip_unchanged"]:
+        raise click.UsageError("--compare belongs to --skip-unchanged. Give both, or neither.")
+    return {
+        "update_columns": named(given["update_columns"]) or None,
+        "insert_columns": named(given["insert_columns"]) or None,
+        "dedup_order_by": named(given["dedup_order_by"]) or None,
+        "sequence_column": given["sequence_column"],
+        "operation_column": given["operation_column"],
+        "operation_values": paired(given["operation_values"]) or None,
+        "skip_unchanged": compared or given["skip_unchanged"],
+        "scope": paired(given["scope"]) or None,
+        "on_partition_move": given["on_partition_move"],
+        "check_partition_moves": given["check_partition_moves"],
+    }
+
+
+def _looked_at(source: Any, target: str) -> Any:
+    """Ask before a full_merge of no rows, which deletes every row."""
+    table = source.read_all() if hasattr(source, "read_all") else source
+    if table.num_rows == 0:
+        confirmed(f"The source has no rows, so a full_merge deletes every row of {target}. Go on?", yes=False)
+    return table
+
+
+def _merged_lines(result: MergeResult, target: str) -> list[str]:
+    if result.replayed:
+        say(f"The batch {result.batch_id} was merged before; nothing was done.")
+    skipped = f", {result.skipped:,} skipped" if result.skipped else ""
+    return [
+        f"{target}: {result.inserted:,} inserted, {result.updated:,} updated, {result.deleted:,} deleted{skipped}; "
+        f"{result.target_count_before:,} rows before, {result.target_count_after:,} after",
+        f"files: {len(result.rewritten_files):,} rewritten, {len(result.inserted_files):,} new, "
+        f"{len(result.removed_files):,} removed, {len(result.preserved_files):,} left alone",
+    ]
+
+
+def _written_lines(result: WriteResult, target: str) -> list[str]:
+    gone = f", {len(result.removed_files):,} files removed" if result.removed_files else ""
+    return [f"{target}: {result.row_count:,} rows in {len(result.files):,} new files{gone}"]

@@ -1,0 +1,106 @@
+"""`inspect` and `history`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from merganser.api import history as records_of
+from merganser.cli.command import Answer, Columns, answering, filesystem_of, named, storage_option
+from merganser.core.inspect import inspect as inspect_dataset
+from merganser.core.shown import plain
+from merganser.engines.duckdb import DuckDBDatasetIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from merganser.core.history import HistoryRecord
+    from merganser.core.inspect import Inspection
+
+
+@click.command()
+@click.argument("target")
+@click.option("--key", "key_columns", type=Columns(), multiple=True, help="Columns that name a row, to look into.")
+@storage_option()
+@answering
+def inspect(target: str, key_columns: Sequence[Sequence[str]], storage_option: Sequence[tuple[str, str]]) -> Answer:
+    """Describe a dataset, and what could be better about it.
+
+    TARGET is a folder or URL. With --key, also the range of the keys, in how many files one key may lie, and how many
+    keys are there more than once.
+    """
+    keys, filesystem = named(key_columns), filesystem_of(target, storage_option)
+    found = inspect_dataset(target, keys, filesystem=filesystem)
+    if keys:
+        found = _with_repeated(found, _repeated(target, keys, filesystem))
+    return Answer(found.to_dict(), _inspected(found))
+
+
+def _repeated(target: str, keys: Sequence[str], filesystem: Any) -> int:
+    """Count the keys that several rows have."""
+    names = ", ".join('"' + name.replace('"', '""') + '"' for name in keys)
+    several = f"SELECT 1 FROM target GROUP BY {names} HAVING count(*) > 1"  # noqa: S608  quoted
+    relation = DuckDBDatasetIO().read(target, filesystem)
+    return int(relation.query("target", f"SELECT count(*) FROM ({several})").fetchall()[0][0])  # noqa: S608  as above
+
+
+def _with_repeated(found: Inspection, count: int) -> Inspection:
+    told = f"{count:,} keys are there more than once, and a merge changes all rows of such a key. Remove the extra rows."
+    return replace(found, duplicate_keys=count, findings=[*found.findings, *([told] if count else [])])
+
+
+def _inspected(found: Inspection) -> Iterator[str]:
+    parts = f" in {found.partition_count:,} partitions by {', '.join(found.partition_columns)}"
+    yield f"{found.path}: {found.rows:,} rows, {_bytes(found.size_bytes)}"
+    yield (
+        f"files: {found.file_count:,}{parts if found.partition_columns else ''}, {found.row_group_count:,} row groups; "
+        f"smallest {_bytes(found.smallest_file)}, median {_bytes(found.median_file)}, "
+        f"largest {_bytes(found.largest_file)}"
+    )
+    yield "columns:"
+    wide = max(map(len, found.columns))
+    yield from (f"  {name:<{wide}}  {kind}" for name, kind in found.columns.items())
+    for key in found.keys:
+        yield (
+            f"key {key.column}: from {key.lowest} to {key.highest}; one key may lie in {key.mean_files:.1f} files, "
+            f"at most {key.most_files:,}"
+        )
+    if found.duplicate_keys is not None:
+        yield f"keys that are there more than once: {found.duplicate_keys:,}"
+    yield from (f"* {finding}" for finding in found.findings)
+
+
+def _bytes(size: int) -> str:
+    for unit, below in (("kB", 10**6), ("MB", 10**9), ("GB", 10**12)):
+        if size < below:
+            return f"{size / (below / 1000):,.1f} {unit}"
+    return f"{size / 10**12:,.1f} TB"
+
+
+@click.command()
+@click.argument("target")
+@click.option("--limit", type=int, default=20, show_default=True, help="Of commits, the newest.")
+@storage_option()
+@answering
+def history(target: str, limit: int, storage_option: Sequence[tuple[str, str]]) -> Answer:
+    """List the commits into a dataset.
+
+    TARGET is a folder or URL.
+    """
+    records = records_of(target, filesystem=filesystem_of(target, storage_option))[:limit]
+    return Answer(plain(records), [record_line(record) for record in records] or [f"{target}: no commits"])
+
+
+def record_line(record: HistoryRecord) -> str:
+    """Describe a commit in a line."""
+    what = record.strategy or record.mode or ""
+    counts = [
+        f"{count:,} {word}"
+        for word, count in (("inserted", record.inserted), ("updated", record.updated), ("deleted", record.deleted))
+        if count
+    ]
+    batch = f" (batch {record.batch_id})" if record.batch_id else ""
+    told = ", ".join(counts) or "no row changed"
+    return f"{record.committed_at:%Y-%m-%d %H:%M:%S} UTC  {record.operation} {what}: {told}{batch}".replace(" :", ":")

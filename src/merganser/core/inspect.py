@@ -1,0 +1,157 @@
+"""What a dataset looks like from outside: its files, the ranges of its keys, and what could be better about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merganser.core.dataset import load_target
+from merganser.core.errors import TargetPathError
+from merganser.core.keys import natural, normalize_keys
+from merganser.core.prune import ranked_bounds
+from merganser.core.shown import Shown
+from merganser.core.store import locate
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from merganser.core.dataset import Target
+
+# A file below this many bytes costs more to open than to read.
+SMALL = 16 << 20
+_FEW = 8
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The bounds of one key column over all row groups: lowest, highest, and in how many files one key may lie.
+
+    `unbounded` row groups tell no bounds, so that every merge has to read their keys.
+    """
+
+    column: str
+    type: str
+    lowest: Any
+    highest: Any
+    most_files: int
+    mean_files: float
+    unbounded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection(Shown):
+    """A dataset as its footers describe it; `findings` say what could be better, and how."""
+
+    path: str
+    rows: int
+    size_bytes: int
+    file_count: int
+    row_group_count: int
+    partition_columns: list[str]
+    partition_count: int
+    columns: dict[str, str]
+    smallest_file: int
+    median_file: int
+    largest_file: int
+    keys: list[KeyRange] = field(default_factory=list)
+    duplicate_keys: int | None = None
+    findings: list[str] = field(default_factory=list)
+
+
+def inspect(
+    path: str | os.PathLike[str], key_columns: Sequence[str] | str = (), *, filesystem: Any = None
+) -> Inspection:
+    """Describe a dataset from its listing and footers; with keys, also how well a merge on them can leave files out.
+
+    >>> import merganser, pyarrow as pa, tempfile
+    >>> orders = f"{tempfile.mkdtemp()}/orders"
+    >>> result = merganser.merge(pa.table({"id": [1, 2]}), orders, key_columns="id")
+    >>> found = inspect(orders, "id")
+    >>> found.rows, found.keys[0].lowest, found.keys[0].highest
+    (2, 1, 2)
+    """
+    location = locate(path, filesystem)
+    keys = normalize_keys(key_columns) if key_columns else []
+    target = load_target(location, keys, None, {})
+    if target.schema is None:
+        message = f"There are no Parquet files below {location.display}. Check the path."
+        raise TargetPathError(message)
+    sizes = np.array([file.size for file in target.files])
+    ranges = [_range(target, name) for name in keys]
+    return Inspection(
+        location.display,
+        target.rows,
+        int(sizes.sum()),
+        len(sizes),
+        len(target.group_rows),
+        target.partition_columns,
+        len(set(target.partitions)) if target.partition_columns else 0,
+        {one.name: str(one.type) for one in target.schema},
+        int(sizes.min()),
+        int(np.median(sizes)),
+        int(sizes.max()),
+        ranges,
+        [*_size_findings(target, sizes), *_key_findings(ranges, len(sizes))],
+    )
+
+
+def _range(target: Target, name: str) -> KeyRange:
+    """Lay the bounds of all row groups beside each other."""
+    bounds = target.bounds([name])
+    low, high = bounds.column("min_0"), bounds.column("max_0")
+    known = pc.and_(low.is_valid(), high.is_valid()).to_numpy()
+    kind = target.key_type(name)
+    unbounded = int((~known).sum())
+    if not known.any():
+        files = len(target.files)
+        return KeyRange(name, str(kind), None, None, files, float(files), unbounded)
+    starts, ends = ranked_bounds(low.filter(pa.array(known)), high.filter(pa.array(known)))
+    file = np.asarray(target.group_file)[known]
+    # Of each file one range, from its lowest key to its highest.
+    order, first = np.unique(file, return_index=True)
+    lowest, highest = np.minimum.reduceat(starts, first), np.maximum.reduceat(ends, first)
+    # At the start of a range, as many ranges are open as have begun and not ended.
+    opened = np.searchsorted(np.sort(lowest), lowest, side="right") - np.searchsorted(np.sort(highest), lowest)
+    edges = pc.min(low).as_py(), pc.max(high).as_py()
+    return KeyRange(
+        name,
+        str(kind),
+        *(natural(edge, kind) for edge in edges),
+        int(opened.max()) + len(set(np.asarray(target.group_file)[~known].tolist()) - set(order.tolist())),
+        float(opened.mean()),
+        unbounded,
+    )
+
+
+def _size_findings(target: Target, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> list[str]:
+    small = Counter(target.files[at].rel.rpartition("/")[0] for at in np.flatnonzero(sizes < SMALL).tolist())
+    crowded = [count for count in small.values() if count >= _FEW]
+    if not crowded:
+        return []
+    return [
+        f"{sum(crowded):,} files in {len(crowded):,} folders are smaller than {SMALL >> 20} MB. Rewrite them with "
+        "write_dataset(mode='overwrite'), or merge larger batches."
+    ]
+
+
+def _key_findings(ranges: Sequence[KeyRange], files: int) -> list[str]:
+    found = []
+    for one in ranges:
+        if one.unbounded:
+            found.append(
+                f"{one.unbounded:,} row groups tell no bounds of {one.column!r}, so every merge reads their keys. Write "
+                "files with statistics."
+            )
+    if ranges and files >= _FEW and min(one.mean_files for one in ranges) > files / 2:
+        names = ", ".join(one.column for one in ranges)
+        found.append(
+            f"A key of {names} may lie in most of the {files:,} files, so bounds leave few of them out. Sort rows by key "
+            "when files are written, or partition them by what new rows have in common."
+        )
+    return found

@@ -1,0 +1,243 @@
+"""The commands: what they do, what they print and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.support import open_door, plain_rows, put, snapshot, unchanged
+
+from merganser.cli.app import COMMANDS, app
+from merganser.core import commit
+from merganser.core.options import MergeOptions, WriteOptions
+from merganser.engines import ENGINES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from click.testing import Result
+
+MONDAY = "id,day,price\n1,2025-01-06,1.5\n2,2025-01-06,2.5\n3,2025-01-07,3.5\n"
+TUESDAY = "id,day,price\n2,2025-01-06,9.5\n4,2025-01-07,4.5\n"
+
+
+@pytest.fixture
+def orders(tmp_path: Any, cli: Callable[..., Result]) -> str:
+    """A partitioned dataset, merged from a CSV file, and another file to merge."""
+    (tmp_path / "monday.csv").write_text(MONDAY)
+    (tmp_path / "tuesday.csv").write_text(TUESDAY)
+    cli("merge", str(tmp_path / "monday.csv"), str(tmp_path / "orders"), "--key", "id", "--partition-by", "day")
+    return str(tmp_path / "orders")
+
+
+def prices(path: str) -> dict[int, float]:
+    found = plain_rows(open_door("arrow").read(path).to_table())  # type: ignore[attr-defined]
+    return {row["id"]: row["price"] for row in found}
+
+
+def test_a_csv_file_is_planned_merged_and_taken_back(orders: str, tmp_path: Any, cli: Callable[..., Result]) -> None:
+    before = snapshot(orders)
+    source = str(tmp_path / "tuesday.csv")
+    shown = cli("plan", source, orders, "--key", "id").stdout
+    assert "1 inserted, 1 updated, 0 deleted" in shown
+    assert "day=2025-01-06  █\nday=2025-01-07  ·\n✕ removed 0  █ rewritten 1  ▒ scanned 0  · left out 1\n" in shown
+    assert snapshot(orders) == before
+    assert cli("merge", source, orders, "--key", "id", "--dry-run").stdout == shown
+    merged = cli("merge", source, orders, "--key", "id", "--retain", "1")
+    assert "1 inserted, 1 updated, 0 deleted; 3 rows before, 4 after" in merged.stdout
+    assert merged.stderr == ""
+    assert prices(orders) == {1: 1.5, 2: 9.5, 3: 3.5, 4: 4.5}
+    assert cli("history", orders).stdout.count("merge upsert") == 2
+    cli("undo", orders, "--yes")
+    assert snapshot(orders) == before
+    assert cli("history", orders, "--limit", "1").stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("engine", [name for name in ENGINES if name != "spark"])
+def test_every_engine_may_be_asked(engine: str, orders: str, tmp_path: Any, answer: Callable[..., Any]) -> None:
+    told = answer("merge", str(tmp_path / "tuesday.csv"), orders, "--key", "id", "--engine", engine)
+    assert (told["inserted"], told["updated"], told["target_count_after"]) == (1, 1, 4)
+
+
+def test_what_json_holds_stays_the_same(orders: str, tmp_path: Any, answer: Callable[..., Any]) -> None:
+    source = str(tmp_path / "tuesday.csv")
+    place = ["--key", "id"]
+    assert list(answer("plan", source, orders, *place)) == [
+        "path", "strategy", "key_columns", "partition_columns", "source_count", "target_count_before",
+        "target_count_after", "inserted", "updated", "deleted", "skipped", "files",
+    ]  # fmt: skip
+    merged = answer("merge", source, orders, *place, "--audit", "rows", "--retain", "1")
+    assert list(merged) == [
+        "strategy", "source_count", "target_count_before", "target_count_after", "inserted", "updated", "deleted",
+        "files", "rewritten_files", "inserted_files", "preserved_files", "removed_files", "audit", "batch_id",
+        "replayed", "skipped", "audit_files",
+    ]  # fmt: skip
+    assert list(merged["files"][0]) == ["path", "row_count", "operation", "size_bytes"]
+    assert len(merged["audit"]) == 2
+    assert list(answer("write", source, f"{orders}-copy")) == ["mode", "row_count", "files", "removed_files"]
+    assert list(answer("inspect", orders, *place)) == [
+        "path", "rows", "size_bytes", "file_count", "row_group_count", "partition_columns", "partition_count",
+        "columns", "smallest_file", "median_file", "largest_file", "keys", "duplicate_keys", "findings",
+    ]  # fmt: skip
+    (newest, _) = answer("history", orders)
+    assert newest["operation"] == "merge"
+    assert answer("recover", orders) == {"path": orders, "recovered": False}
+    assert answer("undo", orders, "--yes")["id"] == newest["id"]
+    assert answer("vacuum", orders, "--yes")["path"] == orders
+
+
+def test_a_refusal_ends_with_one_and_changes_nothing(
+    orders: str, tmp_path: Any, cli: Callable[..., Result], answer: Callable[..., Any]
+) -> None:
+    (tmp_path / "twice.csv").write_text(TUESDAY + TUESDAY.partition("\n")[2])
+    with unchanged(orders):
+        refused = cli("merge", str(tmp_path / "twice.csv"), orders, "--key", "id", code=1)
+        told = answer("merge", str(tmp_path / "twice.csv"), orders, "--key", "id", code=1)
+        missing = cli("merge", str(tmp_path / "nothing.csv"), orders, "--key", "id", code=1)
+    assert refused.stdout == ""
+    assert refused.stderr.startswith("Error: ")
+    assert told["error"]["type"] == "DuplicateKeyError"
+    assert told["error"]["exit_code"] == 1
+    assert "There is no source file" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["merge"],
+        ["merge", "SOURCE", "TARGET"],
+        ["merge", "SOURCE", "TARGET", "--key", "id", "--strategy", "guess"],
+        ["merge", "SOURCE", "TARGET", "--key", "id", "--compare", "price"],
+        ["merge", "SOURCE", "TARGET", "--key", "id,,day"],
+        ["merge", "SOURCE", "TARGET", "--key", "id", "--scope", "day"],
+        ["write", "SOURCE", "TARGET", "--mode", "overwrite"],
+        ["undo", "TARGET"],
+        ["vacuum", "TARGET"],
+        ["no-such-command"],
+    ],
+)
+def test_wrong_usage_ends_with_two(
+    arguments: list[str], orders: str, tmp_path: Any, cli: Callable[..., Result]
+) -> None:
+    places = {"SOURCE": str(tmp_path / "tuesday.csv"), "TARGET": orders}
+    with unchanged(orders):
+        cli(*(places.get(word, word) for word in arguments), code=2)
+
+
+def test_a_full_merge_of_nothing_has_to_be_meant(orders: str, tmp_path: Any, cli: Callable[..., Result]) -> None:
+    (tmp_path / "empty.csv").write_text(MONDAY.partition("\n")[0] + "\n")
+    arguments = ["merge", str(tmp_path / "empty.csv"), orders, "--key", "id", "--strategy", "full_merge"]
+    with unchanged(orders):
+        assert "deletes every row" in cli(*arguments, code=2).stderr
+    schema = pa.table({"id": pa.array([], pa.int64()), "day": pa.array([], pa.date32()), "price": pa.array([], pa.float64())})
+    pq.write_table(schema, tmp_path / "empty.parquet")
+    cli("merge", str(tmp_path / "empty.parquet"), *arguments[2:], "--yes")
+    assert prices(orders) == {}
+
+
+def test_an_interrupted_merge_says_what_became_of_the_dataset(
+    orders: str, tmp_path: Any, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_arguments: Any, **_options: Any) -> None:
+        raise KeyboardInterrupt
+
+    arguments = ["merge", str(tmp_path / "tuesday.csv"), orders, "--key", "id"]
+    with unchanged(orders), monkeypatch.context() as patch:
+        patch.setattr("merganser.core.merge._stage", interrupt)
+        assert cli(*arguments, code=1).stderr == "Error: Interrupted. Nothing was changed.\n"
+    with monkeypatch.context() as patch:
+        patch.setattr(commit, "publish", interrupt)
+        assert f"merganser recover {orders}" in cli(*arguments, code=3).stderr
+    refused = cli("plan", *arguments[1:], code=3)
+    assert "recover" in refused.stderr
+    assert "recovered" in cli("recover", orders).stdout
+    assert prices(orders) == {1: 1.5, 2: 9.5, 3: 3.5, 4: 4.5}
+
+
+def test_debug_shows_where_an_error_comes_from(orders: str) -> None:
+    with pytest.raises(ValueError, match="no source file"):
+        app(["merge", "nothing.csv", orders, "--key", "id", "--debug"], standalone_mode=False)
+
+
+def test_every_option_of_the_library_is_an_option_here() -> None:
+    other_names = {"partition_columns": "partition_by", "filesystem": "storage_option"}
+    for command, options in (("merge", MergeOptions), ("write", WriteOptions)):
+        found = app.get_command(None, command)  # type: ignore[arg-type]
+        assert found is not None
+        here = {parameter.name for parameter in found.params}
+        asked = {other_names.get(name, name) for name in options.__optional_keys__}
+        assert asked <= here
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_each_says_of_itself(name: str, cli: Callable[..., Result]) -> None:
+    found = app.get_command(None, name)  # type: ignore[arg-type]
+    assert found is not None
+    assert found.get_short_help_str(200) == COMMANDS[name][1]
+    assert "Usage: app " in cli(name, "--help").stdout
+
+
+@pytest.mark.slow
+def test_help_loads_nothing_that_takes_long() -> None:
+    code = "import sys\nfrom merganser.cli import main\ntry: main()\nfinally: print(sorted(sys.modules), file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "Merge keyed rows" in done.stdout
+    assert "'click'" in done.stderr
+    assert not any(f"'{name}'" in done.stderr for name in ("pyarrow", "numpy", "duckdb", "fsspec"))
+
+
+def test_without_click_the_extra_is_named() -> None:
+    code = "import sys\nsys.modules['click'] = None\nfrom merganser.cli import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith("pip install 'merganser[cli]'.")
+
+
+@pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("n\n", 1)])
+def test_a_person_is_asked_before_an_undo(typed: str, code: int, orders: str, tmp_path: Any) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "merganser.cli", "merge", str(tmp_path / "tuesday.csv"), orders, "--key", "id", "--retain", "1"],
+        check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
+    ours, theirs = pty.openpty()
+    os.write(ours, typed.encode())
+    done = subprocess.run(
+        [sys.executable, "-m", "merganser.cli", "undo", orders, "--json"],
+        stdin=theirs, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    os.close(theirs)
+    os.close(ours)
+    assert done.returncode == code
+    assert "Take back the last commit" in done.stderr
+    if code == 0:
+        assert json.loads(done.stdout)["operation"] == "merge"
+        assert prices(orders) == {1: 1.5, 2: 2.5, 3: 3.5}
+    else:
+        assert len(prices(orders)) == 4
+
+
+def test_an_inspection_finds_what_could_be_better(tmp_path: Any, cli: Callable[..., Result]) -> None:
+    path = str(tmp_path / "t")
+    for number in range(10):
+        put(f"{path}/f{number}.parquet", pa.table({"id": [number, 100 - number], "v": ["a", "b"]}))
+    put(f"{path}/again.parquet", pa.table({"id": [3], "v": ["c"]}), write_statistics=False)
+    shown = cli("inspect", path, "--key", "id").stdout
+    assert "21 rows" in shown
+    assert "key id: from 0 to 100" in shown
+    assert "keys that are there more than once: 1" in shown
+    for advice in ("smaller than 16 MB", "tell no bounds of 'id'", "may lie in most of the 11 files", "Remove the extra rows"):
+        assert advice in shown
+    sorted_ = str(tmp_path / "sorted")
+    for number in range(10):
+        put(f"{sorted_}/f{number}.parquet", pa.table({"id": [2 * number, 2 * number + 1]}))
+    assert "one key may lie in 1.0 files, at most 1" in cli("inspect", sorted_, "--key", "id").stdout
+    assert "There are no Parquet files" in cli("inspect", str(tmp_path / "none"), code=1).stderr

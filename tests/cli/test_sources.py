@@ -1,0 +1,112 @@
+"""Sources by name."""
+
+from __future__ import annotations
+
+import io
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.feather as paf
+import pyarrow.parquet as pq
+import pytest
+from tests.support import open_door, plain_rows
+
+from merganser.cli.sources import open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from click.testing import Result
+
+ROWS = pa.table({"id": [1, 2], "name": ["a", "b"]})
+CSV = b"id,name\n1,a\n2,b\n"
+JSON = b'{"id": 1, "name": "a"}\n{"id": 2, "name": "b"}\n'
+
+
+def in_parquet() -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(ROWS, sink)
+    return sink.getvalue()
+
+
+def in_arrow(opener: Any) -> bytes:
+    sink = io.BytesIO()
+    with opener(sink, ROWS.schema) as writer:
+        writer.write_table(ROWS)
+    return sink.getvalue()
+
+
+def merged(path: str) -> list[dict[str, Any]]:
+    return sorted(plain_rows(open_door("arrow").read(path).to_table()), key=lambda row: row["id"])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [CSV, JSON, in_parquet(), in_arrow(pa.ipc.new_file), in_arrow(pa.ipc.new_stream)],
+    ids=["csv", "json", "parquet", "arrow file", "arrow stream"],
+)
+def test_standard_input_tells_its_format(data: bytes, tmp_path: Path, cli: Callable[..., Result]) -> None:
+    cli("merge", "-", str(tmp_path / "t"), "--key", "id", stdin=data)
+    assert merged(str(tmp_path / "t")) == ROWS.to_pylist()
+
+
+def test_standard_input_that_is_something_else_is_refused(tmp_path: Path, cli: Callable[..., Result]) -> None:
+    told = cli("merge", "-", str(tmp_path / "t"), "--key", "id", "--format", "parquet", stdin=CSV, code=1).stderr
+    assert "Cannot read standard input as parquet" in told
+    told = cli("merge", str(tmp_path / "a.csv"), str(tmp_path / "t"), "--key", "id", "--format", "csv", code=1).stderr
+    assert "Leave --format out" in told
+
+
+def test_files_of_every_kind_patterns_and_urls(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(CSV)
+    (tmp_path / "b.jsonl").write_bytes(JSON)
+    pq.write_table(ROWS, tmp_path / "c.parquet")
+    paf.write_feather(ROWS, tmp_path / "d.feather")
+    (tmp_path / "e.arrow").write_bytes(in_arrow(pa.ipc.new_stream))
+    for name in ("a.csv", "b.jsonl", "c.parquet", "d.feather", "e.arrow", "?.csv"):
+        for text in (str(tmp_path / name), f"file://{tmp_path / name}"):
+            found = open_source(text, [("auto_mkdir", "false")])
+            table = found if isinstance(found, pa.Table) else found.read_all()
+            assert table.to_pylist() == ROWS.to_pylist(), text
+    (tmp_path / "folder").mkdir()
+    pq.write_table(ROWS, tmp_path / "folder" / "x.parquet")
+    assert open_source(str(tmp_path / "folder")).read_all().num_rows == 2
+
+
+def test_storage_options_reach_the_filesystem(tmp_path: Path, cli: Callable[..., Result]) -> None:
+    (tmp_path / "a.csv").write_bytes(CSV)
+    target = f"file://{tmp_path}/t"
+    options = ["--storage-option", "auto_mkdir=true"]
+    cli("merge", f"file://{tmp_path}/a.csv", target, "--key", "id", *options)
+    assert merged(str(tmp_path / "t")) == ROWS.to_pylist()
+    cli("history", target, *options)
+    told = cli("history", target, "--storage-option", "auto_mkdir", code=2).stderr
+    assert "name=value" in told
+
+
+def test_tables_of_databases(tmp_path: Path, cli: Callable[..., Result]) -> None:
+    small, large = tmp_path / "it's #1?.sqlite", tmp_path / "x.duckdb"
+    connection = sqlite3.connect(small)
+    connection.execute('CREATE TABLE "my ""rows" (id INTEGER, name TEXT, nothing TEXT)')
+    connection.execute('INSERT INTO "my ""rows" VALUES (1, \'a\', NULL), (2, \'b\', NULL)')
+    connection.execute("CREATE TABLE mixed (id)")
+    connection.execute("INSERT INTO mixed VALUES (1), ('x')")
+    connection.commit()
+    connection.close()
+    with duckdb.connect(str(large)) as database:
+        database.execute("CREATE TABLE rows AS SELECT * FROM (VALUES (1, 'a'), (2, 'b')) AS v (id, name)")
+    found = open_source(f'{small}::my "rows')
+    assert found.to_pylist() == [{**row, "nothing": None} for row in ROWS.to_pylist()]
+    assert found.schema.field("nothing").type == pa.string()
+    cli("merge", f"{large}::rows", str(tmp_path / "t"), "--key", "id")
+    assert merged(str(tmp_path / "t")) == ROWS.to_pylist()
+    for text, told in (
+        (f"{small}::none", "Cannot read the table 'none'"),
+        (f"{small}::mixed", "Cannot read the table 'mixed'"),
+        (f"{large}::none", "Cannot read the table 'none'"),
+        (f"{tmp_path}/none.db::rows", "There is no database file"),
+    ):
+        assert told in cli("merge", text, str(tmp_path / "t"), "--key", "id", code=1).stderr
