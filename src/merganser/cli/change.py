@@ -24,6 +24,7 @@ from merganser.cli.command import (
     storage_option,
 )
 from merganser.cli.picture import plan_lines
+from merganser.cli.progress import watching
 from merganser.cli.sources import FORMATS, open_source
 from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.merge import WriteMode
@@ -117,7 +118,8 @@ def merge(source: str, target: str, *, dry_run: bool, yes: bool, **given: Any) -
     audit = {"keys": True, None: False}.get(given["audit"], given["audit"])
     use_merge = {} if given["use_merge"] is None else {"use_merge": given["use_merge"]}
     committed = {name: given[name] for name in ("batch_id", *_FILE_OPTIONS)}
-    result = merge_rows(**arguments, **_changes(given), **committed, audit=audit, **use_merge)
+    with watching() as progress:
+        result = merge_rows(**arguments, **_changes(given), **committed, audit=audit, progress=progress, **use_merge)
     return Answer(result.to_dict(), _merged_lines(result, target))
 
 
@@ -149,15 +151,18 @@ def write(source: str, target: str, *, mode: str, yes: bool, **given: Any) -> An
     if mode == "overwrite":
         confirmed(f"Put these rows in the place of all that is in {target}?", yes=yes)
     filesystem = filesystem_of(target, given["storage_option"])
-    result = write_dataset(
-        open_source(source, given["storage_option"], given["form"]),
-        target,
-        mode,  # type: ignore[arg-type]  one of the choices
-        engine=given["engine"],
-        partition_by=named(given["partition_by"]) or None,
-        filesystem=filesystem,
-        **{name: given[name] for name in _FILE_OPTIONS},
-    )
+    rows = open_source(source, given["storage_option"], given["form"])
+    with watching() as progress:
+        result = write_dataset(
+            rows,
+            target,
+            mode,  # type: ignore[arg-type]  one of the choices
+            engine=given["engine"],
+            partition_by=named(given["partition_by"]) or None,
+            filesystem=filesystem,
+            progress=progress,
+            **{name: given[name] for name in _FILE_OPTIONS},
+        )
     return Answer(result.to_dict(), _written_lines(result, target))
 
 

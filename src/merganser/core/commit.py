@@ -17,6 +17,7 @@ from merganser.core.batch import forget_batch, write_batch
 from merganser.core.errors import ConcurrentWriteError, DatasetMergeError, MerganserError
 from merganser.core.history import HistoryRecord, new_id, save_record
 from merganser.core.lock import exclusive
+from merganser.core.progress import nobody
 from merganser.core.retained import drop, retain_replaced, unreachable
 from merganser.core.staging import RECORD, control_folder, find_staging, open_staging
 from merganser.core.store import locate
@@ -101,9 +102,9 @@ class Session:
     started: float
 
     @contextlib.contextmanager
-    def staging(self) -> Iterator[Staging]:
+    def staging(self, file_done: Callable[[], None] = nobody) -> Iterator[Staging]:
         """Open a staging folder that is gone afterwards, unless its commit is journaled and unfinished."""
-        staging = open_staging(self.location, self.control)
+        staging = open_staging(self.location, self.control, file_done)
         try:
             yield staging
         except BaseException:

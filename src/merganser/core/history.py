@@ -193,7 +193,8 @@ def write_record(
 def _asked(options: Options) -> dict[str, Any]:
     """Give the options that differ from their defaults as JSON would have them."""
     given = {one.name: (_plain(getattr(options, one.name)), _plain(one.default)) for one in fields(options)}
-    return {name: value for name, (value, default) in given.items() if value != default and name != "batch_id"}
+    told_elsewhere = {"batch_id", "progress"}
+    return {name: value for name, (value, default) in given.items() if value != default and name not in told_elsewhere}
 
 
 def _plain(value: Any) -> Any:

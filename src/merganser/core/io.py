@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from merganser.core.engine import Engine
     from merganser.core.merge import WriteMode
     from merganser.core.plan import MergePlan
+    from merganser.core.progress import Listener
     from merganser.core.result import MergeResult, WriteResult
     from merganser.core.strategy import MergeStrategy
 
@@ -81,6 +82,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
           `replayed=True`.
         - `retain`: the files that the last so many commits replaced or removed are kept for `undo`.
         - `partition_by` is `partition_columns`; `lock_timeout` is how many seconds to wait for another writer.
+        - `progress` is called with a `Progress` at every step, from whatever thread takes it.
         """
         check_names("merge", options, CommitOptions.__optional_keys__)
         made = make_options(
@@ -125,6 +127,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
         partition_by: Sequence[str] | str | None = None,
         retain: int = 0,
         lock_timeout: float = LOCK_TIMEOUT,
+        progress: Listener | None = None,
     ) -> WriteResult:
         """Append rows to a dataset, or overwrite it; both are committed like a merge, and retain what one would."""
         options = make_options(
@@ -135,6 +138,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
             row_group_size=row_group_size,
             retain=retain,
             lock_timeout=lock_timeout,
+            progress=progress,
         )
         job = Job("write_dataset", path, self._filesystem(filesystem))
         with self._engine(job) as engine:

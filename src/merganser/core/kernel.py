@@ -372,7 +372,9 @@ def append_rows(
 
     def write(piece: tuple[int, npt.NDArray[np.int64]]) -> Appended:
         code, picks = piece
-        return Appended(write_rows(table, picks, layout, staging), code)
+        staged = write_rows(table, picks, layout, staging)
+        staging.file_done()
+        return Appended(staged, code)
 
     with open_pool(len(pieces), workers, "append") as pool:
         return list(pool.map(write, pieces))

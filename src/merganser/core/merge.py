@@ -27,6 +27,7 @@ from merganser.core.kernel import write_rows
 from merganser.core.options import Request, make_request
 from merganser.core.plan import MergePlan, decide
 from merganser.core.prepare import empty_folder, prepare, prepare_overwrite
+from merganser.core.progress import Teller
 from merganser.core.result import MergeFileMetadata, MergeResult, WriteResult, compute_merge_stats
 from merganser.core.rows import no_rows
 from merganser.core.schema import key_values, plain_schema
@@ -76,20 +77,26 @@ def merge(
         decision = decide(engine, prepared, request, None)
         audit = make_audit(engine, prepared, decision, request, None, feed)
         return _result(prepared, decision, _Staged(), request, audit)
+    teller = Teller(options.progress)
+    teller.begin("read")
     with writing(location, options.lock_timeout, started) as session:
         forget_gone(location, session.control)
         if options.batch_id is not None:
             before = find_batch(location.store, session.control, options.batch_id)
             if before is not None:
                 return before
-        with session.staging() as staging:
+        with session.staging(teller.file_done) as staging:
             prepared = prepare(engine, given, location, request, staging)
+            teller.begin("plan", rows=prepared.source_count)
             decision = decide(engine, prepared, request, staging)
             with storing(staging):
+                teller.begin("rewrite", len(decision.jobs))
                 staged = _stage(engine, prepared, decision, staging, options, request.keys)
                 audit = make_audit(engine, prepared, decision, request, staging, feed)
                 result = _result(prepared, decision, staged, request, audit)
+                teller.begin("commit", len(staged.rewritten) + len(staged.appended))
                 _commit(session, staging, prepared, decision, staged, result, request, engine.name, audit)
+    teller.begin("done")
     return result
 
 
@@ -145,7 +152,12 @@ def write_dataset(
     started = time.monotonic()
     location = locate(path, filesystem)
     given = engine.open(source)
-    with writing(location, options.lock_timeout, started) as session, session.staging() as staging:
+    teller = Teller(options.progress)
+    teller.begin("read")
+    with (
+        writing(location, options.lock_timeout, started) as session,
+        session.staging(teller.file_done) as staging,
+    ):
         if mode == "append":
             prepared = prepare(engine, given, location, Request("insert", [], options), staging)
             removed = range(0)
@@ -153,6 +165,7 @@ def write_dataset(
             prepared = prepare_overwrite(engine, given, location, options, staging)
             removed = range(len(prepared.target.files))
         with storing(staging):
+            teller.begin("add", rows=prepared.facts.rows)
             layout = _layout(prepared, options)
             handle, partitions = prepared.handle, prepared.facts.partitions
             _, staged = engine.stage(handle, None, (), layout, partitions, staging, prepared.terms)
@@ -170,7 +183,9 @@ def write_dataset(
                 )
                 moves, removals = [_move(new) for new in appended], _removals(prepared.target, removed)
                 journal = Journal(moves, removals, prepared.record, history=history, retain=options.retain)
+                teller.begin("commit", len(appended))
                 _publish(session, staging, journal, prepared.target)
+    teller.begin("done")
     return result
 
 

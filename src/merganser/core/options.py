@@ -17,6 +17,7 @@ from merganser.core.strategy import rule_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from merganser.core.progress import Listener
     from merganser.core.strategy import MergeStrategy, Rule
 
 PartitionMove = Literal["refuse", "move"]
@@ -35,6 +36,7 @@ class WriteOptions(TypedDict, total=False):
     row_group_size: int
     retain: int
     lock_timeout: float
+    progress: Listener | None
 
 
 class ChangeOptions(TypedDict, total=False):
@@ -60,6 +62,7 @@ class CommitOptions(ChangeOptions, total=False):
     batch_id: str | None
     retain: int
     lock_timeout: float
+    progress: Listener | None
 
 
 class MergeOptions(WriteOptions, CommitOptions, total=False):
@@ -91,6 +94,7 @@ class Options:
     rewrite_all: bool = False
     retain: int = 0
     lock_timeout: float = LOCK_TIMEOUT
+    progress: Listener | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "row_group_size"):
@@ -113,6 +117,8 @@ class Options:
         timeout = self.lock_timeout
         seconds = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout >= 0
         _check(seconds, f"lock_timeout must be a number of seconds, not {timeout!r}.")
+        listens = self.progress is None or callable(self.progress)
+        _check(listens, f"progress must be something to call with each step, not {self.progress!r}.")
 
 
 def check_batch_id(batch_id: object) -> None:

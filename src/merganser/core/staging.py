@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from merganser.core.errors import MerganserError, StagingError
 from merganser.core.local import LocalStore
+from merganser.core.progress import nobody
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from merganser.core.store import Location
 
@@ -49,10 +50,15 @@ def _can_rename_from(parent: str, root: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """One merge's folder of staged files."""
+    """One merge's folder of staged files; `file_done` is called for each that is ready, in this process."""
 
     location: Location
     folder: str
+    file_done: Callable[[], None] = nobody
+
+    def __reduce__(self) -> tuple[type[Staging], tuple[Location, str]]:
+        # Whoever listens is not where a task is sent.
+        return Staging, (self.location, self.folder)
 
     @property
     def control(self) -> str:
@@ -94,11 +100,11 @@ def storing(staging: Staging) -> Iterator[None]:
         raise StagingError(message) from error
 
 
-def open_staging(location: Location, control: str) -> Staging:
+def open_staging(location: Location, control: str, file_done: Callable[[], None] = nobody) -> Staging:
     """Make a new staging folder."""
     folder = f"{control}/{STAGING_PREFIX}{uuid.uuid4().hex}"
     location.store.make_folder(folder)
-    return Staging(location, folder)
+    return Staging(location, folder, file_done)
 
 
 def find_staging(location: Location, control: str) -> list[Staging]:

@@ -171,7 +171,9 @@ def rewrite_rows(
             rows = partial(_new_values, handle, matches.source_row[at][replaced])
             gone, stay = position[~(replaced | kept)], None if job.keep_missing else position[kept]
             changes[group] = GroupChange(position[replaced], columns, rows, gone, stay)
-    return rewrite_file(staging.location.store, job.path, staging.new_path(), changes, workers, job.footer)
+    done = rewrite_file(staging.location.store, job.path, staging.new_path(), changes, workers, job.footer)
+    staging.file_done()
+    return done
 
 
 def _new_values(handle: pa.Table, rows: npt.NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
