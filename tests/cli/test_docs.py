@@ -25,7 +25,10 @@ def test_every_command_on_the_page_prints_what_stands_there(tmp_path: Path) -> N
     assert len(blocks) == 5
     # One shell for the whole page, as one reader has.
     lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
-    script = "\n".join(f"printf '$ %s\\n' {_quoted(line)}\n{line}" for line in lines)
+    # What was printed in between does not count as the last command.
+    script = "last=0\n" + "".join(
+        f"printf '$ %s\\n' {_quoted(line)}; (exit $last)\n{line}\nlast=$?\n" for line in lines
+    )
     done = subprocess.run(
         ["bash", "-c", f"exec 2>&1\n{script}"],  # noqa: S607
         cwd=tmp_path,

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import shutil
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
+import pyarrow as pa
 
 from merganser.api import merge as merge_rows
 from merganser.api import plan as plan_rows
 from merganser.api import write_dataset
 from merganser.cli.command import (
     Answer,
-    Columns,
-    Pair,
     answering,
+    columns,
     confirmed,
     filesystem_of,
     named,
+    pair,
     paired,
     say,
     storage_option,
@@ -29,6 +31,7 @@ from merganser.cli.sources import FORMATS, open_source
 from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.merge import WriteMode
 from merganser.core.options import CODECS, PartitionMove
+from merganser.core.source import stream_source
 from merganser.core.strategy import MergeStrategy
 from merganser.engines import ENGINES
 
@@ -54,34 +57,68 @@ _place = _together(
     storage_option(),
 )
 _change = _together(
-    click.option("--key", "key_columns", type=Columns(), multiple=True, required=True, help="Columns that name a row."),
     click.option(
-        "--strategy", type=click.Choice(get_args(MergeStrategy)), default="upsert", show_default=True, help="What to do."
+        "--key",
+        "key_columns",
+        type=columns,
+        metavar="COLUMN,…",
+        multiple=True,
+        required=True,
+        help="columns that name a row.",
     ),
-    click.option("--update-columns", type=Columns(), multiple=True, help="What matched rows take; default all."),
-    click.option("--insert-columns", type=Columns(), multiple=True, help="What new rows take; default all."),
-    click.option("--dedup-order-by", type=Columns(), multiple=True, help="Of rows of one key, the highest counts."),
+    click.option(
+        "--strategy",
+        type=click.Choice(get_args(MergeStrategy)),
+        default="upsert",
+        show_default=True,
+        help="What to do.",
+    ),
+    click.option(
+        "--update-columns", type=columns, metavar="COLUMN,…", multiple=True, help="What matched rows take; default all."
+    ),
+    click.option(
+        "--insert-columns", type=columns, metavar="COLUMN,…", multiple=True, help="What new rows take; default all."
+    ),
+    click.option(
+        "--dedup-order-by",
+        type=columns,
+        metavar="COLUMN,…",
+        multiple=True,
+        help="Of rows of one key, the highest counts.",
+    ),
     click.option("--sequence-column", help="Tells which row of a key is newest; late rows are skipped."),
     click.option("--operation-column", help="Says of each row whether it inserts, updates or deletes."),
     click.option(
         "--operation-values",
-        type=Pair(),
+        type=pair,
         multiple=True,
         metavar="OPERATION=VALUE,…",
         help="What that column holds for insert, update and delete.",
     ),
     click.option("--skip-unchanged", is_flag=True, help="Leave rows alone that are equal already."),
-    click.option("--compare", type=Columns(), multiple=True, help="With --skip-unchanged: compare these columns only."),
     click.option(
-        "--scope", type=Pair(), multiple=True, metavar="COLUMN=VALUE,…", help="Partitions that a full_merge speaks for."
+        "--compare",
+        type=columns,
+        metavar="COLUMN,…",
+        multiple=True,
+        help="With --skip-unchanged: compare these columns only.",
     ),
-    click.option("--on-partition-move", type=click.Choice(get_args(PartitionMove)), default="refuse", show_default=True),
+    click.option(
+        "--scope", type=pair, multiple=True, metavar="COLUMN=VALUE,…", help="Partitions that a full_merge speaks for."
+    ),
+    click.option(
+        "--on-partition-move", type=click.Choice(get_args(PartitionMove)), default="refuse", show_default=True
+    ),
     click.option(
         "--check-partition-moves/--no-check-partition-moves", default=True, help="Look for rows that move; default yes."
     ),
 )
 _partitions = click.option(
-    "--partition-by", type=Columns(), multiple=True, help="Columns for folders, of a dataset that is new."
+    "--partition-by",
+    type=columns,
+    metavar="COLUMN,…",
+    multiple=True,
+    help="columns for folders, of a dataset that is new.",
 )
 _files = _together(
     click.option("--compression", type=click.Choice(CODECS), default="snappy", show_default=True, help="Of new files."),
@@ -156,7 +193,7 @@ def write(source: str, target: str, *, mode: str, yes: bool, **given: Any) -> An
         result = write_dataset(
             rows,
             target,
-            mode,  # type: ignore[arg-type]  one of the choices
+            cast("WriteMode", mode),
             engine=given["engine"],
             partition_by=named(given["partition_by"]) or None,
             filesystem=filesystem,
@@ -206,23 +243,31 @@ def _changes(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _looked_at(source: Any, target: str) -> Any:
-    """Ask before a full_merge of no rows, which deletes every row."""
-    table = source.read_all() if hasattr(source, "read_all") else source
-    if table.num_rows == 0:
+    """Ask before a full_merge of no rows, which deletes every row; what was read to see it is given back."""
+    found = stream_source(source)
+    batches = iter(found.to_batches() if isinstance(found, pa.Table) else found)
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
         confirmed(f"The source has no rows, so a full_merge deletes every row of {target}. Go on?", yes=False)
-    return table
+        return found.schema.empty_table()
+    if isinstance(source, pa.RecordBatchReader):
+        return pa.RecordBatchReader.from_batches(source.schema, itertools.chain([first], batches))
+    return source
 
 
 def _merged_lines(result: MergeResult, target: str) -> list[str]:
     if result.replayed:
         say(f"The batch {result.batch_id} was merged before; nothing was done.")
     skipped = f", {result.skipped:,} skipped" if result.skipped else ""
-    return [
+    rows = (
         f"{target}: {result.inserted:,} inserted, {result.updated:,} updated, {result.deleted:,} deleted{skipped}; "
-        f"{result.target_count_before:,} rows before, {result.target_count_after:,} after",
+        f"{result.target_count_before:,} rows before, {result.target_count_after:,} after"
+    )
+    files = (
         f"files: {len(result.rewritten_files):,} rewritten, {len(result.inserted_files):,} new, "
-        f"{len(result.removed_files):,} removed, {len(result.preserved_files):,} left alone",
-    ]
+        f"{len(result.removed_files):,} removed, {len(result.preserved_files):,} left alone"
+    )
+    return [rows, files]
 
 
 def _written_lines(result: WriteResult, target: str) -> list[str]:

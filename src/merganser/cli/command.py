@@ -69,14 +69,18 @@ def _failed(error: BaseException, arguments: dict[str, Any], *, as_json: bool) -
     code = UNFINISHED if _is_unfinished(arguments) else FAILED
     told = "Interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
     if code == UNFINISHED:
-        after = f"A commit is unfinished; the next merge finishes it, and so does: merganser recover {arguments['target']}"
+        after = (
+            f"A commit is unfinished; the next merge finishes it, and so does: merganser recover {arguments['target']}"
+        )
         told = f"{told}. {after}" if isinstance(error, KeyboardInterrupt) else f"{told}\n{after}"
     elif isinstance(error, KeyboardInterrupt):
         told = "Interrupted. Nothing was changed."
     say(f"Error: {told}")
     if as_json:
         kind = type(error).__name__
-        click.echo(json.dumps({"error": {"type": kind, "message": told, "exit_code": code}}, indent=2, ensure_ascii=False))
+        click.echo(
+            json.dumps({"error": {"type": kind, "message": told, "exit_code": code}}, indent=2, ensure_ascii=False)
+        )
     return code
 
 
@@ -92,7 +96,7 @@ def storage_option() -> Decorator:
     """Take what a remote filesystem needs, as `key=value`."""
     return click.option(
         "--storage-option",
-        type=_Pair(),
+        type=pair,
         multiple=True,
         metavar="KEY=VALUE",
         help="For fsspec, of a URL: endpoint_url, key, secret, … Repeatable.",
@@ -114,30 +118,22 @@ def _plain(text: str) -> Any:
         return text
 
 
-class _Pair(click.ParamType):
-    name = "pair"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        name, equals, rest = str(value).partition("=")
-        if not (name and equals):
-            self.fail(f"{value!r} is not of the form name=value.", param, ctx)
-        return name, rest
+def pair(text: str) -> tuple[str, str]:
+    """Take an option of the form `name=value`."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        message = f"{text!r} is not of the form name=value."
+        raise click.BadParameter(message)
+    return name, value
 
 
-class Columns(click.ParamType):
-    """Names of columns, with commas between them; the option may be given several times as well."""
-
-    name = "columns"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        if isinstance(value, list):
-            return value
-        names = [name.strip() for name in str(value).split(",")]
-        if not all(names):
-            self.fail(f"{value!r} names no column between two commas.", param, ctx)
-        return names
+def columns(text: str) -> list[str]:
+    """Take an option that names columns, with commas between them; it may be given several times as well."""
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        message = f"{text!r} names no column between two commas."
+        raise click.BadParameter(message)
+    return names
 
 
 def named(given: Sequence[Sequence[str]]) -> list[str]:
@@ -151,9 +147,6 @@ def paired(given: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:
     for name, text in given:
         found.setdefault(name, []).extend(_plain(part) for part in text.split(","))
     return found
-
-
-Pair = _Pair
 
 
 def confirmed(question: str, *, yes: bool) -> None:

@@ -30,8 +30,8 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 def undo(target: str, *, lock_timeout: float, yes: bool, storage_option: Sequence[tuple[str, str]]) -> Answer:
     """Take the last commit back.
 
-    TARGET is the dataset. What the commit replaced must have been retained (--retain of merge and write), unless it only
-    added files. Called again, it takes back the commit before.
+    TARGET is the dataset. What the commit replaced must have been retained (--retain of merge and write), unless it
+    only added files. Called again, it takes back the commit before.
     """
     filesystem = filesystem_of(target, storage_option)
     found = next((one for one in records_of(target, filesystem=filesystem) if one.operation != "undo"), None)
@@ -58,7 +58,9 @@ def recover(target: str, *, lock_timeout: float, storage_option: Sequence[tuple[
 
 @click.command()
 @click.argument("target")
-@click.option("--retain", type=int, help="Keep what the newest so many commits retained; default all that undo can use.")
+@click.option(
+    "--retain", type=int, help="Keep what the newest so many commits retained; default all that undo can use."
+)
 @_timeout
 @_yes
 @storage_option()

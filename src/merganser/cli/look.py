@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merganser.api import history as records_of
-from merganser.cli.command import Answer, Columns, answering, filesystem_of, named, storage_option
+from merganser.cli.command import Answer, answering, columns, filesystem_of, named, storage_option
 from merganser.core.inspect import inspect as inspect_dataset
 from merganser.core.shown import plain
 from merganser.engines.duckdb import DuckDBDatasetIO
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target")
-@click.option("--key", "key_columns", type=Columns(), multiple=True, help="Columns that name a row, to look into.")
+@click.option(
+    "--key",
+    "key_columns",
+    type=columns,
+    metavar="COLUMN,…",
+    multiple=True,
+    help="columns that name a row, to look into.",
+)
 @storage_option()
 @answering
 def inspect(target: str, key_columns: Sequence[Sequence[str]], storage_option: Sequence[tuple[str, str]]) -> Answer:
@@ -41,13 +48,14 @@ def inspect(target: str, key_columns: Sequence[Sequence[str]], storage_option: S
 def _repeated(target: str, keys: Sequence[str], filesystem: Any) -> int:
     """Count the keys that several rows have."""
     names = ", ".join('"' + name.replace('"', '""') + '"' for name in keys)
-    several = f"SELECT 1 FROM target GROUP BY {names} HAVING count(*) > 1"  # noqa: S608  quoted
-    relation = DuckDBDatasetIO().read(target, filesystem)
-    return int(relation.query("target", f"SELECT count(*) FROM ({several})").fetchall()[0][0])  # noqa: S608  as above
+    counted = DuckDBDatasetIO().read(target, filesystem).aggregate("count(*) AS n", names).filter("n > 1")
+    return int(counted.count("*").fetchall()[0][0])
 
 
 def _with_repeated(found: Inspection, count: int) -> Inspection:
-    told = f"{count:,} keys are there more than once, and a merge changes all rows of such a key. Remove the extra rows."
+    told = (
+        f"{count:,} keys are there more than once, and a merge changes all rows of such a key. Remove the extra rows."
+    )
     return replace(found, duplicate_keys=count, findings=[*found.findings, *([told] if count else [])])
 
 

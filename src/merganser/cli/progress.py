@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from contextlib import contextmanager
@@ -51,40 +50,36 @@ class _Lines:
 
 
 class _Bar:
-    """One line that is written over again and again."""
+    """One line that changes, and is gone at the end."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        from rich.console import Console  # noqa: PLC0415  a terminal alone needs it
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415  as above
+        from rich.progress import Progress as Bars  # noqa: PLC0415  as above
+
+        columns = BarColumn(_CELLS), TextColumn("{task.description}", markup=False), TimeRemainingColumn()
+        self._bars = Bars(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bars.add_task("", total=None)
         self._stage = ""
+        self._bars.start()
 
     def __call__(self, progress: Progress) -> None:
         if progress.stage not in STAGES:
             return
         if progress.stage != self._stage:
-            self._stage, self._began = progress.stage, time.monotonic()
-        width = shutil.get_terminal_size().columns - 1
-        line = f"{_cells(progress)} {_told(progress)}{self._left(progress)}"
-        print(f"\r{line[:width]:<{width}}", end="", file=sys.stderr, flush=True)
-
-    def _left(self, progress: Progress) -> str:
-        """Estimate how long the stage still takes, by how long it took so far."""
-        if not 0 < progress.done < progress.total:
-            return ""
-        seconds = (time.monotonic() - self._began) * (progress.total / progress.done - 1)
-        return f", {int(seconds // 60)}:{int(seconds % 60):02d} left"
+            # How long files take is learnt anew.
+            self._stage = progress.stage
+            self._bars.reset(self._task)
+        self._bars.update(
+            self._task, description=_told(progress), completed=progress.done, total=progress.total or None
+        )
 
     def close(self) -> None:
         """Take the line away."""
-        width = shutil.get_terminal_size().columns - 1
-        print(f"\r{'':<{width}}\r", end="", file=sys.stderr, flush=True)
+        self._bars.stop()
 
 
 def _told(progress: Progress) -> str:
     files = f", {progress.done:,} of {progress.total:,} files" if progress.total else ""
     rows = f", {progress.rows:,} rows" if progress.rows else ""
     return f"{STAGES[progress.stage]}{files}{rows}"
-
-
-def _cells(progress: Progress) -> str:
-    full = _CELLS * progress.done // progress.total if progress.total else 0
-    return f"[{'█' * min(full, _CELLS)}{'·' * (_CELLS - min(full, _CELLS))}]"

@@ -6,21 +6,19 @@ import io
 import os
 import sqlite3
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.json as pajson
-import pyarrow.parquet as pq
 
 from merganser.cli.command import filesystem_of
 from merganser.core.errors import InvalidArgumentError, UnreadableFileError
-from merganser.core.files import SourceFiles, find_files, read_arrow
+from merganser.core.files import READERS, SourceFiles, find_files
 from merganser.core.read import open_dataset
 from merganser.core.source import stream_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 STDIN = "-"
 TABLE = "::"
@@ -39,22 +37,21 @@ def open_source(text: str, options: Sequence[tuple[str, str]] = (), form: str | 
     file, mark, table = text.partition(TABLE)
     if mark and "://" not in text:
         return _read_table(file, table)
-    found = find_files(text, filesystem_of(text, options))
+    filesystem = filesystem_of(text, options)
+    if filesystem is None:
+        # The library reads it where it reads best; on Spark that is not here.
+        return text
+    found = find_files(text, filesystem)
     return found.rows() if isinstance(found, SourceFiles) else stream_source(open_dataset(found))
 
 
 def _read_stdin(form: str | None) -> pa.Table:
     data = sys.stdin.buffer.read()
-    readers: dict[str, Callable[[Any], pa.Table]] = {
-        "parquet": pq.read_table,
-        "csv": pacsv.read_csv,
-        "json": pajson.read_json,
-        "arrow": read_arrow,
-    }
+    form = form or _form_of(data)
     try:
-        return readers[form or _form_of(data)](io.BytesIO(data))
+        return READERS[f".{form}"](io.BytesIO(data))
     except (pa.ArrowException, OSError) as error:
-        message = f"Cannot read standard input as {form or _form_of(data)}: {error}. Say --format, or check what is sent."
+        message = f"Cannot read standard input as {form}: {error}. Say --format, or check what is sent."
         raise UnreadableFileError(message) from error
 
 
@@ -77,43 +74,65 @@ def _read_table(file: str, table: str) -> Any:
     return _read_sqlite(file, table) if is_sqlite else _read_duckdb(file, table)
 
 
-def _read_duckdb(file: str, table: str) -> Any:
+def _read_duckdb(file: str, table: str) -> pa.RecordBatchReader:
     import duckdb  # noqa: PLC0415  other sources do without
 
     try:
-        with duckdb.connect(file, read_only=True) as connection:
-            return connection.table(table).to_arrow_table()
+        connection = duckdb.connect(file, read_only=True)
+        reader = connection.table(table).to_arrow_reader(_AT_ONCE)
     except duckdb.Error as error:
-        message = f"Cannot read the table {table!r} of {file}: {error}. Give a DuckDB or SQLite file and one of its tables."
+        message = (
+            f"Cannot read the table {table!r} of {file}: {error}. Give a DuckDB or SQLite file and one of its tables."
+        )
         raise UnreadableFileError(message) from error
 
+    def batches() -> Iterator[pa.RecordBatch]:
+        # Rows are read as long as the connection is open.
+        with connection:
+            yield from reader
 
-def _read_sqlite(file: str, table: str) -> pa.Table:
+    return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+
+def _read_sqlite(file: str, table: str) -> pa.RecordBatchReader:
     uri = f"file:{os.path.abspath(file).replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=ro"
-    connection = sqlite3.connect(uri, uri=True)
+    connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+    quoted = _quoted(table)
     try:
-        return _joined(_sqlite_pieces(connection, table), table)
-    except (sqlite3.Error, pa.ArrowException) as error:
-        message = f"Cannot read the table {table!r} of {file}: {error}. Check the name, or cast columns of mixed types."
-        raise UnreadableFileError(message) from error
-    finally:
+        names = [column[0] for column in connection.execute(f"SELECT * FROM {quoted} LIMIT 0").description]  # noqa: S608  quoted
+        schema = pa.schema([(name, _sqlite_type(connection, quoted, name)) for name in names])
+        rows = connection.execute(f"SELECT * FROM {quoted}")  # noqa: S608  as above
+    except sqlite3.Error as error:
         connection.close()
+        message = f"Cannot read the table {table!r} of {file}: {error}. Check the name of the table."
+        raise UnreadableFileError(message) from error
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with closing(connection):
+            while some := rows.fetchmany(_AT_ONCE):
+                columns = zip(zip(*some, strict=True), schema.types, strict=True)
+                yield pa.record_batch([pa.array(values, kind) for values, kind in columns], schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _sqlite_pieces(connection: sqlite3.Connection, table: str) -> Iterator[pa.Table]:
-    quoted = table.replace('"', '""')
-    found = connection.execute(f'SELECT * FROM "{quoted}"')  # noqa: S608  quoted
-    names = [column[0] for column in found.description]
-    yield pa.table({name: pa.array([], pa.null()) for name in names})
-    while rows := found.fetchmany(_AT_ONCE):
-        yield pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+def _sqlite_type(connection: sqlite3.Connection, table: str, column: str) -> pa.DataType:
+    """Tell the type of a column by what is in it: SQLite lets every row have its own."""
+    kinds = connection.execute(f"SELECT DISTINCT typeof({_quoted(column)}) FROM {table}")  # noqa: S608  quoted
+    match sorted(kind for (kind,) in kinds if kind != "null"):
+        case ["integer"]:
+            return pa.int64()
+        case ["real"] | ["integer", "real"]:
+            return pa.float64()
+        case ["blob"]:
+            return pa.binary()
+        case ["text"] | []:
+            # Of NULLs alone nothing is known; a text may become any type.
+            return pa.string()
+        case several:
+            message = f"The column {column} of {table} holds {' and '.join(several)}. Cast it to one type first."
+            raise UnreadableFileError(message)
 
 
-def _joined(pieces: Iterator[pa.Table], table: str) -> pa.Table:
-    joined = pa.concat_tables(list(pieces), promote_options="permissive")
-    nothing = [name for name in joined.column_names if pa.types.is_null(joined.schema.field(name).type)]
-    if nothing and joined.num_rows:
-        # A column of NULLs alone has no type; a text may become any.
-        schema = pa.schema([field.with_type(pa.string()) if field.name in nothing else field for field in joined.schema])
-        return joined.cast(schema)
-    return joined
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

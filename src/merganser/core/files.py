@@ -1,4 +1,4 @@
-"""Source files: Parquet, CSV or JSON, found by a path and read one by one, wherever there is room."""
+"""Source files: Parquet, CSV, JSON or Arrow, found by a path and read one by one, wherever there is room."""
 
 from __future__ import annotations
 
@@ -101,19 +101,9 @@ class SourceFiles:
         stem = name
         for suffix in _COMPRESSED:
             stem = stem.removesuffix(suffix)
-        readers: dict[str, Callable[[Any], pa.Table]] = {
-            ".parquet": _read_parquet,
-            ".csv": pacsv.read_csv,
-            ".json": pajson.read_json,
-            ".jsonl": pajson.read_json,
-            ".ndjson": pajson.read_json,
-            ".arrow": read_arrow,
-            ".feather": read_arrow,
-            ".ipc": read_arrow,
-        }
-        reader = readers.get(os.path.splitext(stem)[1].lower())
+        reader = READERS.get(os.path.splitext(stem)[1].lower())
         if reader is None:
-            known = ", ".join(readers)
+            known = ", ".join(READERS)
             message = f"Cannot tell the format of {name} from its name. Its ending has to be one of {known}."
             raise InvalidArgumentError(message)
         with _reading(name), self.filesystem.open(name, "rb", compression=None if stem == name else "infer") as stream:
@@ -158,11 +148,24 @@ def _read_parquet(stream: Any) -> pa.Table:
         return parquet.read().cast(arrow_schema(parquet.metadata))
 
 
-def read_arrow(stream: Any) -> pa.Table:
+def _read_arrow(stream: Any) -> pa.Table:
     """Read Arrow's own format, of files or of streams."""
     is_file = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
     stream.seek(0)
     return pa.ipc.open_file(stream).read_all() if is_file else pa.ipc.open_stream(stream).read_all()
+
+
+# How to read a file, by its ending.
+READERS: dict[str, Callable[[Any], pa.Table]] = {
+    ".parquet": _read_parquet,
+    ".csv": pacsv.read_csv,
+    ".json": pajson.read_json,
+    ".jsonl": pajson.read_json,
+    ".ndjson": pajson.read_json,
+    ".arrow": _read_arrow,
+    ".feather": _read_arrow,
+    ".ipc": _read_arrow,
+}
 
 
 @contextmanager

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # A file below this many bytes costs more to open than to read.
 SMALL = 16 << 20
 _FEW = 8
+# Files that hold a key, if no better can be told than one in so many, are many.
+_MANY = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def inspect(
         int(np.median(sizes)),
         int(sizes.max()),
         ranges,
-        [*_size_findings(target, sizes), *_key_findings(ranges, len(sizes))],
+        findings=[*_size_findings(target, sizes), *_key_findings(ranges, len(sizes))],
     )
 
 
@@ -118,11 +120,11 @@ def _range(target: Target, name: str) -> KeyRange:
     lowest, highest = np.minimum.reduceat(starts, first), np.maximum.reduceat(ends, first)
     # At the start of a range, as many ranges are open as have begun and not ended.
     opened = np.searchsorted(np.sort(lowest), lowest, side="right") - np.searchsorted(np.sort(highest), lowest)
-    edges = pc.min(low).as_py(), pc.max(high).as_py()
     return KeyRange(
         name,
         str(kind),
-        *(natural(edge, kind) for edge in edges),
+        natural(pc.min(low).as_py(), kind),
+        natural(pc.max(high).as_py(), kind),
         int(opened.max()) + len(set(np.asarray(target.group_file)[~known].tolist()) - set(order.tolist())),
         float(opened.mean()),
         unbounded,
@@ -134,24 +136,25 @@ def _size_findings(target: Target, sizes: np.ndarray[Any, np.dtype[np.int64]]) -
     crowded = [count for count in small.values() if count >= _FEW]
     if not crowded:
         return []
-    return [
+    told = (
         f"{sum(crowded):,} files in {len(crowded):,} folders are smaller than {SMALL >> 20} MB. Rewrite them with "
         "write_dataset(mode='overwrite'), or merge larger batches."
-    ]
+    )
+    return [told]
 
 
 def _key_findings(ranges: Sequence[KeyRange], files: int) -> list[str]:
-    found = []
-    for one in ranges:
-        if one.unbounded:
-            found.append(
-                f"{one.unbounded:,} row groups tell no bounds of {one.column!r}, so every merge reads their keys. Write "
-                "files with statistics."
-            )
-    if ranges and files >= _FEW and min(one.mean_files for one in ranges) > files / 2:
+    found = [
+        f"{one.unbounded:,} row groups tell no bounds of {one.column!r}, so every merge reads their keys. Write files "
+        "with statistics."
+        for one in ranges
+        if one.unbounded
+    ]
+    most = min((one.mean_files for one in ranges), default=0.0)
+    if files >= _FEW and most > files / _MANY:
         names = ", ".join(one.column for one in ranges)
         found.append(
-            f"A key of {names} may lie in most of the {files:,} files, so bounds leave few of them out. Sort rows by key "
-            "when files are written, or partition them by what new rows have in common."
+            f"A key of {names} may lie in {most:,.1f} of the {files:,} files, so bounds leave few of them out. Sort "
+            "rows by key when files are written, or partition them by what new rows have in common."
         )
     return found

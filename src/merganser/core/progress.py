@@ -14,9 +14,9 @@ Stage: TypeAlias = Literal["read", "plan", "rewrite", "add", "commit", "done"]
 class Progress:
     """What is being done, how many files of it are done, of how many, and how many rows the source has.
 
-    The stages are `read` (the source, and the footers of the dataset), `plan` (keys are compared), `rewrite` (files that
-    change are staged), `add` (new rows are staged), `commit` (files take their places) and `done`. A total of 0 is not
-    known yet, or there is nothing to count.
+    The stages are `read` (the source, and the footers of the dataset), `plan` (keys are compared), `rewrite` (files
+    that change are staged), `add` (new rows are staged), `commit` (files take their places) and `done`. A total of 0 is
+    not known yet, or there is nothing to count.
     """
 
     stage: Stage

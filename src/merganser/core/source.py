@@ -51,7 +51,7 @@ def stream_source(source: Any) -> pa.Table | pa.RecordBatchReader:
         raise InvalidArgumentError(message) from error
     message = (
         f"Cannot read rows from {type(source).__name__}. Give an Arrow table or reader, a pandas or Polars frame, a "
-        "DuckDB relation, any object with __arrow_c_stream__, or a path to Parquet, CSV or JSON."
+        "DuckDB relation, any object with __arrow_c_stream__, or a path to Parquet, CSV, JSON or Arrow."
     )
     raise InvalidArgumentError(message)
 
