@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -191,6 +192,7 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name: str, cli: Call
     found = app.get_command(None, name)  # type: ignore[arg-type]
     assert found is not None
     assert found.get_short_help_str(200) == COMMANDS[name][1]
+    assert all(option.help for option in found.params if isinstance(option, click.Option)), name
     assert "Usage: app " in cli(name, "--help").stdout
 
 

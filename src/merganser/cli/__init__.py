@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 
 def main() -> None:
@@ -13,4 +17,13 @@ def main() -> None:
         if (error.name or "").partition(".")[0] == "merganser":
             raise
         sys.exit(f"The command line needs the package {error.name!r}. Install it with: pip install 'merganser[cli]'.")
+    if "--debug" not in sys.argv:
+        sys.excepthook = _unforeseen
     app(prog_name="merganser")
+
+
+def _unforeseen(kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
+    """Tell an error that no command expects; it ends the process with 1."""
+    sys.stderr.write(
+        f"Error: {kind.__name__}: {error}\nmerganser did not expect this; --debug shows where it happened.\n"
+    )

@@ -52,7 +52,9 @@ def _together(*options: Callable[[Function], Function]) -> Callable[[Function], 
 _place = _together(
     click.argument("source"),
     click.argument("target"),
-    click.option("--engine", type=click.Choice(list(ENGINES)), default="duckdb", show_default=True),
+    click.option(
+        "--engine", type=click.Choice(list(ENGINES)), default="duckdb", show_default=True, help="What does the work."
+    ),
     click.option("--format", "form", type=click.Choice(FORMATS), help="Of standard input; told by how it begins."),
     storage_option(),
 )
@@ -107,7 +109,11 @@ _change = _together(
         "--scope", type=pair, multiple=True, metavar="COLUMN=VALUE,…", help="Partitions that a full_merge speaks for."
     ),
     click.option(
-        "--on-partition-move", type=click.Choice(get_args(PartitionMove)), default="refuse", show_default=True
+        "--on-partition-move",
+        type=click.Choice(get_args(PartitionMove)),
+        default="refuse",
+        show_default=True,
+        help="What to do with matched rows whose partition changes.",
     ),
     click.option(
         "--check-partition-moves/--no-check-partition-moves", default=True, help="Look for rows that move; default yes."
@@ -122,10 +128,16 @@ _partitions = click.option(
 )
 _files = _together(
     click.option("--compression", type=click.Choice(CODECS), default="snappy", show_default=True, help="Of new files."),
-    click.option("--max-rows-per-file", type=int, default=5_000_000, show_default=True),
-    click.option("--row-group-size", type=int, default=500_000, show_default=True),
+    click.option("--max-rows-per-file", type=int, default=5_000_000, show_default=True, help="Of new files."),
+    click.option("--row-group-size", type=int, default=500_000, show_default=True, help="Rows, of new files."),
     click.option("--retain", type=int, default=0, show_default=True, help="Commits that can be undone."),
-    click.option("--lock-timeout", type=float, default=LOCK_TIMEOUT, show_default=True, help="Seconds."),
+    click.option(
+        "--lock-timeout",
+        type=float,
+        default=LOCK_TIMEOUT,
+        show_default=True,
+        help="Seconds to wait for another writer.",
+    ),
 )
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
@@ -177,7 +189,13 @@ def plan(source: str, target: str, **given: Any) -> Answer:
 @_place
 @_partitions
 @_files
-@click.option("--mode", type=click.Choice(get_args(WriteMode)), default="append", show_default=True)
+@click.option(
+    "--mode",
+    type=click.Choice(get_args(WriteMode)),
+    default="append",
+    show_default=True,
+    help="Keep the rows that are there, or not.",
+)
 @_yes
 @answering
 def write(source: str, target: str, *, mode: str, yes: bool, **given: Any) -> Answer:

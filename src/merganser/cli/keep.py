@@ -17,7 +17,9 @@ from merganser.core.commit import LOCK_TIMEOUT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_timeout = click.option("--lock-timeout", type=float, default=LOCK_TIMEOUT, show_default=True, help="Seconds.")
+_timeout = click.option(
+    "--lock-timeout", type=float, default=LOCK_TIMEOUT, show_default=True, help="Seconds to wait for another writer."
+)
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from merganser.core.plan import FilePlan, MergePlan
 
 # Worst first: where one cell stands for several files, it shows the worst of them.
-CELLS = {"removed": "✕", "rewritten": "█", "scanned": "▒", "left out": "·"}
+CELLS = {
+    "removed": click.style("✕", fg="red"),
+    "rewritten": click.style("█", fg="yellow"),
+    "scanned": click.style("▒", fg="cyan"),
+    "left out": click.style("·", dim=True),
+}
 _MOST_PARTITIONS = 40
 _MOST_NAME = 40
 _MOST_REASONS = 12

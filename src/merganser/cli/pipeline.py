@@ -1,38 +1,45 @@
-"""`run` and `demo`: a pipeline on Spark, as `python -m merganser.pipeline` runs it."""
+"""`run` and `demo`: pipelines on Spark."""
 
 from __future__ import annotations
 
-import sys
+from typing import TYPE_CHECKING
 
 import click
 
+from merganser.cli.command import Answer, answering, pair, say
 from merganser.engines import load
-from merganser.pipeline.__main__ import main as run_pipeline
+from merganser.pipeline.launch import launch
+from merganser.pipeline.terminal import report_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @click.command()
 @click.argument("file", metavar="PIPELINE.toml")
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter; repeatable.")
+@click.option("--param", type=pair, multiple=True, metavar="NAME=VALUE", help="A parameter; repeatable.")
 @click.option("--master", help="Where Spark runs: local[4], yarn, spark://…, sc://…; default local[*].")
-@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; repeatable.")
+@click.option("--conf", type=pair, multiple=True, metavar="KEY=VALUE", help="A Spark setting; repeatable.")
 @click.option("--run-id", help="The name of this run; default: made of the configuration and the files.")
 @click.option("--report", metavar="FOLDER", help="Where reports go; default: reports in the state folder.")
-@click.option("--debug", is_flag=True, help="Show where in the code an error comes from.")
+@answering
 def run(
     file: str,
-    param: tuple[str, ...],
+    param: Sequence[tuple[str, str]],
     master: str | None,
-    conf: tuple[str, ...],
+    conf: Sequence[tuple[str, str]],
     run_id: str | None,
     report: str | None,
-    *,
-    debug: bool,
-) -> None:
-    """Run a pipeline from its TOML file, on Spark."""
-    given = [file, *(part for one in param for part in ("--param", one)), *(p for c in conf for p in ("--conf", c))]
-    for name, value in (("--master", master), ("--run-id", run_id), ("--report", report)):
-        given += [] if value is None else [name, value]
-    sys.exit(run_pipeline([*given, *(["--debug"] if debug else [])]))
+) -> Answer:
+    """Run a pipeline from its TOML file, on Spark.
+
+    Where a step fails, those before it are done; the same command does the rest.
+    """
+    outcome, places = launch(
+        file, dict(param), master=master, settings=dict(conf), run_id=run_id, report=report, say=say
+    )
+    lines = [*report_lines(outcome), "", *(f"report: {place}" for place in places)]
+    return Answer({**outcome.to_dict(), "reports": places}, lines)
 
 
 @click.command()

@@ -6,11 +6,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from merganser.core.errors import ConfigurationError, MerganserError
-from merganser.engines import load as load_extra
-from merganser.pipeline.report import write_report
+from merganser.core.errors import MerganserError
+from merganser.pipeline.launch import launch
 from merganser.pipeline.terminal import report_lines
-from merganser.pipeline.toml_file import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,19 +18,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the pipeline that the arguments name; 0 if it ran, 1 if it was refused or failed."""
     given = _parser().parse_args(arguments)
     try:
-        parameters = dict(given.param)
-        pipeline = load(given.file, parameters)
-        # Configurations are checked without Spark, and on machines without it.
-        run = load_extra("merganser.pipeline.driver", "run", "merganser[spark]")
-        open_session = load_extra("merganser.pipeline.session", "open_session", "merganser[spark]")
-        with open_session(pipeline.name, given.master, dict(given.conf), progress=sys.stderr.isatty()) as spark:
-            outcome = run(pipeline, spark=spark, parameters=parameters, run_id=given.run_id, say=_say)
-        places = write_report(outcome, given.report or f"{pipeline.state.rstrip('/')}/reports")
+        outcome, places = launch(
+            given.file,
+            dict(given.param),
+            master=given.master,
+            settings=dict(given.conf),
+            run_id=given.run_id,
+            report=given.report,
+            say=_say,
+        )
     except MerganserError as error:
         if given.debug:
             raise
-        if isinstance(error, ConfigurationError) and not error.file:
-            error = ConfigurationError(error.message, error.table, error.key, given.file)
         _say(f"{type(error).__name__}: {error}")
         return 1
     print("\n".join([*report_lines(outcome), "", *(f"report: {place}" for place in places)]))  # noqa: T201 - the answer
