@@ -45,8 +45,13 @@ class Teller:
         with self._turn:
             self._tell(Progress(stage, 0, total, self._now.rows if rows is None else rows))
 
-    def file_done(self) -> None:
-        """Tell that one more file is done; those after all that are rewritten are new."""
+    @property
+    def file_done(self) -> Callable[[], None]:
+        """What to call for each file that is done."""
+        return nobody if self._listener is None else self._file_done
+
+    def _file_done(self) -> None:
+        """Tell of one more file; those after all that are rewritten are new."""
         with self._turn:
             now = self._now
             if now.stage == "rewrite" and now.done >= now.total:

@@ -28,6 +28,7 @@ from merganser.engines.spark import tasks
 from merganser.engines.spark.run import ANSWERS, answers, explained, marked, orders_frame, small_frame
 from merganser.engines.spark.source import stage_frame, staged
 from merganser.engines.spark.types import spark_schema
+from merganser.engines.spark.watch import watched
 from merganser.engines.spark.way import Way
 
 if TYPE_CHECKING:
@@ -246,7 +247,8 @@ class Far(Way[FarMatches]):
             found = matches.frame if terms.rule.deletes_missing else matches.frame.where(~stays)
         shape = self._parts.shape.of([name for name in self._parts.shape.goal.names if name in terms.columns])
         rewrite = marked(tasks.rewrite, shape, staging, matches is not None)
-        return answers(self._sent(found, jobs, shape).mapInArrow(rewrite, ANSWERS))
+        with watched(self._spark, len(jobs), staging.file_done):
+            return answers(self._sent(found, jobs, shape).mapInArrow(rewrite, ANSWERS))
 
     def _append(
         self, matches: FarMatches | None, layout: Layout, partitions: pa.Table, staging: Staging, terms: Terms
@@ -268,7 +270,8 @@ class Far(Way[FarMatches]):
             marked(tasks.fetch_new, parts.any(), layout.max_rows_per_file, schema), spark_schema(schema)
         )
         by_file = rows.repartitionById(len(files.codes), "file").sortWithinPartitions("file", "place")
-        written = answers(by_file.mapInArrow(marked(tasks.write, parts.shape, layout, staging), ANSWERS))
+        with watched(self._spark, len(files.codes), staging.file_done):
+            written = answers(by_file.mapInArrow(marked(tasks.write, parts.shape, layout, staging), ANSWERS))
         return [Appended(path, code) for path, code in zip(written, files.codes, strict=True)]
 
     def _new(self, matches: FarMatches | None, partitions: pa.Table, terms: Terms) -> DataFrame:

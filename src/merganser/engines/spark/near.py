@@ -26,6 +26,7 @@ from merganser.core.tables import key_facts, matched_rows, rewrite_rows, unmatch
 from merganser.engines.spark.parts import Parts, write_parts
 from merganser.engines.spark.run import spread
 from merganser.engines.spark.source import staged
+from merganser.engines.spark.watch import watched
 from merganser.engines.spark.way import Way
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ class Near(Way[NearMatches]):
         orders: list[Any] = [partial(_rewrite, job, path) for job, path in zip(jobs, paths, strict=True)]
         if layout is not None:
             orders.append(partial(_append, matches, layout, partitions, terms))
-        found = spread(self._spark, partial(_staged, self._parts, staging), orders)
+        with watched(self._spark, len(orders), staging.file_done):
+            found = spread(self._spark, partial(_staged, self._parts, staging), orders)
         return found[: len(jobs)], [one for more in found[len(jobs) :] for one in more]
 
     def audit(
