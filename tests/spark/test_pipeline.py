@@ -11,10 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from pyarrow import orc
 from tests.spark.postings import datasets, graph_rows, parquet_rows, whole
 from tests.support import data_files, open_spark, rows, snapshot
 
+from merganser.cli.app import app
 from merganser.core.errors import AccountingError, ConfigurationError, InvalidArgumentError, PipelineError, QualityError
 from merganser.pipeline import Check, Dataset, Graph, Node, Pipeline, RunOutcome, Source, demo, run, session
 from merganser.pipeline.__main__ import main
@@ -310,6 +312,13 @@ def test_the_command_runs_a_file_and_writes_reports(
     assert told.err.startswith(f"ConfigurationError: {file}, [[source]] 'people', key 'path': ")
     with pytest.raises(ConfigurationError):
         main([str(file), "--param", "day=2", "--debug"])
+    again = CliRunner().invoke(app, ["run", *arguments, "--json"])
+    answer = json.loads(again.stdout)
+    assert answer.pop("reports") == [str(tmp_path / f"reports/one.{form}") for form in ("html", "json")]
+    assert RunOutcome.from_dict(answer).run_id == "one"
+    refused = CliRunner().invoke(app, ["run", str(file), "--param", "day=2"])
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr.startswith(f"Error: {file}, [[source]] 'people', key 'path': ")
 
 
 # -------------------- the whole of it, with the graph
