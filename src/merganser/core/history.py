@@ -66,6 +66,8 @@ class HistoryRecord(ShownFiles):
     `partitions_before` what was recorded of partition columns, if the commit changed that.
     """
 
+    file_class = HistoryFile
+
     id: str = ""
     committed_at: datetime = NOT_YET
     operation: Operation

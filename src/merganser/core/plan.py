@@ -53,6 +53,8 @@ class FilePlan:
 class MergePlan(ShownFiles):
     """What a merge would do. Print it."""
 
+    file_class = FilePlan
+
     path: str
     strategy: str
     key_columns: tuple[str, ...]

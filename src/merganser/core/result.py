@@ -36,6 +36,8 @@ class MergeResult(ShownFiles):
     batch's, without the files it left alone and without its audit.
     """
 
+    file_class = MergeFileMetadata
+
     strategy: str
     source_count: int
     target_count_before: int
@@ -65,6 +67,8 @@ class MergeResult(ShownFiles):
 @dataclass(frozen=True, slots=True)
 class WriteResult(ShownFiles):
     """The outcome of `write_dataset`: the files it wrote, and those an overwrite removed."""
+
+    file_class = MergeFileMetadata
 
     mode: str
     row_count: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from html import escape
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -27,15 +27,20 @@ class Shown:
 
 
 class ShownFiles(Shown):
-    """What tells of files."""
+    """What tells of files, each a `file_class`."""
 
     __slots__ = ()
 
+    file_class: ClassVar[type]
     files: Any
 
     def to_arrow(self) -> pa.Table:
         """Give the files as a table, a row each."""
-        return pa.Table.from_pylist([plain(file) for file in self.files])
+        kinds = {"int": pa.int64(), "float": pa.float64()}
+        schema = [
+            (one.name, kinds.get(str(one.type).partition(" ")[0], pa.string())) for one in fields(self.file_class)
+        ]
+        return pa.Table.from_pylist([plain(file) for file in self.files], pa.schema(schema))
 
 
 def plain(value: Any) -> Any:
