@@ -57,7 +57,7 @@ def test_a_csv_file_is_planned_merged_and_taken_back(orders: str, tmp_path: Any,
     assert told == [
         "reading the source",
         "comparing keys, 2 rows",
-        "rewriting files, 0 of 1 files, 2 rows",
+        "rewriting files, 0 of 1 file, 2 rows",
         "writing new files, 2 rows",
         "putting files in place, 0 of 2 files, 2 rows",
     ]

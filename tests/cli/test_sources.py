@@ -110,3 +110,17 @@ def test_tables_of_databases(tmp_path: Path, cli: Callable[..., Result]) -> None
         (f"{tmp_path}/none.db::rows", "There is no database file"),
     ):
         assert told in cli("merge", text, str(tmp_path / "t"), "--key", "id", code=1).stderr
+
+
+def test_a_source_that_cannot_be_opened_says_what_to_do(tmp_path: Path, cli: Callable[..., Result]) -> None:
+    (tmp_path / "folder").mkdir()
+    for text, told in (
+        (str(tmp_path / "folder"), "holds no Parquet file. Check the path"),
+        ("s3://bucket/rows.csv", "Install s3fs"),
+        ("nowhere://rows.csv", "Give a path, or a URL that fsspec knows"),
+    ):
+        for options in ([], ["--storage-option", "key=1"]):
+            assert told in cli("merge", text, str(tmp_path / "t"), "--key", "id", *options, code=1).stderr
+    (tmp_path / "a.csv").write_bytes(CSV)
+    told = cli("merge", str(tmp_path / "a.csv"), "/proc/no/such/place", "--key", "id", code=1).stderr
+    assert "Check the path, its permissions and the space there." in told

@@ -18,6 +18,7 @@ from merganser.cli.command import (
     answering,
     columns,
     confirmed,
+    counted,
     filesystem_of,
     named,
     pair,
@@ -66,7 +67,7 @@ _change = _together(
         metavar="COLUMN,…",
         multiple=True,
         required=True,
-        help="columns that name a row.",
+        help="Columns that name a row.",
     ),
     click.option(
         "--strategy",
@@ -124,7 +125,7 @@ _partitions = click.option(
     type=columns,
     metavar="COLUMN,…",
     multiple=True,
-    help="columns for folders, of a dataset that is new.",
+    help="Columns for folders, of a dataset that is new.",
 )
 _files = _together(
     click.option("--compression", type=click.Choice(CODECS), default="snappy", show_default=True, help="Of new files."),
@@ -279,7 +280,7 @@ def _merged_lines(result: MergeResult, target: str) -> list[str]:
     skipped = f", {result.skipped:,} skipped" if result.skipped else ""
     rows = (
         f"{target}: {result.inserted:,} inserted, {result.updated:,} updated, {result.deleted:,} deleted{skipped}; "
-        f"{result.target_count_before:,} rows before, {result.target_count_after:,} after"
+        f"{counted(result.target_count_before, 'row')} before, {result.target_count_after:,} after"
     )
     files = (
         f"files: {len(result.rewritten_files):,} rewritten, {len(result.inserted_files):,} new, "
@@ -289,5 +290,5 @@ def _merged_lines(result: MergeResult, target: str) -> list[str]:
 
 
 def _written_lines(result: WriteResult, target: str) -> list[str]:
-    gone = f", {len(result.removed_files):,} files removed" if result.removed_files else ""
-    return [f"{target}: {result.row_count:,} rows in {len(result.files):,} new files{gone}"]
+    gone = f", {counted(len(result.removed_files), 'file')} removed" if result.removed_files else ""
+    return [f"{target}: {counted(result.row_count, 'row')} in {counted(len(result.files), 'new file')}{gone}"]

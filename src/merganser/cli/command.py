@@ -12,12 +12,11 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
-import fsspec
 import pyarrow as pa
 
 from merganser.core.commit import pending_commit
 from merganser.core.errors import MerganserError
-from merganser.core.store import locate
+from merganser.core.store import locate, open_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -68,6 +67,8 @@ def answering(work: Callable[..., Answer]) -> Callable[..., None]:
 def _failed(error: BaseException, arguments: dict[str, Any], *, as_json: bool) -> int:
     code = UNFINISHED if _is_unfinished(arguments) else FAILED
     told = "Interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+    if isinstance(error, OSError) and not isinstance(error, MerganserError):
+        told = f"{told}. Check the path, its permissions and the space there."
     if code == UNFINISHED:
         after = (
             f"A commit is unfinished; the next merge finishes it, and so does: merganser recover {arguments['target']}"
@@ -107,7 +108,7 @@ def filesystem_of(path: str, options: Sequence[tuple[str, str]]) -> Any:
     """Open the filesystem of a URL with storage options; None leaves that to merganser."""
     if not options or "://" not in path:
         return None
-    return fsspec.core.url_to_fs(path, **{key: _plain(value) for key, value in options})[0]
+    return open_url(path, **{key: _plain(value) for key, value in options})[0]
 
 
 def _plain(text: str) -> Any:
@@ -134,6 +135,11 @@ def columns(text: str) -> list[str]:
         message = f"{text!r} names no column between two commas."
         raise click.BadParameter(message)
     return names
+
+
+def counted(count: int, noun: str) -> str:
+    """Give a number with what it counts."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def named(given: Sequence[Sequence[str]]) -> list[str]:

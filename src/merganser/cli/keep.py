@@ -10,7 +10,7 @@ from merganser.api import history as records_of
 from merganser.api import recover as recover_dataset
 from merganser.api import undo as undo_commit
 from merganser.api import vacuum as vacuum_dataset
-from merganser.cli.command import Answer, answering, confirmed, filesystem_of, storage_option
+from merganser.cli.command import Answer, answering, confirmed, counted, filesystem_of, storage_option
 from merganser.cli.look import record_line
 from merganser.core.commit import LOCK_TIMEOUT
 
@@ -78,4 +78,6 @@ def vacuum(
     removed = vacuum_dataset(
         target, retain=retain, filesystem=filesystem_of(target, storage_option), lock_timeout=lock_timeout
     )
-    return Answer({"path": target, "removed": removed}, [f"{target}: removed what {len(removed)} commits had retained"])
+    return Answer(
+        {"path": target, "removed": removed}, [f"{target}: removed what {counted(len(removed), 'commit')} had retained"]
+    )

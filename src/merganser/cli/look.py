@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merganser.api import history as records_of
-from merganser.cli.command import Answer, answering, columns, filesystem_of, named, storage_option
+from merganser.cli.command import Answer, answering, columns, counted, filesystem_of, named, storage_option
 from merganser.core.inspect import inspect as inspect_dataset
 from merganser.core.shown import plain
 from merganser.engines.duckdb import DuckDBDatasetIO
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     type=columns,
     metavar="COLUMN,…",
     multiple=True,
-    help="columns that name a row, to look into.",
+    help="Columns that name a row, to look into.",
 )
 @storage_option()
 @answering
@@ -60,10 +60,11 @@ def _with_repeated(found: Inspection, count: int) -> Inspection:
 
 
 def _inspected(found: Inspection) -> Iterator[str]:
-    parts = f" in {found.partition_count:,} partitions by {', '.join(found.partition_columns)}"
-    yield f"{found.path}: {found.rows:,} rows, {_bytes(found.size_bytes)}"
+    parts = f" in {counted(found.partition_count, 'partition')} by {', '.join(found.partition_columns)}"
+    yield f"{found.path}: {counted(found.rows, 'row')}, {_bytes(found.size_bytes)}"
     yield (
-        f"files: {found.file_count:,}{parts if found.partition_columns else ''}, {found.row_group_count:,} row groups; "
+        f"files: {found.file_count:,}{parts if found.partition_columns else ''}, "
+        f"{counted(found.row_group_count, 'row group')}; "
         f"smallest {_bytes(found.smallest_file)}, median {_bytes(found.median_file)}, "
         f"largest {_bytes(found.largest_file)}"
     )

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from merganser.cli.command import counted
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -26,9 +28,9 @@ _MOST_REASONS = 12
 def plan_lines(plan: MergePlan, width: int) -> Iterator[str]:
     """Draw a plan, so many columns wide, and list the files that change."""
     skipped = f", {plan.skipped:,} skipped" if plan.skipped else ""
-    yield f"{plan.strategy} of {plan.source_count:,} rows into {plan.path} on {', '.join(plan.key_columns)}:"
+    yield f"{plan.strategy} of {counted(plan.source_count, 'row')} into {plan.path} on {', '.join(plan.key_columns)}:"
     yield f"  {plan.inserted:,} inserted, {plan.updated:,} updated, {plan.deleted:,} deleted{skipped}"
-    yield f"  {plan.target_count_before:,} rows before, {plan.target_count_after:,} after"
+    yield f"  {counted(plan.target_count_before, 'row')} before, {plan.target_count_after:,} after"
     if plan.files:
         yield ""
         yield from _picture(plan, width)
@@ -83,4 +85,4 @@ def _reasons(files: Sequence[FilePlan]) -> Iterator[str]:
         if file.fate == "preserve":
             kept[file.reason] = kept.get(file.reason, 0) + 1
     for reason, count in sorted(kept.items(), key=lambda item: -item[1]):
-        yield f"leave {count:,} {'file' if count == 1 else 'files'} alone: {reason}"
+        yield f"leave {counted(count, 'file')} alone: {reason}"

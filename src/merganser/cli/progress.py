@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from merganser.cli.command import say
+from merganser.cli.command import counted, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +80,6 @@ class _Bar:
 
 
 def _told(progress: Progress) -> str:
-    files = f", {progress.done:,} of {progress.total:,} files" if progress.total else ""
-    rows = f", {progress.rows:,} rows" if progress.rows else ""
+    files = f", {progress.done:,} of {counted(progress.total, 'file')}" if progress.total else ""
+    rows = f", {counted(progress.rows, 'row')}" if progress.rows else ""
     return f"{STAGES[progress.stage]}{files}{rows}"

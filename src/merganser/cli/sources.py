@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from merganser.cli.command import filesystem_of
 from merganser.core.errors import InvalidArgumentError, UnreadableFileError
-from merganser.core.files import READERS, SourceFiles, find_files
-from merganser.core.read import open_dataset
-from merganser.core.source import stream_source
+from merganser.core.files import READERS
+from merganser.core.source import open_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,11 +37,8 @@ def open_source(text: str, options: Sequence[tuple[str, str]] = (), form: str | 
     if mark and "://" not in text:
         return _read_table(file, table)
     filesystem = filesystem_of(text, options)
-    if filesystem is None:
-        # The library reads it where it reads best; on Spark that is not here.
-        return text
-    found = find_files(text, filesystem)
-    return found.rows() if isinstance(found, SourceFiles) else stream_source(open_dataset(found))
+    # Without options the library opens it, where it reads best; on Spark that is not here.
+    return text if filesystem is None else open_path(text, filesystem)
 
 
 def _read_stdin(form: str | None) -> pa.Table:

@@ -127,6 +127,13 @@ def find_files(path: str, filesystem: Any = None) -> SourceFiles | Location:
     return SourceFiles(filesystem, tuple(found), path)
 
 
+def check_folder(schema: pa.Schema, path: str) -> None:
+    """Refuse a folder without files: nobody knows what columns its rows would have."""
+    if not schema.names:
+        message = f"The source folder {path} holds no Parquet file. Check the path of the source."
+        raise InvalidArgumentError(message)
+
+
 def rows_at_once(metadata: pq.FileMetaData) -> int:
     """Choose how many rows of a file to read at a time."""
     size: int = sum(_group_sizes(metadata))

@@ -90,7 +90,7 @@ def merge(
             teller.begin("plan", rows=prepared.source_count)
             decision = decide(engine, prepared, request, staging)
             with storing(staging):
-                teller.begin("rewrite", len(decision.jobs))
+                teller.begin("rewrite" if decision.jobs else "add", len(decision.jobs))
                 staged = _stage(engine, prepared, decision, staging, options, request.keys)
                 audit = make_audit(engine, prepared, decision, request, staging, feed)
                 result = _result(prepared, decision, staged, request, audit)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 
 from merganser.core.errors import InvalidArgumentError
-from merganser.core.files import SourceFiles, find_files, rows_at_once
+from merganser.core.files import SourceFiles, check_folder, find_files, rows_at_once
 from merganser.core.read import open_dataset
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
@@ -35,8 +35,7 @@ def stream_source(source: Any) -> pa.Table | pa.RecordBatchReader:
     if isinstance(source, pa.Table | pa.RecordBatchReader):
         return source
     if isinstance(source, str | os.PathLike):
-        found = find_files(os.fspath(source))
-        return found.rows() if isinstance(found, SourceFiles) else _streamed(open_dataset(found))
+        return open_path(os.fspath(source))
     if isinstance(source, pads.Dataset):
         return _streamed(source)
     if isinstance(source, pads.Scanner):
@@ -54,6 +53,16 @@ def stream_source(source: Any) -> pa.Table | pa.RecordBatchReader:
         "DuckDB relation, any object with __arrow_c_stream__, or a path to Parquet, CSV, JSON or Arrow."
     )
     raise InvalidArgumentError(message)
+
+
+def open_path(path: str, filesystem: Any = None) -> pa.Table | pa.RecordBatchReader:
+    """Open files, or the folder of a dataset."""
+    found = find_files(path, filesystem)
+    if isinstance(found, SourceFiles):
+        return found.rows()
+    dataset = open_dataset(found)
+    check_folder(dataset.schema, path)
+    return _streamed(dataset)
 
 
 def _without_index(reader: pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:

@@ -10,7 +10,7 @@ import fsspec
 import pyarrow.fs as pafs
 from fsspec.implementations.local import LocalFileSystem
 
-from merganser.core.errors import InvalidArgumentError
+from merganser.core.errors import InvalidArgumentError, MissingExtraError
 from merganser.core.local import LocalStore
 from merganser.core.remote import RemoteStore
 
@@ -54,7 +54,7 @@ def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
         # Not through fsspec, to which "::" would mean a chain of filesystems.
         filesystem, native = LocalFileSystem(), os.path.expanduser(text)
     elif filesystem is None:
-        filesystem, native = _from_url(text)
+        filesystem, native = open_url(text)
     else:
         filesystem = _as_fsspec(filesystem)
         native = filesystem._strip_protocol(text)  # noqa: SLF001  fsspec has no public spelling of this
@@ -64,12 +64,16 @@ def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
     return Location(RemoteStore(filesystem), native.rstrip("/"), display)
 
 
-def _from_url(text: str) -> tuple[fsspec.AbstractFileSystem, str]:
+def open_url(text: str, **options: Any) -> tuple[fsspec.AbstractFileSystem, str]:
+    """Open the filesystem of a URL, and tell the path there."""
     try:
-        filesystem, native = fsspec.core.url_to_fs(text)
+        filesystem, native = fsspec.core.url_to_fs(text, **options)
     except ValueError as error:
         message = f"Cannot tell the filesystem of {text!r}: {error}. Give a path, or a URL that fsspec knows."
         raise InvalidArgumentError(message) from error
+    except ImportError as error:
+        message = f"Cannot open {text!r}: a package is missing ({error}). Install what it names, with pip."
+        raise MissingExtraError(message) from error
     return filesystem, native
 
 

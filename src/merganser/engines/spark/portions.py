@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from merganser.core.dataset import load_target
 from merganser.core.errors import InvalidArgumentError, UnreadableFileError
-from merganser.core.files import SourceFiles, find_files
+from merganser.core.files import SourceFiles, check_folder, find_files
 from merganser.core.read import as_dataset
 from merganser.core.remote import RemoteStore
 from merganser.core.schema import cast_column
@@ -62,7 +62,9 @@ def open_files(spark: SparkSession, path: str) -> Portions | None:
         return None
     files = find_files(path)
     if not isinstance(files, SourceFiles):
-        return dataset_portions(files)
+        found = dataset_portions(files)
+        check_folder(found.schema, path)
+        return found
     if files.parquet and len(files.names) <= _FEW:
         looks = [files.look(name) for name in files.names]
     else:
