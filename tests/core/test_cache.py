@@ -295,7 +295,7 @@ def test_an_older_cache_that_comes_late_only_costs_time(lake: str) -> None:
 def test_a_cache_may_be_replaced_while_a_merge_runs(lake: str) -> None:
     path = make(lake)
     touch(path)
-    with mock.patch("merganser.core.merge.check_listing", side_effect=lambda _: flip(cache_of(path))):
+    with mock.patch("merganser.core.staged.check_listing", side_effect=lambda _: flip(cache_of(path))):
         IO.merge(table([20], "new"), path, "upsert", "id")
     assert opened_for(path) == ["f0.parquet", "f2.parquet"]
 
@@ -316,7 +316,7 @@ def test_a_cache_that_cannot_be_written_is_no_failure(step: str, lake: str) -> N
         cache.save_cache(*arguments)
         saving.clear()
 
-    with mock.patch.object(LocalStore, step, fail), mock.patch("merganser.core.merge.save_cache", save):
+    with mock.patch.object(LocalStore, step, fail), mock.patch("merganser.core.staged.save_cache", save):
         touch(path)
     assert not cache_of(path).exists()
     assert not list(cache_of(path).parent.glob(".staging_*"))

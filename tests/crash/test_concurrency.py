@@ -22,8 +22,7 @@ import pytest
 from tests.crash.faults import Place, new_place
 
 import merganser
-from merganser.core import lock
-from merganser.core import merge as driver
+from merganser.core import lock, staged
 from merganser.core.dataset import check_listing
 from merganser.core.errors import ConcurrentWriteError, LockTimeoutError
 from merganser.core.local import LocalStore
@@ -293,7 +292,7 @@ def test_a_stranger_between_listing_and_publication_is_noticed(
         seen.append(place.bytes())
         check(target)
 
-    monkeypatch.setattr(driver, "check_listing", interfere)
+    monkeypatch.setattr(staged, "check_listing", interfere)
     rows = source([1, 11, 99], "mine")
     change: Callable[..., object] = partial(merganser.merge, strategy=action, key_columns="id")
     if action in {"append", "overwrite"}:

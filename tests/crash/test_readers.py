@@ -17,8 +17,7 @@ import pytest
 from tests.support import put
 
 import merganser
-from merganser.core import merge as driver
-from merganser.core import staging
+from merganser.core import staged, staging
 from merganser.core.errors import ConcurrentWriteError
 from merganser.core.local import LocalStore
 from merganser.core.store import locate
@@ -120,7 +119,7 @@ def test_readers_beside_merges_never_see_a_staged_row(
         thread.start()
     try:
         for number in range(1, MERGES + 1):
-            refused = mock.patch.object(driver, "check_listing", side_effect=ConcurrentWriteError("refused"))
+            refused = mock.patch.object(staged, "check_listing", side_effect=ConcurrentWriteError("refused"))
             with refused, pytest.raises(ConcurrentWriteError):
                 merganser.merge(whole_batch(-number), table, "upsert", "id")
             deciding[0] = number

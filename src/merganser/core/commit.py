@@ -260,6 +260,16 @@ def pending_commit(location: Location) -> bool:
     return any(location.store.read_small(staging.journal) is not None for staging in found)
 
 
+def check_settled(location: Location) -> None:
+    """Refuse to plan while a commit is half published, by another process or by one that was killed."""
+    if pending_commit(location):
+        message = (
+            f"A commit into {location.display} is being published, or was interrupted. Wait for it, or call "
+            "recover(path), then plan again."
+        )
+        raise DatasetMergeError(message)
+
+
 def _recover(location: Location, control: str) -> bool:
     found = find_staging(location, control)
     for staging in found:

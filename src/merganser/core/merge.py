@@ -6,7 +6,6 @@ It decides everything and moves no row; rows are the engine's.
 from __future__ import annotations
 
 import time
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -15,37 +14,42 @@ import pyarrow as pa
 
 from merganser.core.audit import find_feed, make_audit
 from merganser.core.batch import find_batch, forget_gone, make_batch
-from merganser.core.cache import save_cache
-from merganser.core.commit import Journal, Move, Removal, pending_commit, writing
-from merganser.core.dataset import Template, check_listing
+from merganser.core.commit import Journal, Move, check_settled, writing
+from merganser.core.dataset import Template
 from merganser.core.encode import schema_options
 from merganser.core.engine import Layout
-from merganser.core.errors import CountMismatchError, DatasetMergeError, InvalidArgumentError
-from merganser.core.footer import read_footer
-from merganser.core.history import HistoryFile, merge_record, write_record
+from merganser.core.errors import CountMismatchError, InvalidArgumentError
+from merganser.core.history import merge_record, write_record
 from merganser.core.kernel import write_rows
 from merganser.core.options import Request, make_request
 from merganser.core.plan import MergePlan, decide
 from merganser.core.prepare import empty_folder, prepare, prepare_overwrite
 from merganser.core.progress import Teller
-from merganser.core.result import MergeFileMetadata, MergeResult, WriteResult, compute_merge_stats
+from merganser.core.result import MergeResult, WriteResult, compute_merge_stats
 from merganser.core.rows import no_rows
 from merganser.core.schema import key_values, plain_schema
 from merganser.core.sift import save_filters
+from merganser.core.staged import (
+    NewFile,
+    commit_files,
+    make_moves,
+    make_removals,
+    new_file,
+    preserved_files,
+    staged_footers,
+    touched_files,
+)
 from merganser.core.staging import control_folder, storing
 from merganser.core.store import locate
-from merganser.core.threads import in_threads
 from merganser.core.validate import check_writable
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from merganser.core.audit import Audit
     from merganser.core.commit import Session
-    from merganser.core.dataset import Target
     from merganser.core.engine import Appended, Engine, G, H, M, Rewritten
-    from merganser.core.footer import Footer
     from merganser.core.options import Options
     from merganser.core.plan import Decision
     from merganser.core.prepare import Prepared
@@ -112,12 +116,7 @@ def plan(
     """Decide what a merge would do, and do nothing (P5)."""
     request = make_request(strategy, key_columns, options)
     location = locate(path, filesystem)
-    if pending_commit(location):
-        message = (
-            f"A commit into {location.display} is being published, or was interrupted. Wait for it, or call "
-            "recover(path), then plan again."
-        )
-        raise DatasetMergeError(message)
+    check_settled(location)
     prepared = prepare(engine, engine.open(source), location, request, None)
     decision = decide(engine, prepared, request, None)
     before = prepared.target.rows
@@ -179,12 +178,12 @@ def write_dataset(
             if appended:
                 before = prepared.target.rows if mode == "append" else None
                 history = write_record(
-                    engine.name, options, result, before, _touched(prepared.target, appended, removed)
+                    engine.name, options, result, before, touched_files(prepared.target, appended, removed)
                 )
-                moves, removals = [_move(new) for new in appended], _removals(prepared.target, removed)
+                moves, removals = make_moves(prepared.target, appended), make_removals(prepared.target, removed)
                 journal = Journal(moves, removals, prepared.record, history=history, retain=options.retain)
                 teller.begin("commit", len(appended))
-                _publish(session, staging, journal, prepared.target)
+                commit_files(session, staging, journal, prepared.target)
     teller.begin("done")
     return result
 
@@ -195,29 +194,11 @@ def _absent(location: Location) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _NewFile:
-    """A staged file with its footer and the place it will have."""
-
-    staged: str
-    rel: str
-    footer: Footer
-    replaces: int | None = None
-
-    @property
-    def operation(self) -> Literal["inserted", "rewritten"]:
-        return "inserted" if self.replaces is None else "rewritten"
-
-    def described(self, location: Location) -> MergeFileMetadata:
-        rows = self.footer.metadata.num_rows
-        return MergeFileMetadata(location.shown(self.rel), rows, self.operation, self.footer.size)
-
-
-@dataclass(frozen=True, slots=True)
 class _Staged:
     """Everything a merge staged, and what the engine says it did."""
 
-    rewritten: Sequence[_NewFile] = ()
-    appended: Sequence[_NewFile] = ()
+    rewritten: Sequence[NewFile] = ()
+    appended: Sequence[NewFile] = ()
     replaced: int = 0
     removed: int = 0
 
@@ -239,9 +220,9 @@ def _stage(
         rewritten, appended = engine.stage(
             handle, decision.matches, decision.jobs, layout, partitions, staging, prepared.terms
         )
-    footers = _staged_footers(staging, [one.staged for one in rewritten])
+    footers = staged_footers(staging, [one.staged for one in rewritten])
     new_files = [
-        _NewFile(one.staged, target.files[job.number].rel, footer, job.number)
+        NewFile(one.staged, target.files[job.number].rel, footer, job.number)
         for job, one, footer in zip(decision.jobs, rewritten, footers, strict=True)
     ]
     added = _added(prepared, appended, staging)
@@ -250,10 +231,10 @@ def _stage(
     return _Staged(new_files, added, replaced, removed)
 
 
-def _added(prepared: Prepared[H], appended: Sequence[Appended], staging: Staging) -> list[_NewFile]:
-    footers = _staged_footers(staging, [one.staged for one in appended])
+def _added(prepared: Prepared[H], appended: Sequence[Appended], staging: Staging) -> list[NewFile]:
+    footers = staged_footers(staging, [one.staged for one in appended])
     return [
-        _new_file(one.staged, prepared.folders[one.partition], footer)
+        new_file(one.staged, prepared.folders[one.partition], footer)
         for one, footer in zip(appended, footers, strict=True)
     ]
 
@@ -275,23 +256,15 @@ def _layout(prepared: Prepared[H], options: Options, keys: Sequence[str] = ()) -
     )
 
 
-def _schema_file(prepared: Prepared[H], staging: Staging, options: Options) -> _NewFile:
+def _schema_file(prepared: Prepared[H], staging: Staging, options: Options) -> NewFile:
     """Stage a file of zero rows, which keeps the schema of a dataset that has none."""
     layout = _layout(prepared, options)
     staged = write_rows(no_rows(layout.schema), np.arange(0), layout, staging)
-    (footer,) = _staged_footers(staging, [staged])
-    return _new_file(staged, empty_folder(prepared.target), footer)
+    (footer,) = staged_footers(staging, [staged])
+    return new_file(staged, empty_folder(prepared.target), footer)
 
 
-def _new_file(staged: str, folder: str, footer: Footer) -> _NewFile:
-    return _NewFile(staged, f"{folder}part-{uuid.uuid4().hex}.parquet", footer)
-
-
-def _staged_footers(staging: Staging, paths: Sequence[str]) -> list[Footer]:
-    return in_threads(lambda path: read_footer(staging.location.store, path, path), paths)
-
-
-def _check_rows(expected: int, appended: Sequence[_NewFile]) -> None:
+def _check_rows(expected: int, appended: Sequence[NewFile]) -> None:
     staged = sum(new.footer.metadata.num_rows for new in appended)
     if staged != expected:
         message = f"{expected} rows were to be added, but the staged files hold {staged}. Nothing was published."
@@ -324,15 +297,7 @@ def _result(
         deleted_rows=decision.deleted,
         by_operation=prepared.terms.deletes is not None,
     )
-    preserved = [
-        MergeFileMetadata(
-            location.shown(target.files[number].rel),
-            target.file_rows[number],
-            "preserved",
-            target.files[number].size,
-        )
-        for number in kept
-    ]
+    preserved = preserved_files(target, gone)
     rewritten = [one.described(location) for one in staged.rewritten]
     inserted = [one.described(location) for one in staged.appended]
     return MergeResult(
@@ -366,13 +331,12 @@ def _commit(
     engine: str,
     audit: Audit,
 ) -> None:
-    target, files = prepared.target, prepared.target.files
-    moves = [_move(new, files[new.replaces].identity) for new in staged.rewritten if new.replaces is not None]
-    moves += [_move(new) for new in staged.appended]
-    removals = _removals(target, decision.removed)
+    target = prepared.target
+    moves = make_moves(target, [*staged.rewritten, *staged.appended])
+    removals = make_removals(target, decision.removed)
     batch = None if result.batch_id is None else make_batch(result.batch_id, result)
     if moves or removals or batch:
-        touched = _touched(target, [*staged.rewritten, *staged.appended], decision.removed)
+        touched = touched_files(target, [*staged.rewritten, *staged.appended], decision.removed)
         journal = Journal(
             moves,
             removals,
@@ -382,36 +346,5 @@ def _commit(
             merge_record(engine, request, result, touched),
             request.options.retain,
         )
-        _publish(session, staging, journal, target)
+        commit_files(session, staging, journal, target)
         save_filters(decision.sifted, target, [*decision.removed, *(job.number for job in decision.jobs)], staging)
-
-
-def _publish(session: Session, staging: Staging, journal: Journal, target: Target) -> None:
-    session.commit(staging, journal, lambda: check_listing(target))
-    if target.news is not None:
-        save_cache(target.news, staging)
-
-
-def _move(new: _NewFile, replaces: str | None = None) -> Move:
-    return Move(new.staged.rpartition("/")[2], new.rel, replaces)
-
-
-def _removals(target: Target, numbers: Iterable[int]) -> list[Removal]:
-    return [Removal(target.files[number].rel, target.files[number].identity) for number in numbers]
-
-
-def _touched(target: Target, new: Iterable[_NewFile], removed: Iterable[int]) -> list[HistoryFile]:
-    """List the files of a change for its record; an overwrite has read no footer of what it removes."""
-    rows: Sequence[int | None] = target.file_rows or [None] * len(target.files)
-    before = [(count, file.size) for count, file in zip(rows, target.files, strict=True)]
-    written = [
-        HistoryFile(
-            one.rel,
-            one.operation,
-            one.footer.metadata.num_rows,
-            one.footer.size,
-            *(() if one.replaces is None else before[one.replaces]),
-        )
-        for one in new
-    ]
-    return [*written, *(HistoryFile(target.files[at].rel, "removed", None, None, *before[at]) for at in removed)]
