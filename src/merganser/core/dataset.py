@@ -322,6 +322,19 @@ def load_target(
     return Target(location, tuple(files), summaries, types, file_schema, template, listed, footers, news)
 
 
+def load_existing(location: Location, keys: Sequence[str] = ()) -> Target:
+    """Take a snapshot of a dataset that has to be there."""
+    target = load_target(location, keys, None, {})
+    if target.schema is None:
+        raise no_files(location)
+    return target
+
+
+def no_files(location: Location) -> TargetPathError:
+    """Say that there is no dataset."""
+    return TargetPathError(f"There are no Parquet files below {location.display}. Check the path.")
+
+
 def _key_types(
     keys: Sequence[str], file_schema: pa.Schema, partition_types: Mapping[str, pa.DataType]
 ) -> dict[str, pa.DataType]:

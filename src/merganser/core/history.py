@@ -19,7 +19,7 @@ from merganser.core.store import locate
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from merganser.core.options import Options, Request
     from merganser.core.result import MergeResult, WriteResult
@@ -32,7 +32,7 @@ _ID = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-[0-9a-f]{8}")
 _SUFFIX = ".json"
 NOT_YET = datetime.min.replace(tzinfo=UTC)
 
-Operation = Literal["merge", "write_dataset", "undo"]
+Operation = Literal["merge", "write_dataset", "compact", "dedupe", "undo"]
 FileChange = Literal["rewritten", "inserted", "removed"]
 
 
@@ -188,6 +188,29 @@ def write_record(
         inserted=result.row_count,
         updated=0,
         deleted=0 if appends else None,
+        files=files,
+    )
+
+
+def tidy_record(
+    operation: Literal["compact", "dedupe"],
+    options: Options,
+    asked: Mapping[str, Any],
+    rows: tuple[int, int],
+    files: list[HistoryFile],
+    keys: Sequence[str] = (),
+) -> HistoryRecord:
+    """Describe what brought in no row: what was asked for beyond the usual options, and the rows before and after."""
+    before, after = rows
+    return HistoryRecord(
+        operation=operation,
+        key_columns=list(keys),
+        options={**_asked(options), **asked},
+        target_count_before=before,
+        target_count_after=after,
+        inserted=0,
+        updated=0,
+        deleted=before - after,
         files=files,
     )
 

@@ -407,18 +407,28 @@ def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, sta
     """Stage one new file, a row group at a time."""
     path = staging.new_path()
     table = table.select([name for name in layout.schema.names if name in layout.columns])
-    bloom = {"ndv": max(1, min(len(rows), layout.row_group_size)), "fpp": _BLOOM_FPP}
-    options = {**layout.writer_options, "bloom_filter_options": dict.fromkeys(layout.filtered, bloom) or None}
     with (
         staging.location.store.create(path) as stream,
-        pq.ParquetWriter(stream, layout.schema, compression=layout.compression, **options) as writer,
+        open_new_writer(stream, layout, min(len(rows), layout.row_group_size)) as writer,
     ):
-        writer.add_key_value_metadata(dict(layout.key_values))
         for start in range(0, max(1, len(rows)), layout.row_group_size):
             some = rows[start : start + layout.row_group_size]
             part = _plain_columns(take(table, some), layout.schema, len(some))
             writer.write_table(part, row_group_size=layout.row_group_size)
     return path
+
+
+def open_new_writer(
+    stream: BinaryIO, layout: Layout, group_rows: int, sorting: Sequence[pq.SortingColumn] = ()
+) -> pq.ParquetWriter:
+    """Open a writer for a new file, whose row groups have at most so many rows, each sorted by these columns."""
+    bloom = {"ndv": max(1, group_rows), "fpp": _BLOOM_FPP}
+    options = {**layout.writer_options, "bloom_filter_options": dict.fromkeys(layout.filtered, bloom) or None}
+    writer = pq.ParquetWriter(
+        stream, layout.schema, compression=layout.compression, sorting_columns=list(sorting) or None, **options
+    )
+    writer.add_key_value_metadata(dict(layout.key_values))
+    return writer
 
 
 def _plain_columns(table: pa.Table, schema: pa.Schema, rows: int) -> pa.Table:

@@ -183,7 +183,7 @@ def latest_rows(table: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -
 
     NULL is lowest and NaN highest, as in DuckDB and Spark.
     """
-    ordered = _ascending(table, order_by)
+    ordered = ascending(table, order_by)
     rank = np.empty(table.num_rows, np.int64)
     rank[ordered] = np.arange(table.num_rows)
     ranked = canonical_keys(table, keys).append_column("rank", pa.array(rank))
@@ -191,7 +191,11 @@ def latest_rows(table: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -
     return np.sort(ordered[highest.column("rank_max").to_numpy()])
 
 
-def _ascending(table: pa.Table, order_by: Sequence[str]) -> npt.NDArray[np.int64]:
+def ascending(table: pa.Table, order_by: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Give the rows from the lowest to the highest in these columns; equal ones keep their order.
+
+    NULL is lowest and NaN highest.
+    """
     if not order_by:
         return np.arange(table.num_rows)
     columns = [part for name in order_by for part in _ordering(table.column(name))]

@@ -175,7 +175,7 @@ def make_options(
     columns = partition_columns if partition_columns is not None else partition_by
     return Options(
         _names_or_none(columns, "partition_columns"),
-        dedup_order_by=_names(dedup_order_by or (), "dedup_order_by"),
+        dedup_order_by=named_columns(dedup_order_by or (), "dedup_order_by"),
         update_columns=_some_names(update_columns, "update_columns"),
         insert_columns=_some_names(insert_columns, "insert_columns"),
         skip_unchanged=_names_or_all(skip_unchanged, "skip_unchanged"),
@@ -228,7 +228,7 @@ def check_order(request: Request, *, ordered: bool) -> None:
 
 
 def _names_or_none(columns: Sequence[str] | str | None, argument: str) -> list[str] | None:
-    return None if columns is None else _names(columns, argument)
+    return None if columns is None else named_columns(columns, argument)
 
 
 def _some_names(columns: Sequence[str] | str | None, argument: str) -> list[str] | None:
@@ -256,7 +256,8 @@ def _values(given: Mapping[str, Any] | None, argument: str) -> Mapping[str, list
     return {name: list(values) if isinstance(values, several) else [values] for name, values in given.items()}
 
 
-def _names(columns: Sequence[str] | str, argument: str) -> list[str]:
+def named_columns(columns: Sequence[str] | str, argument: str) -> list[str]:
+    """Take a column name or several, or none, as a list; what is wrong is said of the argument."""
     try:
         return normalize_keys(columns) if columns else []
     except InvalidArgumentError as error:

@@ -76,6 +76,47 @@ class WriteResult(ShownFiles):
     removed_files: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class CompactResult(ShownFiles):
+    """The outcome of `compact`: the files it removed, and those that have their rows; no row changed.
+
+    Of a dry run, `removed_files` are those that would be put together. What would come of them is not known before it
+    is written, so `file_count_after` and `size_after` are None, and `files` are those that would be left alone.
+    """
+
+    row_count: int
+    file_count_before: int
+    file_count_after: int | None
+    size_before: int
+    size_after: int | None
+    files: list[MergeFileMetadata]
+    inserted_files: list[str]
+    removed_files: list[str]
+    preserved_files: list[str]
+    sort_by: list[str] = field(default_factory=list)
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DedupeResult(ShownFiles):
+    """The outcome of `dedupe`: `duplicate_keys` stood in several rows, of which `deleted` rows are gone.
+
+    A dry run counts the same; its `files` are those that would be left alone.
+    """
+
+    target_count_before: int
+    target_count_after: int
+    duplicate_keys: int
+    deleted: int
+    files: list[MergeFileMetadata]
+    rewritten_files: list[str]
+    removed_files: list[str]
+    preserved_files: list[str]
+    key_columns: list[str]
+    order_by: list[str] = field(default_factory=list)
+    dry_run: bool = False
+
+
 class MergeStats(dict[str, int]):
     """Merge counts as a dict with attributes: inserted, updated, deleted, and total, the rows after.
 
