@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from merganser.api import history, merge, plan, recover, undo, vacuum, write_dataset
+    from merganser.api import compact, dedupe, history, merge, plan, recover, undo, vacuum, write_dataset
     from merganser.core import (
+        CompactResult,
         DatasetMergeError,
+        DedupeResult,
         HistoryRecord,
         MerganserError,
         MergeFileMetadata,
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "CompactResult",
     "DatasetMergeError",
+    "DedupeResult",
     "DuckDBDatasetIO",
     "DuckDBParquetHandler",
     "GraphDatabase",
@@ -39,6 +43,8 @@ __all__ = [
     "SparkDatasetIO",
     "WriteResult",
     "__version__",
+    "compact",
+    "dedupe",
     "history",
     "merge",
     "merge_parquet_dataset_pyarrow",
@@ -51,9 +57,11 @@ __all__ = [
 
 # Loaded when first asked for: Arrow and NumPy alone take longer to load than a small merge takes.
 _MODULES = {
-    "merganser.api": ("history", "merge", "plan", "recover", "undo", "vacuum", "write_dataset"),
+    "merganser.api": ("compact", "dedupe", "history", "merge", "plan", "recover", "undo", "vacuum", "write_dataset"),
     "merganser.core": (
+        "CompactResult",
         "DatasetMergeError",
+        "DedupeResult",
         "HistoryRecord",
         "MerganserError",
         "MergeFileMetadata",

@@ -371,6 +371,30 @@ def _partitioned_overwrite(place: Place) -> object:
     return merganser.write_dataset(rows, place.path, "overwrite", partition_columns="day")
 
 
+def _small_files(place: Place) -> None:
+    """Put five files into two folders, and one into a third."""
+    for number, day in enumerate("aabbbc"):
+        place.put(f"day={day}/f{number}.parquet", [number * 10 + 9 - at for at in range(4)], "old")
+
+
+def _compact(place: Place) -> object:
+    return merganser.compact(place.path, retain=1)
+
+
+def _sorted_compact(place: Place) -> object:
+    return merganser.compact(place.path, sort_by="id", retain=1)
+
+
+def _repeated_keys(place: Place) -> None:
+    """Put keys into several files and folders, one of which loses all."""
+    for number, (day, ids) in enumerate([("a", [1, 2, 3, 4]), ("a", [1, 2]), ("b", [4, 5, 6, 7]), ("c", [8, 9])]):
+        place.put(f"day={day}/f{number}.parquet", ids, f"{9 - number}")
+
+
+def _dedupe(place: Place) -> object:
+    return merganser.dedupe(place.path, "id", order_by="v", retain=1)
+
+
 SCENARIOS = {
     "upsert": Scenario(_three_files, _upsert),
     "full_merge": Scenario(_three_files, _full_merge),
@@ -385,4 +409,7 @@ SCENARIOS = {
     "partitioned_overwrite": Scenario(_three_days, _partitioned_overwrite),
     "retained_merge": Scenario(_updated_files, _retained_merge),
     "undo": Scenario(_merged_files, _undo),
+    "compact": Scenario(_small_files, _compact),
+    "sorted_compact": Scenario(_small_files, _sorted_compact),
+    "dedupe": Scenario(_repeated_keys, _dedupe),
 }

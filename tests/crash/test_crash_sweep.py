@@ -128,6 +128,9 @@ FAULTS: list[tuple[str, str, Mode]] = [
     ("undo", "local", "before"),
     ("undo", "local", "dead"),
     ("undo", "memory", "dead"),
+    ("dedupe", "local", "before"),
+    ("dedupe", "local", "dead"),
+    ("dedupe", "memory", "dead"),
 ]
 QUICK = [("upsert", "local", "before"), ("first_load", "local", "dead"), ("append", "memory", "dead")]
 
@@ -278,7 +281,9 @@ def _commit_by_hand(place: Place, fault: Fault) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "mode"), [("full_merge", "before"), ("overwrite", "after"), ("undo", "before")])
+@pytest.mark.parametrize(
+    ("name", "mode"), [("full_merge", "before"), ("overwrite", "after"), ("undo", "before"), ("dedupe", "after")]
+)
 def test_a_process_that_ends_at_any_step_leaves_a_dataset_to_recover(name: str, mode: Mode, lake: str) -> None:
     # C4, C5: real processes, ended without any cleanup, in the merge and again in the recovery after it
     outcome = undisturbed(name, "local", lake)

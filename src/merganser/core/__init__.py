@@ -56,7 +56,15 @@ from merganser.core.hive import parse_hive_partition_path
 from merganser.core.keys import normalize_keys
 from merganser.core.paths import PathValidator
 from merganser.core.plan import FilePlan, MergePlan
-from merganser.core.result import MergeFileMetadata, MergeResult, MergeStats, WriteResult, compute_merge_stats
+from merganser.core.result import (
+    CompactResult,
+    DedupeResult,
+    MergeFileMetadata,
+    MergeResult,
+    MergeStats,
+    WriteResult,
+    compute_merge_stats,
+)
 from merganser.core.strategy import MergeStrategy
 from merganser.core.validate import (
     TableLike,
@@ -69,11 +77,13 @@ __all__ = [
     "AccountingError",
     "ColumnTypeError",
     "ColumnValueError",
+    "CompactResult",
     "ConcurrentWriteError",
     "ConfigurationError",
     "ConservativeMembershipChecker",
     "CountMismatchError",
     "DatasetMergeError",
+    "DedupeResult",
     "DuplicateKeyError",
     "EdgeNotFoundError",
     "FilePlan",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -38,6 +39,26 @@ def in_threads(task: Callable[[Item], Answer], items: Sequence[Item]) -> list[An
             with open_pool(len(items) - number, _WORKS if works else _READS, "read") as pool:
                 return [*answers, *pool.map(task, items[number:])]
     return answers
+
+
+def streamed(task: Callable[[Item], Answer], items: Sequence[Item], workers: int, name: str) -> Generator[Answer]:
+    """Run a task for each item, a few ahead of whoever takes the answers, and give these in the order of the items.
+
+    >>> list(streamed(abs, [-1, 2], 2, "doctest"))
+    [1, 2]
+    """
+    with open_pool(len(items), workers, name) as pool:
+        waiting: deque[Future[Answer]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(task, item))
+                if len(waiting) > workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 def _waited() -> float:
