@@ -14,6 +14,8 @@ COMMANDS = {
     "write": ("merganser.cli.change", "Append rows to a dataset, or overwrite it."),
     "inspect": ("merganser.cli.look", "Describe a dataset, and what could be better about it."),
     "history": ("merganser.cli.look", "List the commits into a dataset."),
+    "compact": ("merganser.cli.tidy", "Put small files of a dataset together."),
+    "dedupe": ("merganser.cli.tidy", "Remove rows whose key another row has."),
     "undo": ("merganser.cli.keep", "Take the last commit back."),
     "recover": ("merganser.cli.keep", "Finish or remove what a killed merge left behind."),
     "vacuum": ("merganser.cli.keep", "Remove retained files that no undo needs."),

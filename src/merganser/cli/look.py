@@ -53,9 +53,7 @@ def _repeated(target: str, keys: Sequence[str], filesystem: Any) -> int:
 
 
 def _with_repeated(found: Inspection, count: int) -> Inspection:
-    told = (
-        f"{count:,} keys are there more than once, and a merge changes all rows of such a key. Remove the extra rows."
-    )
+    told = f"{count:,} keys are there more than once, and a merge changes all rows of such a key. Keep one with dedupe."
     return replace(found, duplicate_keys=count, findings=[*found.findings, *([told] if count else [])])
 
 

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.dataset import load_target
-from merganser.core.errors import TargetPathError
+from merganser.core.dataset import load_existing
 from merganser.core.keys import natural, normalize_keys
 from merganser.core.prune import ranked_bounds
 from merganser.core.shown import Shown
@@ -80,10 +79,7 @@ def inspect(
     """
     location = locate(path, filesystem)
     keys = normalize_keys(key_columns) if key_columns else []
-    target = load_target(location, keys, None, {})
-    if target.schema is None:
-        message = f"There are no Parquet files below {location.display}. Check the path."
-        raise TargetPathError(message)
+    target = load_existing(location, keys)
     sizes = np.array([file.size for file in target.files])
     ranges = [_range(target, name) for name in keys]
     return Inspection(
@@ -94,7 +90,7 @@ def inspect(
         len(target.group_rows),
         target.partition_columns,
         len(set(target.partitions)) if target.partition_columns else 0,
-        {one.name: str(one.type) for one in target.schema},
+        {one.name: str(one.type) for one in target.schema or ()},
         int(sizes.min()),
         int(np.median(sizes)),
         int(sizes.max()),
@@ -137,8 +133,8 @@ def _size_findings(target: Target, sizes: np.ndarray[Any, np.dtype[np.int64]]) -
     if not crowded:
         return []
     told = (
-        f"{sum(crowded):,} files in {len(crowded):,} folders are smaller than {SMALL >> 20} MB. Rewrite them with "
-        "write_dataset(mode='overwrite'), or merge larger batches."
+        f"{sum(crowded):,} files in {len(crowded):,} folders are smaller than {SMALL >> 20} MB. Put them "
+        "together with compact, or merge larger batches."
     )
     return [told]
 
@@ -155,6 +151,6 @@ def _key_findings(ranges: Sequence[KeyRange], files: int) -> list[str]:
         names = ", ".join(one.column for one in ranges)
         found.append(
             f"A key of {names} may lie in {most:,.1f} of the {files:,} files, so bounds leave few of them out. Sort "
-            "rows by key when files are written, or partition them by what new rows have in common."
+            "rows by key, with compact, or partition them by what new rows have in common."
         )
     return found

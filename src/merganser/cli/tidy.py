@@ -1,0 +1,143 @@
+"""`compact` and `dedupe`: what keeps a dataset in order without bringing in rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from merganser.api import compact as compact_dataset
+from merganser.api import dedupe as dedupe_dataset
+from merganser.cli.command import Answer, Columns, answering, filesystem_of, named, storage_option
+from merganser.cli.progress import watching
+from merganser.core.commit import LOCK_TIMEOUT
+from merganser.core.compact import TARGET_FILE_BYTES
+from merganser.core.options import CODECS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from merganser.core.result import CompactResult, DedupeResult
+
+_MB = 1 << 20
+_retain = click.option("--retain", type=int, default=0, show_default=True, help="Commits that can be undone.")
+_timeout = click.option("--lock-timeout", type=float, default=LOCK_TIMEOUT, show_default=True, help="Seconds.")
+_dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and stop.")
+
+
+@click.command()
+@click.argument("target")
+@click.option("--sort-by", type=Columns(), multiple=True, help="Columns that rows are sorted by in each file.")
+@click.option(
+    "--target-file-mb",
+    type=click.FloatRange(min=0, min_open=True),
+    default=TARGET_FILE_BYTES / _MB,
+    show_default=True,
+    help="Smaller files are put together.",
+)
+@click.option("--compression", type=click.Choice(CODECS), default="snappy", show_default=True, help="Of new files.")
+@click.option("--max-rows-per-file", type=int, default=5_000_000, show_default=True)
+@click.option("--row-group-size", type=int, default=500_000, show_default=True)
+@_retain
+@_timeout
+@_dry_run
+@storage_option()
+@answering
+def compact(
+    target: str,
+    *,
+    sort_by: Sequence[Sequence[str]],
+    target_file_mb: float,
+    compression: str,
+    max_rows_per_file: int,
+    row_group_size: int,
+    retain: int,
+    lock_timeout: float,
+    dry_run: bool,
+    storage_option: Sequence[tuple[str, str]],
+) -> Answer:
+    """Put small files of a dataset together.
+
+    TARGET is a folder or URL. Files of one folder become few of about --target-file-mb; larger ones are left alone,
+    unless --sort-by is given and they are not sorted yet. No row changes, and running it again does nothing.
+    """
+    with watching() as progress:
+        result = compact_dataset(
+            target,
+            sort_by=named(sort_by),
+            target_file_bytes=max(1, round(target_file_mb * _MB)),
+            compression=compression,
+            max_rows_per_file=max_rows_per_file,
+            row_group_size=row_group_size,
+            retain=retain,
+            lock_timeout=lock_timeout,
+            progress=progress,
+            filesystem=filesystem_of(target, storage_option),
+            dry_run=dry_run,
+        )
+    return Answer(result.to_dict(), [_compacted(result, target)])
+
+
+@click.command()
+@click.argument("target")
+@click.option("--key", "key_columns", type=Columns(), multiple=True, required=True, help="Columns that name a row.")
+@click.option("--order-by", type=Columns(), multiple=True, help="Of rows of one key, the highest stays.")
+@_retain
+@_timeout
+@_dry_run
+@storage_option()
+@answering
+def dedupe(
+    target: str,
+    *,
+    key_columns: Sequence[Sequence[str]],
+    order_by: Sequence[Sequence[str]],
+    retain: int,
+    lock_timeout: float,
+    dry_run: bool,
+    storage_option: Sequence[tuple[str, str]],
+) -> Answer:
+    """Remove rows whose key another row has.
+
+    TARGET is a folder or URL. Of the rows of one key the highest by --order-by stays; without it, rows go only if they
+    are the same in every column. Files that lose no row are left alone.
+    """
+    with watching() as progress:
+        result = dedupe_dataset(
+            target,
+            named(key_columns),
+            named(order_by),
+            retain=retain,
+            lock_timeout=lock_timeout,
+            progress=progress,
+            filesystem=filesystem_of(target, storage_option),
+            dry_run=dry_run,
+        )
+    return Answer(result.to_dict(), _deduped(result, target))
+
+
+def _compacted(result: CompactResult, target: str) -> str:
+    if not result.removed_files:
+        return f"{target}: nothing to compact in {result.file_count_before:,} files"
+    together, left = len(result.removed_files), len(result.preserved_files)
+    if result.dry_run:
+        return f"{target}: {together:,} files would be put together, {left:,} left alone"
+    return (
+        f"{target}: {together:,} files put together in {len(result.inserted_files):,}, {left:,} left alone; "
+        f"{result.row_count:,} rows as before"
+    )
+
+
+def _deduped(result: DedupeResult, target: str) -> list[str]:
+    if not result.deleted:
+        return [f"{target}: no key is there more than once in {result.target_count_before:,} rows"]
+    would = "would be " if result.dry_run else ""
+    rows = (
+        f"{target}: {result.deleted:,} rows of {result.duplicate_keys:,} keys {would}deleted; "
+        f"{result.target_count_before:,} rows before, {result.target_count_after:,} after"
+    )
+    files = (
+        f"files: {len(result.rewritten_files):,} {would}rewritten, {len(result.removed_files):,} {would}removed, "
+        f"{len(result.preserved_files):,} left alone"
+    )
+    return [rows, files]
