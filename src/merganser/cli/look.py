@@ -9,9 +9,11 @@ import click
 
 from merganser.api import history as records_of
 from merganser.cli.command import Answer, answering, columns, counted, filesystem_of, named, storage_option
+from merganser.core.dataset import load_existing
 from merganser.core.inspect import inspect as inspect_dataset
+from merganser.core.repeats import find_repeats
 from merganser.core.shown import plain
-from merganser.engines.duckdb import DuckDBDatasetIO
+from merganser.core.store import locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,10 +48,9 @@ def inspect(target: str, key_columns: Sequence[Sequence[str]], storage_option: S
 
 
 def _repeated(target: str, keys: Sequence[str], filesystem: Any) -> int:
-    """Count the keys that several rows have."""
-    names = ", ".join('"' + name.replace('"', '""') + '"' for name in keys)
-    counted = DuckDBDatasetIO().read(target, filesystem).aggregate("count(*) AS n", names).filter("n > 1")
-    return int(counted.count("*").fetchall()[0][0])
+    """Count the keys that several rows have, as a merge compares them."""
+    # Any of their rows could stay: rows of one key do not differ in it.
+    return find_repeats(load_existing(locate(target, filesystem), keys), keys, order_by=keys).keys
 
 
 def _with_repeated(found: Inspection, count: int) -> Inspection:
