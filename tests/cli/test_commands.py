@@ -251,7 +251,7 @@ def test_an_inspection_finds_what_could_be_better(tmp_path: Any, cli: Callable[.
         "smaller than 16 MB",
         "tell no bounds of 'id'",
         "may lie in 5.5 of the 11 files",
-        "Remove the extra rows",
+        "Keep one with dedupe",
     ):
         assert advice in shown
     sorted_ = str(tmp_path / "sorted")

@@ -61,7 +61,7 @@ def test_compact_takes_the_size_in_megabytes(orders: str, cli: Callable[..., Res
 
 
 def test_dedupe_keeps_the_highest_row_of_each_key(orders: str, cli: Callable[..., Result]) -> None:
-    lines = "1 rows of 1 keys {}deleted; 10 rows before, 9 after\nfiles: 0 {}rewritten, 1 {}removed, 9 left alone\n"
+    lines = "1 row of 1 key {}deleted; 10 rows before, 9 after\nfiles: 0 {}rewritten, 1 {}removed, 9 left alone\n"
     with unchanged(orders):
         shown = cli("dedupe", orders, "--key", "id", "--order-by", "version", "--dry-run").stdout
     assert shown == f"{orders}: {lines.format(*['would be '] * 3)}"

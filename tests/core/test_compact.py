@@ -19,6 +19,8 @@ from tests.values import NESTED, PLAIN, build, cells
 
 import merganser
 from merganser.core import staged
+from merganser.core.commit import writing
+from merganser.core.dataset import check_listing
 from merganser.core.errors import (
     ConcurrentWriteError,
     CountMismatchError,
@@ -30,6 +32,8 @@ from merganser.core.errors import (
     TargetPathError,
     UnsupportedTypeError,
 )
+from merganser.core.pack import pack
+from merganser.core.store import locate
 
 if TYPE_CHECKING:
     from merganser.core.progress import Progress
@@ -360,16 +364,17 @@ def test_a_remote_dataset_is_compacted_too() -> None:
 
 
 def test_bad_arguments_are_refused_before_anything_is_done(path: str) -> None:
-    for options, told in (
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"target_file_bytes": 0}, "target_file_bytes must be a positive whole number"),
         ({"target_file_bytes": 1.5}, "target_file_bytes must be a positive whole number"),
         ({"sort_by": ["id", "id"]}, "sort_by names 'id' more than once"),
         ({"sort_by": "nobody"}, "sort_by names 'nobody', which the target lacks"),
         ({"compression": "zip"}, "Unknown compression"),
         ({"retain": -1}, "retain must be"),
-    ):
+    ]
+    for options, told in cases:
         with unchanged(path), pytest.raises(InvalidArgumentError, match=told):
-            merganser.compact(path, **options)  # type: ignore[arg-type]
+            merganser.compact(path, **options)
     put(f"{path}2/day=a/f.parquet", table(0, n=[[1]] * 4))
     with unchanged(f"{path}2"), pytest.raises(InvalidArgumentError, match="partition column 'day'"):
         merganser.compact(f"{path}2", sort_by="day")
@@ -387,15 +392,12 @@ def test_where_there_is_no_dataset_nothing_is_made(lake: str, dry_run: bool) -> 
 
 
 def test_a_writer_at_work_is_waited_for(path: str) -> None:
-    from merganser.core.commit import writing  # noqa: PLC0415  of this test only
-    from merganser.core.store import locate  # noqa: PLC0415  as above
-
     with writing(locate(path)), unchanged(path), pytest.raises(LockTimeoutError):
         merganser.compact(path, lock_timeout=0.01)
 
 
 def test_a_stranger_in_between_is_noticed(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check = staged.check_listing
+    check = check_listing
 
     def interfere(target: Any) -> None:
         put(f"{path}/stranger.parquet", table(77))
@@ -409,10 +411,7 @@ def test_a_stranger_in_between_is_noticed(path: str, monkeypatch: pytest.MonkeyP
 
 
 def test_rows_that_got_lost_are_noticed(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from merganser.core import compact as driver  # noqa: PLC0415  of this test only
-
-    pack = driver.pack
-    monkeypatch.setattr(driver, "pack", lambda pieces, *others: pack(pieces[1:], *others))
+    monkeypatch.setattr("merganser.core.compact.pack", lambda pieces, *others: pack(pieces[1:], *others))
     with unchanged(path), pytest.raises(CountMismatchError, match="20 rows were to be packed"):
         merganser.compact(path)
 

@@ -8,7 +8,7 @@ import click
 
 from merganser.api import compact as compact_dataset
 from merganser.api import dedupe as dedupe_dataset
-from merganser.cli.command import Answer, Columns, answering, filesystem_of, named, storage_option
+from merganser.cli.command import Answer, answering, columns, counted, filesystem_of, named, storage_option
 from merganser.cli.progress import watching
 from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.compact import TARGET_FILE_BYTES
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 
 _MB = 1 << 20
 _retain = click.option("--retain", type=int, default=0, show_default=True, help="Commits that can be undone.")
-_timeout = click.option("--lock-timeout", type=float, default=LOCK_TIMEOUT, show_default=True, help="Seconds.")
+_timeout = click.option(
+    "--lock-timeout", type=float, default=LOCK_TIMEOUT, show_default=True, help="Seconds to wait for another writer."
+)
 _dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and stop.")
 
 
 @click.command()
 @click.argument("target")
-@click.option("--sort-by", type=Columns(), multiple=True, help="Columns that rows are sorted by in each file.")
+@click.option(
+    "--sort-by", type=columns, metavar="COLUMN,…", multiple=True, help="Columns that rows are sorted by in each file."
+)
 @click.option(
     "--target-file-mb",
     type=click.FloatRange(min=0, min_open=True),
@@ -36,8 +40,8 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done,
     help="Smaller files are put together.",
 )
 @click.option("--compression", type=click.Choice(CODECS), default="snappy", show_default=True, help="Of new files.")
-@click.option("--max-rows-per-file", type=int, default=5_000_000, show_default=True)
-@click.option("--row-group-size", type=int, default=500_000, show_default=True)
+@click.option("--max-rows-per-file", type=int, default=5_000_000, show_default=True, help="Of new files.")
+@click.option("--row-group-size", type=int, default=500_000, show_default=True, help="Rows, of new files.")
 @_retain
 @_timeout
 @_dry_run
@@ -80,8 +84,18 @@ def compact(
 
 @click.command()
 @click.argument("target")
-@click.option("--key", "key_columns", type=Columns(), multiple=True, required=True, help="Columns that name a row.")
-@click.option("--order-by", type=Columns(), multiple=True, help="Of rows of one key, the highest stays.")
+@click.option(
+    "--key",
+    "key_columns",
+    type=columns,
+    metavar="COLUMN,…",
+    multiple=True,
+    required=True,
+    help="Columns that name a row.",
+)
+@click.option(
+    "--order-by", type=columns, metavar="COLUMN,…", multiple=True, help="Of rows of one key, the highest stays."
+)
 @_retain
 @_timeout
 @_dry_run
@@ -118,23 +132,23 @@ def dedupe(
 
 def _compacted(result: CompactResult, target: str) -> str:
     if not result.removed_files:
-        return f"{target}: nothing to compact in {result.file_count_before:,} files"
-    together, left = len(result.removed_files), len(result.preserved_files)
+        return f"{target}: nothing to compact in {counted(result.file_count_before, 'file')}"
+    together, left = counted(len(result.removed_files), "file"), len(result.preserved_files)
     if result.dry_run:
-        return f"{target}: {together:,} files would be put together, {left:,} left alone"
+        return f"{target}: {together} would be put together, {left:,} left alone"
     return (
-        f"{target}: {together:,} files put together in {len(result.inserted_files):,}, {left:,} left alone; "
-        f"{result.row_count:,} rows as before"
+        f"{target}: {together} put together in {len(result.inserted_files):,}, {left:,} left alone; "
+        f"{counted(result.row_count, 'row')} as before"
     )
 
 
 def _deduped(result: DedupeResult, target: str) -> list[str]:
     if not result.deleted:
-        return [f"{target}: no key is there more than once in {result.target_count_before:,} rows"]
+        return [f"{target}: no key is there more than once in {counted(result.target_count_before, 'row')}"]
     would = "would be " if result.dry_run else ""
     rows = (
-        f"{target}: {result.deleted:,} rows of {result.duplicate_keys:,} keys {would}deleted; "
-        f"{result.target_count_before:,} rows before, {result.target_count_after:,} after"
+        f"{target}: {counted(result.deleted, 'row')} of {counted(result.duplicate_keys, 'key')} {would}deleted; "
+        f"{counted(result.target_count_before, 'row')} before, {result.target_count_after:,} after"
     )
     files = (
         f"files: {len(result.rewritten_files):,} {would}rewritten, {len(result.removed_files):,} {would}removed, "

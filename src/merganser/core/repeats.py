@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
 
 # Rows whose hashes are sorted at a time.
-AT_ONCE = 1 << 24
+AT_ONCE = 1 << 23
 _HASHES = pa.schema([("hash", pa.uint64()), ("row", pa.int64())])
 
 
@@ -96,14 +96,13 @@ def _twice(hashes: pa.Table, part: int, parts: int) -> Rows:
     if parts > 1:
         mine = [(values[chosen], rows[chosen]) for values, rows in mine for chosen in [values % parts == part]]
     values = np.concatenate([np.empty(0, np.uint64), *(some for some, _ in mine)])
-    ordered = np.sort(values)
-    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    if not len(repeated):
-        return np.empty(0, np.int64)
-    rows = np.concatenate([some for _, some in mine])
-    place = np.minimum(np.searchsorted(repeated, values), len(repeated) - 1)
-    again: Rows = rows[repeated[place] == values]
-    return again
+    order = np.argsort(values)
+    same = values[order[1:]] == values[order[:-1]]
+    again = np.zeros(len(values), np.bool_)
+    again[1:] |= same
+    again[:-1] |= same
+    rows = np.concatenate([np.empty(0, np.int64), *(some for _, some in mine)])
+    return np.sort(rows[order[again]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +134,7 @@ class _Finder:
         goes = np.ones(len(rows), np.bool_)
         goes[stay] = False
         gone = np.flatnonzero(goes)
-        count = len(np.unique(codes[gone]))
+        count = np.count_nonzero(np.bincount(codes[gone]))
         if self.order_by or not len(gone):
             return _Found(count, rows[gone], 0, keys.slice(0, 0))
         pieces = (gone[start : start + EVEN] for start in range(0, len(gone), EVEN))

@@ -84,6 +84,8 @@ class CompactResult(ShownFiles):
     is written, so `file_count_after` and `size_after` are None, and `files` are those that would be left alone.
     """
 
+    file_class = MergeFileMetadata
+
     row_count: int
     file_count_before: int
     file_count_after: int | None
@@ -103,6 +105,8 @@ class DedupeResult(ShownFiles):
 
     A dry run counts the same; its `files` are those that would be left alone.
     """
+
+    file_class = MergeFileMetadata
 
     target_count_before: int
     target_count_after: int
