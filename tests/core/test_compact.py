@@ -170,7 +170,7 @@ def test_schema_and_metadata_are_those_of_the_first_file(lake: str) -> None:
     path = f"{lake}/t"
     schema = pa.schema(
         [
-            pa.field("id", pa.int32(), nullable=False),
+            pa.field("id", pa.int32(), nullable=False, metadata={"PARQUET:field_id": "7"}),
             pa.field("tags", pa.dictionary(pa.int32(), pa.string()), metadata={"unit": "kg"}),
             pa.field("nested", pa.struct([pa.field("x", pa.list_(pa.int8()), nullable=False)])),
             pa.field("at", pa.timestamp("ns", "Europe/Paris")),
@@ -185,6 +185,7 @@ def test_schema_and_metadata_are_those_of_the_first_file(lake: str) -> None:
     (now,) = files(path)
     assert now.schema.equals(first.schema)
     assert now.metadata == first.metadata
+    assert pq.read_schema(f"{path}/{data_files(path)[0]}").field("id").metadata[b"PARQUET:field_id"] == b"7"
     assert pq.read_schema(f"{path}/{data_files(path)[0]}").equals(schema, check_metadata=False)
 
 
@@ -238,6 +239,18 @@ def test_an_empty_file_is_packed_away_and_one_keeps_the_schema(path: str) -> Non
     assert [metadata.num_rows for metadata in files(empty)] == [0]
     assert load(ARROW, empty).schema.names == ["id", "v"]
     assert_done(empty)
+
+
+def test_of_many_files_the_bounds_are_remembered_and_the_second_run_writes_nothing(lake: str) -> None:
+    path = f"{lake}/t"
+    for number in range(70):
+        put(f"{path}/day={number % 35}/f{number}.parquet", table(number * 10))
+        os.utime(f"{path}/day={number % 35}/f{number}.parquet", (1, 1))
+    before = sorted(rows_of(path), key=lambda row: row["id"])
+    result = merganser.compact(path)
+    assert (result.file_count_before, result.file_count_after) == (70, 35)
+    assert sorted(rows_of(path), key=lambda row: row["id"]) == before
+    assert_done(path)
 
 
 def test_bloom_filters_are_kept(lake: str) -> None:

@@ -264,7 +264,7 @@ def _layout(target: Target, bundle: _Bundle, options: Options) -> Layout:
     check_writable(unwritable(metadata), location.shown(rel))
     schemas = _schemas(target, bundle.files)
     fields = [
-        pa.field(field.name, plain(field.type), any(one.field(field.name).nullable for one in schemas))
+        field.with_type(plain(field.type)).with_nullable(any(one.field(field.name).nullable for one in schemas))
         for field in schema
     ]
     told_too = len(schema) < len(first.schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
@@ -323,11 +323,11 @@ def load_target(
 
 
 def load_existing(location: Location, keys: Sequence[str] = ()) -> Target:
-    """Take a snapshot of a dataset that has to be there."""
+    """Take a snapshot of a dataset that has to be there; footers are not kept, for not all callers have the lock."""
     target = load_target(location, keys, None, {})
     if target.schema is None:
         raise no_files(location)
-    return target
+    return replace(target, footers={})
 
 
 def no_files(location: Location) -> TargetPathError:

@@ -147,15 +147,8 @@ def _rewrite(target: Target, losses: _Losses, expected: int, staging: Staging) -
     location = target.location
 
     def rewrite(file: int) -> Rewritten:
-        rel = target.files[file].rel
-        done = rewrite_file(
-            location.store,
-            location.path(rel),
-            staging.new_path(),
-            losses.changes[file],
-            workers,
-            target.footers.get(rel),
-        )
+        path = location.path(target.files[file].rel)
+        done = rewrite_file(location.store, path, staging.new_path(), losses.changes[file], workers)
         staging.file_done()
         return done
 

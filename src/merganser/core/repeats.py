@@ -134,7 +134,7 @@ class _Finder:
         goes = np.ones(len(rows), np.bool_)
         goes[stay] = False
         gone = np.flatnonzero(goes)
-        count = np.count_nonzero(np.bincount(codes[gone]))
+        count = int(np.count_nonzero(np.bincount(codes[gone])))
         if self.order_by or not len(gone):
             return _Found(count, rows[gone], 0, keys.slice(0, 0))
         pieces = (gone[start : start + EVEN] for start in range(0, len(gone), EVEN))
