@@ -50,7 +50,7 @@ test: $(STAMP) $(OLDEST) ## run the whole test suite, after setting up what it n
 	@$(WITH_JAVA) $(PYTEST) $(ARGS)
 	@$(TEST_OLDEST)
 
-test-browser: $(BROWSER) ## look at the report of a pipeline in a headless Chromium, which is installed if need be
+test-browser: $(BROWSER) ## look at reports and graphs in a headless Chromium, which is installed if need be
 	@chromium=$$(sh scripts/chromium.sh) && CHROMIUM="$$chromium" $(PY) -m pytest tests/browser $(ARGS)
 
 check: lint ## lint, format, types and the fast tests, in under two minutes

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import sync_playwright
 from tests.pipeline.outcomes import EMPTY, EXTREME, ONE, USUAL, WRONG, ZERO
 
 from merganser.pipeline.figures import shown
@@ -80,18 +78,6 @@ LINES = """() => {
 BEYOND = """() => [...document.querySelectorAll("main *")].filter(element =>
   !element.closest("thead") && element.getBoundingClientRect().right > innerWidth + 0.5
 ).map(element => element.outerHTML.slice(0, 200))"""
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    path = os.environ.get("CHROMIUM")
-    assert path, "CHROMIUM does not say where the browser is: run `make test-browser`"
-    # Chromium's sandbox does not work for root, who runs the tests in most containers.
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=arguments)
-        yield started
-        started.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,10 @@ def test_python_blocks_run_and_print_what_stands_below(
 
 @pytest.mark.parametrize(("name", "text"), blocks("sh", "console", "bash"), ids=lambda item: item[:24])
 def test_shell_blocks_name_real_targets_and_files(name: str, text: str) -> None:
-    commands = [line.removeprefix("$ ") for line in text.splitlines() if line.strip()]
+    lines = text.replace("\\\n> ", "").splitlines()
+    # Where commands have a prompt, the other lines are what they print.
+    prompted = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    commands = prompted or [line for line in lines if line.strip()]
     for command in commands:
         words = shlex.split(command, comments=True)
         if not words:

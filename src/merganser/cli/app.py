@@ -19,6 +19,7 @@ COMMANDS = {
     "undo": ("merganser.cli.keep", "Take the last commit back."),
     "recover": ("merganser.cli.keep", "Finish or remove what a killed merge left behind."),
     "vacuum": ("merganser.cli.keep", "Remove retained files that no undo needs."),
+    "graph": ("merganser.cli.graph", "Merge into a property graph, ask it and look at it."),
     "run": ("merganser.cli.pipeline", "Run a pipeline from its TOML file, on Spark."),
     "demo": ("merganser.cli.pipeline", "Run three days of a made-up feed through the pipeline, on Spark."),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from html import escape
+from itertools import islice
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -56,11 +57,13 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _table(values: Mapping[str, Any]) -> str:
-    rows = (
-        f'<tr><th style="text-align:left">{escape(name)}</th><td style="text-align:left">{_cell(value)}</td></tr>'
-        for name, value in values.items()
-    )
+def _table(values: Mapping[Any, Any]) -> str:
+    rows = [
+        f'<tr><th style="text-align:left">{escape(str(name))}</th><td style="text-align:left">{_cell(value)}</td></tr>'
+        for name, value in islice(values.items(), _MOST)
+    ]
+    if len(values) > _MOST:
+        rows.append(f"<tr><th></th><td>… {len(values) - _MOST:,} more</td></tr>")
     return f"<table>{''.join(rows)}</table>"
 
 

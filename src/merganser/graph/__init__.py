@@ -21,10 +21,13 @@ from merganser.engines import load
 from merganser.graph.bulk import Endpoint
 from merganser.graph.database import GraphDatabase
 from merganser.graph.exchange.loading import ImportResult
+from merganser.graph.neighbourhood import Neighbourhood
 from merganser.graph.pattern import Pattern
 from merganser.graph.query import EdgeQuery, NodeQuery
 from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node, Path
+from merganser.graph.results import Edges, Nodes, Paths
 from merganser.graph.schema import EdgeType, GraphSchema, NodeType
+from merganser.graph.stats import GraphStats
 from merganser.graph.traverse import Traversal
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ __all__ = [
     "EdgeNotFoundError",
     "EdgeQuery",
     "EdgeType",
+    "Edges",
     "Endpoint",
     "ExchangeResult",
     "GraphDatabase",
@@ -45,18 +49,22 @@ __all__ = [
     "GraphMergeResult",
     "GraphSchema",
     "GraphSchemaError",
+    "GraphStats",
     "ImportResult",
     "IndexInfo",
     "MergeConflictError",
     "MergePerformanceWarning",
     "MergedEdge",
     "MergedNode",
+    "Neighbourhood",
     "Node",
     "NodeNotFoundError",
     "NodeQuery",
     "NodeType",
+    "Nodes",
     "ParquetGraph",
     "Path",
+    "Paths",
     "Pattern",
     "PropertyTypeError",
     "PropertyValueError",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merganser.graph import pattern, query, traverse
+from merganser.graph import neighbourhood, pattern, query, stats, traverse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from merganser.graph.neighbourhood import Neighbourhood
     from merganser.graph.pattern import Pattern
     from merganser.graph.query import EdgeQuery, NodeQuery
     from merganser.graph.records import Path
+    from merganser.graph.stats import GraphStats
     from merganser.graph.store import Store
     from merganser.graph.terms import Direction
     from merganser.graph.traverse import Traversal
@@ -115,3 +117,39 @@ class Asking:
         [[1, 3, 2], [2, 3, 1]]
         """
         return pattern.begin(self._store, type, where, start_id)
+
+    def neighbourhood(
+        self,
+        start: int | Sequence[int],
+        edge_type: str | Sequence[str] | None = None,
+        *,
+        direction: Direction = "both",
+        depth: int = 1,
+        limit: int = 300,
+    ) -> Neighbourhood:
+        """Read what is around one node or several, nearest first and no more than `limit` nodes, and what is left out.
+
+        A notebook shows it as a picture, and `to_html` gives that as a page.
+
+        >>> from merganser import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     a, b, c = (db.create_node("Stop").id for _ in range(3))
+        ...     _ = db.create_edge(a, "NEXT", b), db.create_edge(b, "NEXT", c)
+        ...     found = db.neighbourhood(a)
+        ...     [node.id for node in found.nodes], len(found.edges), found.nodes_left_out
+        ([1, 2], 1, 1)
+        """
+        return neighbourhood.read_neighbourhood(
+            self._store, start, edge_type, direction=direction, depth=depth, limit=limit
+        )
+
+    def stats(self) -> GraphStats:
+        """Count nodes and edges by type, and list the indexes.
+
+        >>> from merganser import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     _ = db.create_node("Job"), db.create_node("Job"), db.create_node("Company")
+        ...     db.stats().nodes
+        {'Company': 1, 'Job': 2}
+        """
+        return stats.read_stats(self._store)

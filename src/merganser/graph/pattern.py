@@ -15,7 +15,7 @@ from merganser.graph.write import check_ids
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from merganser.graph.records import Path
+    from merganser.graph.results import Paths
     from merganser.graph.store import Store
 
 # SQLite joins no more than 64 tables: 31 edges, and the nodes at their ends.
@@ -75,7 +75,7 @@ class Pattern:
         check_number("limit", count, 0)
         return replace(self, _limit=count)
 
-    def exec(self) -> list[Path]:
+    def exec(self) -> Paths:
         """Read the paths that match, by the ids of their first node and of their edges."""
         nodes = [f"n{number}.id" for number in range(self._hops + 1)]
         edges = [f"e{number}.id" for number in range(1, self._hops + 1)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from merganser.core.errors import InvalidArgumentError
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, edge, node
+from merganser.graph.results import Edges, Nodes
 from merganser.graph.sql import key
 from merganser.graph.terms import (
     Term,
@@ -104,11 +105,9 @@ class _Query(ABC, Generic[Record]):
         check_number("offset", count, 0)
         return replace(self, _offset=count)
 
+    @abstractmethod
     def exec(self) -> list[Record]:
         """Read the records; by id, unless `order_by` says otherwise."""
-        columns, _ = self._source()
-        order = ", ".join((*self._order, f"{_RECORD}id"))
-        return [self._read(row) for row in self._run("SELECT {}", columns, f"ORDER BY {order}")]
 
     def first(self) -> Record | None:
         """Read the first record; None if there is none."""
@@ -132,9 +131,11 @@ class _Query(ABC, Generic[Record]):
     def _source(self) -> tuple[str, str]:
         """Give the columns to read, and the table."""
 
-    @abstractmethod
-    def _read(self, row: Any) -> Record:
-        """Make a record of a row."""
+    def _rows(self) -> list[Any]:
+        """Read the rows of the records, in their order."""
+        columns, _ = self._source()
+        order = ", ".join((*self._order, f"{_RECORD}id"))
+        return self._run("SELECT {}", columns, f"ORDER BY {order}")
 
     def _run(self, frame: str, columns: str, order: str = "") -> list[Any]:
         """Run the query inside a frame, which has {} where its columns come."""
@@ -149,6 +150,10 @@ class _Query(ABC, Generic[Record]):
 @dataclass(frozen=True, slots=True)
 class NodeQuery(_Query[Node]):
     """A query of nodes; see `GraphDatabase.nodes`."""
+
+    def exec(self) -> Nodes:
+        """Read the nodes; by id, unless `order_by` says otherwise."""
+        return Nodes(map(node, self._rows()))
 
     def connected_to(
         self,
@@ -185,19 +190,17 @@ class NodeQuery(_Query[Node]):
     def _source(self) -> tuple[str, str]:
         return NODE_COLUMNS, "nodes"
 
-    def _read(self, row: Any) -> Node:
-        return node(row)
-
 
 @dataclass(frozen=True, slots=True)
 class EdgeQuery(_Query[Edge]):
     """A query of edges; see `GraphDatabase.edges`."""
 
+    def exec(self) -> Edges:
+        """Read the edges; by id, unless `order_by` says otherwise."""
+        return Edges(map(edge, self._rows()))
+
     def _source(self) -> tuple[str, str]:
         return EDGE_COLUMNS, "edges"
-
-    def _read(self, row: Any) -> Edge:
-        return edge(row)
 
 
 def query_nodes(store: Store, type_: str | None) -> NodeQuery:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from merganser.core.shown import Shown
 from merganser.graph.values import decode
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ EDGE_COLUMNS = "id, type, from_id, to_id, properties, created_at, updated_at"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class Node(Shown):
     """A node as it was when it was read; a node and a `MergedNode` with the same content are equal."""
 
     id: int
@@ -42,7 +43,7 @@ class MergedNode(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Edge:
+class Edge(Shown):
     """An edge as it was when it was read; an edge and a `MergedEdge` with the same content are equal."""
 
     id: int
@@ -67,7 +68,7 @@ class MergedEdge(Edge):
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
+class Path(Shown):
     """Nodes, and the edges between one and the next, whichever way these point."""
 
     nodes: tuple[Node, ...]
@@ -79,7 +80,7 @@ class Path:
 
 
 @dataclass(frozen=True, slots=True)
-class BulkResult:
+class BulkResult(Shown):
     """How many rows of a bulk merge created a node or edge, and how many matched one."""
 
     created: int
@@ -87,7 +88,7 @@ class BulkResult:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexInfo:
+class IndexInfo(Shown):
     """An index of properties; `partial` is the condition on the records that it holds."""
 
     name: str

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from merganser.core.errors import InvalidArgumentError
-from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Node, Path, edge, node
+from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Path, edge, node
+from merganser.graph.results import Nodes, Paths
 from merganser.graph.terms import all_of, check_number, sides, type_terms
 from merganser.graph.values import HIGHEST, decode, encode
 from merganser.graph.write import check_ids, check_nodes
@@ -56,12 +57,12 @@ class Traversal:
     max_depth: int | None
     node_type: str | None
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> Nodes:
         """Read each node whose shortest distance from the start is within the depths, nearest first, then by id."""
         columns = ", ".join(f"n.{column}" for column in NODE_COLUMNS.split(", "))
         with self._reached() as connection:
             rows = connection.execute(f"SELECT {columns} {self._found()} ORDER BY r.depth, r.id").fetchall()
-        return [node(row) for row in rows]
+        return Nodes(map(node, rows))
 
     def count(self) -> int:
         """Count the nodes that `nodes` would give."""
@@ -69,7 +70,7 @@ class Traversal:
             ((count,),) = connection.execute(f"SELECT count(*) {self._found()}").fetchall()
         return int(count)
 
-    def paths(self) -> list[Path]:
+    def paths(self) -> Paths:
         """Read all paths from the start that visit no node twice and whose length is within the depths, shortest first.
 
         There may be very many: their number can grow with each level as the number of edges of a node does.
@@ -173,14 +174,14 @@ def traverse(
     return Traversal(store, start_id, types, direction, min_depth, max_depth, node_type)
 
 
-def read_paths(connection: sqlite3.Connection, found: Sequence[Steps]) -> list[Path]:
+def read_paths(connection: sqlite3.Connection, found: Sequence[Steps]) -> Paths:
     """Read the nodes and edges of paths, each once."""
     nodes = {row[0]: node(row) for row in _rows(connection, "nodes", NODE_COLUMNS, (steps[0] for steps in found))}
     edges = {row[0]: edge(row) for row in _rows(connection, "edges", EDGE_COLUMNS, (steps[1] for steps in found))}
-    return [
+    return Paths(
         Path(tuple(nodes[found_id] for found_id in node_ids), tuple(edges[found_id] for found_id in edge_ids))
         for node_ids, edge_ids in found
-    ]
+    )
 
 
 def _rows(connection: sqlite3.Connection, table: str, columns: str, ids: Iterable[tuple[int, ...]]) -> sqlite3.Cursor:

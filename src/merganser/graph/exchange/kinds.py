@@ -10,9 +10,10 @@ from merganser.graph.values import decode
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Iterable
 
     from merganser.graph.sql import Table
-    from merganser.graph.values import Value
+    from merganser.graph.values import Properties, Value
 
 # Beyond this, a double does not hold every integer.
 _EXACT = 2**53
@@ -45,10 +46,16 @@ def find_kinds(connection: sqlite3.Connection, table: Table, type_: str | None =
 
     They are found in Python because SQLite's `json_each` cuts a name at a NUL.
     """
-    found: dict[str, Found] = {}
     only, given = ("", ()) if type_ is None else ("WHERE type = ?", (type_,))
-    for record, text in connection.execute(f"SELECT id, properties FROM {table} {only} ORDER BY id", given):
-        for name, value in decode(text).items():
+    rows = connection.execute(f"SELECT id, properties FROM {table} {only} ORDER BY id", given)
+    return kinds_of((record, decode(text)) for record, text in rows)
+
+
+def kinds_of(records: Iterable[tuple[int, Properties]]) -> dict[str, Found]:
+    """Find the kinds of all properties, by name, of records with their ids."""
+    found: dict[str, Found] = {}
+    for record, properties in records:
+        for name, value in properties.items():
             if name not in found:
                 found[name] = Found(record)
             found[name].kinds.add(_kind(value))

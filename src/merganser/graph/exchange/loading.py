@@ -13,6 +13,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from merganser.core.errors import GraphFileError, UniqueConstraintError
+from merganser.core.shown import Shown
 from merganser.graph.values import HIGHEST, LOWEST, decode, encode, plain, without_null
 from merganser.graph.write import check_type, labelled, now, refused
 
@@ -30,7 +31,7 @@ _INSERT_EDGES = (
 
 
 @dataclass(frozen=True, slots=True)
-class ImportResult:
+class ImportResult(Shown):
     """How many nodes and edges were imported; `ids` leads from each node's id there to its id here.
 
     >>> ImportResult(nodes=1, edges=0, ids={"a": 1}).ids["a"]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.core.errors import InvalidArgumentError, NodeNotFoundError
+from merganser.core.shown import Shown
 from merganser.graph.bulk import Endpoint
 from merganser.graph.database import GraphDatabase
 from merganser.graph.spark.columns import KEYS, TIMES, property_of
@@ -37,7 +38,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class ExchangeResult:
+class ExchangeResult(Shown):
     """What was merged: by the type of nodes, and by the types of an edge's first node, the edge, and its last node."""
 
     nodes: dict[str, GraphMergeResult]

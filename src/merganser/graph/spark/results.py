@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from merganser.core.shown import Shown
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphMergeResult:
+class GraphMergeResult(Shown):
     """What a merge of rows into the nodes or edges of one type did.
 
     `created` are new records; `matched` are rows that met a record that was there, or that an earlier row made;

@@ -1,0 +1,364 @@
+"""The picture of a graph in a browser: what can be done with it, and that nothing leaves it or gets into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from merganser.graph import GraphDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Dialog, Locator, Page
+
+    from merganser.graph import Neighbourhood
+
+BAD = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+SCALE = "() => Number(/scale\\(([^)]+)\\)/.exec(document.querySelector('#world').getAttribute('transform'))[1])"
+SHOWN = "() => [...document.querySelectorAll('.node')].map(node => node.dataset.id)"
+# Where every node is in the picture, whatever the zoom.
+PLACES = """() => Object.fromEntries([...document.querySelectorAll('.node')].map(node => {
+  const [x, y] = node.getAttribute('transform').match(/-?[\\d.]+/g).map(Number);
+  return [node.dataset.id, [x, y]];
+}))"""
+# The texts that are to be seen outside the picture, with their colours and what is behind them.
+TEXTS = """() => [...document.querySelectorAll("#side *, #details *, #tools *")].filter(element =>
+  [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim()) && element.checkVisibility()
+).map(element => {
+  let behind = element;
+  while (getComputedStyle(behind).backgroundColor === "rgba(0, 0, 0, 0)") behind = behind.parentElement;
+  return [element.textContent, getComputedStyle(element).color, getComputedStyle(behind).backgroundColor];
+})"""
+DOTS = """() => [...document.querySelectorAll(".node .body")].map(one => getComputedStyle(one).fill)"""
+
+
+def small() -> Neighbourhood:
+    """TechCorp with three jobs, each of which needs skills that are not shown at first; more is left out."""
+    with GraphDatabase(":memory:") as db:
+        corp = db.create_node("Company", {"name": "TechCorp", "note": BAD}).id
+        skills = [db.create_node("Skill", {"name": name}).id for name in ("Python", "SQL", "Arrow")]
+        for number, skill in enumerate(skills):
+            job = db.create_node("Job", {"title": f"Job {number}", BAD: number}).id
+            db.create_edge(job, "POSTED_BY", corp, {"since": "2026-03-02"})
+            db.create_edge(job, "NEEDS", skill)
+            db.create_edge(db.create_node("Person", {"name": f"P{number}"}).id, "HAS", skill)
+        db.create_edge(corp, "OWNS", corp)
+        return db.neighbourhood(corp, depth=2)
+
+
+def large(count: int) -> Neighbourhood:
+    """A ring with chords."""
+    with GraphDatabase(":memory:") as db, db.transaction():
+        ids = [db.create_node(f"Kind {number % 14}", {"name": f"n{number}"}).id for number in range(count)]
+        for number in range(count):
+            db.create_edge(ids[number], "NEXT", ids[(number + 1) % count])
+            db.create_edge(ids[number], "NEAR", ids[(number * 7) % count])
+        return db.neighbourhood(ids, limit=count)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    page: Page
+    requests: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    def node(self, name: str) -> Locator:
+        return self.page.locator(f".node:has(.caption:text-is('{name}'))")
+
+    def middle(self, name: str) -> tuple[float, float]:
+        box = self.node(name).locator(".body").bounding_box()
+        assert box is not None
+        return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def shown(self) -> set[str]:
+        return set(self.page.evaluate(SHOWN))
+
+    def rest(self) -> None:
+        """Wait until nothing moves any more."""
+        self.page.wait_for_function(
+            "() => { const now = document.querySelector('#nodes').outerHTML; "
+            "const same = window.before === now; window.before = now; return same; }",
+            polling=150,
+        )
+
+
+def dismiss(dialog: Dialog, problems: list[str]) -> None:
+    problems.append(dialog.message)
+    dialog.dismiss()
+
+
+def opened(browser: Browser, folder: Path, html: str, **context: Any) -> Opened:
+    file = folder / "graph.html"
+    file.write_text(html, "utf-8")
+    page = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **context}).new_page()
+    found = Opened(page)
+    page.on("request", lambda request: found.requests.append(request.url))
+    page.on("console", lambda message: found.problems.append(message.text))
+    page.on("pageerror", lambda error: found.problems.append(str(error)))
+    page.on("dialog", lambda dialog: dismiss(dialog, found.problems))
+    page.goto(file.as_uri(), wait_until="networkidle")
+    found.rest()
+    return found
+
+
+@pytest.fixture
+def graph(browser: Browser, tmp_path: Path) -> Iterator[Opened]:
+    """The small graph, which ends without a word in the console and without a request for anything else."""
+    found = opened(browser, tmp_path, small().to_html("jobs.db", depth=1))
+    yield found
+    assert found.problems == []
+    assert [url for url in found.requests if not url.startswith("data:")] == [(tmp_path / "graph.html").as_uri()]
+    found.page.context.close()
+
+
+def test_the_first_look_shows_what_is_near(graph: Opened) -> None:
+    assert graph.page.locator(".node").count() == 4
+    assert graph.page.locator(".edge").count() == 4
+    assert graph.page.locator("#title").inner_text() == "jobs.db"
+    assert graph.page.locator("#told").inner_text() == "4 nodes and 4 edges are shown; expanding nodes brings 3 more."
+    assert graph.page.locator("#left-out").inner_text() == "Not in this file: 3 nodes next to these."
+    assert graph.page.locator("#legend li").all_inner_texts() == ["Job\n3 nodes", "Skill\n3 nodes", "Company\n1 node"]
+    for name in ("TechCorp", "Job 0", "Job 1", "Job 2"):
+        x, y = graph.middle(name)
+        assert 296 < x < 1200
+        assert 0 < y < 800
+
+
+def test_a_node_is_dragged_and_stays_where_it_is_put(graph: Opened) -> None:
+    x, y = graph.middle("Job 1")
+    other = graph.middle("TechCorp")
+    graph.page.mouse.move(x, y)
+    graph.page.mouse.down()
+    graph.page.mouse.move(x + 90, y + 40, steps=6)
+    graph.page.mouse.move(x + 180, y + 80, steps=6)
+    graph.page.mouse.up()
+    graph.rest()
+    assert graph.middle("Job 1") == pytest.approx((x + 180, y + 80), abs=3)
+    # Its neighbour follows, by itself.
+    assert graph.middle("TechCorp") != pytest.approx(other, abs=3)
+    assert graph.page.locator("#details").is_hidden()
+    graph.node("Job 1").click()
+    graph.page.get_by_role("button", name="Let it move").click()
+    graph.rest()
+    assert graph.middle("Job 1") != pytest.approx((x + 180, y + 80), abs=3)
+
+
+def test_a_double_click_brings_what_is_hidden(graph: Opened) -> None:
+    before = graph.shown()
+    assert graph.node("Job 0").locator(".more text").text_content() == "+1"
+    graph.node("Job 0").locator(".body").dblclick()
+    graph.rest()
+    assert len(graph.shown() - before) == 1
+    assert before < graph.shown()
+    assert graph.node("Python").count() == 1
+    assert not graph.node("Job 0").locator(".more").is_visible()
+    assert graph.page.locator(".edge").count() == 5
+    # The new node has a neighbour that is not in this file.
+    graph.node("Python").click()
+    assert "1 more edge leads to nodes that are not in this file." in graph.page.locator("#details").inner_text()
+    graph.page.get_by_role("button", name="Hide").click()
+    assert graph.shown() == before
+    graph.node("Job 2").locator(".body").dblclick()
+    graph.page.get_by_role("button", name="Reset").click()
+    assert graph.shown() == before
+
+
+def test_the_wheel_and_buttons_zoom_and_the_background_moves(graph: Opened) -> None:
+    scale = graph.page.evaluate(SCALE)
+    x, y = graph.middle("TechCorp")
+    graph.page.mouse.move(x, y)
+    graph.page.mouse.wheel(0, -200)
+    graph.page.wait_for_function(f"({SCALE})() > {scale * 1.1}")
+    assert graph.middle("TechCorp") == pytest.approx((x, y), abs=2)
+    graph.page.get_by_role("button", name="Zoom out").click()
+    assert graph.page.evaluate(SCALE) < scale * 1.4
+    places = graph.page.evaluate(PLACES)
+    x, y = graph.middle("TechCorp")
+    graph.page.mouse.move(330, 700)
+    graph.page.mouse.down()
+    graph.page.mouse.move(380, 670, steps=4)
+    graph.page.mouse.up()
+    assert graph.middle("TechCorp") == pytest.approx((x + 50, y - 30), abs=2)
+    assert graph.page.evaluate(PLACES) == places
+    graph.page.get_by_role("button", name="Fit").click()
+    assert graph.page.evaluate(SCALE) == pytest.approx(scale, rel=0.2)
+
+
+def test_hovering_and_clicking_show_properties_as_text(graph: Opened) -> None:
+    x, y = graph.middle("TechCorp")
+    graph.page.mouse.move(x, y)
+    tip = graph.page.locator("#tip")
+    assert "TechCorp" in tip.inner_text()
+    assert BAD in tip.inner_text()
+    graph.page.mouse.click(x, y)
+    details = graph.page.locator("#details")
+    assert details.locator("dd").all_inner_texts() == ["TechCorp", BAD]
+    assert details.locator(".type").inner_text() == "Company #1"
+    assert details.locator("#around button").count() == 4
+    assert graph.page.locator("img").count() == 0
+    assert graph.page.evaluate("document.scripts.length") == 2
+    details.locator("#around button").first.click()
+    assert details.locator("dt").all_inner_texts() == ["title", BAD]
+    edge = graph.page.locator(".edge .wide").first
+    edge.locator("xpath=..").dispatch_event("pointerenter")
+    assert "2026-03-02" in tip.inner_text()
+    graph.page.keyboard.press("Escape")
+    assert details.is_hidden()
+
+
+def test_a_search_finds_what_is_hidden_and_shows_it(graph: Opened) -> None:
+    graph.page.keyboard.press("/")
+    graph.page.keyboard.type("arr")
+    hits = graph.page.locator("#hits button")
+    assert hits.all_inner_texts() == ["Arrow\nnot shown"]
+    graph.page.keyboard.press("Enter")
+    assert graph.node("Arrow").count() == 1
+    assert graph.page.locator("#details h2").inner_text() == "Arrow"
+    graph.page.locator("#search").fill("#1")
+    assert hits.all_inner_texts() == ["TechCorp\nCompany"]
+    graph.page.locator("#search").fill("nothing has this")
+    assert graph.page.locator("#hits").inner_text() == "No node in this file has that."
+    graph.page.locator("#search").fill("job")
+    assert hits.count() == 3
+
+
+def test_the_legend_takes_a_type_away_and_brings_it_back(graph: Opened) -> None:
+    job = graph.page.locator("#legend button", has_text="Job")
+    job.click()
+    assert job.get_attribute("aria-pressed") == "false"
+    assert graph.shown() == {"1"}
+    assert graph.page.locator(".edge").count() == 1
+    job.click()
+    assert len(graph.shown()) == 4
+
+
+def test_keys_alone_do_for_everything(graph: Opened) -> None:
+    focused = "() => document.activeElement.dataset?.id ?? document.activeElement.id"
+    for _ in range(12):
+        graph.page.keyboard.press("Tab")
+        if graph.page.evaluate("() => document.activeElement.classList.contains('node')"):
+            break
+    assert graph.page.evaluate(focused) == "1"
+    for key in ("ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown"):
+        graph.page.keyboard.press(key)
+        if graph.page.evaluate(focused) != "1":
+            break
+    job = graph.page.evaluate(focused)
+    assert job in graph.shown() - {"1"}
+    graph.page.keyboard.press("Enter")
+    assert graph.page.locator("#details").is_visible()
+    assert graph.page.locator(f".node[data-id='{job}']").get_attribute("aria-pressed") == "true"
+    graph.page.keyboard.press("Enter")
+    assert len(graph.shown()) == 5
+    assert graph.page.evaluate(focused) == job
+    scale = graph.page.evaluate(SCALE)
+    graph.page.keyboard.press("+")
+    assert graph.page.evaluate(SCALE) > scale
+    graph.page.keyboard.press("Escape")
+    assert graph.page.locator("#details").is_hidden()
+    assert graph.page.locator(".node:not([aria-label])").count() == 0
+
+
+def luminance(color: str) -> float:
+    channels = [float(channel) / 255 for channel in color[color.index("(") + 1 : -1].split(",")[:3]]
+    red, green, blue = (
+        channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in channels
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, two: str) -> float:
+    dark, light = sorted((luminance(one), luminance(two)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_can_be_read_in_both_schemes(browser: Browser, tmp_path: Path, scheme: str) -> None:
+    found = opened(browser, tmp_path, large(28).to_html("Ring"), color_scheme=scheme)
+    behind = found.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (luminance(behind) > 0.5) == (scheme == "light")
+    found.page.locator("#search").fill("n1")
+    found.page.locator(".node").first.click(force=True)
+    weak = [text for text, color, back in found.page.evaluate(TEXTS) if contrast(color, back) < 4.5]
+    assert weak == []
+    fills = set(found.page.evaluate(DOTS))
+    # Ten types have a colour of their own, and the others share the last.
+    assert len(fills) == 10
+    assert [fill for fill in fills if contrast(fill, behind) < 3] == []
+    assert found.problems == []
+    found.page.context.close()
+
+
+@pytest.mark.parametrize("width", [320, 400, 735, 1200])
+def test_nothing_scrolls_sideways(browser: Browser, tmp_path: Path, width: int) -> None:
+    found = opened(browser, tmp_path, small().to_html("a" * 200, depth=1), viewport={"width": width, "height": 700})
+    found.page.evaluate("() => document.querySelector('.node').focus()")
+    found.page.keyboard.press("Enter")
+    assert found.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert found.page.evaluate("document.documentElement.scrollHeight") <= 700
+    box = found.page.locator("#details").bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    assert found.problems == []
+    found.page.context.close()
+
+
+def test_those_who_want_no_motion_get_none(browser: Browser, tmp_path: Path) -> None:
+    found = opened(browser, tmp_path, small().to_html(depth=1), reduced_motion="reduce")
+    found.node("Job 0").locator(".body").dblclick()
+    places = found.page.evaluate(PLACES)
+    found.page.wait_for_timeout(300)
+    assert found.page.evaluate(PLACES) == places
+    assert found.problems == []
+    found.page.context.close()
+
+
+def test_a_large_graph_is_drawn_apart(browser: Browser, tmp_path: Path) -> None:
+    found = opened(browser, tmp_path, large(600).to_html())
+    places = list(found.page.evaluate(PLACES).values())
+    assert len(places) == 600
+    close = sum(
+        abs(x - a) < 12 and abs(y - b) < 12 for place, (x, y) in enumerate(places) for a, b in places[place + 1 :]
+    )
+    assert close <= 6
+    assert found.problems == []
+    found.page.context.close()
+
+
+def test_an_empty_neighbourhood_is_a_page_too(browser: Browser, tmp_path: Path) -> None:
+    with GraphDatabase(":memory:") as db:
+        found = opened(browser, tmp_path, db.neighbourhood([]).to_html())
+    assert found.page.locator("#told").inner_text() == "0 nodes and 0 edges are shown."
+    assert found.problems == []
+    found.page.context.close()
+
+
+def test_a_notebook_shows_it_in_a_frame_of_its_own(browser: Browser, tmp_path: Path) -> None:
+    html = (
+        f"<!DOCTYPE html><html><head><link rel='icon' href='data:,'></head><body>{small()._repr_html_()}</body></html>"
+    )
+    file = tmp_path / "graph.html"
+    file.write_text(html, "utf-8")
+    page = browser.new_page()
+    problems: list[str] = []
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(file.as_uri(), wait_until="networkidle")
+    frame = page.frame_locator("iframe")
+    frame.locator(".node").first.wait_for()
+    assert frame.locator(".node").count() == 7
+    assert problems == []
+    page.close()
+
+
+def test_no_script_that_is_put_into_the_page_runs(browser: Browser, tmp_path: Path) -> None:
+    html = small().to_html().replace("</body>", "<script>document.title = 'broken'</script></body>")
+    found = opened(browser, tmp_path, html)
+    assert found.page.title() == "Graph"
+    assert any("Content Security Policy" in problem for problem in found.problems)
+    found.page.context.close()

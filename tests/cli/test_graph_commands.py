@@ -1,0 +1,535 @@
+"""`merganser graph`: what its commands do, what they print and how they end."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.support import snapshot, unchanged
+
+from merganser.cli.app import app
+from merganser.cli.graph import COMMANDS, graph
+from merganser.graph import GraphDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import click
+    from click.testing import Result
+
+    Run = Callable[..., Result]
+    Read = Callable[..., Any]
+
+JOBS = "url,title,company,seen\n/1,Engineer,TechCorp,1\n/2,Designer,TechCorp,2\n/3,Analyst,DataWorks,3\n"
+POSTED = "job,company,since\n/1,TechCorp,2026\n/2,TechCorp,2026\n/3,DataWorks,2025\n"
+ENDS = ["--from-label", "Job", "--from-key", "url=job", "--to-label", "Company", "--to-key", "name=company"]
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, cli: Run, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A graph of jobs and companies that was merged from CSV files, in the folder that commands run in."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs.csv").write_text(JOBS)
+    (tmp_path / "posted.csv").write_text(POSTED)
+    (tmp_path / "companies.csv").write_text("name\nTechCorp\nDataWorks\n")
+    cli("graph", "index", "jobs.db", "Job", "url", "--unique")
+    cli("graph", "index", "jobs.db", "Company", "name")
+    cli("graph", "merge", "jobs.db", "jobs.csv", "--label", "Job", "--key", "url")
+    cli("graph", "merge", "jobs.db", "companies.csv", "--label", "Company", "--key", "name")
+    cli("graph", "merge", "jobs.db", "posted.csv", "--type", "POSTED_BY", *ENDS)
+    return "jobs.db"
+
+
+def content(path: str) -> list[Any]:
+    """Everything in a graph, with its times."""
+    connection = sqlite3.connect(path)
+    tables = ("nodes", "edges", "property_indexes")
+    found = [connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables]  # noqa: S608  our own names
+    connection.close()
+    return found
+
+
+def command(name: str) -> click.Command:
+    found = graph.get_command(None, name)  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+def test_rows_are_merged_as_nodes_and_edges_and_again_change_nothing_but_times(jobs: str, cli: Run) -> None:
+    first = cli("graph", "merge", jobs, "jobs.csv", "--label", "Job", "--key", "url", "--no-touch")
+    assert first.stdout == "jobs.db: 0 Job nodes created, 3 matched\n"
+    assert first.stderr == ""
+    before = content(jobs)
+    cli("graph", "merge", jobs, "posted.csv", "--type", "POSTED_BY", *ENDS, "--no-touch")
+    cli("graph", "merge", jobs, "jobs.csv", "--label", "Job", "--key", "url", "--no-touch")
+    assert content(jobs) == before
+    with GraphDatabase(jobs) as db:
+        assert db.stats().nodes == {"Company": 2, "Job": 3}
+        assert db.edges("POSTED_BY").where({"since": 2026}).count() == 2
+
+
+def test_what_is_there_gets_the_columns_of_on_match(jobs: str, tmp_path: Path, answer: Read) -> None:
+    (tmp_path / "again.csv").write_text("url,title,day\n/1,Architect,tue\n/4,Writer,tue\n")
+    told = answer("graph", "merge", jobs, "again.csv", "--label", "Job", "--key", "url", "--on-match", "title,last=day")
+    assert told == {"created": 1, "matched": 1}
+    rows = answer("graph", "query", jobs, '(Job {title in ["Architect", "Writer"]})')
+    assert [row["properties"] for row in rows] == [
+        {"url": "/1", "title": "Architect", "company": "TechCorp", "seen": 1, "last": "tue"},
+        {"url": "/4", "title": "Writer"},
+    ]
+
+
+def test_edges_may_be_merged_by_ids_and_by_a_key_of_their_own(jobs: str, tmp_path: Path, answer: Read) -> None:
+    (tmp_path / "knows.csv").write_text("one,other,kind\n1,2,a\n2,1,a\n1,2,b\n")
+    place = ["graph", "merge", jobs, "knows.csv", "--type", "KNOWS", "--from-id", "one", "--to-id", "other"]
+    assert answer(*place, "--key", "kind", "--direction", "both") == {"created": 2, "matched": 1}
+    rows = answer("graph", "query", jobs, "[KNOWS]", "--from-id", "1", "--to-id", "2", "--order-by", "kind")
+    assert [row["properties"] for row in rows] == [{"kind": "a"}, {"kind": "b"}]
+    assert answer("graph", "query", jobs, "[KNOWS]", "--from-id", "2") == []
+
+
+@pytest.mark.parametrize("source", ["rows.parquet", "rows.jsonl", "-", "shop.sqlite::rows"])
+def test_rows_come_from_any_source(source: str, tmp_path: Path, answer: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table({"name": ["a", "b"], "n": [1, 2]}), "rows.parquet")
+    (tmp_path / "rows.jsonl").write_text('{"name": "a", "n": 1}\n{"name": "b", "n": 2}\n')
+    with sqlite3.connect("shop.sqlite") as connection:
+        connection.execute("CREATE TABLE rows AS SELECT 'a' AS name, 1 AS n UNION SELECT 'b', 2")
+    connection.close()
+    place = ["graph", "merge", "new.db", source, "--label", "Stop", "--key", "name", "--no-warn-on-missing-index"]
+    assert answer(*place, stdin=b"name,n\na,1\nb,2\n") == {"created": 2, "matched": 0}
+    assert [row["properties"] for row in answer("graph", "query", "new.db", "(Stop)")] == [
+        {"name": "a", "n": 1},
+        {"name": "b", "n": 2},
+    ]
+
+
+def test_a_merge_without_an_index_names_the_command_that_creates_one(jobs: str, tmp_path: Path, cli: Run) -> None:
+    (tmp_path / "towns.csv").write_text("name\nParis\n")
+    told = cli("graph", "merge", jobs, "towns.csv", "--label", "Big Town", "--key", "name")
+    assert told.stdout == "jobs.db: 1 Big Town nodes created, 0 matched\n"
+    assert told.stderr.endswith("Create one: merganser graph index jobs.db 'Big Town' name\n")
+    cli("graph", "index", jobs, "Big Town", "name")
+    assert cli("graph", "merge", jobs, "towns.csv", "--label", "Big Town", "--key", "name").stderr == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["query", "GRAPH", "(Job)"],
+        ["stats", "GRAPH"],
+        ["export", "GRAPH", "out.json"],
+        ["view", "GRAPH", "out.html"],
+        ["drop-index", "GRAPH", "idx"],
+        ["import", "GRAPH", "nothing.json"],
+        ["import", "GRAPH", "nothing"],
+        ["merge", "GRAPH", "nothing.csv", "--label", "Job", "--key", "url"],
+        ["merge", "GRAPH", "posted.csv", "--type", "POSTED_BY", *ENDS],
+        ["merge", "GRAPH", "posted.csv", "--label", "Job", "--key", "nobody"],
+        ["index", "GRAPH", "Job", 'a"b'],
+    ],
+)
+@pytest.mark.parametrize("graph_name", ["missing.db", "empty.db"])
+def test_a_graph_that_is_not_there_is_not_left_behind(
+    arguments: list[str], graph_name: str, jobs: str, tmp_path: Path, cli: Run
+) -> None:
+    assert jobs
+    (tmp_path / "empty.db").touch()
+    before = snapshot(str(tmp_path))
+    refused = cli("graph", *(graph_name if word == "GRAPH" else word for word in arguments), code=1)
+    assert refused.stdout == ""
+    assert refused.stderr.splitlines()[-1].startswith("Error: ")
+    assert snapshot(str(tmp_path)) == before
+
+
+def test_what_is_no_graph_is_refused(jobs: str, tmp_path: Path, cli: Run) -> None:
+    assert jobs
+    with sqlite3.connect("other.db") as connection:
+        connection.execute("CREATE TABLE t (a)")
+    connection.close()
+    (tmp_path / "text.db").write_text("no database, and long enough to be looked into")
+    with unchanged(str(tmp_path)):
+        assert "no graph of merganser's" in cli("graph", "stats", "other.db", code=1).stderr
+        assert "file is not a database" in cli("graph", "stats", "text.db", code=1).stderr
+        assert "There is no folder 'no'" in cli("graph", "index", "no/g.db", "Job", "url", code=1).stderr
+        assert "local disk" in cli("graph", "index", "s3://b/g.db", "Job", "url", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["merge", "jobs.db", "jobs.csv"],
+        ["merge", "jobs.db", "jobs.csv", "--label", "Job"],
+        ["merge", "jobs.db", "jobs.csv", "--label", "Job", "--type", "T", "--key", "url"],
+        ["merge", "jobs.db", "jobs.csv", "--label", "Job", "--key", "url", "--from-id", "a"],
+        ["merge", "jobs.db", "jobs.csv", "--type", "T", "--from-label", "Job"],
+        ["merge", "jobs.db", "jobs.csv", "--type", "T", "--to-label", "Job", "--to-key", "a", "--to-id", "b"],
+        ["merge", "jobs.db", "jobs.csv", "--type", "T", "--direction", "in"],
+        ["import", "jobs.db", "out.json", "--label", "Job"],
+        ["index", "jobs.db", "Job"],
+        ["query", "jobs.db"],
+        ["query", "jobs.db", "(Job)", "--param", "a"],
+        ["export", "jobs.db", "out.txt", "--format", "dot"],
+        ["view", "jobs.db", "out.html", "--query", "(Job)", "--label", "Job"],
+        ["no-such-command"],
+    ],
+)
+def test_wrong_usage_ends_with_two(arguments: list[str], jobs: str, tmp_path: Path, cli: Run) -> None:
+    assert jobs
+    with unchanged(str(tmp_path)):
+        assert cli("graph", *arguments, code=2).stdout == ""
+
+
+def test_a_refused_merge_changes_nothing(jobs: str, tmp_path: Path, cli: Run, answer: Read) -> None:
+    (tmp_path / "bad.csv").write_text("job,company\n/1,DataWorks\n/9,TechCorp\n")
+    (tmp_path / "null.jsonl").write_text('{"url": "/7"}\n{"url": null}\n')
+    before = content(jobs)
+    told = answer("graph", "merge", jobs, "bad.csv", "--type", "POSTED_BY", *ENDS, code=1)
+    assert told["error"]["type"] == "NodeNotFoundError"
+    assert told["error"]["exit_code"] == 1
+    assert "row 1" in told["error"]["message"]
+    assert "row 1" in cli("graph", "merge", jobs, "null.jsonl", "--label", "Job", "--key", "url", code=1).stderr
+    assert (
+        "--on-match has 'a='"
+        in cli("graph", "merge", jobs, "jobs.csv", "--label", "Job", "--key", "url", "--on-match", "a=", code=1).stderr
+    )
+    assert "locked" in _while_locked(jobs, cli).stderr
+    assert content(jobs) == before
+
+
+def _while_locked(path: str, cli: Run) -> Result:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        return cli("graph", "merge", path, "jobs.csv", "--label", "Job", "--key", "url", "--timeout", "0.1", code=1)
+    finally:
+        connection.close()
+
+
+def test_debug_shows_where_an_error_comes_from(jobs: str) -> None:
+    with pytest.raises(ValueError, match="cannot be read"):
+        app(["graph", "query", jobs, "(Job", "--debug"], standalone_mode=False)
+
+
+def test_a_schema_is_kept_to(jobs: str, tmp_path: Path, cli: Run) -> None:
+    rules = {"nodes": {"Job": {"required": ["url", "pay"]}}, "edges": {"POSTED_BY": {"from_types": ["Job"]}}}
+    (tmp_path / "schema.json").write_text(json.dumps(rules))
+    place = ["graph", "merge", jobs, "jobs.csv", "--label", "Job", "--key", "title", "--schema"]
+    with unchanged(jobs):
+        assert "needs the property 'pay'" in cli(*place, "schema.json", code=1).stderr
+    (tmp_path / "wrong.json").write_text('{"nodes": {"Job": {"needs": []}}}')
+    (tmp_path / "broken.json").write_text("{")
+    for name in ("wrong.json", "broken.json"):
+        assert f"{name} is no schema" in cli(*place, name, code=1).stderr
+    assert "none.json" in cli(*place, "none.json", code=1).stderr
+
+
+QUERIES = [
+    ("(Job)", [1, 2, 3]),
+    ("( : Job )", [1, 2, 3]),
+    ("()", [1, 2, 3, 4, 5]),
+    ("(#2)", [2]),
+    ('(Job #2 {title: "Designer"})', [2]),
+    ('(Job #2 {title: "Engineer"})', []),
+    ("(Job {seen >= 2})", [2, 3]),
+    ('(Job {seen != 2, company = "TechCorp"})', [1]),
+    ("(`Job` {`seen` in [1, 3]})", [1, 3]),
+    ('("Job" {"title" starts_with "D"})', [2]),
+    ('(Job {title contains "e", title ends_with "r"})', [1, 2]),
+    ("(Job {pay: null})", [1, 2, 3]),
+    ("(Nobody)", []),
+    ('(Company {name: "TechCorp"})<-[POSTED_BY*]-()', [1, 2]),
+    ("(#4)-[POSTED_BY|LIKES*1..2]-(Job)", [1, 2]),
+    ("(#1)-[*2..2]-()", [2]),
+    ("(#1)-[*2]-()", [2]),
+    ("(#1)-[*..1]-()", [4]),
+]
+
+
+@pytest.mark.parametrize(("text", "ids"), QUERIES)
+def test_a_query_finds_nodes(text: str, ids: list[int], jobs: str, answer: Read) -> None:
+    assert [row["id"] for row in answer("graph", "query", jobs, text)] == ids
+    assert answer("graph", "query", jobs, text, "--count") == {"count": len(ids)}
+
+
+PATHS = [
+    ("(Job)-[POSTED_BY]->(Company)", [[1, 4], [2, 4], [3, 5]]),
+    ('(Job {title: "Analyst"})-->()', [[3, 5]]),
+    ("(Company)<--(Job)", [[4, 1], [4, 2], [5, 3]]),
+    ("(#1)--()<-[POSTED_BY]-(Job)", [[1, 4, 2]]),
+    ("(#1)-[*]-(#2)", [[1, 4, 2]]),
+    ('(#1)-[*]-(Job {title: "Designer"})', [[1, 4, 2]]),
+    ("(#1)-[*..1]-(#2)", []),
+    ("(#1)-[*]->(#3)", []),
+]
+
+
+@pytest.mark.parametrize(("text", "ids"), PATHS)
+def test_a_query_finds_paths(text: str, ids: list[list[int]], jobs: str, answer: Read) -> None:
+    rows = answer("graph", "query", jobs, text)
+    assert [[node["id"] for node in row["nodes"]] for row in rows] == ids
+    assert answer("graph", "query", jobs, text, "--count") == {"count": len(ids)}
+
+
+def test_a_query_is_told_for_people(jobs: str, cli: Run) -> None:
+    shown = cli("graph", "query", jobs, "(Job {seen > $seen})", "--param", "seen=1", "--order-by", "title").stdout
+    assert shown.splitlines() == [
+        "id  type  url  title     company    seen",
+        "3   Job   /3   Analyst   DataWorks  3",
+        "2   Job   /2   Designer  TechCorp   2",
+        "2 nodes",
+    ]
+    assert cli("graph", "query", jobs, "(#1)-[*]-(#2)").stdout.splitlines() == [
+        "(Job #1)-[POSTED_BY]->(Company #4)<-[POSTED_BY]-(Job #2)",
+        "1 path",
+    ]
+    assert cli("graph", "query", jobs, "(#1)-[*..2]-()", "--paths").stdout.count("\n") == 3
+    assert cli("graph", "query", jobs, "[POSTED_BY {since < 2026}]").stdout.splitlines()[1:] == [
+        "3   POSTED_BY  3        5      2025",
+        "1 edge",
+    ]
+    assert cli("graph", "query", jobs, "(Nobody)").stdout == "0 nodes\n"
+    assert cli("graph", "query", jobs, "(Job)", "--count").stdout == "3\n"
+
+
+def test_a_query_is_narrowed(jobs: str, answer: Read) -> None:
+    def ids(*arguments: str) -> list[int]:
+        return [row["id"] for row in answer("graph", "query", jobs, "(Job)", *arguments)]
+
+    assert ids("--order-by", "company", "--order-by", "seen", "--descending") == [2, 1, 3]
+    assert ids("--limit", "1", "--offset", "1") == [2]
+    assert ids("--connected-to", "-[POSTED_BY]->(Company {name: $name})", "--param", "name=DataWorks") == [3]
+    assert ids("--not-connected-to", '-->(Company {name: "DataWorks"})') == [1, 2]
+    assert ids("--connected-to", "<--()") == []
+    assert len(answer("graph", "query", jobs, "(Job)-->()", "--limit", "2")) == 2
+    assert len(answer("graph", "query", jobs, "(#4)<-[*]-()", "--limit", "1")) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["(Job"], "at the end: expected )"),
+        (["Job"], "expected ("),
+        (["(Job) x"], "before 'x': expected -"),
+        (["(Job {url})"], "expected an operator"),
+        (["(Job {url: 'a'})"], "expected a value as in JSON"),
+        (["(Job {url: $url})"], "Give --param url=VALUE"),
+        (["(Job)", "--param", "url=1"], "No query has $url"),
+        (["(Job)<-[A]->(Job)"], "points one way"),
+        (["(Job)-[A {a: 1}]->(Job)"], "no conditions"),
+        (["(Job {seen > 1})-->()"], "found by values alone"),
+        (["(Job)-->(#4)"], "Only the first node"),
+        (["(Job)-[*]->()"], "several nodes are like that"),
+        (["(Nobody)-[*]->()"], "no node is like that"),
+        (["(#1)-[*]->()-->()"], "stands alone"),
+        (["(#1)-[*]-()", "--paths"], "give max_depth"),
+        (["(#99)-[*]->()"], "99"),
+        (["(#1)-->()", "--order-by", "a"], "--order-by says nothing of paths"),
+        (["[A]", "--connected-to", "-->()"], "--connected-to says nothing of edges"),
+        (["[A|B]"], "of one type"),
+        (["(Job)", "--from-id", "1"], "--from-id says nothing of nodes"),
+        (["(Job)", "--connected-to", "-->(#1)"], "by its id #1"),
+        (["(Job)", "--limit", "-1"], "limit"),
+    ],
+)
+def test_a_query_that_cannot_be_asked_says_why(arguments: list[str], told: str, jobs: str, cli: Run) -> None:
+    with unchanged(jobs):
+        assert told in cli("graph", "query", jobs, *arguments, code=1).stderr
+
+
+def test_what_json_holds_stays_the_same(jobs: str, answer: Read) -> None:
+    found = answer("graph", "stats", jobs)
+    assert list(found) == ["path", "size_bytes", "node_count", "edge_count", "nodes", "edges", "indexes"]
+    assert found["nodes"] == {"Company": 2, "Job": 3}
+    assert found["edges"] == {"POSTED_BY": 3}
+    assert found["size_bytes"] == os.path.getsize(jobs)
+    assert list(found["indexes"][0]) == ["name", "table", "columns", "unique", "partial"]
+    assert list(answer("graph", "index", jobs, "POSTED_BY", "since", "--edges")) == list(found["indexes"][0])
+    assert answer("graph", "drop-index", jobs, "idx_merge_POSTED_BY_since") == {"dropped": "idx_merge_POSTED_BY_since"}
+    (job,) = answer("graph", "query", jobs, "(#1)")
+    assert list(job) == ["id", "type", "properties", "created_at", "updated_at"]
+    (edge,) = answer("graph", "query", jobs, "[POSTED_BY]", "--from-id", "1")
+    assert list(edge) == ["id", "type", "from_id", "to_id", "properties", "created_at", "updated_at"]
+    assert list(answer("graph", "query", jobs, "(#1)-->()")[0]) == ["nodes", "edges"]
+    assert answer("graph", "export", jobs, "out.json") == {"path": "out.json", "format": "json"}
+    assert list(answer("graph", "import", "copy.db", "out.json")) == ["nodes", "edges", "ids"]
+    assert list(answer("graph", "view", jobs, "out.html", "--label", "Job")) == [
+        "path", "nodes", "nodes_shown", "edges", "nodes_left_out", "edges_left_out",
+    ]  # fmt: skip
+
+
+def test_stats_are_told_for_people(jobs: str, cli: Run) -> None:
+    size = os.path.getsize(jobs)
+    assert cli("graph", "stats", jobs).stdout.splitlines() == [
+        f"jobs.db: 5 nodes, 3 edges, {size:,} bytes",
+        "nodes  Company    2",
+        "nodes  Job        3",
+        "edges  POSTED_BY  3",
+        "index  idx_merge_Company_name (nodes of type = 'Company' by name)",
+        "index  idx_merge_Job_url (unique, nodes of type = 'Job' by url)",
+    ]
+
+
+@pytest.mark.parametrize(("out", "kind"), [("out.json", "json"), ("out", "parquet"), ("out.x", "json")])
+def test_an_export_can_be_imported_again(out: str, kind: str, jobs: str, cli: Run, answer: Read) -> None:
+    cli("graph", "export", jobs, out, "--format", kind)
+    assert cli("graph", "import", "copy.db", out, "--format", kind).stdout == "copy.db: 5 nodes and 3 edges added\n"
+    assert content("copy.db")[:2] == content(jobs)[:2]
+    assert answer("graph", "import", "copy.db", out, "--format", kind)["ids"]["1"] == 6
+
+
+def test_vertices_without_a_type_get_one(tmp_path: Path, answer: Read) -> None:
+    for name, rows in (
+        ("vertices", {"id": ["a", "b"]}),
+        ("edges", {"src": ["a"], "dst": ["b"], "relationship": ["NEXT"]}),
+    ):
+        (tmp_path / "g" / name).mkdir(parents=True)
+        pq.write_table(pa.table(rows), tmp_path / "g" / name / "part-0.parquet")
+    path = str(tmp_path / "new.db")
+    answer("graph", "import", path, str(tmp_path / "g"), code=1)
+    assert not os.path.exists(path)
+    assert answer("graph", "import", path, str(tmp_path / "g"), "--label", "Stop")["ids"] == {"a": 1, "b": 2}
+    assert answer("graph", "query", path, "(Stop)", "--count") == {"count": 2}
+
+
+@pytest.mark.parametrize("out", ["out.json", "out.graphml", "out"])
+def test_an_export_asks_before_it_takes_anothers_place(out: str, jobs: str, tmp_path: Path, cli: Run) -> None:
+    cli("graph", "export", jobs, out)
+    with unchanged(str(tmp_path)):
+        assert "say --yes" in cli("graph", "export", jobs, out, code=2).stderr
+    cli("graph", "merge", jobs, "companies.csv", "--label", "Firm", "--key", "name", "--no-warn-on-missing-index")
+    before = snapshot(str(tmp_path))
+    cli("graph", "export", jobs, out, "--yes")
+    assert snapshot(str(tmp_path)) != before
+
+
+def facts(page: str) -> Any:
+    """What a page holds of the graph."""
+    return json.loads(page.partition('<script type="application/json" id="graph">')[2].partition("</script>")[0])
+
+
+def test_a_view_is_one_file_that_asks_for_nothing(jobs: str, tmp_path: Path, cli: Run) -> None:
+    shown = cli("graph", "view", jobs, "v.html", "--label", "Company", "--key", "name=TechCorp", "--depth", "0")
+    assert shown.stdout == "v.html: 1 nodes, 2 more by expanding, 2 edges\n"
+    page = (tmp_path / "v.html").read_text("utf-8")
+    held = facts(page)
+    assert [(node["id"], node["distance"]) for node in held["nodes"]] == [("4", 0), ("1", 1), ("2", 1)]
+    assert held["title"] == "jobs.db"
+    assert held["depth"] == 0
+    assert "default-src 'none'" in page
+    assert "http://www.w3.org/2000/svg" in page
+    assert page.replace("http://www.w3.org/2000/svg", "").count("http") == 1  # http-equiv
+    for word in ("src=", "@import", "url(h", "fetch(", "XMLHttpRequest", "innerHTML", "eval("):
+        assert word not in page
+
+
+def test_a_view_says_what_it_leaves_out(jobs: str, tmp_path: Path, cli: Run, answer: Read) -> None:
+    shown = cli("graph", "view", jobs, "v.html", "--query", "(#4)", "--limit", "2")
+    assert shown.stdout.splitlines() == [
+        "v.html: 2 nodes, 1 edges",
+        "left out: 1 nodes next to these, 0 edges between them",
+    ]
+    assert facts((tmp_path / "v.html").read_text("utf-8"))["nodesLeftOut"] == 1
+    told = answer("graph", "view", jobs, "v.html", "--label", "Job", "--limit", "2", "--yes")
+    assert told["nodes"] == 2
+    held = facts((tmp_path / "v.html").read_text("utf-8"))
+    assert held["note"] == "3 are like that; this begins at the first 2."
+    refused = cli("graph", "view", jobs, "w.html", "--limit", "2", code=1)
+    assert "The graph has 5 nodes, more than the 2 of --limit" in refused.stderr
+    assert not os.path.exists("w.html")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ids"),
+    [
+        ([], ["1", "2", "3", "4", "5"]),
+        (["--query", "(Job {seen > $n})", "--param", "n=2", "--depth", "0"], ["3", "5"]),
+        (["--query", "[POSTED_BY {since: 2025}]", "--edge-type", "NONE"], ["3", "5"]),
+        (["--query", "(#1)-[*]-(#2)", "--edge-type", "NONE"], ["1", "4", "2"]),
+        (["--key", "url=/1", "--direction", "in"], ["1"]),
+        (["--key", "url=/1", "--edge-type", "POSTED_BY", "--depth", "2"], ["1", "4", "2"]),
+        (["--key", "seen=3", "--title", "Mine"], ["3", "5"]),
+    ],
+)
+def test_a_view_begins_where_it_is_told(
+    arguments: list[str], ids: list[str], jobs: str, tmp_path: Path, cli: Run
+) -> None:
+    cli("graph", "view", jobs, "v.html", *arguments)
+    assert [node["id"] for node in facts((tmp_path / "v.html").read_text("utf-8"))["nodes"]] == ids
+
+
+def test_a_view_of_nothing_is_refused_and_a_file_is_not_replaced_unasked(jobs: str, tmp_path: Path, cli: Run) -> None:
+    (tmp_path / "v.html").write_text("mine")
+    with unchanged(str(tmp_path)):
+        assert "No node is like that" in cli("graph", "view", jobs, "v.html", "--label", "Nobody", code=1).stderr
+        assert "say --yes" in cli("graph", "view", jobs, "v.html", code=2).stderr
+        assert "depth" in cli("graph", "view", jobs, "v.html", "--depth", "-2", "--yes", code=1).stderr
+    cli("graph", "view", jobs, "v.html", "--yes")
+
+
+BAD = "</script><script>alert(1)</script><!--<script>\u2028\u202e&amp;\x1b[31m\x07\"'`"
+
+
+def test_no_value_is_taken_for_anything_else(tmp_path: Path, cli: Run, answer: Read) -> None:
+    path = str(tmp_path / "g.db")
+    with GraphDatabase(path) as db:
+        one, two = db.create_node(BAD, {BAD: BAD, "n": 2**60}), db.create_node("Job", {"list": [BAD]})
+        db.create_edge(one.id, BAD, two.id, {"w": BAD})
+    assert answer("graph", "query", path, "()")[0]["properties"] == {BAD: BAD, "n": 2**60}
+    for arguments in (["query", path, "()"], ["query", path, "[]"], ["query", path, "()-->()"], ["stats", path]):
+        shown = cli("graph", *arguments).stdout
+        assert all(character.isprintable() or character == "\n" for character in shown)
+    out = tmp_path / "v.html"
+    cli("graph", "view", path, str(out), "--title", BAD)
+    page = out.read_text("utf-8")
+    held = facts(page)
+    assert held["title"] == BAD
+    assert held["nodes"][0]["properties"] == [[BAD, BAD], ["n", str(2**60)]]
+    assert held["edges"][0]["type"] == BAD
+    assert page.count("<script") == page.count("</script") == 2
+    assert "\x1b" not in page
+    assert "<!--" not in page
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_each_says_of_itself(name: str, cli: Run) -> None:
+    assert command(name).get_short_help_str(200) == COMMANDS[name][2]
+    assert "--json" in cli("graph", name, "--help").stdout
+    assert COMMANDS[name][2] in cli("graph", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "elsewhere"),
+    [
+        ("merge", GraphDatabase.bulk_merge_nodes, {"type": "label", "rows": "source"}),
+        (
+            "merge",
+            GraphDatabase.bulk_merge_edges,
+            {"type": "edge_type", "rows": "source", "from_node": "from_key", "to_node": "to_key"},
+        ),
+        ("merge", GraphDatabase.__init__, {"path": "graph"}),
+        ("import", GraphDatabase.import_json, {"path": "source"}),
+        ("import", GraphDatabase.import_parquet, {"folder": "source"}),
+        (
+            "index",
+            GraphDatabase.create_property_index,
+            {"type": "label", "property": "properties", "table": "of_edges"},
+        ),
+        ("drop-index", GraphDatabase.drop_index, {}),
+        ("query", GraphDatabase.edges, {"type": "query"}),
+        ("export", GraphDatabase.export_parquet, {"folder": "out"}),
+        ("view", GraphDatabase.neighbourhood, {"start": "query"}),
+    ],
+)
+def test_every_option_of_the_library_is_an_option_here(
+    name: str, call: Callable[..., Any], elsewhere: dict[str, str]
+) -> None:
+    asked = {elsewhere.get(option, option) for option in inspect.signature(call).parameters if option != "self"}
+    assert asked <= {parameter.name for parameter in command(name).params}

@@ -1,0 +1,207 @@
+"""What graph calls give, as plain values, as Arrow, and as a notebook shows it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from merganser.core.errors import InvalidArgumentError
+from merganser.graph import Endpoint, GraphDatabase, NodeNotFoundError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.graph.conftest import Clock
+
+BAD = "<b>&</b>"
+MOMENT = datetime(2026, 1, 1, 0, 0, 0, 123000, tzinfo=UTC)
+
+
+@pytest.fixture
+def jobs(db: GraphDatabase, clock: Clock) -> GraphDatabase:
+    """Two jobs of one company, one of which another job is like."""
+    assert clock.milliseconds
+    company = db.create_node("Company", {"name": BAD}).id
+    first, second = (db.create_node("Job", {"title": title, "pay": pay}).id for title, pay in (("a", 1), ("b", None)))
+    db.create_edge(first, "POSTED_BY", company, {"since": 2026})
+    db.create_edge(second, "POSTED_BY", company)
+    db.create_edge(first, "LIKE", second)
+    return db
+
+
+def test_nodes_and_edges_are_tables(jobs: GraphDatabase) -> None:
+    nodes = jobs.nodes("Job").exec()
+    assert nodes.to_arrow().to_pylist() == [
+        {"id": 2, "type": "Job", "title": "a", "pay": 1, "created_at": MOMENT, "updated_at": MOMENT},
+        {"id": 3, "type": "Job", "title": "b", "pay": None, "created_at": MOMENT, "updated_at": MOMENT},
+    ]
+    edges = jobs.edges("POSTED_BY").exec().to_arrow()
+    assert edges.column_names == ["id", "type", "from_id", "to_id", "since", "created_at", "updated_at"]
+    assert edges.column("since").to_pylist() == [2026, None]
+    assert jobs.nodes("None").exec().to_arrow().schema == pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("type", pa.string(), nullable=False),
+            pa.field("created_at", pa.timestamp("ms", tz="UTC"), nullable=False),
+            pa.field("updated_at", pa.timestamp("ms", tz="UTC"), nullable=False),
+        ]
+    )
+
+
+def test_properties_of_several_kinds_or_of_a_reserved_name_have_columns_too(db: GraphDatabase) -> None:
+    for value in (1, "one", {"a": 1}):
+        db.create_node("Mixed", {"id": value})
+    assert db.nodes().exec().to_arrow().column("property_id").to_pylist() == ["1", '"one"', '{"a":1}']
+
+
+def test_a_list_of_records_is_a_list(jobs: GraphDatabase) -> None:
+    nodes = jobs.nodes("Job").exec()
+    assert nodes == [jobs.get_node(2), jobs.get_node(3)]
+    assert jobs.traverse(2, max_depth=None).nodes() == [jobs.get_node(1), jobs.get_node(3)]
+    assert isinstance(nodes, list)
+    assert nodes.to_dict()["rows"][1] == {
+        "id": 3,
+        "type": "Job",
+        "properties": {"title": "b"},
+        "created_at": MOMENT,
+        "updated_at": MOMENT,
+    }
+
+
+def test_paths_are_drawn_and_counted(jobs: GraphDatabase) -> None:
+    paths = jobs.pattern("Company").in_("POSTED_BY").both("LIKE").exec()
+    assert paths.to_arrow().to_pylist() == [
+        {"nodes": [1, 2, 3], "edges": [1, 3]},
+        {"nodes": [1, 3, 2], "edges": [2, 3]},
+    ]
+    shown = paths._repr_html_()
+    assert "(Company #1)&lt;-[POSTED_BY]-(Job #2)-[LIKE]-&gt;(Job #3)" in shown
+    assert list(paths.to_dict()["rows"][0]) == ["nodes", "edges"]
+    assert paths == jobs.pattern("Company").in_("POSTED_BY").both("LIKE").exec()
+
+
+def results(db: GraphDatabase) -> list[Any]:
+    db.create_property_index("Job", "title")
+    db.create_property_index("Company", "name")
+    ends = {"from_node": Endpoint("Job", {"title": "title"}), "to_node": Endpoint("Company", {"name": "name"})}
+    db.export_json("graph.json")
+    return [
+        db.get_node(1),
+        db.get_edge(1),
+        db.merge_node("Company", {"name": BAD}),
+        db.merge_edge(2, "POSTED_BY", 1),
+        db.shortest_path(2, 1),
+        db.bulk_merge_nodes("Job", [{"title": "a"}], match_on="title"),
+        db.bulk_merge_edges("POSTED_BY", [{"title": "a", "name": BAD}], **ends),  # type: ignore[arg-type]
+        db.list_indexes()[0],
+        db.stats(),
+        db.import_json("graph.json"),
+        db.neighbourhood(1),
+        db.nodes().exec(),
+        db.edges().exec(),
+        db.traverse(1, direction="both").paths(),
+    ]
+
+
+def test_every_result_is_plain_values_and_shows_itself(
+    jobs: GraphDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for result in results(jobs):
+        assert json.loads(json.dumps(result.to_dict(), default=str))
+        shown = result._repr_html_()
+        assert shown.startswith(("<table>", "<iframe"))
+        assert BAD not in shown
+
+
+def test_a_notebook_shows_no_more_than_fits(db: GraphDatabase, tmp_path: Path) -> None:
+    with db.transaction():
+        for number in range(60):
+            db.create_node(f"T{number}", {"n": number})
+    assert "… 10 more" in db.nodes().exec()._repr_html_()
+    assert db.nodes().exec()._repr_html_().count("<tr>") == 51
+    assert "… 10 more" in db.stats()._repr_html_()
+    db.export_json(tmp_path / "graph.json")
+    with GraphDatabase(":memory:") as copy:
+        assert "… 10 more" in copy.import_json(tmp_path / "graph.json")._repr_html_()
+
+
+def test_stats_count_by_type(jobs: GraphDatabase) -> None:
+    jobs.create_property_index("Job", ["title", "pay"], unique=True)
+    found = jobs.stats()
+    assert (found.node_count, found.edge_count) == (3, 3)
+    assert found.nodes == {"Company": 1, "Job": 2}
+    assert found.edges == {"LIKE": 1, "POSTED_BY": 2}
+    assert [index.columns for index in found.indexes] == [("title", "pay")]
+    assert found.to_arrow().to_pylist()[0] == {"table": "nodes", "type": "Company", "count": 1}
+    with GraphDatabase(":memory:") as empty:
+        assert empty.stats().to_arrow().num_rows == 0
+
+
+def chain(db: GraphDatabase, count: int) -> list[int]:
+    with db.transaction():
+        ids = [db.create_node("Stop", {"n": number}).id for number in range(count)]
+        for one, two in pairwise(ids):
+            db.create_edge(one, "NEXT", two)
+    return ids
+
+
+def test_a_neighbourhood_is_what_is_near(db: GraphDatabase) -> None:
+    chain(db, 6)
+    found = db.neighbourhood(3, depth=2)
+    assert [node.id for node in found.nodes] == [3, 2, 4, 1, 5]
+    assert found.distances == (0, 1, 1, 2, 2)
+    assert found.beyond == (0, 0, 0, 0, 1)
+    assert (len(found.edges), found.nodes_left_out, found.edges_left_out) == (4, 1, 0)
+    assert found.to_arrow().column("n").to_pylist() == [2, 1, 3, 0, 4]
+    assert [node.id for node in db.neighbourhood(3, direction="out").nodes] == [3, 4]
+    assert [node.id for node in db.neighbourhood(3, direction="in", depth=9).nodes] == [3, 2, 1]
+    assert [node.id for node in db.neighbourhood(3, ["NEXT", "B"]).nodes] == [3, 2, 4]
+    assert [node.id for node in db.neighbourhood(3, "B").nodes] == [3]
+    assert [node.id for node in db.neighbourhood([5, 1, 5], depth=0).nodes] == [5, 1]
+    assert db.neighbourhood([]).nodes == []
+
+
+def test_a_neighbourhood_has_no_more_than_its_limit_and_says_what_is_left_out(db: GraphDatabase) -> None:
+    hub = db.create_node("Hub").id
+    with db.transaction():
+        for _ in range(20):
+            db.create_edge(hub, "TO", db.create_node("Leaf").id)
+    found = db.neighbourhood(hub, limit=8)
+    assert (len(found.nodes), len(found.edges), found.nodes_left_out) == (8, 7, 13)
+    assert found.beyond[0] == 13
+    # A start that is left out, and is a neighbour too, counts once.
+    assert db.neighbourhood([hub, 2, 3], limit=1).nodes_left_out == 20
+    leaf = found.nodes[1].id
+    with db.transaction():
+        for _ in range(30):
+            db.create_edge(leaf, "AGAIN", hub)
+    crowded = db.neighbourhood([hub, leaf], depth=0, limit=2)
+    assert (len(crowded.edges), crowded.edges_left_out) == (20, 11)
+
+
+def test_a_neighbourhood_of_nobody_is_refused(db: GraphDatabase) -> None:
+    with pytest.raises(NodeNotFoundError, match="7"):
+        db.neighbourhood(7)
+    node = db.create_node("A").id
+    wrong: list[dict[str, Any]] = [{"depth": -1}, {"limit": 0}, {"direction": "up"}, {"edge_type": []}]
+    for given in wrong:
+        with pytest.raises(InvalidArgumentError):
+            db.neighbourhood(node, **given)
+    with pytest.raises(InvalidArgumentError, match="no id"):
+        db.neighbourhood("a")  # type: ignore[arg-type]
+
+
+def test_a_page_holds_whole_numbers_exactly_and_hides_what_is_far(db: GraphDatabase) -> None:
+    ids = chain(db, 3)
+    db.update_node(ids[0], {"big": 2**62, "10": "a", "9": "b"})
+    page = db.neighbourhood(ids[0], depth=2).to_html("<i>", depth=1, note="n")
+    held = json.loads(page.partition('id="graph">')[2].partition("</script>")[0])
+    assert (held["title"], held["note"], held["depth"]) == ("<i>", "n", 1)
+    assert held["nodes"][0]["properties"] == [["n", "0"], ["big", str(2**62)], ["10", "a"], ["9", "b"]]
+    assert "<title>&lt;i&gt;</title>" in page
