@@ -294,7 +294,7 @@ def _staged_footers(staging: Staging, paths: Sequence[str]) -> list[Footer]:
 def _check_rows(expected: int, appended: Sequence[_NewFile]) -> None:
     staged = sum(new.footer.metadata.num_rows for new in appended)
     if staged != expected:
-        message = f"{expected} rows were to be added, but the staged files hold {staged}. Nothing was published."
+        message = f"{staged} rows are staged where {expected} were to be. Nothing was published; please report this."
         raise CountMismatchError(message)
 
 

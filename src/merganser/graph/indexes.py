@@ -167,7 +167,7 @@ def _check_unique(store: Store, table: Table, type_: str, names: tuple[str, ...]
         )
         more = f"; and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
         message = (
-            f"Of the {type_} {table}, {len(groups)} groups are equal in {', '.join(names)}: {shown}{more}. "
+            f"There are {type_} {table} that are equal in {', '.join(names)}: {shown}{more}. "
             "Delete the duplicates, then create the unique index."
         )
         raise UniqueConstraintError(message)
