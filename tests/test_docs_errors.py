@@ -20,6 +20,7 @@ from tests.support import put, spark_session
 import merganser as mg
 from merganser import engines
 from merganser.core import errors, merge
+from merganser.core.dataset import check_listing
 from merganser.core.errors import MerganserError
 from merganser.core.local import LocalStore
 from merganser.core.lock import exclusive
@@ -169,11 +170,9 @@ def held_dataset(_: pytest.MonkeyPatch) -> None:
 
 
 def changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    check = merge.check_listing
-
     def interfere(target: Any) -> None:
         put("lake/orders/day=mon/stranger.parquet", pa.table({"id": [7]}))
-        check(target)
+        check_listing(target)
 
     monkeypatch.setattr(merge, "check_listing", interfere)
     upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
@@ -295,12 +294,14 @@ def pipeline(**source: Any) -> RunOutcome:
     """Run a pipeline whose one of two rows fails its check."""
     Path("feed.json").write_text('{"url": "/1", "pay": 1}\n{"url": "/2", "pay": -1}\n', "utf-8")
     given = {"name": "postings", "path": "feed.json", "format": "json", "schema": "url STRING, pay INT", **source}
-    tables = {
-        "source": [Source(**given)],
-        "check": [Check(name="pay is positive", source="postings", rule="pay > 0")],
-        "dataset": [Dataset(name="jobs", source="postings", path="lake/jobs", key_columns="url")],
-    }
-    return run(Pipeline(name="jobs", state="state", **tables), spark=spark_session())
+    configuration = Pipeline(
+        name="jobs",
+        state="state",
+        source=[Source(**given)],
+        check=[Check(name="pay is positive", source="postings", rule="pay > 0")],
+        dataset=[Dataset(name="jobs", source="postings", path="lake/jobs", key_columns="url")],
+    )
+    return run(configuration, spark=spark_session())
 
 
 def too_many_fail(_: pytest.MonkeyPatch) -> None:
