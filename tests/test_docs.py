@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from tests.support import spark_session
 
 from merganser.pipeline import load
@@ -85,6 +85,8 @@ def cases() -> list[object]:
 @pytest.mark.parametrize("page", cases())
 def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    # What a page puts into fsspec's memory goes with it.
+    monkeypatch.setattr(MemoryFileSystem, "store", {})
     if on_spark(page):
         # The session that the page gets.
         spark_session()
@@ -103,7 +105,6 @@ def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch:
             assert printed is not None, f"{block.name} stands below no Python"
             expect(printed, block.text)
             printed = None
-    fsspec.filesystem("memory").store.clear()
 
 
 def run_python(block: Block, namespace: dict[str, object]) -> str:

@@ -16,7 +16,8 @@ import merganser
 from merganser import graph, pipeline
 
 ROOT = Path(__file__).parents[1]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+# One process builds the site for all of them.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("site")]
 # What a browser fetches by itself; where a link leads is the reader's own choice.
 FETCHED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("object", "data"), ("use", "href")}
 
