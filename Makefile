@@ -6,8 +6,8 @@ PYTHON ?=
 JOBS ?= 2
 # More arguments for pytest: make test ARGS="-k journal"
 ARGS ?=
-# Extras that the tests need, locked with the rest: --extra spark
-LOCKED_EXTRAS := --extra spark
+# Extras that the tests need, locked with the rest.
+LOCKED_EXTRAS := --extra spark --extra cli
 
 PY := .venv/bin/python
 STAMP := .venv/.stamp
@@ -27,7 +27,7 @@ PEERS := delta-spark deltalake ducklake lance pyiceberg
 WITH_JAVA := java_home=$$(sh scripts/java.sh); [ -z "$$java_home" ] || export JAVA_HOME="$$java_home";
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-browser check lint demo bench lock clean
+.PHONY: help setup test test-browser check lint docs demo bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -50,7 +50,7 @@ test: $(STAMP) $(OLDEST) ## run the whole test suite, after setting up what it n
 	@$(WITH_JAVA) $(PYTEST) $(ARGS)
 	@$(TEST_OLDEST)
 
-test-browser: $(BROWSER) ## look at reports and graphs in a headless Chromium, which is installed if need be
+test-browser: $(BROWSER) ## look at our pages in a headless Chromium, which is installed if need be
 	@chromium=$$(sh scripts/chromium.sh) && CHROMIUM="$$chromium" $(PY) -m pytest tests/browser $(ARGS)
 
 check: lint ## lint, format, types and the fast tests, in under two minutes
@@ -60,6 +60,11 @@ lint: $(STAMP) ## lint, format and types only
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
+
+# The variable silences an advertisement, which is no warning about these pages; --quiet would silence warnings, too.
+docs: $(STAMP) ## build the documentation site into the folder site; a warning or a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(PY) -W error -m mkdocs build --strict
+	@echo "open site/index.html"
 
 demo: $(STAMP) ## run three days of a feed through the pipeline, into the folder demo
 	@JAVA_HOME=$$(sh scripts/java.sh --require) && export JAVA_HOME && $(PY) -m merganser.pipeline.demo demo
@@ -77,4 +82,4 @@ lock: ## pin the newest allowed requirements, with hashes
 	$(subst 3.11,3.12,$(COMPILE)) benchmarks/peers/fsspeckit.in --output-file benchmarks/peers/fsspeckit.txt
 
 clean: ## remove everything that make has made
-	rm -rf demo .venv .venv-oldest .peers .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf demo site .venv .venv-oldest .peers .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

@@ -58,7 +58,10 @@ def find_feed(audit: bool | str | os.PathLike[str], location: Location, filesyst
         return None
     feed = locate(audit, filesystem)
     if not feed.store.reaches(location.store):
-        message = f"audit {feed.display} must be on the filesystem of {location.display}: both change in one commit."
+        message = (
+            f"audit {feed.display} must be on the filesystem of {location.display}: both change in one commit. Choose "
+            "a folder there."
+        )
         raise InvalidArgumentError(message)
     apart = [location.root, control_folder(location)]
     if any(f"{feed.root}/".startswith(f"{root}/") or f"{root}/".startswith(f"{feed.root}/") for root in apart):

@@ -184,5 +184,5 @@ def _reading(path: str) -> Iterator[None]:
         message = f"There is no source file {path}. Check the path of the source."
         raise InvalidArgumentError(message) from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
-        message = f"Cannot read the source file {path}: {error}."
+        message = f"Cannot read the source file {path}: {error}. Check that it is whole and of the format of its name."
         raise UnreadableFileError(message) from error

@@ -267,7 +267,7 @@ def _schema_file(prepared: Prepared[H], staging: Staging, options: Options) -> N
 def _check_rows(expected: int, appended: Sequence[NewFile]) -> None:
     staged = sum(new.footer.metadata.num_rows for new in appended)
     if staged != expected:
-        message = f"{expected} rows were to be added, but the staged files hold {staged}. Nothing was published."
+        message = f"{staged} rows are staged where {expected} were to be. Nothing was published; please report this."
         raise CountMismatchError(message)
 
 

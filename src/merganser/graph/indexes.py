@@ -166,8 +166,9 @@ def _check_unique(store: Store, table: Table, type_: str, names: tuple[str, ...]
             for _, ids, properties in groups[:_SHOWN]
         )
         more = f"; and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
+        count = "1 group is" if len(groups) == 1 else f"{len(groups)} groups are"
         message = (
-            f"Of the {type_} {table}, {len(groups)} groups are equal in {', '.join(names)}: {shown}{more}. "
+            f"Of the {type_} {table}, {count} equal in {', '.join(names)}: {shown}{more}. "
             "Delete the duplicates, then create the unique index."
         )
         raise UniqueConstraintError(message)

@@ -325,11 +325,14 @@ class _Held:
 
 def _read_path(given: str | os.PathLike[str]) -> str:
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
-        message = f"This Python has SQLite {sqlite3.sqlite_version}; a graph database needs 3.38 or newer."
+        message = (
+            f"This Python has SQLite {sqlite3.sqlite_version}; a graph database needs 3.38 or newer. Use a Python that "
+            "has it."
+        )
         raise GraphFileError(message)
     path = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(path, str) or not path or "://" in path or "\0" in path:
-        message = f"A graph database is a file on a local disk, or ':memory:'; {path!r} is neither."
+        message = f"A graph database is a file on a local disk, or ':memory:'; {path!r} is neither. Give such a path."
         raise InvalidArgumentError(message)
     return path
 

@@ -87,7 +87,8 @@ def run(
         )
         wrong = outcome.unbalanced()
         if wrong:
-            raise AccountingError(" ".join(wrong))
+            message = f"{' '.join(wrong)} What was merged is whole; please report this."
+            raise AccountingError(message)
         work.finish()
     return outcome
 

@@ -117,7 +117,10 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
             message = f"Unknown rewrite_mode {rewrite_mode!r}. Choose full or incremental."
             raise InvalidArgumentError(message)
         if strategy is not None and mode != "append":
-            message = f"mode {mode!r} is for a write without a strategy; a merge always keeps what it does not change."
+            message = (
+                f"mode {mode!r} is for a write without a strategy; a merge always keeps what it does not change. Leave "
+                "one of them out."
+            )
             raise InvalidArgumentError(message)
         if strategy is None:
             if key_columns is not None:

@@ -168,7 +168,7 @@ class _Cells:
             kinds = [field.dataType for field in values.schema.fields[1:]]
         except AnalysisException as error:
             _refuse_expression(frame, given)
-            message = f"Spark cannot evaluate this merge: {_first_line(error)}"
+            message = f"Spark cannot evaluate this merge: {_first_line(error)} Correct the columns that it names."
             raise InvalidArgumentError(message) from error
         stored = [stored_type(kind, name, role) for (role, name, _), kind in zip(given, kinds, strict=True)]
         # An edge's ends have properties of their own.
@@ -195,7 +195,8 @@ def _refuse_expression(frame: DataFrame, given: Sequence[tuple[str, str, Column]
         try:
             _ = frame.select(column).schema
         except AnalysisException as error:
-            message = f"{role} property {name!r} has an expression that Spark cannot evaluate: {_first_line(error)}"
+            reason = f"Spark cannot evaluate: {_first_line(error)} Correct it."
+            message = f"{role} property {name!r} has an expression that {reason}"
             raise InvalidArgumentError(message) from error
 
 
@@ -210,7 +211,7 @@ def _order(frame: DataFrame, order_by: str | Sequence[str] | None) -> Column:
     first = () if order_by is None else read_names(order_by, "order_by")
     for name in first:
         if name in kinds and not is_orderable(kinds[name]):
-            message = f"order_by names {name!r}, whose type {kinds[name].simpleString()} has no order."
+            message = f"order_by names {name!r}, whose type {kinds[name].simpleString()} has no order. Name another."
             raise InvalidArgumentError(message)
     names = [*first, *(name for name in frame.columns if name not in first)]
     columns = [(named(frame, name, "order_by"), name) for name in names]

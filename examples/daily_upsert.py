@@ -1,6 +1,6 @@
-"""A few days of merges into one dataset, told as they happen.
+"""A daily upsert with DuckDB: a few days of merges into one dataset, told as they happen.
 
-Give it a folder to keep the result: `python examples/orders.py lake`.
+Give it a folder to keep the result: `python examples/daily_upsert.py lake`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,421 @@
+"""docs/errors.md has every error class, and each of its messages is what provoking that error says."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import inspect
+import json
+import re
+import shutil
+import sqlite3
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.support import put, spark_session
+
+import merganser as mg
+from merganser import engines
+from merganser.core import errors, merge
+from merganser.core.dataset import check_listing
+from merganser.core.errors import MerganserError
+from merganser.core.local import LocalStore
+from merganser.core.lock import exclusive
+from merganser.engines.arrow import ArrowEngine
+from merganser.graph import EdgeType, GraphDatabase, GraphSchema, NodeType
+from merganser.pipeline import Check, Dataset, Pipeline, RunOutcome, Source, load, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
+ROW = re.compile(r"^\| `(\w+)`(?:, an? `(\w+)`)? \| (.+?) \| `(.+?)` \| (.+?) \|$", re.MULTILINE)
+ORDERS = "lake/orders"
+SPARK = {"QualityError", "AccountingError", "PipelineError"}
+
+
+def upsert(rows: dict[str, Any], path: str = ORDERS, **options: Any) -> mg.MergeResult:
+    """Merge rows on `id` with PyArrow."""
+    return mg.merge(pa.table(rows), path, **{"key_columns": "id", "engine": "arrow", **options})
+
+
+def graph(**options: Any) -> GraphDatabase:
+    """Two people with one name, and one company."""
+    db = GraphDatabase("graph.db", **options)
+    for name in ("Ada", "Ada"):
+        db.create_node("Person", {"name": name})
+    db.create_node("Company", {"name": "Acme"})
+    return db
+
+
+# What provokes each row of the page, class by class and in its order. They run in a folder that holds the dataset
+# `lake/orders`: the columns id (int32, 1 to 3), status and day, of which day is the partition column.
+
+
+def unknown_strategy(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1]}, strategy="upsrt")
+
+
+def not_together(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1]}, strategy="insert", update_columns="status")
+
+
+def no_source(_: pytest.MonkeyPatch) -> None:
+    mg.merge("feed/*.csv", ORDERS, key_columns="id")
+
+
+def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("far_engine.py").write_text("import pyspark_of_the_future\n", "utf-8")
+    monkeypatch.syspath_prepend(".")
+    monkeypatch.setitem(engines.ENGINES, "spark", engines._Entry("far_engine", "IO", "merganser[spark]"))
+    upsert({"id": [1]}, engine="spark")
+
+
+def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    from merganser.engines.spark.java import check_java  # noqa: PLC0415  PySpark is slow to import
+
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    check_java()
+
+
+def no_key_column(_: pytest.MonkeyPatch) -> None:
+    upsert({"number": [1], "status": ["new"], "day": ["mon"]})
+
+
+def null_key(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1, None], "status": ["new", "new"], "day": ["mon", "mon"]})
+
+
+def repeated_key(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1, 1], "status": ["new", "paid"], "day": ["mon", "mon"]})
+
+
+def other_columns(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1], "state": ["new"], "day": ["mon"]})
+
+
+def files_disagree(_: pytest.MonkeyPatch) -> None:
+    put("lake/mixed/a.parquet", pa.table({"id": [1]}))
+    put("lake/mixed/b.parquet", pa.table({"id": ["one"]}))
+    upsert({"id": [1]}, "lake/mixed")
+
+
+def other_type(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1], "status": [7], "day": ["mon"]})
+
+
+def nested_key(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [[1]]}, "lake/nested")
+
+
+def too_large(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [2**31], "status": ["new"], "day": ["mon"]})
+
+
+def unknown_operation(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1], "status": ["new"], "day": ["mon"], "op": ["x"]}, operation_column="op")
+
+
+def empty_partition(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [9], "status": ["new"], "day": [""]})
+
+
+def out_of_scope(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1], "status": ["new"], "day": ["mon"]}, strategy="full_merge", scope={"day": "tue"})
+
+
+def moves(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1], "status": ["new"], "day": ["tue"]})
+
+
+def a_file(_: pytest.MonkeyPatch) -> None:
+    put("lake/orders.parquet", pa.table({"id": [1]}))
+    upsert({"id": [1]}, "lake/orders.parquet")
+
+
+def nothing_there(_: pytest.MonkeyPatch) -> None:
+    mg.DuckDBDatasetIO().read("lake/order")
+
+
+def cut_short(_: pytest.MonkeyPatch) -> None:
+    Path("lake/orders/day=mon/cut.parquet").write_bytes(b"PAR1")
+    upsert({"id": [1], "status": ["new"], "day": ["mon"]})
+
+
+def bad_source(_: pytest.MonkeyPatch) -> None:
+    Path("monday.csv").write_text("id,status\n1\n", "utf-8")
+    mg.merge("monday.csv", ORDERS, key_columns="id")
+
+
+def bare_parquet(_: pytest.MonkeyPatch) -> None:
+    put("lake/orders/day=mon/part-0", pa.table({"id": [1]}))
+    upsert({"id": [1], "status": ["new"], "day": ["mon"]})
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def create(_: LocalStore, path: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    monkeypatch.setattr(LocalStore, "create", create)
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
+
+
+def held_dataset(_: pytest.MonkeyPatch) -> None:
+    with exclusive(LocalStore(), "lake/.orders.merganser", ORDERS, 1):
+        upsert({"id": [1], "status": ["paid"], "day": ["mon"]}, lock_timeout=0.1)
+
+
+def changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interfere(target: Any) -> None:
+        put("lake/orders/day=mon/stranger.parquet", pa.table({"id": [7]}))
+        check_listing(target)
+
+    monkeypatch.setattr(merge, "check_listing", interfere)
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
+
+
+def changed_after_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = LocalStore.write_small
+
+    def write_small(self: LocalStore, path: str, data: bytes) -> None:
+        original(self, path, data)
+        for file in Path("lake/orders/day=mon").iterdir():
+            put(str(file), pa.table({"id": [7]}))
+
+    monkeypatch.setattr(LocalStore, "write_small", write_small)
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
+
+
+def nothing_retained(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
+    mg.undo(ORDERS)
+
+
+def nothing_to_undo(_: pytest.MonkeyPatch) -> None:
+    shutil.rmtree("lake/.orders.merganser/history")
+    mg.undo(ORDERS)
+
+
+def rows_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = ArrowEngine.stage
+
+    def stage(*arguments: Any) -> Any:
+        rewritten, appended = original(*arguments)
+        return rewritten, [*appended, *appended]
+
+    monkeypatch.setattr(ArrowEngine, "stage", stage)
+    upsert({"id": [9], "status": ["new"], "day": ["mon"]})
+
+
+def not_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    def replace(*_: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(LocalStore, "replace", replace)
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
+
+
+def old_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("merganser.engines.duckdb.version.detect_version", lambda _: (1, 3, 2))
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]}, engine="duckdb", use_merge=True)
+
+
+def two_match(_: pytest.MonkeyPatch) -> None:
+    graph().merge_node("Person", {"name": "Ada"}, warn_on_missing_index=False)
+
+
+def no_node(_: pytest.MonkeyPatch) -> None:
+    graph().merge_edge(1, "KNOWS", 99)
+
+
+def no_edge(_: pytest.MonkeyPatch) -> None:
+    graph().update_edge(7, {"since": 2026})
+
+
+def duplicates(_: pytest.MonkeyPatch) -> None:
+    graph().create_property_index("Person", "name", unique=True)
+
+
+def not_unique(_: pytest.MonkeyPatch) -> None:
+    db = graph()
+    db.create_property_index("Company", "name", unique=True)
+    db.create_node("Company", {"name": "Acme"})
+
+
+def not_in_the_schema(_: pytest.MonkeyPatch) -> None:
+    schema = GraphSchema(nodes={"Person": NodeType(required=["name"])}, edges={"KNOWS": EdgeType()})
+    GraphDatabase("graph.db", schema=schema).create_node("Person", {"nickname": "Ada"})
+
+
+def no_such_type(_: pytest.MonkeyPatch) -> None:
+    graph().create_node("Person", {"photo": b"..."})
+
+
+def not_finite(_: pytest.MonkeyPatch) -> None:
+    graph().create_node("Person", {"height": float("nan")})
+
+
+def no_graph(_: pytest.MonkeyPatch) -> None:
+    Path("notes.txt").write_text("This is no database." * 100, "utf-8")
+    GraphDatabase("notes.txt")
+
+
+def kept_locked(_: pytest.MonkeyPatch) -> None:
+    with ExitStack() as stack:
+        db = stack.enter_context(graph(timeout=0.1))
+        other = sqlite3.connect("graph.db", isolation_level=None)
+        stack.callback(other.close)
+        other.execute("BEGIN IMMEDIATE")
+        db.create_node("Person", {"name": "Eve"})
+
+
+def closed(_: pytest.MonkeyPatch) -> None:
+    db = graph()
+    db.close()
+    db.create_node("Person", {"name": "Eve"})
+
+
+def misspelt_key(_: pytest.MonkeyPatch) -> None:
+    text = '[pipeline]\nname = "jobs"\nstate = "state"\n[[source]]\nname = "postings"\npaht = "feed/*.json"\n'
+    Path("jobs.toml").write_text(text, "utf-8")
+    load("jobs.toml")
+
+
+def no_parameter(_: pytest.MonkeyPatch) -> None:
+    Path("jobs.toml").write_text('[pipeline]\nname = "jobs"\nstate = "state"\nparameters = ["date"]\n', "utf-8")
+    load("jobs.toml")
+
+
+def pipeline(**source: Any) -> RunOutcome:
+    """Run a pipeline whose one of two rows fails its check."""
+    Path("feed.json").write_text('{"url": "/1", "pay": 1}\n{"url": "/2", "pay": -1}\n', "utf-8")
+    given = {"name": "postings", "path": "feed.json", "format": "json", "schema": "url STRING, pay INT", **source}
+    configuration = Pipeline(
+        name="jobs",
+        state="state",
+        source=[Source(**given)],
+        check=[Check(name="pay is positive", source="postings", rule="pay > 0")],
+        dataset=[Dataset(name="jobs", source="postings", path="lake/jobs", key_columns="url")],
+    )
+    return run(configuration, spark=spark_session())
+
+
+def too_many_fail(_: pytest.MonkeyPatch) -> None:
+    pipeline(fail_above=0.1)
+
+
+def spark_fails(_: pytest.MonkeyPatch) -> None:
+    pipeline(derive={"yearly": "raise_error('no rate')"})
+
+
+def rows_not_accounted_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    balanced = RunOutcome.unbalanced
+
+    def unbalanced(self: RunOutcome) -> list[str]:
+        facts = json.loads(self.to_json())
+        facts["steps"][0]["rows_quarantined"] = 0
+        return balanced(RunOutcome.from_dict(facts))
+
+    monkeypatch.setattr(RunOutcome, "unbalanced", unbalanced)
+    pipeline()
+
+
+PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
+    "InvalidArgumentError": [unknown_strategy, not_together, no_source],
+    "MissingExtraError": [no_package, no_java],
+    "KeyColumnError": [no_key_column, null_key],
+    "DuplicateKeyError": [repeated_key],
+    "SchemaMismatchError": [other_columns, files_disagree],
+    "ColumnTypeError": [other_type],
+    "UnsupportedTypeError": [nested_key],
+    "ColumnValueError": [too_large, unknown_operation],
+    "PartitionValueError": [empty_partition, out_of_scope],
+    "PartitionMoveError": [moves],
+    "TargetPathError": [a_file, nothing_there],
+    "UnreadableFileError": [cut_short, bad_source],
+    "UnsupportedFileError": [bare_parquet],
+    "StagingError": [full_disk],
+    "LockTimeoutError": [held_dataset],
+    "ConcurrentWriteError": [changed_meanwhile, changed_after_the_decision],
+    "UndoError": [nothing_retained, nothing_to_undo],
+    "CountMismatchError": [rows_lost],
+    "DatasetMergeError": [not_published, old_duckdb],
+    "MergeConflictError": [two_match],
+    "NodeNotFoundError": [no_node],
+    "EdgeNotFoundError": [no_edge],
+    "UniqueConstraintError": [duplicates, not_unique],
+    "GraphSchemaError": [not_in_the_schema],
+    "PropertyTypeError": [no_such_type],
+    "PropertyValueError": [not_finite],
+    "GraphFileError": [no_graph],
+    "GraphLockedError": [kept_locked],
+    "GraphError": [closed],
+    "ConfigurationError": [misspelt_key, no_parameter],
+    "QualityError": [too_many_fail],
+    "PipelineError": [spark_fails],
+    "AccountingError": [rows_not_accounted_for],
+}
+
+
+def written() -> dict[str, list[tuple[str, str]]]:
+    """Read the page: each class with the builtin and the message of each of its rows."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, builtin, _, message, _ in ROW.findall(PAGE.read_text("utf-8")):
+        found.setdefault(name, []).append((builtin, message))
+    return found
+
+
+def cases() -> list[Any]:
+    return [
+        pytest.param(
+            getattr(errors, name),
+            builtin,
+            message,
+            provoke,
+            id=f"{name}-{provoke.__name__}",
+            marks=[pytest.mark.spark] * (name in SPARK),
+        )
+        for name, rows in written().items()
+        for (builtin, message), provoke in zip(rows, PROVOKED.get(name, []), strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "builtin", "message", "provoke"), cases())
+def test_each_error_comes_as_the_page_says(
+    kind: type[MerganserError],
+    builtin: str,
+    message: str,
+    provoke: Callable[[pytest.MonkeyPatch], object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ids = pa.array([1, 2, 3], pa.int32())
+    upsert({"id": ids, "status": ["new"] * 3, "day": ["mon", "mon", "tue"]}, partition_columns="day")
+    with pytest.raises(kind) as raised:
+        provoke(monkeypatch)
+    assert type(raised.value) is kind
+    pattern = ".+".join(re.escape(part) for part in message.split("…"))
+    assert re.fullmatch(pattern, str(raised.value), re.DOTALL), str(raised.value)
+    if builtin:
+        assert isinstance(raised.value, getattr(builtins, builtin))
+    else:
+        assert {base for base in kind.__mro__ if base.__module__ == "builtins"} == {Exception, BaseException, object}
+
+
+def test_the_page_has_every_error() -> None:
+    classes = {
+        name
+        for name, found in vars(errors).items()
+        if inspect.isclass(found) and issubclass(found, MerganserError) and found is not MerganserError
+    }
+    assert set(written()) == set(PROVOKED) == classes
+
+
+def test_every_line_of_a_table_is_read() -> None:
+    lines = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| `")]
+    assert len(lines) == sum(map(len, written().values()))
