@@ -3,7 +3,8 @@
 The blocks of a page run in its order, in one folder and one Python process, as a reader would run them:
 
 - `python` is executed; a `text` block right below is what it prints.
-- `console` is run by bash: lines that begin with `$ ` are commands, the others what they print.
+- `console` is run by bash: lines that begin with `$ ` are commands, which go on with `> ` after a backslash, the others
+  what they print.
 - `toml` is the configuration of a pipeline, and is loaded.
 - `sh` sets something up, as `make` and `pip` do. It is not run, but what it names must be there.
 
@@ -119,13 +120,14 @@ def run_console(block: Block, folder: Path) -> str:
     """Run the commands of a block in one shell, with the command `merganser` of this Python."""
     tools = folder / ".tools"
     tools.mkdir(exist_ok=True)
-    command = tools / "merganser"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m merganser.cli "$@"\n', "utf-8")
-    command.chmod(0o755)
-    lines = [line.removeprefix("$ ") for line in block.text.splitlines() if line.startswith("$ ")]
+    ours = tools / "merganser"
+    ours.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m merganser.cli "$@"\n', "utf-8")
+    ours.chmod(0o755)
+    lines = re.findall(r"^\$ (.*(?:\n> .*)*)", block.text, re.MULTILINE)
+    commands = [line.replace("\n> ", "\n") for line in lines]
     # What a command has left in `$?` stays there for the next.
     shown = [f"{{ left=$?; echo {shlex.quote(f'$ {line}')}; (exit $left); }}" for line in lines]
-    script = "\n".join(f"{telling}\n{line}" for telling, line in zip(shown, lines, strict=True))
+    script = "\n".join(f"{telling}\n{command}" for telling, command in zip(shown, commands, strict=True))
     done = subprocess.run(
         ["bash", "-c", f"exec 2>&1\n{script}"],  # noqa: S607 - as a reader has it on the path
         cwd=folder,

@@ -19,7 +19,7 @@ from tests.support import put, spark_session
 
 import merganser as mg
 from merganser import engines
-from merganser.core import errors, merge
+from merganser.core import errors, staged
 from merganser.core.dataset import check_listing
 from merganser.core.errors import MerganserError
 from merganser.core.local import LocalStore
@@ -174,7 +174,7 @@ def changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
         put("lake/orders/day=mon/stranger.parquet", pa.table({"id": [7]}))
         check_listing(target)
 
-    monkeypatch.setattr(merge, "check_listing", interfere)
+    monkeypatch.setattr(staged, "check_listing", interfere)
     upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from merganser.api import compact, dedupe, history, merge, plan, recover, undo, vacuum, write_dataset
+    from merganser.api import compact, dedupe, history, inspect, merge, plan, recover, undo, vacuum, write_dataset
     from merganser.core import (
         CompactResult,
         DatasetMergeError,
         DedupeResult,
         HistoryRecord,
+        Inspection,
         MerganserError,
         MergeFileMetadata,
         MergePlan,
@@ -33,6 +34,7 @@ __all__ = [
     "DuckDBParquetHandler",
     "GraphDatabase",
     "HistoryRecord",
+    "Inspection",
     "MerganserError",
     "MergeFileMetadata",
     "MergePlan",
@@ -46,6 +48,7 @@ __all__ = [
     "compact",
     "dedupe",
     "history",
+    "inspect",
     "merge",
     "merge_parquet_dataset_pyarrow",
     "plan",
@@ -57,12 +60,24 @@ __all__ = [
 
 # Loaded when first asked for: Arrow and NumPy alone take longer to load than a small merge takes.
 _MODULES = {
-    "merganser.api": ("compact", "dedupe", "history", "merge", "plan", "recover", "undo", "vacuum", "write_dataset"),
+    "merganser.api": (
+        "compact",
+        "dedupe",
+        "history",
+        "inspect",
+        "merge",
+        "plan",
+        "recover",
+        "undo",
+        "vacuum",
+        "write_dataset",
+    ),
     "merganser.core": (
         "CompactResult",
         "DatasetMergeError",
         "DedupeResult",
         "HistoryRecord",
+        "Inspection",
         "MerganserError",
         "MergeFileMetadata",
         "MergePlan",

@@ -8,6 +8,7 @@ from merganser.core.commit import recover
 from merganser.core.compact import compact
 from merganser.core.dedupe import dedupe
 from merganser.core.history import history
+from merganser.core.inspect import inspect
 from merganser.core.undo import undo, vacuum
 from merganser.engines import open_engine
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from merganser.core.result import MergeResult, WriteResult
     from merganser.core.strategy import MergeStrategy
 
-__all__ = ["compact", "dedupe", "history", "merge", "plan", "recover", "undo", "vacuum", "write_dataset"]
+__all__ = ["compact", "dedupe", "history", "inspect", "merge", "plan", "recover", "undo", "vacuum", "write_dataset"]
 
 DEFAULT_ENGINE = "duckdb"
 

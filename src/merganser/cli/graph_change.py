@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merganser.cli.command import Answer, Columns, answering, named, say, storage_option
+from merganser.cli.command import Answer, answering, columns, named, say, storage_option
 from merganser.cli.graph_file import changed_graph, open_graph, schema_option, timeout_option
 from merganser.cli.sources import FORMATS, open_source
 from merganser.core.errors import InvalidArgumentError, MergePerformanceWarning
@@ -53,21 +53,19 @@ def import_graph(
 @click.argument("source")
 @click.option("--label", help="Rows are nodes of this label.")
 @click.option("--type", "edge_type", help="Rows are edges of this type.")
-@click.option(
-    "--key", "match_on", type=Columns(), multiple=True, help="Columns that name a node, or one of like edges."
-)
+@click.option("--key", "match_on", type=columns, multiple=True, help="Columns that name a node, or one of like edges.")
 @click.option(
     "--on-match",
-    type=Columns(),
+    type=columns,
     multiple=True,
     metavar="COLUMN or PROPERTY=COLUMN",
     help="What is laid over one that is there.",
 )
 @click.option("--from-label", help="Edges: the label of the nodes that they come from.")
-@click.option("--from-key", type=Columns(), multiple=True, metavar="PROPERTY=COLUMN", help="How those are found.")
+@click.option("--from-key", type=columns, multiple=True, metavar="PROPERTY=COLUMN", help="How those are found.")
 @click.option("--from-id", help="Or the column of their ids.  [default: from_id]")
 @click.option("--to-label", help="Edges: the label of the nodes that they lead to.")
-@click.option("--to-key", type=Columns(), multiple=True, metavar="PROPERTY=COLUMN", help="How those are found.")
+@click.option("--to-key", type=columns, multiple=True, metavar="PROPERTY=COLUMN", help="How those are found.")
 @click.option("--to-id", help="Or the column of their ids.  [default: to_id]")
 @click.option("--direction", type=click.Choice(["out", "both"]), help="Edges: 'both' also finds one the other way.")
 @click.option("--touch/--no-touch", default=True, help="Say of a match that it was seen; default yes.")

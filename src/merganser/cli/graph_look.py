@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merganser.cli.command import Answer, Pair, answering, confirmed
+from merganser.cli.command import Answer, answering, confirmed, pair
 from merganser.cli.graph_ask import Wishes, ask, count
 from merganser.cli.graph_file import open_graph, timeout_option
 from merganser.cli.graph_text import check_used, json_value, read_hop, read_query
@@ -25,7 +25,7 @@ FORMATS = ("json", "parquet", "graphml")
 @click.command()
 @click.argument("graph")
 @click.argument("query")
-@click.option("--param", type=Pair(), multiple=True, metavar="NAME=VALUE", help="What $NAME stands for; repeatable.")
+@click.option("--param", type=pair, multiple=True, metavar="NAME=VALUE", help="What $NAME stands for; repeatable.")
 @click.option("--order-by", multiple=True, metavar="PROPERTY", help="Of nodes or edges; repeatable.")
 @click.option("--descending", is_flag=True, help="The highest first.")
 @click.option("--limit", type=int, help="No more than so many.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merganser.cli.command import Answer, Pair, answering, confirmed
+from merganser.cli.command import Answer, answering, confirmed, pair
 from merganser.cli.graph_ask import Wishes, ask, count
 from merganser.cli.graph_file import open_graph, timeout_option
 from merganser.cli.graph_text import Condition, NodeText, QueryText, check_used, json_value, read_query
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 @click.argument("graph")
 @click.argument("out", metavar="OUT.html")
 @click.option("--label", help="Begin at the nodes of this label.")
-@click.option("--key", type=Pair(), multiple=True, metavar="PROPERTY=VALUE", help="And with these values; repeatable.")
+@click.option("--key", type=pair, multiple=True, metavar="PROPERTY=VALUE", help="And with these values; repeatable.")
 @click.option("--query", help="Or begin at what this query finds; see `merganser graph query --help`.")
-@click.option("--param", type=Pair(), multiple=True, metavar="NAME=VALUE", help="What $NAME stands for in --query.")
+@click.option("--param", type=pair, multiple=True, metavar="NAME=VALUE", help="What $NAME stands for in --query.")
 @click.option("--edge-type", multiple=True, help="Go along edges of this type only; repeatable.")
 @click.option(
     "--direction", type=click.Choice(["out", "in", "both"]), default="both", show_default=True, help="Which way."

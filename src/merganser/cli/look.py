@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from merganser.api import history as records_of
+from merganser.api import inspect as inspect_dataset
 from merganser.cli.command import Answer, answering, columns, counted, filesystem_of, named, storage_option
-from merganser.core.dataset import load_existing
-from merganser.core.inspect import inspect as inspect_dataset
-from merganser.core.repeats import find_repeats
 from merganser.core.shown import plain
-from merganser.core.store import locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,22 +36,8 @@ def inspect(target: str, key_columns: Sequence[Sequence[str]], storage_option: S
     TARGET is a folder or URL. With --key, also the range of the keys, in how many files one key may lie, and how many
     keys are there more than once.
     """
-    keys, filesystem = named(key_columns), filesystem_of(target, storage_option)
-    found = inspect_dataset(target, keys, filesystem=filesystem)
-    if keys:
-        found = _with_repeated(found, _repeated(target, keys, filesystem))
+    found = inspect_dataset(target, named(key_columns), filesystem=filesystem_of(target, storage_option))
     return Answer(found.to_dict(), _inspected(found))
-
-
-def _repeated(target: str, keys: Sequence[str], filesystem: Any) -> int:
-    """Count the keys that several rows have, as a merge compares them."""
-    # Any of their rows could stay: rows of one key do not differ in it.
-    return find_repeats(load_existing(locate(target, filesystem), keys), keys, order_by=keys).keys
-
-
-def _with_repeated(found: Inspection, count: int) -> Inspection:
-    told = f"{count:,} keys are there more than once, and a merge changes all rows of such a key. Keep one with dedupe."
-    return replace(found, duplicate_keys=count, findings=[*found.findings, *([told] if count else [])])
 
 
 def _inspected(found: Inspection) -> Iterator[str]:

@@ -53,6 +53,7 @@ from merganser.core.errors import (
 )
 from merganser.core.history import HistoryFile, HistoryRecord
 from merganser.core.hive import parse_hive_partition_path
+from merganser.core.inspect import Inspection, KeyRange
 from merganser.core.keys import normalize_keys
 from merganser.core.paths import PathValidator
 from merganser.core.plan import FilePlan, MergePlan
@@ -95,8 +96,10 @@ __all__ = [
     "HistoryRecord",
     "IncrementalFileManager",
     "IncrementalRewritePlan",
+    "Inspection",
     "InvalidArgumentError",
     "KeyColumnError",
+    "KeyRange",
     "LockTimeoutError",
     "MerganserError",
     "MergeConflictError",

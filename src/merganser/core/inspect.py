@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from merganser.core.dataset import load_existing
 from merganser.core.keys import natural, normalize_keys
 from merganser.core.prune import ranked_bounds
+from merganser.core.repeats import find_repeats
 from merganser.core.shown import Shown
 from merganser.core.store import locate
 
@@ -68,7 +69,10 @@ class Inspection(Shown):
 def inspect(
     path: str | os.PathLike[str], key_columns: Sequence[str] | str = (), *, filesystem: Any = None
 ) -> Inspection:
-    """Describe a dataset from its listing and footers; with keys, also how well a merge on them can leave files out.
+    """Describe a dataset from its listing and footers, and say what could be better about it.
+
+    With keys, which are then read, also how well a merge on them can leave files out, and how many stand in several
+    rows.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
@@ -82,6 +86,8 @@ def inspect(
     target = load_existing(location, keys)
     sizes = np.array([file.size for file in target.files])
     ranges = [_range(target, name) for name in keys]
+    # Any row of a key could stay: they do not differ in it.
+    repeated = find_repeats(target, keys, order_by=keys).keys if keys else None
     return Inspection(
         location.display,
         target.rows,
@@ -95,7 +101,8 @@ def inspect(
         int(np.median(sizes)),
         int(sizes.max()),
         ranges,
-        findings=[*_size_findings(target, sizes), *_key_findings(ranges, len(sizes))],
+        repeated,
+        [*_size_findings(target, sizes), *_key_findings(ranges, len(sizes)), *_repeat_findings(repeated or 0)],
     )
 
 
@@ -137,6 +144,13 @@ def _size_findings(target: Target, sizes: np.ndarray[Any, np.dtype[np.int64]]) -
         "together with compact, or merge larger batches."
     )
     return [told]
+
+
+def _repeat_findings(count: int) -> list[str]:
+    if not count:
+        return []
+    told = "1 key is" if count == 1 else f"{count:,} keys are"
+    return [f"{told} there more than once, and a merge changes all rows of such a key. Keep one with dedupe."]
 
 
 def _key_findings(ranges: Sequence[KeyRange], files: int) -> list[str]:

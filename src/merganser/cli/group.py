@@ -1,0 +1,35 @@
+"""Commands by name, each loaded when it is run, so that help comes at once."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class LazyGroup(click.Group):
+    """A group whose table gives, for each command, `module:function` and its help in a line."""
+
+    def __init__(self, *arguments: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  they are always the same
+        """Give the names, in the order of the table."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  as above
+        """Load a command."""
+        if cmd_name not in self.table:
+            return None
+        module, _, function = self.table[cmd_name][0].partition(":")
+        return cast("click.Command", getattr(import_module(module), function))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  as above
+        """List the commands without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, told) for name, (_, told) in self.table.items()])
