@@ -141,7 +141,7 @@ def test_a_node_is_dragged_and_stays_where_it_is_put(graph: Opened) -> None:
     # Its neighbour follows, by itself.
     assert graph.middle("TechCorp") != pytest.approx(other, abs=3)
     assert graph.page.locator("#details").is_hidden()
-    graph.node("Job 1").click()
+    graph.node("Job 1").locator(".body").click()
     graph.page.get_by_role("button", name="Let it move").click()
     graph.rest()
     assert graph.middle("Job 1") != pytest.approx((x + 180, y + 80), abs=3)
@@ -158,7 +158,7 @@ def test_a_double_click_brings_what_is_hidden(graph: Opened) -> None:
     assert not graph.node("Job 0").locator(".more").is_visible()
     assert graph.page.locator(".edge").count() == 5
     # The new node has a neighbour that is not in this file.
-    graph.node("Python").click()
+    graph.node("Python").locator(".body").click()
     assert "1 more edge leads to nodes that are not in this file." in graph.page.locator("#details").inner_text()
     graph.page.get_by_role("button", name="Hide").click()
     assert graph.shown() == before
@@ -282,7 +282,7 @@ def test_it_can_be_read_in_both_schemes(browser: Browser, tmp_path: Path, scheme
     behind = found.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (luminance(behind) > 0.5) == (scheme == "light")
     found.page.locator("#search").fill("n1")
-    found.page.locator(".node").first.click(force=True)
+    found.page.locator(".node .body").first.click()
     weak = [text for text, color, back in found.page.evaluate(TEXTS) if contrast(color, back) < 4.5]
     assert weak == []
     fills = set(found.page.evaluate(DOTS))

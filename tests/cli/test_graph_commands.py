@@ -6,6 +6,8 @@ import inspect
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -147,6 +149,28 @@ def test_a_graph_that_is_not_there_is_not_left_behind(
     assert refused.stdout == ""
     assert refused.stderr.splitlines()[-1].startswith("Error: ")
     assert snapshot(str(tmp_path)) == before
+
+
+def test_an_empty_file_may_become_a_graph(jobs: str, tmp_path: Path, cli: Run) -> None:
+    assert jobs
+    (tmp_path / "empty.db").touch()
+    cli("graph", "merge", "empty.db", "jobs.csv", "--label", "Job", "--key", "url")
+    assert cli("graph", "query", "empty.db", "(Job)", "--count").stdout == "3\n"
+    assert sorted(name for name in os.listdir() if "empty" in name) == ["empty.db"]
+
+
+def test_a_graph_that_another_has_begun_meanwhile_is_kept(jobs: str, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    link = os.link
+
+    def late(source: str, goal: str) -> None:
+        link(jobs, goal)
+        link(source, goal)
+
+    monkeypatch.setattr("os.link", late)
+    refused = cli("graph", "merge", "new.db", "jobs.csv", "--label", "Job", "--key", "title", code=1)
+    assert "Another process has begun the graph new.db" in refused.stderr
+    assert content("new.db") == content(jobs)
+    assert sorted(name for name in os.listdir() if "new" in name) == ["new.db"]
 
 
 def test_what_is_no_graph_is_refused(jobs: str, tmp_path: Path, cli: Run) -> None:
@@ -331,6 +355,8 @@ def test_a_query_is_narrowed(jobs: str, answer: Read) -> None:
         (["(#1)-[*]->()-->()"], "stands alone"),
         (["(#1)-[*]-()", "--paths"], "give max_depth"),
         (["(#99)-[*]->()"], "99"),
+        ([f"(#{'9' * 5000})"], "expected )"),
+        (["(#9999999999999999999)-->()"], "is no id"),
         (["(#1)-->()", "--order-by", "a"], "--order-by says nothing of paths"),
         (["[A]", "--connected-to", "-->()"], "--connected-to says nothing of edges"),
         (["[A|B]"], "of one type"),
@@ -470,7 +496,8 @@ def test_a_view_of_nothing_is_refused_and_a_file_is_not_replaced_unasked(jobs: s
     with unchanged(str(tmp_path)):
         assert "No node is like that" in cli("graph", "view", jobs, "v.html", "--label", "Nobody", code=1).stderr
         assert "say --yes" in cli("graph", "view", jobs, "v.html", code=2).stderr
-        assert "depth" in cli("graph", "view", jobs, "v.html", "--depth", "-2", "--yes", code=1).stderr
+        assert "--depth" in cli("graph", "view", jobs, "v.html", "--depth", "-1", "--yes", code=2).stderr
+        assert "--limit" in cli("graph", "view", jobs, "v.html", "--limit", "0", "--yes", code=2).stderr
     cli("graph", "view", jobs, "v.html", "--yes")
 
 
@@ -496,6 +523,18 @@ def test_no_value_is_taken_for_anything_else(tmp_path: Path, cli: Run, answer: R
     assert page.count("<script") == page.count("</script") == 2
     assert "\x1b" not in page
     assert "<!--" not in page
+
+
+@pytest.mark.slow
+def test_help_loads_nothing_that_takes_long() -> None:
+    code = (
+        "import sys\nfrom merganser.cli import main\ntry: main()\nfinally: print(sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "graph", "--help"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "Merge keyed rows as nodes or edges." in done.stdout
+    assert not any(f"'{name}'" in done.stderr for name in ("pyarrow", "numpy", "duckdb", "sqlite3", "merganser.graph"))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from merganser.graph.terms import Direction
 
 _NAME = re.compile(r"[^\W\d]\w*")
-_NUMBER = re.compile(r"\d+")
+_NUMBER = re.compile(r"\d{1,19}")
 _QUOTED = re.compile(r"`([^`]+)`")
 # The longest first, so that `<=` is not read as `<`.
 _OPERATOR = re.compile("|".join(map(re.escape, sorted((*OPERATORS, ":"), key=len, reverse=True))))

@@ -33,8 +33,16 @@ if TYPE_CHECKING:
 @click.option(
     "--direction", type=click.Choice(["out", "in", "both"]), default="both", show_default=True, help="Which way."
 )
-@click.option("--depth", type=int, default=1, show_default=True, help="How many edges away; expanding shows one more.")
-@click.option("--limit", type=int, default=300, show_default=True, help="Nodes in the file, the nearest first.")
+@click.option(
+    "--depth",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="How many edges away; expanding shows one more.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=300, show_default=True, help="Nodes in the file, the nearest first."
+)
 @click.option("--title", help="Default: the name of GRAPH.")
 @click.option("--yes", is_flag=True, help="Do not ask before a file is replaced.")
 @timeout_option

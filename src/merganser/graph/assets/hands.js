@@ -20,7 +20,8 @@ picture.addEventListener("pointermove", event => {
     const [other] = [...pointers.values()].filter(one => one.pointerId !== event.pointerId);
     const apart = one => Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY) || 1;
     const box = picture.getBoundingClientRect();
-    zoom(apart(event) / apart(before), (event.clientX + other.clientX) / 2 - box.x, (event.clientY + other.clientY) / 2 - box.y);
+    const [x, y] = [(event.clientX + other.clientX) / 2 - box.x, (event.clientY + other.clientY) / 2 - box.y];
+    zoom(apart(event) / apart(before), x, y);
   }
   pointers.set(event.pointerId, event);
   if (Math.hypot(event.clientX - holding.from.clientX, event.clientY - holding.from.clientY) > 4) holding.moved = true;
@@ -68,7 +69,8 @@ picture.addEventListener("wheel", event => {
   event.preventDefault();
   const box = picture.getBoundingClientRect();
   const lines = event.deltaMode === 1 ? 16 : 1;
-  zoom(Math.exp(-Math.max(-120, Math.min(120, event.deltaY * lines)) / 350), event.clientX - box.x, event.clientY - box.y);
+  const turned = Math.max(-120, Math.min(120, event.deltaY * lines));
+  zoom(Math.exp(-turned / 350), event.clientX - box.x, event.clientY - box.y);
 }, {passive: false});
 
 const ways = {ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1]};

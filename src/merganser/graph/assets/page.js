@@ -7,6 +7,7 @@ const view = {x: 0, y: 0, scale: 1};
 const off = new Set();
 let selected = null;
 let running = false;
+let frames = 0;
 
 // Text is only ever set as text, so nothing in a property can be markup.
 function made(tag, attributes = {}, ...inside) {
@@ -64,8 +65,8 @@ const hidden = node => neighbours(node).filter(one => !one.shown);
 
 function drawNode(node) {
   const more = made("g", {class: "more", transform: `translate(${RADIUS - 2} ${2 - RADIUS})`},
-    made("circle", {r: 8.5}), made("text", {y: 3}));
-  const caption = made("text", {class: "caption", y: RADIUS + 14}, cut(node.caption, 22));
+    made("circle", {r: 9.5}), made("text", {y: 3}));
+  const caption = made("text", {class: "caption", y: RADIUS + 2}, cut(node.caption, 22));
   node.element = made("g", {
     class: `node ${colour(node.type)}`, "data-id": node.id, role: "button", tabindex: -1,
     onfocus: () => { roam(node); near(node); }, onblur: () => near(null),
@@ -135,13 +136,18 @@ function run() {
     const going = layout.tick();
     paint();
     running = going || holding !== null;
+    frames += 1;
     if (running) requestAnimationFrame(step);
-    else declutter();
+    if (!running || frames % 20 === 0) declutter();
   };
   step();
 }
 
+// From afar, captions are written larger, and fewer of them.
+const grown = () => Math.max(1, Math.min(6, 0.9 / view.scale));
+
 function paint() {
+  at("world").style.setProperty("--grown", grown());
   at("world").setAttribute("transform", `translate(${view.x} ${view.y}) scale(${view.scale})`);
   for (const node of layout.nodes) {
     node.element.setAttribute("transform", `translate(${node.x.toFixed(1)} ${node.y.toFixed(1)})`);
@@ -149,13 +155,16 @@ function paint() {
   for (const edge of edges) if (edge.element?.isConnected) paintEdge(edge);
 }
 
-// Where captions would lie on each other, those of the best connected nodes are written.
+// Captions that would lie on nodes or on each other are left out, those of well connected nodes last.
 function declutter() {
-  const taken = [];
+  const reach = RADIUS - 2;
+  const taken = layout.nodes.map(({x, y}) => ({left: x - reach, right: x + reach, top: y - reach, bottom: y + reach}));
+  const size = grown();
   const first = node => (node === selected ? 1e6 : 0) + node.degree;
   for (const node of [...layout.nodes].sort((one, two) => first(two) - first(one))) {
-    const wide = 3.3 * Math.min(22, [...node.caption].length);
-    const own = {left: node.x - wide, right: node.x + wide, top: node.y + RADIUS + 2, bottom: node.y + RADIUS + 17};
+    const wide = 3.3 * size * Math.min(22, [...node.caption].length);
+    const top = node.y + RADIUS + 2;
+    const own = {left: node.x - wide, right: node.x + wide, top, bottom: top + 14 * size};
     const lies = box => box.left < own.right && own.left < box.right && box.top < own.bottom && own.top < box.bottom;
     const clear = !taken.some(lies);
     node.element.classList.toggle("mute", !clear);
@@ -213,9 +222,10 @@ function named(thing) {
 
 function tip(event, thing) {
   const box = at("tip");
-  box.hidden = !thing || holding !== null;
+  box.hidden = !thing || thing === selected || holding !== null;
   if (box.hidden) return;
-  const more = thing.properties.length > 8 ? [made("p", {class: "about"}, `… ${thing.properties.length - 8} more`)] : [];
+  const rest = thing.properties.length - 8;
+  const more = rest > 0 ? [made("p", {class: "about"}, `… ${rest} more`)] : [];
   box.replaceChildren(...named(thing), listed(thing.properties, 8), ...more);
   const main = at("picture").getBoundingClientRect();
   const [x, y] = [event.clientX - main.x, event.clientY - main.y];
@@ -226,6 +236,7 @@ function tip(event, thing) {
 function select(node) {
   const before = selected;
   selected = node;
+  tip(null);
   for (const one of [before, node]) if (one?.element) label(one);
   near(null);
   const box = at("details");
@@ -238,7 +249,7 @@ function select(node) {
       `Show ${many(more.length, "more neighbour")}`));
   }
   if (node.held) acts.append(made("button", {type: "button", onclick: () => release(node)}, "Let it move"));
-  acts.append(made("button", {type: "button", onclick: () => { node.shown = false; select(null); refresh(0.2); }}, "Hide"));
+  acts.append(made("button", {type: "button", onclick: () => hide(node)}, "Hide"));
   const beyond = node.beyond ? [made("p", {class: "about"},
     `${many(node.beyond, "more edge leads", "more edges lead")} to nodes that are not in this file.`)] : [];
   box.replaceChildren(
@@ -246,6 +257,7 @@ function select(node) {
       made("button", {type: "button", class: "close", "aria-label": "Close", onclick: () => select(null)}, "×")),
     made("p", {class: `type ${colour(node.type)}`}, made("i", {class: "dot"}), `${node.type} #${node.id}`),
     listed(node.properties), acts, around(node), ...beyond);
+  if (visible(node)) into(node);
 }
 
 function around(node) {
@@ -267,6 +279,12 @@ function expand(node) {
   settle(fresh, node);
   refresh(fresh.length ? 0.5 : 0);
   select(node);
+}
+
+function hide(node) {
+  node.shown = false;
+  select(null);
+  refresh(0.2);
 }
 
 function release(node) {
@@ -308,7 +326,8 @@ function legend() {
       if (selected && !visible(selected)) select(null);
       refresh(0.3);
     },
-  }, made("i", {class: "dot"}), made("span", {dir: "auto"}, type), made("small", {}, many(counts.get(type), "node"))))));
+  }, made("i", {class: "dot"}), made("span", {dir: "auto"}, type),
+    made("small", {}, many(counts.get(type), "node"))))));
 }
 
 function search() {
@@ -335,6 +354,7 @@ function zoom(factor, x, y) {
   view.y = py - (py - view.y) * scale / view.scale;
   view.scale = scale;
   paint();
+  declutter();
 }
 
 // The room that nothing lies over.
@@ -348,11 +368,13 @@ function fit() {
   const {width, height} = room();
   if (!layout.nodes.length) return;
   const [xs, ys] = [layout.nodes.map(node => node.x), layout.nodes.map(node => node.y)];
-  const [left, right, top, bottom] = [Math.min(...xs) - 75, Math.max(...xs) + 75, Math.min(...ys) - 50, Math.max(...ys) + 55];
+  const [left, right] = [Math.min(...xs) - 75, Math.max(...xs) + 75];
+  const [top, bottom] = [Math.min(...ys) - 50, Math.max(...ys) + 55];
   view.scale = Math.max(0.08, Math.min(1.25, width / (right - left), height / (bottom - top)));
   view.x = width / 2 - (left + right) / 2 * view.scale;
   view.y = height / 2 - (top + bottom) / 2 * view.scale;
   paint();
+  declutter();
 }
 
 function begin() {
@@ -365,9 +387,8 @@ function begin() {
   settle(nodes, null);
   legend();
   refresh(1);
-  // The worst of the unrest is over before anything is seen.
-  for (let step = 0; step < 260 && layout.tick(); step += 1);
-  layout.heat = Math.min(layout.heat, 0.05);
-  declutter();
+  // The worst of the unrest is over before anything is seen, unless that would take too long.
+  const end = performance.now() + 1500;
+  while (layout.heat > 0.05 && performance.now() < end) layout.tick();
   fit();
 }
