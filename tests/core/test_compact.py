@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 import tempfile
+import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -13,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.crash.faults import SCENARIOS, Fault, InjectedError, injected, new_place
+from tests.crash.faults import SCENARIOS, Fault, InjectedError, Place, injected, new_place
+from tests.crash.killed import journaled, killed_steps
 from tests.support import FIXTURES, data_files, fixture, lasting, load, open_door, plain_rows, put, snapshot, unchanged
 from tests.values import NESTED, PLAIN, build, cells
 
@@ -469,6 +474,43 @@ def test_a_fault_at_any_step_leaves_the_old_files_or_the_new_ones(
         if not fault.fired:
             break
     assert seen == {False, True}
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_at_any_step_leaves_a_dataset_to_recover(lake: str) -> None:
+    # C4, C5: real processes, ended without any cleanup, while they compact and again while they recover
+    folder = os.path.join(lake, "killed")
+    command = [sys.executable, "-m", "tests.crash.killed", "compact", "before", folder]
+    subprocess.run(command, cwd=Path(__file__).parents[2], check=True, timeout=100)
+    place = new_place("local", lake)
+    SCENARIOS["compact"].setup(place)
+    old = place.rows()
+    committed = []
+    for step in killed_steps(folder):
+        killed = Place(f"{folder}/{step}/t")
+        committed.append(journaled(folder, step))
+        merganser.recover(killed.path)
+        assert killed.staging() == []
+        assert killed.rows() == old
+        assert len(data_files(killed.path)) == (3 if committed[-1] else 6)
+    assert set(committed) == {False, True}
+
+
+def test_merges_at_the_same_time_wait_for_their_turn(path: str) -> None:
+    # C5
+    def merge() -> None:
+        for number in range(6):
+            merganser.merge(table(1000 + number, 1), path, key_columns="id", engine="arrow")
+
+    other = threading.Thread(target=merge)
+    other.start()
+    while other.is_alive():
+        merganser.compact(path)
+    other.join()
+    merganser.compact(path)
+    assert len(data_files(path)) == 1
+    assert sorted(row["id"] for row in rows_of(path) if row["id"] >= 1000) == list(range(1000, 1006))
+    assert len(rows_of(path)) == 26
 
 
 @st.composite
