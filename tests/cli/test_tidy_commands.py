@@ -155,13 +155,11 @@ def test_a_commit_that_is_not_finished_is_told(
 
 def test_inspect_advises_what_helps(orders: str, cli: Callable[..., Result], answer: Callable[..., Any]) -> None:
     told = cli("inspect", orders, "--key", "id").stdout
-    assert "* 9 files in 1 folders are smaller than 16 MB. Put them together with compact" in told
-    assert (
-        "* 1 keys are there more than once, and a merge changes all rows of such a key. Keep one with dedupe." in told
-    )
+    assert "* 9 files in 1 folder are smaller than 16 MB. Put them together with compact" in told
+    assert "* 1 key is there more than once, and a merge changes all rows of such a key. Keep one with dedupe." in told
     found = answer("inspect", orders)
     assert found["duplicate_keys"] is None
-    assert [finding.split(".")[0] for finding in found["findings"]] == ["9 files in 1 folders are smaller than 16 MB"]
+    assert [finding.split(".")[0] for finding in found["findings"]] == ["9 files in 1 folder are smaller than 16 MB"]
     cli("compact", orders)
     cli("dedupe", orders, "--key", "id", "--order-by", "version")
     after = answer("inspect", orders, "--key", "id")

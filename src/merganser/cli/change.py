@@ -18,7 +18,6 @@ from merganser.cli.command import (
     answering,
     columns,
     confirmed,
-    counted,
     filesystem_of,
     named,
     pair,
@@ -32,6 +31,7 @@ from merganser.cli.sources import FORMATS, open_source
 from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.merge import WriteMode
 from merganser.core.options import CODECS, PartitionMove
+from merganser.core.shown import counted
 from merganser.core.source import stream_source
 from merganser.core.strategy import MergeStrategy
 from merganser.engines import ENGINES

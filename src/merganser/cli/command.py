@@ -137,11 +137,6 @@ def columns(text: str) -> list[str]:
     return names
 
 
-def counted(count: int, noun: str) -> str:
-    """Give a number with what it counts."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def named(given: Sequence[Sequence[str]]) -> list[str]:
     """Put together what an option named in several places."""
     return [name for names in given for name in names]

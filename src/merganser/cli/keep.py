@@ -10,9 +10,10 @@ from merganser.api import history as records_of
 from merganser.api import recover as recover_dataset
 from merganser.api import undo as undo_commit
 from merganser.api import vacuum as vacuum_dataset
-from merganser.cli.command import Answer, answering, confirmed, counted, filesystem_of, storage_option
+from merganser.cli.command import Answer, answering, confirmed, filesystem_of, storage_option
 from merganser.cli.look import record_line
 from merganser.core.commit import LOCK_TIMEOUT
+from merganser.core.shown import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

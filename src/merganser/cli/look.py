@@ -8,8 +8,8 @@ import click
 
 from merganser.api import history as records_of
 from merganser.api import inspect as inspect_dataset
-from merganser.cli.command import Answer, answering, columns, counted, filesystem_of, named, storage_option
-from merganser.core.shown import plain
+from merganser.cli.command import Answer, answering, columns, filesystem_of, named, storage_option
+from merganser.core.shown import counted, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

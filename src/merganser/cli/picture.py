@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from merganser.cli.command import counted
+from merganser.core.shown import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from merganser.cli.command import counted, say
+from merganser.cli.command import say
+from merganser.core.shown import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

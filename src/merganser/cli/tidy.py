@@ -8,11 +8,12 @@ import click
 
 from merganser.api import compact as compact_dataset
 from merganser.api import dedupe as dedupe_dataset
-from merganser.cli.command import Answer, answering, columns, counted, filesystem_of, named, storage_option
+from merganser.cli.command import Answer, answering, columns, filesystem_of, named, storage_option
 from merganser.cli.progress import watching
 from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.compact import TARGET_FILE_BYTES
 from merganser.core.options import CODECS
+from merganser.core.shown import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from merganser.core.dataset import load_existing
 from merganser.core.keys import natural, normalize_keys
 from merganser.core.prune import ranked_bounds
 from merganser.core.repeats import find_repeats
-from merganser.core.shown import Shown
+from merganser.core.shown import Shown, counted
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _size_findings(target: Target, sizes: np.ndarray[Any, np.dtype[np.int64]]) -
     if not crowded:
         return []
     told = (
-        f"{sum(crowded):,} files in {len(crowded):,} folders are smaller than {SMALL >> 20} MB. Put them "
+        f"{sum(crowded):,} files in {counted(len(crowded), 'folder')} are smaller than {SMALL >> 20} MB. Put them "
         "together with compact, or merge larger batches."
     )
     return [told]

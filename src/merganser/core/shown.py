@@ -44,6 +44,15 @@ class ShownFiles(Shown):
         return pa.Table.from_pylist([plain(file) for file in self.files], pa.schema(schema))
 
 
+def counted(count: int, noun: str) -> str:
+    """Give a number with what it counts.
+
+    >>> counted(1, "row"), counted(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def plain(value: Any) -> Any:
     """Give a value without classes of this project or of Arrow."""
     if isinstance(value, pa.Table):
