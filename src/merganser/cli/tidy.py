@@ -31,7 +31,11 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done,
 @click.command()
 @click.argument("target")
 @click.option(
-    "--sort-by", type=columns, metavar="COLUMN,…", multiple=True, help="Columns that rows are sorted by in each file."
+    "--sort-by",
+    type=columns,
+    metavar="COLUMN,…",
+    multiple=True,
+    help="Columns that the rows of a folder are sorted by.",
 )
 @click.option(
     "--target-file-mb",

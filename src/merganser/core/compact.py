@@ -81,8 +81,9 @@ def compact(
 ) -> CompactResult:
     """Put small files of each folder together; a file of `target_file_bytes` or `max_rows_per_file` is left alone.
 
-    With `sort_by`, files that are not yet sorted by these columns are written anew too, in pieces of about that size;
-    one piece at a time is in memory. Running it again does nothing. With `dry_run` nothing is written.
+    With `sort_by`, files that are not yet sorted by these columns are written anew too, each of the new files with keys
+    of its own. What does not fit into memory is kept in a temporary file meanwhile. Running it again does nothing. With
+    `dry_run` nothing is written.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
@@ -198,7 +199,7 @@ def _pack_all(
     options: Options,
     teller: Teller,
 ) -> CompactResult:
-    # A file's worth of rows is in memory to be sorted, a row group's otherwise.
+    # Rows to be sorted are all kept meanwhile, a row group's otherwise.
     with open_pool(len(bundles), 1 if wishes.sort_by else WORKERS, "pack") as pool:
         packed = list(pool.map(lambda bundle: _pack_bundle(target, bundle, wishes, options, staging), bundles))
     new = [file for files in packed for file in files]

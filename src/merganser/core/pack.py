@@ -1,4 +1,4 @@
-"""Packing: the rows of several files written as few large ones, row group by row group, or sorted file by file.
+"""Packing: the rows of several files written as few large ones, row group by row group, or all of them sorted.
 
 A sorted file says so in its footer, so that it need not be sorted again.
 """
@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 from merganser.core.footer import key_bounds, read_footer
 from merganser.core.kernel import open_new_writer
 from merganser.core.keys import ascending
-from merganser.core.rows import evened, no_rows, take
+from merganser.core.rows import no_rows, take
 from merganser.core.scan import open_parquet, read_group
 from merganser.core.schema import cast_column
+from merganser.core.spool import spool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -49,6 +50,11 @@ class Wishes:
         size, rows = sum(piece.size for piece in small), sum(piece.rows for piece in small)
         fewest = max(1, math.ceil(size / self.target_file_bytes), math.ceil(rows / self.max_rows_per_file))
         return fewest < len(small)
+
+    def rows_per_file(self, pieces: Sequence[Piece]) -> int:
+        """Say how many rows fill a file, by what they take up now."""
+        size, rows = sum(piece.size for piece in pieces), sum(piece.rows for piece in pieces)
+        return max(1, min(self.max_rows_per_file, rows * self.target_file_bytes // max(1, size)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +114,7 @@ def pack(pieces: Sequence[Piece], layout: Layout, wishes: Wishes, staging: Stagi
     store = staging.location.store
     rows = _read(store, pieces, layout.schema)
     if wishes.sort_by:
-        staged = _pack_sorted(rows, layout, wishes, staging)
+        staged = _pack_sorted(rows, layout, wishes, staging, pieces)
     else:
         staged = _pack_in_order(rows, layout, wishes, staging, sum(piece.rows for piece in pieces))
     if staged:
@@ -137,13 +143,19 @@ def _pack_in_order(
     return staged
 
 
-def _pack_sorted(rows: Iterable[tuple[pa.Table, float]], layout: Layout, wishes: Wishes, staging: Staging) -> list[str]:
+def _pack_sorted(
+    rows: Iterable[tuple[pa.Table, float]], layout: Layout, wishes: Wishes, staging: Staging, pieces: Sequence[Piece]
+) -> list[str]:
+    kept = spool((batch for table, _ in rows for batch in table.to_batches()), layout.schema)
+    order = ascending(kept, wishes.sort_by)
+    each = wishes.rows_per_file(pieces)
     staged = []
-    for table in _cut(rows, wishes.max_rows_per_file, wishes.target_file_bytes):
-        group_rows = min(table.num_rows, layout.row_group_size)
+    for start in range(0, len(order), each):
+        mine = order[start : start + each]
+        group_rows = min(len(mine), layout.row_group_size)
         with _output(staging, layout, group_rows, _sorting(layout.schema, wishes.sort_by)) as output:
-            even = evened(table)
-            output.write(take(even, ascending(even, wishes.sort_by)))
+            for first in range(0, len(mine), group_rows):
+                output.write(take(kept, mine[first : first + group_rows]))
         staged.append(output.path)
     return staged
 
