@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import resource
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -207,6 +208,18 @@ def test_help_loads_nothing_that_takes_long() -> None:
     assert "Merge keyed rows" in done.stdout
     assert "'click'" in done.stderr
     assert not any(f"'{name}'" in done.stderr for name in ("pyarrow", "numpy", "duckdb", "fsspec"))
+
+
+@pytest.mark.slow
+def test_help_comes_within_300_milliseconds() -> None:
+    def seconds() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "merganser.cli", "--help"], capture_output=True, check=True, timeout=60)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    # Of the processor, since other tests run meanwhile; it has nothing else to wait for.
+    assert min(seconds() for _ in range(3)) < 0.3
 
 
 def test_without_click_the_extra_is_named() -> None:
