@@ -11,7 +11,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import fsspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -35,6 +37,7 @@ from merganser.core.errors import (
     SchemaMismatchError,
     StagingError,
     TargetPathError,
+    UnsupportedFileError,
     UnsupportedTypeError,
 )
 from merganser.core.pack import pack
@@ -565,3 +568,113 @@ def test_any_dataset_keeps_its_rows_and_is_done_at_once(drawn: tuple[dict[str, p
         if result.inserted_files:
             merganser.undo(path)
         assert snapshot(path) == bytes_before
+
+
+# ---- links
+
+
+def linked(lake: str) -> str:
+    path = f"{lake}/t"
+    for number in range(3):
+        put(f"{path}/2024/f{number}.parquet", table(number * 10, 10))
+    return path
+
+
+@pytest.mark.parametrize("link", ["folder", "file"])
+@pytest.mark.parametrize("work", [merganser.compact, lambda path: merganser.dedupe(path, "id")])
+def test_a_file_that_a_link_shows_twice_is_refused(link: str, work: Any, lake: str) -> None:
+    path = linked(lake)
+    if link == "folder":
+        os.symlink(f"{path}/2024", f"{path}/latest")
+    else:
+        os.symlink(f"{path}/2024/f0.parquet", f"{path}/2024/z.parquet")
+    with unchanged(path), pytest.raises(UnsupportedFileError, match="are one file, which a link shows twice"):
+        work(path)
+
+
+def test_files_that_links_lead_to_are_left_alone(lake: str) -> None:
+    path = linked(lake)
+    put(f"{lake}/elsewhere.parquet", table(100, 10))
+    os.symlink(f"{lake}/elsewhere.parquet", f"{path}/2024/linked.parquet")
+    result = merganser.compact(path)
+    assert len(result.removed_files) == 3
+    assert result.preserved_files == [f"{path}/2024/linked.parquet"]
+    assert os.path.islink(f"{path}/2024/linked.parquet")
+    assert sorted(row["id"] for row in rows_of(path)) == [*range(30), *range(100, 110)]
+
+
+# ---- what is there decides
+
+
+def test_a_file_that_changes_once_a_compaction_is_decided_holds_it_back(
+    lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = linked(lake)
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("merganser.core.commit.publish", stop)
+        with pytest.raises(KeyboardInterrupt):
+            merganser.compact(path)
+    put(f"{path}/2024/f1.parquet", table(500, 1))
+    before = snapshot(path)
+    with pytest.raises(ConcurrentWriteError, match=r"f1\.parquet was changed by another program"):
+        merganser.recover(path)
+    assert snapshot(path) == before
+    os.rename(f"{path}/2024/f1.parquet", f"{lake}/strange.parquet")
+    assert merganser.recover(path)
+    assert sorted(row["id"] for row in rows_of(path)) == list(range(30))
+
+
+def test_new_files_are_compressed_like_old_ones(lake: str) -> None:
+    path = f"{lake}/t"
+    for number in range(3):
+        put(f"{path}/f{number}.parquet", table(number * 10, 10), compression="zstd")
+    merganser.compact(path)
+    (metadata,) = files(path)
+    assert metadata.row_group(0).column(0).compression == "ZSTD"
+    put(f"{path}/z.parquet", table(100, 10), compression="zstd")
+    merganser.compact(path, compression="gzip")
+    (metadata,) = files(path)
+    assert metadata.row_group(0).column(0).compression == "GZIP"
+
+
+def test_row_groups_that_are_sorted_each_are_no_sorted_file(lake: str) -> None:
+    path = f"{lake}/t"
+    marks = [pq.SortingColumn(0, nulls_first=True)]
+    put(f"{path}/a.parquet", pa.table({"id": [5, 6, 1, 2]}), row_group_size=2, sorting_columns=marks)
+    merganser.compact(path, sort_by="id", target_file_bytes=1 << 20)
+    assert [row["id"] for row in rows_of(path)] == [1, 2, 5, 6]
+    assert_done(path, sort_by="id", target_file_bytes=1 << 20)
+
+
+def test_a_type_that_cannot_be_written_is_refused_wherever_it_is(lake: str) -> None:
+    path = f"{lake}/t"
+    put(f"{path}/a.parquet", pa.table({"v": pa.array([b"x" * 12], pa.binary(12))}))
+    with duckdb.connect() as database:
+        database.execute(f"COPY (SELECT INTERVAL 1 DAY AS v) TO '{path}/b.parquet'")
+    with unchanged(path), pytest.raises(UnsupportedTypeError, match="'v'"):
+        merganser.compact(path)
+
+
+@pytest.mark.parametrize("work", [merganser.compact, lambda path: merganser.dedupe(path, "id")])
+def test_a_file_is_no_dataset(work: Any, lake: str) -> None:
+    put(f"{lake}/a.parquet", table(0, 1))
+    with pytest.raises(TargetPathError, match="is a file; a dataset is a folder"):
+        work(f"{lake}/a.parquet")
+
+
+@pytest.mark.slow
+def test_files_that_shrink_in_steps_end_in_one_run(lake: str) -> None:
+    # What one run gives up on, the next one must not look at one step deeper.
+    for seed in range(90, 96):
+        rng, path = np.random.default_rng(seed), f"{lake}/{seed}"
+        for number in range(int(rng.integers(2, 15))):
+            values = rng.integers(0, int(rng.choice([20, 1000, 10**9])), int(rng.integers(1, 3000)))
+            rows = pa.table({"p": values, "q": [f"x{value}" for value in values]})
+            put(f"{path}/f{number:02}.parquet", rows, row_group_size=int(rng.choice([100, 1000, 10_000])))
+        options: dict[str, Any] = {"sort_by": "p", "target_file_bytes": 3000, "max_rows_per_file": 500}
+        merganser.compact(path, **options, compression="none")
+        assert_done(path, **options, compression="none")

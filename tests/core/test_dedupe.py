@@ -366,7 +366,7 @@ def test_rows_that_got_lost_are_noticed(path: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(driver, "_losses", fewer)
     with (
         unchanged(path),
-        pytest.raises(CountMismatchError, match="3 rows were to go, but the staged files hold 2 fewer"),
+        pytest.raises(CountMismatchError, match="3 rows were to go, but 2 did"),
     ):
         merganser.dedupe(path, "id", order_by="version")
 

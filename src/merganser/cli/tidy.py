@@ -44,7 +44,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done,
     show_default=True,
     help="Smaller files are put together.",
 )
-@click.option("--compression", type=click.Choice(CODECS), default="snappy", show_default=True, help="Of new files.")
+@click.option("--compression", type=click.Choice(CODECS), help="Of new files; default that of the old ones.")
 @click.option("--max-rows-per-file", type=int, default=5_000_000, show_default=True, help="Of new files.")
 @click.option("--row-group-size", type=int, default=500_000, show_default=True, help="Rows, of new files.")
 @_retain
@@ -57,7 +57,7 @@ def compact(
     *,
     sort_by: Sequence[Sequence[str]],
     target_file_mb: float,
-    compression: str,
+    compression: str | None,
     max_rows_per_file: int,
     row_group_size: int,
     retain: int,

@@ -298,6 +298,7 @@ def publish(location: Location, control: str, staging: Staging, journal: Journal
     """Do what the journal says and is still undone; safe to repeat, safe to interrupt."""
     store = location.store
     _note(location, control, journal)
+    _check_removed(location, journal.removals)
     _move(location, staging, journal)
     _remove(location, journal.removals)
     touched = [location.path(move.target) for move in journal.moves]
@@ -349,6 +350,12 @@ def _remove(location: Location, removals: Sequence[Removal]) -> None:
             location.store.remove(target)
 
 
+def _check_removed(location: Location, removals: Sequence[Removal]) -> None:
+    for removal in removals:
+        if location.store.identity(location.path(removal.target)) not in (None, removal.identity):
+            raise _held_back(location, removal.target, "the change")
+
+
 def _check_replaced(location: Location, staging: Staging, move: Move) -> None:
     # Elsewhere than locally a copy may stop halfway, and what it left is ours to write again.
     if location.store.local:
@@ -356,11 +363,14 @@ def _check_replaced(location: Location, staging: Staging, move: Move) -> None:
         found = location.store.identity(target)
         ours = found in (None, move.replaces) or location.store.same_content(f"{staging.folder}/{move.staged}", target)
         if not ours:
-            message = (
-                f"{location.shown(move.target)} was changed by another program after this merge was decided, so its "
-                "replacement is held back. Move that file out of the dataset, then call recover(path)."
-            )
-            raise ConcurrentWriteError(message)
+            raise _held_back(location, move.target, "its replacement")
+
+
+def _held_back(location: Location, rel: str, what: str) -> ConcurrentWriteError:
+    return ConcurrentWriteError(
+        f"{location.shown(rel)} was changed by another program after this merge was decided, so {what} is held back. "
+        "Move that file out of the dataset, then call recover(path)."
+    )
 
 
 def _folders_to_flush(location: Location, paths: Sequence[str]) -> list[str]:

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from merganser.core.commit import LOCK_TIMEOUT, Journal, check_settled, pending_commit, writing
 from merganser.core.dataset import has_files, load_existing, no_files
-from merganser.core.encode import filtered_columns, new_file_options
+from merganser.core.encode import filtered_columns, new_file_options, options_by_group
 from merganser.core.engine import Layout
 from merganser.core.errors import CountMismatchError, InvalidArgumentError
-from merganser.core.footer import read_footer, unwritable
+from merganser.core.footer import read_footer
 from merganser.core.history import tidy_record
 from merganser.core.hive import UNKNOWN
 from merganser.core.kernel import WORKERS
@@ -39,7 +39,7 @@ from merganser.core.staging import storing
 from merganser.core.store import locate
 from merganser.core.summary import without
 from merganser.core.threads import in_threads, open_pool
-from merganser.core.validate import check_carried, check_order_columns, check_writable
+from merganser.core.validate import check_carried, check_order_columns
 
 if TYPE_CHECKING:
     import os
@@ -70,7 +70,7 @@ def compact(
     *,
     sort_by: Sequence[str] | str = (),
     target_file_bytes: int = TARGET_FILE_BYTES,
-    compression: str = "snappy",
+    compression: str | None = None,
     max_rows_per_file: int = 5_000_000,
     row_group_size: int = 500_000,
     retain: int = 0,
@@ -80,6 +80,8 @@ def compact(
     dry_run: bool = False,
 ) -> CompactResult:
     """Put small files of each folder together; a file of `target_file_bytes` or `max_rows_per_file` is left alone.
+
+    New files are compressed as the first of those they are made of, unless `compression` says otherwise.
 
     With `sort_by`, files that are not yet sorted by these columns are written anew too, each of the new files with keys
     of its own. What does not fit into memory is kept in a temporary file meanwhile. Running it again does nothing. With
@@ -95,14 +97,14 @@ def compact(
     """
     started = time.monotonic()
     options = Options(
-        compression=compression,
+        compression=compression or "snappy",
         max_rows_per_file=max_rows_per_file,
         row_group_size=row_group_size,
         retain=retain,
         lock_timeout=lock_timeout,
         progress=progress,
     )
-    wishes = _wishes(target_file_bytes, max_rows_per_file, sort_by)
+    wishes = _wishes(target_file_bytes, max_rows_per_file, sort_by, compression)
     location = locate(path, filesystem)
     if dry_run:
         check_settled(location)
@@ -123,11 +125,13 @@ def compact(
     return result
 
 
-def _wishes(target_file_bytes: int, max_rows_per_file: int, sort_by: Sequence[str] | str) -> Wishes:
+def _wishes(
+    target_file_bytes: int, max_rows_per_file: int, sort_by: Sequence[str] | str, compression: str | None
+) -> Wishes:
     if not isinstance(target_file_bytes, int) or isinstance(target_file_bytes, bool) or target_file_bytes < 1:
         message = f"target_file_bytes must be a positive whole number, not {target_file_bytes!r}."
         raise InvalidArgumentError(message)
-    return Wishes(target_file_bytes, max_rows_per_file, named_columns(sort_by, "sort_by"))
+    return Wishes(target_file_bytes, max_rows_per_file, named_columns(sort_by, "sort_by"), compression)
 
 
 def _find_bundles(target: Target, wishes: Wishes) -> list[_Bundle]:
@@ -139,8 +143,9 @@ def _find_bundles(target: Target, wishes: Wishes) -> list[_Bundle]:
         raise InvalidArgumentError(message)
     together: dict[tuple[str, tuple[pa.DataType, ...]], list[int]] = {}
     for number, kinds in enumerate(_kinds(target)):
-        # Where the path does not tell a partition column, its values are in the file, and are left there.
-        if UNKNOWN not in target.partitions[number]:
+        # Where the path does not tell a partition column, its values are in the file, and are left there. What a link
+        # leads to lies elsewhere for a reason.
+        if UNKNOWN not in target.partitions[number] and target.files[number].real is None:
             folder, slash, _ = target.files[number].rel.rpartition("/")
             together.setdefault((folder + slash, kinds), []).append(number)
     found = (_bundle(target, folder, numbers, wishes) for (folder, _), numbers in together.items())
@@ -222,47 +227,45 @@ def _pack_all(
 
 def _pack_bundle(target: Target, bundle: _Bundle, wishes: Wishes, options: Options, staging: Staging) -> list[NewFile]:
     """Stage the rows of a bundle as fewer files, or as sorted ones; none if that would not make them fewer."""
-    store, layout = target.location.store, _layout(target, bundle, options)
-    pieces = by_bounds(bundle.pieces) if wishes.sort_by else bundle.pieces
-    staged = _pack_again(pack(pieces, layout, wishes, staging), layout, wishes, staging)
-    for path in staged:
-        store.keep_mode(bundle.pieces[0].path, path)
+    store, layout = target.location.store, _layout(target, bundle, wishes, options)
+    packed: list[Piece] = []
+    chosen = bundle.pieces
+    while chosen:
+        near = by_bounds(chosen) if wishes.sort_by else chosen
+        done = [describe(store, path, path, wishes) for path in pack(near, layout, wishes, staging)]
+        better = len(done) < len(chosen) or not all(piece.ordered for piece in chosen)
+        for piece in chosen if better else done:
+            if piece not in bundle.pieces:
+                store.remove(piece.path)
+        if not better:
+            break
+        packed = [*(piece for piece in packed if piece not in chosen), *done]
+        # Rows in order take up less than they did, so that even fewer files may do.
+        small = [piece for piece in packed if wishes.is_small(piece)]
+        chosen = small if wishes.sort_by and wishes.worthwhile(small) else []
     for _ in bundle.files:
         staging.file_done()
-    if not bundle.unsorted and len(staged) >= len(bundle.files):
+    if not packed:
         return []
-    footers = staged_footers(staging, staged)
-    before, after = sum(piece.rows for piece in pieces), sum(footer.metadata.num_rows for footer in footers)
+    for piece in packed:
+        store.keep_mode(bundle.pieces[0].path, piece.path)
+    before, after = sum(piece.rows for piece in bundle.pieces), sum(piece.rows for piece in packed)
     if before != after:
-        message = f"{before} rows were to be packed, but the staged files hold {after}. Nothing was published."
+        message = (
+            f"{before} rows were to be packed, but the staged files hold {after}. Nothing was published; please report "
+            "this."
+        )
         raise CountMismatchError(message)
+    staged = [piece.path for piece in packed]
+    footers = staged_footers(staging, staged)
     return [new_file(path, bundle.folder, footer) for path, footer in zip(staged, footers, strict=True)]
 
 
-def _pack_again(staged: list[str], layout: Layout, wishes: Wishes, staging: Staging) -> list[str]:
-    """Put sorted files together for as long as they become fewer: rows in order take up less than they did."""
-    store = staging.location.store
-    while wishes.sort_by:
-        pieces = [describe(store, path, path, wishes) for path in staged]
-        small = [piece for piece in pieces if wishes.is_small(piece)]
-        if not wishes.worthwhile(small):
-            break
-        fewer = pack(by_bounds(small), layout, wishes, staging)
-        useless = [piece.path for piece in small] if len(fewer) < len(small) else fewer
-        for path in useless:
-            store.remove(path)
-        if useless is fewer:
-            break
-        staged = [*(piece.path for piece in pieces if piece not in small), *fewer]
-    return staged
-
-
-def _layout(target: Target, bundle: _Bundle, options: Options) -> Layout:
+def _layout(target: Target, bundle: _Bundle, wishes: Wishes, options: Options) -> Layout:
     """Describe new files like the first of those whose rows they get; what may be NULL in one of them may be NULL."""
     location, rel = target.location, target.files[bundle.files[0]].rel
     first = read_footer(location.store, location.path(rel), location.shown(rel))
     metadata, schema = first.metadata, without(first.schema, target.partition_columns)
-    check_writable(unwritable(metadata), location.shown(rel))
     schemas = _schemas(target, bundle.files)
     fields = [
         field.with_type(plain(field.type)).with_nullable(any(one.field(field.name).nullable for one in schemas))
@@ -274,7 +277,7 @@ def _layout(target: Target, bundle: _Bundle, options: Options) -> Layout:
         frozenset(schema.names),
         key_values(schema) if told_too else dict(metadata.metadata or {}),
         new_file_options(metadata),
-        options.compression,
+        wishes.compression or options_by_group(metadata, [0])[0].get("compression", options.compression),
         options.max_rows_per_file,
         options.row_group_size,
         filtered_columns(metadata) & {*schema.names},

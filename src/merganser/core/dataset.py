@@ -60,12 +60,8 @@ def list_dataset_files(dataset_path: str | os.PathLike[str], filesystem: Any = N
 def list_files(location: Location) -> list[DataFile]:
     """List the data files below a root (P7); a listing that fails is an error, never an empty dataset (P6)."""
     store = location.store
-    kind = store.kind(location.root)
-    if kind is None:
+    if not _is_there(location):
         return []
-    if kind != "directory":
-        message = f"{location.display} is a file; a dataset is a folder. Give the folder that holds the Parquet files."
-        raise TargetPathError(message)
     files = []
     read = cache(parse_hive_partition_path)
     for info in store.walk(location.root, enter=_visible):
@@ -74,7 +70,7 @@ def list_files(location: Location) -> list[DataFile]:
             continue
         if name.endswith(SUFFIX):
             folders = read(folder + slash)
-            files.append(DataFile(info.rel, info.size, info.identity, folders, info.version, info.changed))
+            files.append(DataFile(info.rel, info.size, info.identity, folders, info.version, info.changed, info.real))
         elif info.identity != DANGLING:
             _refuse_disguised(location, info.rel)
     return sorted(files, key=attrgetter("rel"))
@@ -82,10 +78,18 @@ def list_files(location: Location) -> list[DataFile]:
 
 def has_files(location: Location) -> bool:
     """Say whether there is any data file below a root, looking no further than the first."""
-    if location.store.kind(location.root) is None:
+    if not _is_there(location):
         return False
     found = (info.rel for info in location.store.walk(location.root, enter=_visible))
     return any(rel.endswith(SUFFIX) and _visible(rel.rpartition("/")[2]) for rel in found)
+
+
+def _is_there(location: Location) -> bool:
+    kind = location.store.kind(location.root)
+    if kind == "file":
+        message = f"{location.display} is a file; a dataset is a folder. Give the folder that holds the Parquet files."
+        raise TargetPathError(message)
+    return kind is not None
 
 
 def _visible(name: str) -> bool:
@@ -327,7 +331,23 @@ def load_existing(location: Location, keys: Sequence[str] = ()) -> Target:
     target = load_target(location, keys, None, {})
     if target.schema is None:
         raise no_files(location)
+    _check_links(location, target.files)
     return replace(target, footers={})
+
+
+def _check_links(location: Location, files: Sequence[DataFile]) -> None:
+    """Refuse a file that a link shows a second time: its rows would be taken for others that are the same."""
+    if all(file.real is None for file in files):
+        return
+    first: dict[str, str] = {}
+    for file in files:
+        other = first.setdefault(file.real or location.path(file.rel), file.rel)
+        if other != file.rel:
+            message = (
+                f"{location.shown(other)} and {location.shown(file.rel)} are one file, which a link shows twice. "
+                "Remove the link, or move it out of the dataset."
+            )
+            raise UnsupportedFileError(message)
 
 
 def no_files(location: Location) -> TargetPathError:

@@ -132,8 +132,8 @@ def _losses(target: Target, repeats: Repeats) -> _Losses:
         change = None if whole else GroupChange(np.empty(0, np.int64), frozenset(), _no_columns, gone)
         changes.setdefault(int(target.group_file[group]), {})[int(target.group_number[group])] = change
     by_file = np.bincount(target.group_file[touched], lost, len(target.files)).astype(np.int64)
-    removed = [file for file in changes if by_file[file] == target.file_rows[file]]
-    return _Losses({file: some for file, some in changes.items() if file not in removed}, removed)
+    removed = {file for file in changes if by_file[file] == target.file_rows[file]}
+    return _Losses({file: some for file, some in changes.items() if file not in removed}, sorted(removed))
 
 
 def _no_columns(_: Sequence[str]) -> pa.Table:
@@ -162,9 +162,7 @@ def _rewrite(target: Target, losses: _Losses, expected: int, staging: Staging) -
     before = sum(target.file_rows[file] for file in (*losses.changes, *losses.removed))
     after = sum(footer.metadata.num_rows for footer in footers)
     if before - after != expected:
-        message = (
-            f"{expected} rows were to go, but the staged files hold {before - after} fewer. Nothing was published."
-        )
+        message = f"{expected} rows were to go, but {before - after} did. Nothing was published; please report this."
         raise CountMismatchError(message)
     return new
 

@@ -141,7 +141,7 @@ class Layout:
     columns: frozenset[str]
     key_values: Mapping[bytes, bytes]
     writer_options: Mapping[str, Any]
-    compression: str
+    compression: str | Mapping[str, str]
     max_rows_per_file: int
     row_group_size: int
     filtered: frozenset[str] = frozenset()

@@ -30,20 +30,22 @@ class LocalStore(Store):
     local = True
 
     def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
-        pending = [""]
+        pending = [("", False)]
         while pending:
-            prefix = pending.pop()
+            prefix, linked = pending.pop()
             with os.scandir(os.path.join(folder, prefix)) as entries:
                 for entry in entries:
                     rel = prefix + entry.name
                     if entry.is_dir():
                         if enter(entry.name):
-                            pending.append(rel + "/")
+                            pending.append((rel + "/", linked or entry.is_symlink()))
                     elif entry.is_file():
                         status = entry.stat()
                         identity = _local_identity(status)
+                        version = f"{identity}:{status.st_ctime_ns}"
                         changed = max(status.st_mtime_ns, status.st_ctime_ns)
-                        yield FileInfo(rel, status.st_size, identity, f"{identity}:{status.st_ctime_ns}", changed)
+                        real = os.path.realpath(entry.path) if linked or entry.is_symlink() else None
+                        yield FileInfo(rel, status.st_size, identity, version, changed, real)
                     elif entry.is_symlink():
                         yield FileInfo(rel, 0, DANGLING)
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merganser.core.footer import key_bounds, read_footer
+from merganser.core.footer import key_bounds, read_footer, unwritable
 from merganser.core.kernel import open_new_writer
 from merganser.core.keys import ascending
 from merganser.core.rows import no_rows, take
 from merganser.core.scan import open_parquet, read_group
 from merganser.core.schema import cast_column
 from merganser.core.spool import spool
+from merganser.core.validate import check_writable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,11 +37,12 @@ _PARTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """How large files are to be, in bytes and rows, and by what they are to be sorted."""
+    """How large files are to be, in bytes and rows, what sorts them, and how they are compressed, if not as before."""
 
     target_file_bytes: int
     max_rows_per_file: int
     sort_by: Sequence[str]
+    compression: str | None = None
 
     def is_small(self, piece: Piece) -> bool:
         """Say whether a file has room for more."""
@@ -78,8 +81,11 @@ def describe(store: Store, path: str, shown: str, wishes: Wishes) -> Piece:
     if not wishes.sort_by:
         return Piece(path, footer.size, rows)
     kind = footer.schema.field(wishes.sort_by[0]).type
-    lows = [bound[0] for bound in key_bounds(footer, wishes.sort_by[0], kind) if bound is not None]
-    return Piece(path, footer.size, rows, _is_ordered(footer, wishes.sort_by), min(lows, default=None))
+    bounds = [bound for bound in key_bounds(footer, wishes.sort_by[0], kind) if bound is not None]
+    # A mark speaks of one row group; that one follows the other can be told by their bounds.
+    rising = all(before[1] <= after[0] for before, after in pairwise(bounds))
+    ordered = rising and _is_marked(footer, wishes.sort_by)
+    return Piece(path, footer.size, rows, ordered, min((low for low, _ in bounds), default=None))
 
 
 def by_bounds(pieces: Sequence[Piece]) -> list[Piece]:
@@ -90,7 +96,7 @@ def by_bounds(pieces: Sequence[Piece]) -> list[Piece]:
     return [*ordered, *sorted(others, key=lambda piece: (piece.size, piece.rows))]
 
 
-def _is_ordered(footer: Footer, sort_by: Sequence[str]) -> bool:
+def _is_marked(footer: Footer, sort_by: Sequence[str]) -> bool:
     metadata = footer.metadata
     marks = tuple(_sorting(footer.schema, sort_by))
     groups = (metadata.row_group(group) for group in range(metadata.num_row_groups))
@@ -198,6 +204,7 @@ def _read(store: Store, pieces: Iterable[Piece], schema: pa.Schema) -> Iterator[
     for piece in pieces:
         with open_parquet(store, piece.path, read_ahead=not store.local) as parquet:
             for group in range(parquet.metadata.num_row_groups):
+                check_writable(unwritable(parquet.metadata), piece.path)
                 table = read_group(parquet, group, schema.names, piece.path)
                 columns = [cast_column(table.column(field.name), field.type, field.name) for field in schema]
                 yield pa.table(columns, schema=schema), piece.size / max(1, piece.rows)

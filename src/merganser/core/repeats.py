@@ -1,7 +1,8 @@
 """Repeated keys: which rows of a dataset have a key that another one has too, and which of them stays.
 
-Keys are hashed first, and only rows whose hash comes twice are read again, with what decides between them. Memory
-follows `AT_ONCE`, not the dataset: of more rows, a part of the hashes is looked at at a time.
+Keys are hashed first, and only rows whose hash comes twice are read again, once, with what decides between them. What
+is read is spooled, and of more than `AT_ONCE` rows a part of the hashes is looked at at a time, so that memory follows
+the rows of one part: that many, or those of the most frequent key.
 """
 
 from __future__ import annotations
@@ -58,9 +59,14 @@ def find_repeats(target: Target, keys: Sequence[str], order_by: Sequence[str]) -
     """
     scans = scan_files(target, keys, [0] * len(target.files), np.ones(len(target.group_file), np.bool_))
     hashes = spool(_hashes(target, scans, keys), _HASHES)
-    found = _Finder(target, {scan.number: scan for scan in scans}, keys, order_by)
     parts = max(1, -(-hashes.num_rows // AT_ONCE))
-    repeats = [found.among(_twice(hashes, part, parts)) for part in range(parts)]
+    twice = [_twice(hashes, part, parts) for part in range(parts)]
+    found = _Finder(target, {scan.number: scan for scan in scans}, keys, order_by)
+    every = np.sort(np.concatenate(twice))
+    table = found.read(every)
+    repeats = [
+        found.among(rows, table if parts == 1 else _picked(table, np.searchsorted(every, rows))) for rows in twice
+    ]
     differing = sum(one.differing for one in repeats)
     if differing:
         sample = pa.concat_tables([one.sample for one in repeats]).slice(0, SAMPLE)
@@ -105,6 +111,11 @@ def _twice(hashes: pa.Table, part: int, parts: int) -> Rows:
     return np.sort(rows[order[again]])
 
 
+def _picked(table: pa.Table, rows: Rows) -> pa.Table:
+    pieces = (take(table, rows[start : start + EVEN]) for start in range(0, len(rows), EVEN))
+    return spool((batch for piece in pieces for batch in piece.to_batches()), table.schema)
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """What some rows come to: keys and rows as in `Repeats`, and keys whose rows differ though nothing orders them."""
@@ -124,9 +135,8 @@ class _Finder:
     keys: Sequence[str]
     order_by: Sequence[str]
 
-    def among(self, rows: Rows) -> _Found:
+    def among(self, rows: Rows, table: pa.Table) -> _Found:
         """Decide between these rows, all of whose keys are among them."""
-        table = self._read(rows)
         keys = table.select(list(self.keys))
         stay = latest_rows(table, self.keys, self.order_by)
         # Which of those that stay has the key of each row.
@@ -142,7 +152,7 @@ class _Finder:
         differing = np.unique(codes[np.concatenate(others)])
         return _Found(count, rows[gone], len(differing), take(keys, stay[differing[:SAMPLE]]))
 
-    def _read(self, rows: Rows) -> pa.Table:
+    def read(self, rows: Rows) -> pa.Table:
         """Read what decides: keys and what orders rows, or without an order all columns."""
         schema = cast("pa.Schema", self.target.schema)
         names = list(dict.fromkeys([*self.keys, *self.order_by])) if self.order_by else schema.names

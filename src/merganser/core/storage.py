@@ -24,7 +24,8 @@ class FileInfo:
 
     `version` is a text that every change of the content changes, None where storage tells no such thing; a link or a
     move may change it too, but not the identity. Within a tick of a clock a version may stay the same: `changed` is
-    when the file last changed, in nanoseconds, or 0 where no clock counts.
+    when the file last changed, in nanoseconds, or 0 where no clock counts. `real` is where a file is that was reached
+    through a link, and None for all others.
     """
 
     rel: str
@@ -32,6 +33,7 @@ class FileInfo:
     identity: str
     version: str | None = None
     changed: int = 0
+    real: str | None = None
 
 
 class Store(ABC):

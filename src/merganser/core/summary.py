@@ -35,7 +35,7 @@ SETTLED = 2_000_000_000
 class DataFile:
     """One data file: where it is, what it was when listed, and the partition text of its folders.
 
-    `version` and `changed` are those of `FileInfo`.
+    `version`, `changed` and `real` are those of `FileInfo`.
     """
 
     rel: str
@@ -44,6 +44,7 @@ class DataFile:
     folders: Mapping[str, str | None]
     version: str | None = None
     changed: int = 0
+    real: str | None = None
 
     @property
     def key(self) -> bytes:
