@@ -353,10 +353,10 @@ def test_a_glob_never_fills_columns_or_mixes_types(
 
 
 # S2, T5
-def test_an_empty_folder_is_a_source_without_columns(io: Door, lake: str) -> None:
+def test_an_empty_folder_is_no_source(io: Door, lake: str) -> None:
     put(f"{lake}/t/a.parquet", TABLE)
     Path(f"{lake}/in").mkdir()
-    with unchanged(f"{lake}/t"), pytest.raises(ValueError, match="'id' is missing from the source"):
+    with unchanged(f"{lake}/t"), pytest.raises(ValueError, match="holds no Parquet file"):
         io.merge(f"{lake}/in", f"{lake}/t", "full_merge", "id")
 
 

@@ -1,31 +1,40 @@
-"""While a job of Spark's runs, its tasks are counted."""
+"""While executors write staged files, those are counted."""
 
 from __future__ import annotations
 
+import subprocess
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from merganser.core.progress import nobody
+from merganser.core.commit import writing
+from merganser.core.store import locate
 from merganser.engines.spark.run import spread
 from merganser.engines.spark.watch import watched
 
 
-def test_tasks_are_told_of_when_they_end(spark: Any) -> None:
+def test_files_are_told_of_when_they_appear(spark: Any, lake: str) -> None:
     heard: list[float] = []
-    with watched(spark, 6, lambda: heard.append(time.monotonic())):
-        spread(spark, time.sleep, [0.7] * 6)
-        end = time.monotonic()
-    assert len(heard) == 6
+    with writing(locate(f"{lake}/t")) as session, session.staging(lambda: heard.append(time.monotonic())) as staging:
+        orders = [["sh", "-c", f"sleep 0.7; touch {staging.folder}/{number}"] for number in range(6)]
+        with watched(staging, 7):
+            spread(spark, subprocess.call, orders)
+            end = time.monotonic()
+    # One was never seen, and is told of in the end.
+    assert len(heard) == 7
     assert heard[0] < end - 0.5
+    assert heard[-1] >= end
 
 
-def test_a_listener_that_fails_fails_the_job(spark: Any) -> None:
+def test_a_listener_that_fails_fails_the_job(spark: Any, lake: str) -> None:
     def stop() -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), watched(spark, 6, stop):
-        spread(spark, time.sleep, [0.5] * 6)
-    with watched(spark, 6, nobody):
-        assert spread(spark, time.sleep, [0.0]) == [None]
+    with writing(locate(f"{lake}/t")) as session, session.staging() as staging:
+        orders = [["true"]] * 6
+        with pytest.raises(KeyboardInterrupt), watched(replace(staging, file_done=stop), 6):
+            spread(spark, subprocess.call, orders)
+        with watched(staging, 6):
+            assert spread(spark, subprocess.call, orders) == [0] * 6

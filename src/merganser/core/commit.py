@@ -351,8 +351,9 @@ def _remove(location: Location, removals: Sequence[Removal]) -> None:
 
 
 def _check_removed(location: Location, removals: Sequence[Removal]) -> None:
+    found = location.listing() if removals else {}
     for removal in removals:
-        if location.store.identity(location.path(removal.target)) not in (None, removal.identity):
+        if removal.target in found and found[removal.target].identity != removal.identity:
             raise _held_back(location, removal.target, "the change")
 
 

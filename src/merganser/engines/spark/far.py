@@ -247,7 +247,7 @@ class Far(Way[FarMatches]):
             found = matches.frame if terms.rule.deletes_missing else matches.frame.where(~stays)
         shape = self._parts.shape.of([name for name in self._parts.shape.goal.names if name in terms.columns])
         rewrite = marked(tasks.rewrite, shape, staging, matches is not None)
-        with watched(self._spark, len(jobs), staging.file_done):
+        with watched(staging, len(jobs)):
             return answers(self._sent(found, jobs, shape).mapInArrow(rewrite, ANSWERS))
 
     def _append(
@@ -270,7 +270,7 @@ class Far(Way[FarMatches]):
             marked(tasks.fetch_new, parts.any(), layout.max_rows_per_file, schema), spark_schema(schema)
         )
         by_file = rows.repartitionById(len(files.codes), "file").sortWithinPartitions("file", "place")
-        with watched(self._spark, len(files.codes), staging.file_done):
+        with watched(staging, len(files.codes)):
             written = answers(by_file.mapInArrow(marked(tasks.write, parts.shape, layout, staging), ANSWERS))
         return [Appended(path, code) for path, code in zip(written, files.codes, strict=True)]
 

@@ -121,7 +121,7 @@ class Near(Way[NearMatches]):
         orders: list[Any] = [partial(_rewrite, job, path) for job, path in zip(jobs, paths, strict=True)]
         if layout is not None:
             orders.append(partial(_append, matches, layout, partitions, terms))
-        with watched(self._spark, len(orders), staging.file_done):
+        with watched(staging, len(orders)):
             found = spread(self._spark, partial(_staged, self._parts, staging), orders)
         return found[: len(jobs)], [one for more in found[len(jobs) :] for one in more]
 

@@ -1,4 +1,4 @@
-"""How far a job of Spark's has come, told while it runs."""
+"""How far executors have come with staged files, told while they write them."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ from contextlib import contextmanager
 from threading import Event
 from typing import TYPE_CHECKING
 
-from pyspark.sql.utils import is_remote
-
 from merganser.core.progress import nobody
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
+    from merganser.core.staging import Staging
 
-_EVERY = 0.2
+# Seconds between two looks at the staging folder.
+_EVERY = 0.5
 
 
 @contextmanager
-def watched(spark: SparkSession, tasks: int, task_done: Callable[[], None]) -> Iterator[None]:
-    """Tell of every task of the job that runs meanwhile, when it ends or, through Connect, when the job ends."""
-    if task_done is nobody:
+def watched(staging: Staging, files: int) -> Iterator[None]:
+    """Tell of so many files when they appear in the staging folder, and of those not seen in time in the end.
+
+    Spark itself tells of its tasks only where there is no Connect.
+    """
+    if staging.file_done is nobody:
         yield
         return
     end = Event()
     with ThreadPoolExecutor(1) as pool:
-        watch = pool.submit(_watch, spark, tasks, task_done, end)
+        watch = pool.submit(_watch, staging, files, end)
         try:
             yield
         finally:
             end.set()
-    for _ in range(tasks - watch.result()):
-        task_done()
+    for _ in range(files - watch.result()):
+        staging.file_done()
 
 
-def _watch(spark: SparkSession, tasks: int, task_done: Callable[[], None], end: Event) -> int:
-    """Look again and again at the stage with so many tasks; of how many was told."""
-    told = 0
-    if is_remote():
-        return told
-    tracker = spark.sparkContext.statusTracker()
+def _watch(staging: Staging, files: int, end: Event) -> int:
+    """Look again and again; of how many was told."""
+    store = staging.location.store
+    before, told = len(store.names(staging.folder)), 0
     while not end.wait(_EVERY):
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        done = max((one.numCompletedTasks for one in stages if one is not None and one.numTasks == tasks), default=0)
-        for _ in range(done - told):
-            task_done()
-        told = max(told, done)
+        # What a lost attempt has left counts too, so there may be more.
+        found = min(files, len(store.names(staging.folder)) - before)
+        for _ in range(found - told):
+            staging.file_done()
+        told = max(told, found)
     return told
