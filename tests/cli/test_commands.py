@@ -270,5 +270,5 @@ def test_an_inspection_finds_what_could_be_better(tmp_path: Any, cli: Callable[.
     sorted_ = str(tmp_path / "sorted")
     for number in range(10):
         put(f"{sorted_}/f{number}.parquet", pa.table({"id": [2 * number, 2 * number + 1]}))
-    assert "one key may lie in 1.0 files, at most 1" in cli("inspect", sorted_, "--key", "id").stdout
+    assert "one key may lie in 1 of 10 files, at most 1" in cli("inspect", sorted_, "--key", "id").stdout
     assert "There are no Parquet files" in cli("inspect", str(tmp_path / "none"), code=1).stderr

@@ -57,8 +57,61 @@ def test_standard_input_tells_its_format(data: bytes, tmp_path: Path, cli: Calla
 def test_standard_input_that_is_something_else_is_refused(tmp_path: Path, cli: Callable[..., Result]) -> None:
     told = cli("merge", "-", str(tmp_path / "t"), "--key", "id", "--format", "parquet", stdin=CSV, code=1).stderr
     assert "Cannot read standard input as parquet" in told
-    told = cli("merge", str(tmp_path / "a.csv"), str(tmp_path / "t"), "--key", "id", "--format", "csv", code=1).stderr
-    assert "Leave --format out" in told
+    (tmp_path / "array.json").write_text('[{"id": 1}]')
+    told = cli("merge", str(tmp_path / "array.json"), str(tmp_path / "t"), "--key", "id", code=1).stderr
+    assert "it is an array; an object in each line" in told
+
+
+def test_a_name_need_not_tell_the_format(tmp_path: Path, cli: Callable[..., Result]) -> None:
+    (tmp_path / "rows.txt").write_bytes(CSV.replace(b",", b";"))
+    options = ["--format", "csv", "--delimiter", ";"]
+    cli("merge", str(tmp_path / "rows.txt"), str(tmp_path / "t"), "--key", "id", *options)
+    assert merged(str(tmp_path / "t")) == ROWS.to_pylist()
+    (tmp_path / "rows.tsv").write_bytes(CSV.replace(b",", b"\t"))
+    cli("merge", str(tmp_path / "rows.tsv"), str(tmp_path / "u"), "--key", "id")
+    assert merged(str(tmp_path / "u")) == ROWS.to_pylist()
+    # An odd name is not taken for a table of a database.
+    (tmp_path / "a::b.csv").write_bytes(CSV)
+    cli("merge", str(tmp_path / "a::b.csv"), str(tmp_path / "v"), "--key", "id")
+    assert merged(str(tmp_path / "v")) == ROWS.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"id,v\n12345678901234567891,a\n", "'id' has numbers like 12345678901234567891, which as floats would lose"),
+        (b"id,v\n1,2.5\n2,9007199254740993\n", "'v' has numbers like 9007199254740993"),
+        (b"id,v\n1,\xe9t\xe9\n", "'v' is not in UTF-8"),
+        (b"id,id\n1,2\n", "two columns are called 'id'"),
+    ],
+)
+def test_a_guess_that_would_lose_something_is_refused(
+    text: bytes, told: str, tmp_path: Path, cli: Callable[..., Result]
+) -> None:
+    for arguments, stdin in ((["rows.csv"], b""), (["-"], text)):
+        (tmp_path / "rows.csv").write_bytes(text)
+        source = str(tmp_path / arguments[0]) if arguments[0] != "-" else "-"
+        assert told in cli("merge", source, str(tmp_path / "t"), "--key", "id", stdin=stdin, code=1).stderr
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+def test_types_are_those_that_are_given_or_those_of_the_dataset(
+    name: str, tmp_path: Path, cli: Callable[..., Result]
+) -> None:
+    first, second = ("id,code\n7,00123\n", "id,code\n7,00045\n")
+    if name.endswith("jsonl"):
+        first, second = ('{"id": 7, "code": "2025-01-06 00:00:00"}\n', '{"id": 7, "code": "2025-01-07 00:00:00"}\n')
+    target = str(tmp_path / "t")
+    (tmp_path / name).write_text(first)
+    types = ["--column-type", "code=string", "--column-type", "id=decimal128(38,0)", "--column-type", "other=int64"]
+    cli("merge", str(tmp_path / name), target, "--key", "id", *types)
+    found = {field.name: field.type for field in open_door("arrow").read(target).schema}  # type: ignore[attr-defined]
+    assert found == {"id": pa.decimal128(38, 0), "code": pa.string()}
+    (tmp_path / name).write_text(second)
+    cli("merge", str(tmp_path / name), target, "--key", "id")
+    assert merged(target) == [{"id": 7, "code": "00045" if name == "rows.csv" else "2025-01-07 00:00:00"}]
+    assert "is no type" in cli("merge", name, target, "--key", "id", "--column-type", "id=number", code=2).stderr
 
 
 def test_files_of_every_kind_patterns_and_urls(tmp_path: Path) -> None:
@@ -94,6 +147,11 @@ def test_tables_of_databases(tmp_path: Path, cli: Callable[..., Result]) -> None
     connection.execute("INSERT INTO \"my \"\"rows\" VALUES (1, 'a', NULL, 1, x'00ff'), (2, 'b', NULL, 2.5, NULL)")
     connection.execute("CREATE TABLE mixed (id)")
     connection.execute("INSERT INTO mixed VALUES (1), ('x')")
+    connection.execute("CREATE TABLE broken (id INTEGER, name TEXT)")
+    connection.execute("INSERT INTO broken VALUES (1, CAST(x'ff' AS TEXT))")
+    connection.execute("CREATE TABLE large (id)")
+    connection.execute("INSERT INTO large VALUES (0.5), (9007199254740993)")
+    (tmp_path / "a.csv").write_bytes(CSV)
     connection.commit()
     connection.close()
     with duckdb.connect(str(large)) as database:
@@ -108,8 +166,12 @@ def test_tables_of_databases(tmp_path: Path, cli: Callable[..., Result]) -> None
         (f"{small}::mixed", 'The column id of "mixed" holds integer and text'),
         (f"{large}::none", "Cannot read the table 'none'"),
         (f"{tmp_path}/none.db::rows", "There is no database file"),
+        (f"{tmp_path}/a.csv::rows", "is no database of SQLite or DuckDB"),
+        (str(small), "is a database. Name one of its tables"),
+        (f"{small}::broken", "that its texts are UTF-8"),
+        (f"{small}::large", "Column 'id' has a value that is no double"),
     ):
-        assert told in cli("merge", text, str(tmp_path / "t"), "--key", "id", code=1).stderr
+        assert told in cli("merge", text, str(tmp_path / "new"), "--key", "id", code=1).stderr
 
 
 def test_a_source_that_cannot_be_opened_says_what_to_do(tmp_path: Path, cli: Callable[..., Result]) -> None:

@@ -17,6 +17,8 @@ def main() -> None:
         if (error.name or "").partition(".")[0] == "merganser":
             raise
         sys.exit(f"The command line needs the package {error.name!r}. Install it with: pip install 'merganser[cli]'.")
+    except KeyboardInterrupt:
+        sys.exit("Error: Interrupted. Nothing was changed.")
     if "--debug" not in sys.argv:
         sys.excepthook = _unforeseen
     app(prog_name="merganser")

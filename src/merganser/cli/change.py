@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import shutil
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -19,16 +20,19 @@ from merganser.cli.command import (
     columns,
     confirmed,
     filesystem_of,
+    group_option,
+    max_rows_option,
     named,
     pair,
     paired,
-    say,
+    plain_value,
+    retain_option,
     storage_option,
+    timeout_option,
 )
 from merganser.cli.picture import plan_lines
 from merganser.cli.progress import watching
-from merganser.cli.sources import FORMATS, open_source
-from merganser.core.commit import LOCK_TIMEOUT
+from merganser.cli.sources import like_target, open_source, reading_of, reading_options
 from merganser.core.merge import WriteMode
 from merganser.core.options import CODECS, PartitionMove
 from merganser.core.shown import counted
@@ -37,7 +41,7 @@ from merganser.core.strategy import MergeStrategy
 from merganser.engines import ENGINES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from merganser.core.plan import MergePlan
     from merganser.core.result import MergeResult, WriteResult
@@ -51,12 +55,12 @@ def _together(*options: Callable[[Function], Function]) -> Callable[[Function], 
 
 
 _place = _together(
-    click.argument("source"),
-    click.argument("target"),
+    click.argument("source", type=click.Path()),
+    click.argument("target", type=click.Path()),
     click.option(
         "--engine", type=click.Choice(list(ENGINES)), default="duckdb", show_default=True, help="What does the work."
     ),
-    click.option("--format", "form", type=click.Choice(FORMATS), help="Of standard input; told by how it begins."),
+    *reading_options,
     storage_option(),
 )
 _change = _together(
@@ -129,16 +133,10 @@ _partitions = click.option(
 )
 _files = _together(
     click.option("--compression", type=click.Choice(CODECS), default="snappy", show_default=True, help="Of new files."),
-    click.option("--max-rows-per-file", type=int, default=5_000_000, show_default=True, help="Of new files."),
-    click.option("--row-group-size", type=int, default=500_000, show_default=True, help="Rows, of new files."),
-    click.option("--retain", type=int, default=0, show_default=True, help="Commits that can be undone."),
-    click.option(
-        "--lock-timeout",
-        type=float,
-        default=LOCK_TIMEOUT,
-        show_default=True,
-        help="Seconds to wait for another writer.",
-    ),
+    max_rows_option,
+    group_option,
+    retain_option,
+    timeout_option,
 )
 _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
@@ -206,22 +204,18 @@ def write(source: str, target: str, *, mode: str, yes: bool, **given: Any) -> An
     """
     if mode == "overwrite":
         confirmed(f"Put these rows in the place of all that is in {target}?", yes=yes)
-    filesystem = filesystem_of(target, given["storage_option"])
-    rows = open_source(source, given["storage_option"], given["form"])
+    place = _place_of(source, target, given)
     with watching() as progress:
         result = write_dataset(
-            rows,
-            target,
-            cast("WriteMode", mode),
-            engine=given["engine"],
-            partition_by=named(given["partition_by"]) or None,
-            filesystem=filesystem,
+            mode=cast("WriteMode", mode),
+            **place,
             progress=progress,
             **{name: given[name] for name in _FILE_OPTIONS},
         )
     return Answer(result.to_dict(), _written_lines(result, target))
 
 
+_MOST_AUDITED = 20
 _FILE_OPTIONS = ("compression", "max_rows_per_file", "row_group_size", "retain", "lock_timeout")
 
 
@@ -232,13 +226,24 @@ def _planned(source: str, target: str, given: dict[str, Any]) -> Answer:
 
 
 def _arguments(source: str, target: str, given: dict[str, Any]) -> dict[str, Any]:
+    if given.get("use_merge") is not None and given["engine"] != "duckdb":
+        raise click.UsageError("--use-merge is for --engine duckdb. Leave it out, or choose that.")
+    place = _place_of(source, target, given)
+    return {**place, "strategy": given["strategy"], "key_columns": named(given["key_columns"])}
+
+
+def _place_of(source: str, target: str, given: dict[str, Any]) -> dict[str, Any]:
+    filesystem = filesystem_of(target, given["storage_option"])
+    # A shell's path may go up; the library refuses what could lead out of a lake.
+    path = os.path.abspath(target) if ".." in target.split("/") and "://" not in target else target
+    reading, on_spark = reading_of(given), given["engine"] == "spark"
+    if not on_spark:
+        reading = like_target(reading, path, filesystem)
     return {
-        "source": open_source(source, given["storage_option"], given["form"]),
-        "path": target,
-        "strategy": given["strategy"],
-        "key_columns": named(given["key_columns"]),
+        "source": open_source(source, given["storage_option"], reading, far=on_spark),
+        "path": path,
         "engine": given["engine"],
-        "filesystem": filesystem_of(target, given["storage_option"]),
+        "filesystem": filesystem,
         "partition_by": named(given["partition_by"]) or None,
     }
 
@@ -253,12 +258,16 @@ def _changes(given: dict[str, Any]) -> dict[str, Any]:
         "dedup_order_by": named(given["dedup_order_by"]) or None,
         "sequence_column": given["sequence_column"],
         "operation_column": given["operation_column"],
-        "operation_values": paired(given["operation_values"]) or None,
+        "operation_values": _operations(given["operation_values"]) or None,
         "skip_unchanged": compared or given["skip_unchanged"],
         "scope": paired(given["scope"]) or None,
         "on_partition_move": given["on_partition_move"],
         "check_partition_moves": given["check_partition_moves"],
     }
+
+
+def _operations(given: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:
+    return {name: [plain_value(text) for text in texts] for name, texts in paired(given).items()}
 
 
 def _looked_at(source: Any, target: str) -> Any:
@@ -276,7 +285,7 @@ def _looked_at(source: Any, target: str) -> Any:
 
 def _merged_lines(result: MergeResult, target: str) -> list[str]:
     if result.replayed:
-        say(f"The batch {result.batch_id} was merged before; nothing was done.")
+        return [f"{target}: batch {result.batch_id} was merged before; nothing was done"]
     skipped = f", {result.skipped:,} skipped" if result.skipped else ""
     rows = (
         f"{target}: {result.inserted:,} inserted, {result.updated:,} updated, {result.deleted:,} deleted{skipped}; "
@@ -286,7 +295,12 @@ def _merged_lines(result: MergeResult, target: str) -> list[str]:
         f"files: {len(result.rewritten_files):,} rewritten, {len(result.inserted_files):,} new, "
         f"{len(result.removed_files):,} removed, {len(result.preserved_files):,} left alone"
     )
-    return [rows, files]
+    audited = [f"changed rows: {path}" for path in result.audit_files]
+    if result.audit is not None:
+        listed = [f"  {row}" for row in result.audit.slice(0, _MOST_AUDITED).to_pylist()]
+        left = result.audit.num_rows - len(listed)
+        audited += ["changed:", *listed, *([f"  … and {left:,} more; --json lists them all"] if left else [])]
+    return [rows, files, *audited]
 
 
 def _written_lines(result: WriteResult, target: str) -> list[str]:

@@ -5,25 +5,32 @@ The answer goes to standard output, as text or as JSON and then nothing else; me
 
 from __future__ import annotations
 
+import csv
 import functools
 import json
+import math
 import os
+import shlex
 import sys
+from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 import pyarrow as pa
 
-from merganser.core.commit import pending_commit
-from merganser.core.errors import MerganserError
+from merganser.core.commit import LOCK_TIMEOUT, pending_commit
+from merganser.core.errors import MerganserError, TargetPathError
+from merganser.core.staging import control_folder
 from merganser.core.store import locate, open_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from merganser.core.store import Location
+
     Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-DONE, FAILED, UNFINISHED = 0, 1, 3
+FAILED, UNFINISHED = 1, 3
 
 
 class Answer:
@@ -51,46 +58,103 @@ def answering(work: Callable[..., Answer]) -> Callable[..., None]:
     def command(*, as_json: bool, debug: bool, **arguments: Any) -> None:
         try:
             answer = work(**arguments)
-        except (MerganserError, OSError, pa.ArrowException, KeyboardInterrupt) as error:
+        except click.ClickException as error:
+            if as_json:
+                _print_error(error, error.format_message(), error.exit_code)
+            raise
+        except (MerganserError, OSError, pa.ArrowException, KeyboardInterrupt, click.Abort) as error:
             if debug:
                 raise
             sys.exit(_failed(error, arguments, as_json=as_json))
-        if as_json:
-            click.echo(json.dumps(answer.values, indent=2, default=str, ensure_ascii=False))
-        else:
-            for line in answer.lines:
-                click.echo(line)
+        lines = [_as_json(answer.values)] if as_json else answer.lines
+        _print(lines)
 
     return command
 
 
+def _print(lines: Iterable[str]) -> None:
+    """Print an answer. Whoever does not want all of it, or has no room for it, does not undo what was done."""
+    try:
+        for line in lines:
+            click.echo(line)
+        sys.stdout.flush()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            say(f"It is done, but the answer cannot be written: {error}.")
+        # Python would try once more when it ends, and fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _as_json(values: Any) -> str:
+    return json.dumps(_in_json(values), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _in_json(value: Any) -> Any:
+    """Give a value a form that JSON has: times as ISO 8601, bytes in hexadecimal, and what is no number as its name."""
+    if isinstance(value, dict):
+        return {str(name): _in_json(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_json(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
 def _failed(error: BaseException, arguments: dict[str, Any], *, as_json: bool) -> int:
-    code = UNFINISHED if _is_unfinished(arguments) else FAILED
-    told = "Interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
-    if isinstance(error, OSError) and not isinstance(error, MerganserError):
-        told = f"{told}. Check the path, its permissions and the space there."
+    code = UNFINISHED if _is_unfinished(error, arguments) else FAILED
+    told = _told(error)
     if code == UNFINISHED:
-        after = (
-            f"A commit is unfinished; the next merge finishes it, and so does: merganser recover {arguments['target']}"
+        told = (
+            f"{told}\nA commit is unfinished; the next merge finishes it, and so does: merganser recover "
+            f"{shlex.quote(arguments['target'])}"
         )
-        told = f"{told}. {after}" if isinstance(error, KeyboardInterrupt) else f"{told}\n{after}"
-    elif isinstance(error, KeyboardInterrupt):
-        told = "Interrupted. Nothing was changed."
+    elif isinstance(error, KeyboardInterrupt | click.Abort):
+        told = f"{told} Nothing was changed."
     say(f"Error: {told}")
     if as_json:
-        kind = type(error).__name__
-        click.echo(
-            json.dumps({"error": {"type": kind, "message": told, "exit_code": code}}, indent=2, ensure_ascii=False)
-        )
+        _print_error(error, told, code)
     return code
 
 
-def _is_unfinished(arguments: dict[str, Any]) -> bool:
+def _told(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return "Interrupted."
+    if isinstance(error, click.Abort):
+        return "Not confirmed."
+    if isinstance(error, OSError) and not isinstance(error, MerganserError):
+        return f"{error}. Check the path, its permissions and the space there."
+    return str(error)
+
+
+def _print_error(error: BaseException, told: str, code: int) -> None:
+    _print([_as_json({"error": {"type": type(error).__name__, "message": told, "exit_code": code}})])
+
+
+def _is_unfinished(error: BaseException, arguments: dict[str, Any]) -> bool:
+    """Say whether a commit waits for recovery; an error of what was given, or of waiting, tells nothing of that."""
+    if isinstance(error, ValueError | TypeError | TimeoutError):
+        return False
     try:
-        place = locate(arguments["target"], filesystem_of(arguments["target"], arguments.get("storage_option", ())))
-        return pending_commit(place)
+        return pending_commit(locate_target(arguments["target"], arguments.get("storage_option", ())))
     except (KeyError, MerganserError, OSError):
         return False
+
+
+def locate_target(target: str, options: Sequence[tuple[str, str]]) -> Location:
+    """Find the place of a dataset."""
+    return locate(target, filesystem_of(target, options))
+
+
+def check_there(target: str, options: Sequence[tuple[str, str]]) -> None:
+    """Refuse a place where there is no dataset, nor the control folder of one."""
+    location = locate_target(target, options)
+    if all(location.store.kind(path) is None for path in (location.root, control_folder(location))):
+        message = f"There is no dataset at {target}. Check the path."
+        raise TargetPathError(message)
 
 
 def storage_option() -> Decorator:
@@ -104,14 +168,32 @@ def storage_option() -> Decorator:
     )
 
 
+retain_option = click.option(
+    "--retain", type=click.IntRange(min=0), default=0, show_default=True, help="Commits that can be undone."
+)
+max_rows_option = click.option(
+    "--max-rows-per-file", type=click.IntRange(min=1), default=5_000_000, show_default=True, help="Of new files."
+)
+group_option = click.option(
+    "--row-group-size", type=click.IntRange(min=1), default=500_000, show_default=True, help="Rows, of new files."
+)
+timeout_option = click.option(
+    "--lock-timeout",
+    type=click.FloatRange(min=0),
+    default=LOCK_TIMEOUT,
+    show_default=True,
+    help="Seconds to wait for another writer.",
+)
+
+
 def filesystem_of(path: str, options: Sequence[tuple[str, str]]) -> Any:
     """Open the filesystem of a URL with storage options; None leaves that to merganser."""
     if not options or "://" not in path:
         return None
-    return open_url(path, **{key: _plain(value) for key, value in options})[0]
+    return open_url(path, **{key: plain_value(value) for key, value in options})[0]
 
 
-def _plain(text: str) -> Any:
+def plain_value(text: str) -> Any:
     """Take a value for what it would be in JSON, else for a text."""
     try:
         return json.loads(text)
@@ -130,11 +212,16 @@ def pair(text: str) -> tuple[str, str]:
 
 def columns(text: str) -> list[str]:
     """Take an option that names columns, with commas between them; it may be given several times as well."""
-    names = [name.strip() for name in text.split(",")]
+    names = _parts(text)
     if not all(names):
         message = f"{text!r} names no column between two commas."
         raise click.BadParameter(message)
     return names
+
+
+def _parts(text: str) -> list[str]:
+    """Take apart what has commas between it, or in it if it is quoted."""
+    return [part.strip() for part in next(csv.reader([text], skipinitialspace=True))]
 
 
 def named(given: Sequence[Sequence[str]]) -> list[str]:
@@ -142,12 +229,16 @@ def named(given: Sequence[Sequence[str]]) -> list[str]:
     return [name for names in given for name in names]
 
 
-def paired(given: Sequence[tuple[str, str]]) -> dict[str, list[Any]]:
+def paired(given: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
     """Put together the values that an option gave to each name, several with commas between them."""
-    found: dict[str, list[Any]] = {}
+    found: dict[str, list[str]] = {}
     for name, text in given:
-        found.setdefault(name, []).extend(_plain(part) for part in text.split(","))
+        found.setdefault(name, []).extend(_parts(text))
     return found
+
+
+class _Unanswered(click.ClickException):
+    exit_code = 2
 
 
 def confirmed(question: str, *, yes: bool) -> None:
@@ -155,6 +246,5 @@ def confirmed(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not os.isatty(0):
-        message = f"{question} Nobody is there to answer; say --yes."
-        raise click.UsageError(message)
+        raise _Unanswered(f"{question} Nobody is there to answer; say --yes if that is meant.")
     click.confirm(question, abort=True, err=True)

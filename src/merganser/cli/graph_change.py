@@ -13,6 +13,7 @@ from merganser.cli.command import Answer, answering, columns, named, say, storag
 from merganser.cli.graph_file import changed_graph, open_graph, schema_option, timeout_option
 from merganser.cli.sources import FORMATS, open_source
 from merganser.core.errors import InvalidArgumentError, MergePerformanceWarning
+from merganser.core.formats import Reading
 from merganser.graph import Endpoint
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def merge(graph: str, source: str, **given: Any) -> Answer:
     row is an edge between two nodes that are there. A GRAPH that is not there is begun.
     """
     _check_usage(given)
-    rows = open_source(source, given["storage_option"], given["form"])
+    rows = open_source(source, given["storage_option"], Reading(given["form"]))
     with changed_graph(graph, given["timeout"], given["schema"]) as opened, _telling(graph):
         done = _merge_nodes(opened, rows, given) if given["label"] else _merge_edges(opened, rows, given)
     what = f"{given['label']} nodes" if given["label"] else f"{given['edge_type']} edges"

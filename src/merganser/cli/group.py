@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,7 +28,10 @@ class LazyGroup(click.Group):
         if cmd_name not in self.table:
             return None
         module, _, function = self.table[cmd_name][0].partition(":")
-        return cast("click.Command", getattr(import_module(module), function))
+        try:
+            return cast("click.Command", getattr(import_module(module), function))
+        except KeyboardInterrupt:
+            sys.exit("Error: Interrupted. Nothing was changed.")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  as above
         """List the commands without loading them."""

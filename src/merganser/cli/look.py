@@ -8,7 +8,7 @@ import click
 
 from merganser.api import history as records_of
 from merganser.api import inspect as inspect_dataset
-from merganser.cli.command import Answer, answering, columns, filesystem_of, named, storage_option
+from merganser.cli.command import Answer, answering, check_there, columns, filesystem_of, named, storage_option
 from merganser.core.shown import counted, plain
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", type=click.Path())
 @click.option(
     "--key",
     "key_columns",
@@ -54,7 +54,8 @@ def _inspected(found: Inspection) -> Iterator[str]:
     yield from (f"  {name:<{wide}}  {kind}" for name, kind in found.columns.items())
     for key in found.keys:
         yield (
-            f"key {key.column}: from {key.lowest} to {key.highest}; one key may lie in {key.mean_files:.1f} files, "
+            f"key {key.column}: from {key.lowest} to {key.highest}; one key may lie in "
+            f"{key.mean_files:.3g} of {counted(found.file_count, 'file')}, "
             f"at most {key.most_files:,}"
         )
     if found.duplicate_keys is not None:
@@ -70,8 +71,8 @@ def _bytes(size: int) -> str:
 
 
 @click.command()
-@click.argument("target")
-@click.option("--limit", type=int, default=20, show_default=True, help="Of commits, the newest.")
+@click.argument("target", type=click.Path())
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Of commits, the newest.")
 @storage_option()
 @answering
 def history(target: str, limit: int, storage_option: Sequence[tuple[str, str]]) -> Answer:
@@ -79,6 +80,7 @@ def history(target: str, limit: int, storage_option: Sequence[tuple[str, str]]) 
 
     TARGET is a folder or URL.
     """
+    check_there(target, storage_option)
     records = records_of(target, filesystem=filesystem_of(target, storage_option))[:limit]
     return Answer(plain(records), [record_line(record) for record in records] or [f"{target}: no commits"])
 

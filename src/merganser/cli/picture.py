@@ -77,7 +77,8 @@ def _cells(kinds: Sequence[str], room: int) -> str:
 def _reasons(files: Sequence[FilePlan]) -> Iterator[str]:
     changed = [file for file in files if file.fate != "preserve"]
     for file in changed[:_MOST_REASONS]:
-        yield f"{file.fate} {file.path}: {file.reason} ({file.affected_groups} of {file.row_groups} row groups)"
+        groups = f"{file.affected_groups} of {counted(file.row_groups, 'row group')}"
+        yield f"{file.fate} {file.path}: {file.reason} ({groups})"
     if len(changed) > _MOST_REASONS:
         yield f"… and {len(changed) - _MOST_REASONS:,} more; --json lists them all"
     kept: dict[str, int] = {}

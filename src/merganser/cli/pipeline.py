@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from merganser.cli.command import Answer, answering, pair, say
+from merganser.core.errors import MerganserError
 from merganser.engines import load
 from merganser.pipeline.launch import launch
 from merganser.pipeline.terminal import report_lines
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("file", metavar="PIPELINE.toml")
+@click.argument("file", metavar="PIPELINE.toml", type=click.Path())
 @click.option("--param", type=pair, multiple=True, metavar="NAME=VALUE", help="A parameter; repeatable.")
 @click.option("--master", help="Where Spark runs: local[4], yarn, spark://…, sc://…; default local[*].")
 @click.option("--conf", type=pair, multiple=True, metavar="KEY=VALUE", help="A Spark setting; repeatable.")
@@ -43,11 +44,14 @@ def run(
 
 
 @click.command()
-@click.argument("folder", default="demo")
-@click.option("--rows", type=int, default=100_000, show_default=True, help="Postings a day.")
+@click.argument("folder", default="demo", type=click.Path())
+@click.option("--rows", type=click.IntRange(min=1), default=100_000, show_default=True, help="Postings a day.")
 def demo(folder: str, rows: int) -> None:
     """Run three days of a made-up feed through the pipeline, on Spark.
 
     Everything is written into FOLDER.
     """
-    load("merganser.pipeline.demo", "main", "merganser[spark]")(folder, rows)
+    try:
+        load("merganser.pipeline.demo", "main", "merganser[spark]")(folder, rows)
+    except MerganserError as error:
+        raise click.ClickException(str(error)) from error

@@ -28,7 +28,7 @@ _CELLS = 24
 @contextmanager
 def watching() -> Iterator[Listener]:
     """Show what is told, until it ends."""
-    shown = _Bar() if sys.stderr.isatty() else _Lines()
+    shown = _Bar() if sys.stderr is not None and sys.stderr.isatty() else _Lines()
     try:
         yield shown
     finally:

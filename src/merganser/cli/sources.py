@@ -4,48 +4,107 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sqlite3
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import click
 import pyarrow as pa
 
-from merganser.cli.command import filesystem_of
-from merganser.core.errors import InvalidArgumentError, UnreadableFileError
-from merganser.core.files import READERS
+from merganser.cli.command import filesystem_of, pair
+from merganser.core.errors import InvalidArgumentError, MerganserError, UnreadableFileError
+from merganser.core.formats import GUESS, READERS, Reading
+from merganser.core.read import open_dataset
 from merganser.core.source import open_path
+from merganser.core.store import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 STDIN = "-"
 TABLE = "::"
-FORMATS = ("parquet", "csv", "json", "arrow")
+FORMATS = ("parquet", "csv", "tsv", "json", "arrow")
 _SQLITE = b"SQLite format 3\0"
+_DATABASES = (".sqlite", ".sqlite3", ".db", ".duckdb")
 _AT_ONCE = 50_000
 
 
-def open_source(text: str, options: Sequence[tuple[str, str]] = (), form: str | None = None) -> Any:
-    """Open what a source is called on the command line; `form` is the format of standard input."""
+def open_source(
+    text: str, options: Sequence[tuple[str, str]] = (), reading: Reading = GUESS, *, far: bool = False
+) -> Any:
+    """Open what a source is called on the command line; `far` says that others can read files, and better."""
     if text == STDIN:
-        return _read_stdin(form)
-    if form is not None:
-        message = f"The format of {text} is told by its name. Leave --format out; it is for standard input."
-        raise InvalidArgumentError(message)
+        return _read_stdin(reading)
     file, mark, table = text.partition(TABLE)
-    if mark and "://" not in text:
+    if mark and "://" not in text and not os.path.exists(text):
         return _read_table(file, table)
+    if not mark and text.lower().endswith(_DATABASES):
+        message = f"{text} is a database. Name one of its tables: {text}::TABLE."
+        raise InvalidArgumentError(message)
     filesystem = filesystem_of(text, options)
-    # Without options the library opens it, where it reads best; on Spark that is not here.
-    return text if filesystem is None else open_path(text, filesystem)
+    if far and filesystem is None and not (reading.form or reading.types or reading.delimiter):
+        return text
+    return open_path(text, filesystem, reading)
 
 
-def _read_stdin(form: str | None) -> pa.Table:
-    data = sys.stdin.buffer.read()
-    form = form or _form_of(data)
+def like_target(reading: Reading, target: str, filesystem: Any) -> Reading:
+    """Read texts with types of the dataset that they go into, where a guess could differ and lose something."""
     try:
-        return READERS[f".{form}"](io.BytesIO(data))
+        schema = open_dataset(locate(target, filesystem)).schema
+    except (MerganserError, OSError):
+        # Whatever is wrong there, the merge tells better.
+        return reading
+    kept = {field.name: field.type for field in schema if _would_be_guessed_wrong(field.type)}
+    return replace(reading, types={**kept, **reading.types})
+
+
+def _would_be_guessed_wrong(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_decimal, pa.types.is_uint64)
+    return any(test(kind) for test in tests)
+
+
+def column_type(text: str) -> tuple[str, pa.DataType]:
+    """Take an option of the form `column=type`."""
+    name, kind = pair(text)
+    decimal = re.fullmatch(r"decimal(?:128)?\((\d+), ?(\d+)\)", kind)
+    try:
+        return name, pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else pa.type_for_alias(kind)
+    except (ValueError, pa.ArrowInvalid) as error:
+        message = (
+            f"{kind!r} is no type. Examples: string, int64, float64, bool, date32, timestamp[us], decimal128(38,0)."
+        )
+        raise click.BadParameter(message) from error
+
+
+reading_options = (
+    click.option("--format", "form", type=click.Choice(FORMATS), help="Of the source; default what its name tells."),
+    click.option(
+        "--column-type",
+        type=column_type,
+        multiple=True,
+        metavar="COLUMN=TYPE",
+        help="Of CSV and JSON, where types are guessed: string, int64, decimal128(38,0), … Repeatable.",
+    ),
+    click.option("--delimiter", help="Between the values of CSV; default a comma."),
+)
+
+
+def reading_of(given: Mapping[str, Any]) -> Reading:
+    """Put these options together."""
+    return Reading(given["form"], dict(given["column_type"]), given["delimiter"])
+
+
+def _read_stdin(reading: Reading) -> pa.Table:
+    if sys.stdin is None:
+        message = "Standard input is closed. Send the rows to it, or name a file."
+        raise InvalidArgumentError(message)
+    data = sys.stdin.buffer.read()
+    form = reading.form or _form_of(data)
+    try:
+        return READERS[f".{form}"](io.BytesIO(data), reading)
     except (pa.ArrowException, OSError) as error:
         message = f"Cannot read standard input as {form}: {error}. Say --format, or check what is sent."
         raise UnreadableFileError(message) from error
@@ -66,8 +125,13 @@ def _read_table(file: str, table: str) -> Any:
         message = f"There is no database file {file}. Check the path of the source."
         raise InvalidArgumentError(message)
     with open(file, "rb") as stream:
-        is_sqlite = stream.read(len(_SQLITE)) == _SQLITE
-    return _read_sqlite(file, table) if is_sqlite else _read_duckdb(file, table)
+        start = stream.read(len(_SQLITE))
+    if start == _SQLITE:
+        return _read_sqlite(file, table)
+    if start[8:12] == b"DUCK":
+        return _read_duckdb(file, table)
+    message = f"{file} is no database of SQLite or DuckDB. Name a file without {TABLE}, or another one."
+    raise InvalidArgumentError(message)
 
 
 def _read_duckdb(file: str, table: str) -> pa.RecordBatchReader:
@@ -77,9 +141,7 @@ def _read_duckdb(file: str, table: str) -> pa.RecordBatchReader:
         connection = duckdb.connect(file, read_only=True)
         reader = connection.table(table).to_arrow_reader(_AT_ONCE)
     except duckdb.Error as error:
-        message = (
-            f"Cannot read the table {table!r} of {file}: {error}. Give a DuckDB or SQLite file and one of its tables."
-        )
+        message = f"Cannot read the table {table!r} of {file}: {error}. Check the name of the table."
         raise UnreadableFileError(message) from error
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -94,22 +156,40 @@ def _read_sqlite(file: str, table: str) -> pa.RecordBatchReader:
     uri = f"file:{os.path.abspath(file).replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
     quoted = _quoted(table)
-    try:
-        names = [column[0] for column in connection.execute(f"SELECT * FROM {quoted} LIMIT 0").description]  # noqa: S608  quoted
-        schema = pa.schema([(name, _sqlite_type(connection, quoted, name)) for name in names])
-        rows = connection.execute(f"SELECT * FROM {quoted}")  # noqa: S608  as above
-    except sqlite3.Error as error:
-        connection.close()
-        message = f"Cannot read the table {table!r} of {file}: {error}. Check the name of the table."
-        raise UnreadableFileError(message) from error
+    with _explained(file, table):
+        try:
+            names = [column[0] for column in connection.execute(f"SELECT * FROM {quoted} LIMIT 0").description]  # noqa: S608  quoted
+            schema = pa.schema([(name, _sqlite_type(connection, quoted, name)) for name in names])
+            rows = connection.execute(f"SELECT * FROM {quoted}")  # noqa: S608  as above
+        except sqlite3.Error:
+            connection.close()
+            raise
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with closing(connection):
+        with closing(connection), _explained(file, table):
             while some := rows.fetchmany(_AT_ONCE):
-                columns = zip(zip(*some, strict=True), schema.types, strict=True)
-                yield pa.record_batch([pa.array(values, kind) for values, kind in columns], schema=schema)
+                columns = zip(zip(*some, strict=True), schema, strict=True)
+                yield pa.record_batch([_column(values, field) for values, field in columns], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+@contextmanager
+def _explained(file: str, table: str) -> Iterator[None]:
+    """Say which table cannot be read."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        message = f"Cannot read the table {table!r} of {file}: {error}. Check its name, and that its texts are UTF-8."
+        raise UnreadableFileError(message) from error
+
+
+def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    try:
+        return pa.array(values, field.type)
+    except pa.ArrowInvalid as error:
+        message = f"Column {field.name!r} has a value that is no {field.type}: {error}. Cast it to one type first."
+        raise UnreadableFileError(message) from error
 
 
 def _sqlite_type(connection: sqlite3.Connection, table: str, column: str) -> pa.DataType:

@@ -8,9 +8,19 @@ import click
 
 from merganser.api import compact as compact_dataset
 from merganser.api import dedupe as dedupe_dataset
-from merganser.cli.command import Answer, answering, columns, filesystem_of, named, storage_option
+from merganser.cli.command import (
+    Answer,
+    answering,
+    columns,
+    filesystem_of,
+    group_option,
+    max_rows_option,
+    named,
+    retain_option,
+    storage_option,
+    timeout_option,
+)
 from merganser.cli.progress import watching
-from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.compact import TARGET_FILE_BYTES
 from merganser.core.options import CODECS
 from merganser.core.shown import counted
@@ -21,15 +31,11 @@ if TYPE_CHECKING:
     from merganser.core.result import CompactResult, DedupeResult
 
 _MB = 1 << 20
-_retain = click.option("--retain", type=int, default=0, show_default=True, help="Commits that can be undone.")
-_timeout = click.option(
-    "--lock-timeout", type=float, default=LOCK_TIMEOUT, show_default=True, help="Seconds to wait for another writer."
-)
 _dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and stop.")
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", type=click.Path())
 @click.option(
     "--sort-by",
     type=columns,
@@ -39,16 +45,16 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done,
 )
 @click.option(
     "--target-file-mb",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0, max=1 << 20, min_open=True),
     default=TARGET_FILE_BYTES / _MB,
     show_default=True,
     help="Smaller files are put together.",
 )
 @click.option("--compression", type=click.Choice(CODECS), help="Of new files; default that of the old ones.")
-@click.option("--max-rows-per-file", type=int, default=5_000_000, show_default=True, help="Of new files.")
-@click.option("--row-group-size", type=int, default=500_000, show_default=True, help="Rows, of new files.")
-@_retain
-@_timeout
+@max_rows_option
+@group_option
+@retain_option
+@timeout_option
 @_dry_run
 @storage_option()
 @answering
@@ -88,7 +94,7 @@ def compact(
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", type=click.Path())
 @click.option(
     "--key",
     "key_columns",
@@ -101,8 +107,8 @@ def compact(
 @click.option(
     "--order-by", type=columns, metavar="COLUMN,…", multiple=True, help="Of rows of one key, the highest stays."
 )
-@_retain
-@_timeout
+@retain_option
+@timeout_option
 @_dry_run
 @storage_option()
 @answering

@@ -11,23 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import fsspec
 import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
 from merganser.core.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
 from merganser.core.footer import arrow_schema
+from merganser.core.formats import GUESS, READERS, Reading
 from merganser.core.remote import RemoteStore
 from merganser.core.rows import EVEN, HEAVY
 from merganser.core.schema import check_same_columns
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from merganser.core.store import Location
 
-_ARROW_FILE = b"ARROW1"
 _COMPRESSED = (".gz", ".bz2", ".zst", ".xz")
 
 
@@ -46,15 +44,19 @@ class SourceFiles:
     filesystem: fsspec.AbstractFileSystem
     names: tuple[str, ...]
     path: str
+    reading: Reading = GUESS
 
     @property
     def parquet(self) -> bool:
         """Whether a look at a file is cheap: the others have to be read to tell the types of their columns."""
-        return all(name.lower().endswith(".parquet") for name in self.names)
+        return all(map(self._is_parquet, self.names))
+
+    def _is_parquet(self, name: str) -> bool:
+        return self.reading.form == "parquet" if self.reading.form else name.lower().endswith(".parquet")
 
     def look(self, name: str) -> Look:
         """Look at one file."""
-        if not name.lower().endswith(".parquet"):
+        if not self._is_parquet(name):
             return Look(self._table(name).schema)
         with _reading(name), self.filesystem.open(name, "rb") as stream:
             metadata = pq.read_metadata(stream)
@@ -75,7 +77,7 @@ class SourceFiles:
 
     def batches(self, name: str, schema: pa.Schema, groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
         """Read one file, or some row groups of it, in the schema that was agreed on."""
-        if not name.lower().endswith(".parquet"):
+        if not self._is_parquet(name):
             yield from _as(schema, self._table(name)).to_batches()
             return
         with (
@@ -101,16 +103,17 @@ class SourceFiles:
         stem = name
         for suffix in _COMPRESSED:
             stem = stem.removesuffix(suffix)
-        reader = READERS.get(os.path.splitext(stem)[1].lower())
+        ending = f".{self.reading.form}" if self.reading.form else os.path.splitext(stem)[1].lower()
+        reader = READERS.get(ending)
         if reader is None:
             known = ", ".join(READERS)
             message = f"Cannot tell the format of {name} from its name. Its ending has to be one of {known}."
             raise InvalidArgumentError(message)
         with _reading(name), self.filesystem.open(name, "rb", compression=None if stem == name else "infer") as stream:
-            return reader(stream)
+            return reader(stream, self.reading)
 
 
-def find_files(path: str, filesystem: Any = None) -> SourceFiles | Location:
+def find_files(path: str, filesystem: Any = None, reading: Reading = GUESS) -> SourceFiles | Location:
     """Find what a path means: files, or the folder of a dataset."""
     location = locate(path, filesystem)
     filesystem = location.store.filesystem if isinstance(location.store, RemoteStore) else fsspec.filesystem("file")
@@ -124,7 +127,7 @@ def find_files(path: str, filesystem: Any = None) -> SourceFiles | Location:
         nothing = "No file matches" if "*" in path else "There is no source file"
         message = f"{nothing} {path}. Check the path of the source."
         raise InvalidArgumentError(message)
-    return SourceFiles(filesystem, tuple(found), path)
+    return SourceFiles(filesystem, tuple(found), path, reading)
 
 
 def check_folder(schema: pa.Schema, path: str) -> None:
@@ -148,31 +151,6 @@ def _group_sizes(metadata: pq.FileMetaData) -> Iterator[int]:
 def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
     ordered = table if table.column_names == schema.names else table.select(schema.names)
     return ordered.cast(schema)
-
-
-def _read_parquet(stream: Any) -> pa.Table:
-    with pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as parquet:
-        return parquet.read().cast(arrow_schema(parquet.metadata))
-
-
-def _read_arrow(stream: Any) -> pa.Table:
-    """Read Arrow's own format, of files or of streams."""
-    is_file = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
-    stream.seek(0)
-    return pa.ipc.open_file(stream).read_all() if is_file else pa.ipc.open_stream(stream).read_all()
-
-
-# How to read a file, by its ending.
-READERS: dict[str, Callable[[Any], pa.Table]] = {
-    ".parquet": _read_parquet,
-    ".csv": pacsv.read_csv,
-    ".json": pajson.read_json,
-    ".jsonl": pajson.read_json,
-    ".ndjson": pajson.read_json,
-    ".arrow": _read_arrow,
-    ".feather": _read_arrow,
-    ".ipc": _read_arrow,
-}
 
 
 @contextmanager

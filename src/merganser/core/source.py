@@ -11,6 +11,7 @@ import pyarrow.dataset as pads
 
 from merganser.core.errors import InvalidArgumentError
 from merganser.core.files import SourceFiles, check_folder, find_files, rows_at_once
+from merganser.core.formats import GUESS, Reading
 from merganser.core.read import open_dataset
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
@@ -55,9 +56,9 @@ def stream_source(source: Any) -> pa.Table | pa.RecordBatchReader:
     raise InvalidArgumentError(message)
 
 
-def open_path(path: str, filesystem: Any = None) -> pa.Table | pa.RecordBatchReader:
+def open_path(path: str, filesystem: Any = None, reading: Reading = GUESS) -> pa.Table | pa.RecordBatchReader:
     """Open files, or the folder of a dataset."""
-    found = find_files(path, filesystem)
+    found = find_files(path, filesystem, reading)
     if isinstance(found, SourceFiles):
         return found.rows()
     dataset = open_dataset(found)
