@@ -193,7 +193,7 @@ def test_reading_leaves_no_trace(
     os.rename(jobs, folder / jobs)
     connect, opened = sqlite3.connect, []
 
-    def watched(address: str, **given: Any) -> sqlite3.Connection:
+    def watched(address: str, **given: Any) -> Any:
         opened.append(address)
         return connect(address, **given)
 

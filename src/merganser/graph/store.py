@@ -167,9 +167,12 @@ class Store:
                 "transactions shorter, or give GraphDatabase a longer timeout."
             )
             raise GraphLockedError(message) from error
-        if code == sqlite3.SQLITE_READONLY and self._mode.startswith("ro"):
-            message = f"{self.path!r} was opened to read only. Open it without read_only=True to change it."
-            raise GraphError(message) from error
+        if code in _FILE_TROUBLE and self._mode.startswith("ro"):
+            message = (
+                f"{self.path!r} cannot be read as a graph database: {error}. See that it is the right file and that it "
+                "may be read; to change it, open it without read_only=True."
+            )
+            raise GraphFileError(message) from error
         if code in _FILE_TROUBLE:
             message = (
                 f"{self.path!r} cannot be used as a graph database: {error}. What was not committed is undone. See "
