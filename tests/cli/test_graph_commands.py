@@ -116,7 +116,7 @@ def test_rows_come_from_any_source(source: str, tmp_path: Path, answer: Read, mo
 def test_a_merge_without_an_index_names_the_command_that_creates_one(jobs: str, tmp_path: Path, cli: Run) -> None:
     (tmp_path / "towns.csv").write_text("name\nParis\n")
     told = cli("graph", "merge", jobs, "towns.csv", "--label", "Big Town", "--key", "name")
-    assert told.stdout == "jobs.db: 1 Big Town nodes created, 0 matched\n"
+    assert told.stdout == "jobs.db: 1 Big Town node created, 0 matched\n"
     assert told.stderr.endswith("Create one: merganser graph index jobs.db 'Big Town' name\n")
     cli("graph", "index", jobs, "Big Town", "name")
     assert cli("graph", "merge", jobs, "towns.csv", "--label", "Big Town", "--key", "name").stderr == ""
@@ -173,6 +173,80 @@ def test_a_graph_that_another_has_begun_meanwhile_is_kept(jobs: str, cli: Run, m
     assert sorted(name for name in os.listdir() if "new" in name) == ["new.db"]
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["stats", "kept/jobs.db"],
+        ["query", "kept/jobs.db", "(#1)-[*]-()"],
+        ["query", "kept/jobs.db", "(Job)", "--count"],
+        ["export", "kept/jobs.db", "out.json"],
+        ["export", "kept/jobs.db", "out.graphml"],
+        ["export", "kept/jobs.db", "out"],
+        ["view", "kept/jobs.db", "out.html"],
+    ],
+)
+def test_reading_leaves_no_trace(
+    arguments: list[str], jobs: str, tmp_path: Path, cli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    os.rename(jobs, folder / jobs)
+    connect, opened = sqlite3.connect, []
+
+    def watched(address: str, **given: Any) -> Any:
+        opened.append(address)
+        return connect(address, **given)
+
+    monkeypatch.setattr("sqlite3.connect", watched)
+    # A file that comes and goes would change the time of its folder, and so be refused where that is write-protected.
+    before = [folder.stat().st_mtime_ns, (folder / jobs).stat().st_mtime_ns]
+    with unchanged(str(folder)):
+        cli("graph", *arguments)
+    assert [folder.stat().st_mtime_ns, (folder / jobs).stat().st_mtime_ns] == before
+    assert opened
+    assert all("?mode=ro" in address for address in opened)
+
+
+def test_what_a_writer_has_committed_is_read_while_it_goes_on(jobs: str, answer: Read) -> None:
+    with GraphDatabase(jobs) as db:
+        db.create_node("Job")
+        with db.transaction():
+            db.create_node("Job")
+            assert answer("graph", "query", jobs, "(Job)", "--count") == {"count": 4}
+
+
+@pytest.mark.parametrize("command_line", [["query", ".", "(Nope)"], ["stats", "."], ["index", ".", "A", "b"]])
+def test_a_folder_is_no_graph(command_line: list[str], jobs: str, tmp_path: Path, cli: Run) -> None:
+    assert jobs
+    with unchanged(str(tmp_path)):
+        assert "'.' is a folder; a graph database is a file." in cli("graph", *command_line, code=1).stderr
+
+
+def _no_connection(*_: Any, **__: Any) -> None:
+    message = "unable to open database file"
+    raise sqlite3.OperationalError(message)
+
+
+def test_a_file_that_may_not_be_read_is_told_as_such(jobs: str, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Permissions are nothing to root.
+    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr("sqlite3.connect", _no_connection)
+    for words in (["stats", jobs], ["index", jobs, "A", "b"]):
+        told = cli("graph", *words, code=1).stderr
+        assert "'jobs.db'" in told
+        assert "The file may not be read; change its permissions." in told
+
+
+def test_a_graph_that_cannot_be_begun_is_named_as_it_was_given(
+    jobs: str, tmp_path: Path, cli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert jobs
+    monkeypatch.setattr("sqlite3.connect", _no_connection)
+    with unchanged(str(tmp_path)):
+        told = cli("graph", "index", "h.db", "A", "b", code=1).stderr
+    assert told.startswith("Error: Cannot open the graph database 'h.db': unable to open")
+
+
 def test_what_is_no_graph_is_refused(jobs: str, tmp_path: Path, cli: Run) -> None:
     assert jobs
     with sqlite3.connect("other.db") as connection:
@@ -201,6 +275,7 @@ def test_what_is_no_graph_is_refused(jobs: str, tmp_path: Path, cli: Run) -> Non
         ["query", "jobs.db"],
         ["query", "jobs.db", "(Job)", "--param", "a"],
         ["export", "jobs.db", "out.txt", "--format", "dot"],
+        ["export", "jobs.db", "out.txt"],
         ["view", "jobs.db", "out.html", "--query", "(Job)", "--label", "Job"],
         ["no-such-command"],
     ],
@@ -248,11 +323,37 @@ def test_a_schema_is_kept_to(jobs: str, tmp_path: Path, cli: Run) -> None:
     place = ["graph", "merge", jobs, "jobs.csv", "--label", "Job", "--key", "title", "--schema"]
     with unchanged(jobs):
         assert "needs the property 'pay'" in cli(*place, "schema.json", code=1).stderr
-    (tmp_path / "wrong.json").write_text('{"nodes": {"Job": {"needs": []}}}')
-    (tmp_path / "broken.json").write_text("{")
-    for name in ("wrong.json", "broken.json"):
-        assert f"{name} is no schema" in cli(*place, name, code=1).stderr
-    assert "none.json" in cli(*place, "none.json", code=1).stderr
+    told = cli(*place, "none.json", code=1).stderr
+    assert told.startswith("Error: Cannot read the schema none.json: No such file or directory. Check the path")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"{", "it cannot be read as JSON"),
+        (b"\xff", "it is no text in UTF-8"),
+        (b"[]", "it is no object"),
+        (b'{"node": {}}', "it has 'node', which means nothing here"),
+        (b'{"nodes": []}', "'nodes' is no object"),
+        (b'{"nodes": {"Job": ["url"]}}', "'Job' of 'nodes' is no object"),
+        (b'{"nodes": {"Job": {"needs": []}}}', "'Job' of 'nodes' has 'needs', which means nothing here"),
+        (b'{"edges": {"AT": {"from_types": 7}}}', "'from_types' of 'AT' of 'edges' is no list of texts"),
+    ],
+)
+def test_what_is_no_schema_is_refused(text: bytes, why: str, jobs: str, tmp_path: Path, cli: Run) -> None:
+    (tmp_path / "rules.json").write_bytes(text)
+    with unchanged(str(tmp_path)):
+        told = cli(
+            "graph", "merge", jobs, "jobs.csv", "--label", "Job", "--key", "url", "--schema", "rules.json", code=1
+        )
+    assert told.stderr.startswith(f"Error: rules.json is no schema: {why}")
+    assert "Write a JSON object with 'nodes' and 'edges'" in told.stderr
+
+
+def test_a_label_is_not_taken_for_a_word_of_the_message(jobs: str, tmp_path: Path, cli: Run) -> None:
+    (tmp_path / "rules.json").write_text('{"nodes": {"A": {"required": ["pay"]}}}')
+    told = cli("graph", "merge", jobs, "jobs.csv", "--label", "A", "--key", "url", "--schema", "rules.json", code=1)
+    assert "row 0: A 'A' node needs the property 'pay'." in told.stderr
 
 
 QUERIES = [
@@ -353,10 +454,14 @@ def test_a_query_is_narrowed(jobs: str, answer: Read) -> None:
         (["(Job)-[*]->()"], "several nodes are like that"),
         (["(Nobody)-[*]->()"], "no node is like that"),
         (["(#1)-[*]->()-->()"], "stands alone"),
-        (["(#1)-[*]-()", "--paths"], "give max_depth"),
+        (["(#1)-[*]-()", "--paths"], "Say the most, such as [*1..3]"),
         (["(#99)-[*]->()"], "99"),
-        ([f"(#{'9' * 5000})"], "expected )"),
-        (["(#9999999999999999999)-->()"], "is no id"),
+        ([f"(#{'9' * 5000})"], "9…, is too large"),
+        (["(#99999999999999999999)"], "The id of a node in the query, 99999999999999999999, is too large"),
+        (["(#9223372036854775808)-->()"], "is too large; the highest is 9223372036854775807"),
+        (["(#1)-[*99999999999999999999]-()"], "The number of edges in the query, 99999999999999999999, is too large"),
+        (["(#1)-[*3..1]-()"], "before ']-()': * is followed by the fewest edges"),
+        (["(#1)-[*0]-()"], "the fewest edges, 1 or more, and the most"),
         (["(#1)-->()", "--order-by", "a"], "--order-by says nothing of paths"),
         (["[A]", "--connected-to", "-->()"], "--connected-to says nothing of edges"),
         (["[A|B]"], "of one type"),
@@ -408,7 +513,42 @@ def test_an_export_can_be_imported_again(out: str, kind: str, jobs: str, cli: Ru
     cli("graph", "export", jobs, out, "--format", kind)
     assert cli("graph", "import", "copy.db", out, "--format", kind).stdout == "copy.db: 5 nodes and 3 edges added\n"
     assert content("copy.db")[:2] == content(jobs)[:2]
-    assert answer("graph", "import", "copy.db", out, "--format", kind)["ids"]["1"] == 6
+    assert answer("graph", "import", "copy.db", out, "--format", kind, "--yes")["ids"]["1"] == 6
+
+
+def test_an_import_asks_before_it_adds_to_other_nodes(jobs: str, tmp_path: Path, cli: Run) -> None:
+    cli("graph", "export", jobs, "out.json")
+    cli("graph", "import", "copy.db", "out.json")
+    before = content("copy.db")
+    with unchanged(str(tmp_path)):
+        told = cli("graph", "import", "copy.db", "out.json", code=2).stderr
+    assert "copy.db has 5 nodes already" in told
+    assert "say --yes" in told
+    assert content("copy.db") == before
+
+
+def test_what_cannot_be_imported_is_told_what_to_do_instead(jobs: str, tmp_path: Path, cli: Run) -> None:
+    cli("graph", "export", jobs, "out.graphml")
+    with unchanged(str(tmp_path)):
+        told = cli("graph", "import", "c.db", "out.graphml", code=1).stderr
+        assert "out.graphml is GraphML, which can be exported but not imported." in told
+        assert "`merganser graph merge`" in cli("graph", "import", "c.db", "jobs.csv", code=1).stderr
+
+
+def test_one_of_a_kind_is_not_told_as_several(tmp_path: Path, cli: Run) -> None:
+    path, out = str(tmp_path / "g.db"), str(tmp_path / "out.json")
+    with GraphDatabase(path) as db:
+        stop = db.create_node("Stop")
+        db.create_edge(stop.id, "NEXT", stop.id)
+    assert "g.db: 1 node, 1 edge, " in cli("graph", "stats", path).stdout
+    cli("graph", "export", path, out)
+    assert cli("graph", "import", str(tmp_path / "c.db"), out).stdout.endswith("c.db: 1 node and 1 edge added\n")
+
+
+def test_the_help_of_query_has_its_examples_line_by_line(cli: Run) -> None:
+    shown = cli("graph", "query", "--help").stdout
+    assert "\\b" not in shown
+    assert "'(#1)-[*]->(#9)'                                        the shortest path\n" in shown
 
 
 def test_vertices_without_a_type_get_one(tmp_path: Path, answer: Read) -> None:
@@ -443,7 +583,7 @@ def facts(page: str) -> Any:
 
 def test_a_view_is_one_file_that_asks_for_nothing(jobs: str, tmp_path: Path, cli: Run) -> None:
     shown = cli("graph", "view", jobs, "v.html", "--label", "Company", "--key", "name=TechCorp", "--depth", "0")
-    assert shown.stdout == "v.html: 1 nodes, 2 more by expanding, 2 edges\n"
+    assert shown.stdout == "v.html: 1 node, 2 more by expanding, 2 edges\n"
     page = (tmp_path / "v.html").read_text("utf-8")
     held = facts(page)
     assert [(node["id"], node["distance"]) for node in held["nodes"]] == [("4", 0), ("1", 1), ("2", 1)]
@@ -459,8 +599,8 @@ def test_a_view_is_one_file_that_asks_for_nothing(jobs: str, tmp_path: Path, cli
 def test_a_view_says_what_it_leaves_out(jobs: str, tmp_path: Path, cli: Run, answer: Read) -> None:
     shown = cli("graph", "view", jobs, "v.html", "--query", "(#4)", "--limit", "2")
     assert shown.stdout.splitlines() == [
-        "v.html: 2 nodes, 1 edges",
-        "left out: 1 nodes next to these, 0 edges between them",
+        "v.html: 2 nodes, 1 edge",
+        "left out: 1 node next to these, 0 edges between them",
     ]
     assert facts((tmp_path / "v.html").read_text("utf-8"))["nodesLeftOut"] == 1
     told = answer("graph", "view", jobs, "v.html", "--label", "Job", "--limit", "2", "--yes")
@@ -496,6 +636,7 @@ def test_a_view_of_nothing_is_refused_and_a_file_is_not_replaced_unasked(jobs: s
     with unchanged(str(tmp_path)):
         assert "No node is like that" in cli("graph", "view", jobs, "v.html", "--label", "Nobody", code=1).stderr
         assert "say --yes" in cli("graph", "view", jobs, "v.html", code=2).stderr
+        assert "There is no folder 'nodir'" in cli("graph", "view", jobs, "nodir/v.html", code=1).stderr
         assert "--depth" in cli("graph", "view", jobs, "v.html", "--depth", "-1", "--yes", code=2).stderr
         assert "--limit" in cli("graph", "view", jobs, "v.html", "--limit", "0", "--yes", code=2).stderr
     cli("graph", "view", jobs, "v.html", "--yes")
@@ -553,7 +694,8 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name: str, cli: Run)
             GraphDatabase.bulk_merge_edges,
             {"type": "edge_type", "rows": "source", "from_node": "from_key", "to_node": "to_key"},
         ),
-        ("merge", GraphDatabase.__init__, {"path": "graph"}),
+        # Which command it is says whether it reads only.
+        ("merge", GraphDatabase.__init__, {"path": "graph", "read_only": "graph"}),
         ("import", GraphDatabase.import_json, {"path": "source"}),
         ("import", GraphDatabase.import_parquet, {"folder": "source"}),
         (

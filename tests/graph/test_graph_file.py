@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ def test_what_is_no_database_is_refused(file: str, content: bytes) -> None:
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     """G11."""
-    refused(str(tmp_path), "Cannot open")
+    refused(str(tmp_path), "is a folder")
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
@@ -159,3 +160,73 @@ def test_the_file_says_what_it_is(file: str) -> None:
         "foreign_keys": 1,
     }
     assert [path.name for path in Path(file).parent.iterdir()] == ["graph.db"]
+
+
+@pytest.fixture
+def kept(file: str) -> str:
+    """A file with a node that nobody has open."""
+    with GraphDatabase(file) as db:
+        db.create_node("N", {"name": "a"})
+    return file
+
+
+def test_what_is_opened_to_read_only_is_not_written(kept: str) -> None:
+    folder = Path(kept).parent
+    before = folder.stat().st_mtime_ns, Path(kept).stat().st_mtime_ns, Path(kept).read_bytes()
+    with GraphDatabase(kept, read_only=True) as db:
+        assert [node.properties for node in db.nodes("N").exec()] == [{"name": "a"}]
+        assert len(db.traverse(1).nodes()) == 0
+        with pytest.raises(GraphFileError, match="without read_only=True"):
+            db.create_node("N")
+        with pytest.raises(GraphFileError, match="without read_only=True"):
+            db.create_property_index("N", "name")
+        with pytest.raises(GraphFileError, match="without read_only=True"):
+            db.merge_node("N", {"name": "b"}, warn_on_missing_index=False)
+    assert (folder.stat().st_mtime_ns, Path(kept).stat().st_mtime_ns, Path(kept).read_bytes()) == before
+
+
+def test_what_is_read_without_locks_is_refused_once_it_changes(kept: str) -> None:
+    with GraphDatabase(kept, read_only=True) as db:
+        assert db.nodes("N").count() == 1
+        with GraphDatabase(kept) as writer:
+            writer.create_node("N")
+        for ask in (db.nodes("N").count, db.stats, db.list_indexes):
+            with pytest.raises(GraphFileError, match="Open it again"):
+                ask()
+    with GraphDatabase(kept, read_only=True) as db:
+        assert db.nodes("N").count() == 2
+
+
+def test_a_writer_that_is_there_already_is_followed(kept: str) -> None:
+    with GraphDatabase(kept) as writer, GraphDatabase(kept, read_only=True) as db:
+        for count in (2, 3):
+            writer.create_node("N")
+            assert db.nodes("N").count() == count
+
+
+def test_a_link_to_a_graph_is_read_with_what_its_writer_has_not_put_into_it_yet(kept: str) -> None:
+    link = Path(kept).with_name("link.db")
+    link.symlink_to(kept)
+    with GraphDatabase(kept) as writer:
+        writer.create_node("N")
+        with GraphDatabase(link, read_only=True) as db:
+            assert db.nodes("N").count() == 2
+
+
+def test_an_older_graph_is_read_as_it_is(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(tables, "MIGRATIONS", tables.MIGRATIONS[:1])
+        GraphDatabase(file).close()
+    before = Path(file).read_bytes()
+    with GraphDatabase(file, read_only=True) as db:
+        assert db.stats().node_count == 0
+    assert Path(file).read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no database, and long enough to be looked into"])
+def test_what_is_no_graph_cannot_be_read(content: bytes | None, file: str) -> None:
+    if content is not None:
+        Path(file).write_bytes(content)
+    with pytest.raises(GraphFileError, match=re.escape(repr(file))):
+        GraphDatabase(file, read_only=True)
+    assert Path(file).exists() == (content is not None)

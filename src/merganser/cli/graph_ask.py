@@ -146,6 +146,9 @@ def _reached(graph: GraphDatabase, query: QueryText, wishes: Wishes) -> Nodes | 
         shortest = traversal.shortest_path(_one(graph, end))
         return Paths([] if shortest is None else [shortest])
     if wishes.paths:
+        if most is None:
+            message = "--paths along any number of edges could be endless work. Say the most, such as [*1..3]."
+            raise InvalidArgumentError(message)
         return Paths(traversal.paths()[: wishes.limit])
     return Nodes(traversal.nodes()[: wishes.limit])
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merganser.cli.command import Answer, answering, columns, named, say, storage_option
+from merganser.cli.command import Answer, answering, columns, confirmed, named, say, storage_option
 from merganser.cli.graph_file import changed_graph, open_graph, schema_option, timeout_option
-from merganser.cli.sources import FORMATS, open_source
+from merganser.cli.sources import open_source, reading_of, reading_options
 from merganser.core.errors import InvalidArgumentError, MergePerformanceWarning
-from merganser.core.formats import Reading
+from merganser.core.shown import counted
+from merganser.core.store import locate
 from merganser.graph import Endpoint
 
 if TYPE_CHECKING:
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 @click.argument("source")
 @click.option("--format", "form", type=click.Choice(["json", "parquet"]), help="Default: by the name of SOURCE.")
 @click.option("--label", "node_type", help="Of vertices that have no type (Parquet).")
+@click.option("--yes", is_flag=True, help="Do not ask before nodes are added to others.")
 @schema_option
 @timeout_option
 @answering
 def import_graph(
-    graph: str, source: str, *, form: str | None, node_type: str | None, schema: str | None, timeout: float
+    graph: str, source: str, *, form: str | None, node_type: str | None, yes: bool, schema: str | None, timeout: float
 ) -> Answer:
     """Add a whole graph from JSON or Parquet.
 
@@ -44,9 +46,28 @@ def import_graph(
     is_json = (form or ("json" if source.endswith(".json") else "parquet")) == "json"
     if is_json and node_type is not None:
         raise click.UsageError("--label is for Parquet; in JSON every node has its type.")
+    _check_source(source, is_json=is_json)
     with changed_graph(graph, timeout, schema) as opened:
+        if there := opened.nodes().count():
+            has = f"{graph} has {counted(there, 'node')} already, and an import adds all of its own beside them."
+            confirmed(f"{has} Import {source}?", yes=yes)
         done = opened.import_json(source) if is_json else opened.import_parquet(source, node_type=node_type)
-    return Answer(done.to_dict(), [f"{graph}: {done.nodes:,} nodes and {done.edges:,} edges added"])
+    return Answer(done.to_dict(), [f"{graph}: {counted(done.nodes, 'node')} and {counted(done.edges, 'edge')} added"])
+
+
+def _check_source(source: str, *, is_json: bool) -> None:
+    if is_json:
+        return
+    if source.endswith(".graphml"):
+        message = f"{source} is GraphML, which can be exported but not imported. Export the graph as JSON or Parquet."
+        raise InvalidArgumentError(message)
+    location = locate(source)
+    if location.store.kind(location.root) == "file":
+        message = (
+            f"{source} is a single file, and no whole graph in JSON. Merge its rows as nodes or edges with `merganser "
+            "graph merge`, or say --format json if it is one."
+        )
+        raise InvalidArgumentError(message)
 
 
 @click.command()
@@ -73,7 +94,9 @@ def import_graph(
 @click.option(
     "--warn-on-missing-index/--no-warn-on-missing-index", default=True, help="Warn of a slow merge; default yes."
 )
-@click.option("--format", "form", type=click.Choice(FORMATS), help="Of standard input; told by how it begins.")
+@reading_options[0]
+@reading_options[1]
+@reading_options[2]
 @schema_option
 @timeout_option
 @storage_option()
@@ -85,11 +108,11 @@ def merge(graph: str, source: str, **given: Any) -> Answer:
     row is an edge between two nodes that are there. A GRAPH that is not there is begun.
     """
     _check_usage(given)
-    rows = open_source(source, given["storage_option"], Reading(given["form"]))
+    rows = open_source(source, given["storage_option"], reading_of(given))
     with changed_graph(graph, given["timeout"], given["schema"]) as opened, _telling(graph):
         done = _merge_nodes(opened, rows, given) if given["label"] else _merge_edges(opened, rows, given)
-    what = f"{given['label']} nodes" if given["label"] else f"{given['edge_type']} edges"
-    return Answer(done.to_dict(), [f"{graph}: {done.created:,} {what} created, {done.matched:,} matched"])
+    what = f"{given['label']} node" if given["label"] else f"{given['edge_type']} edge"
+    return Answer(done.to_dict(), [f"{graph}: {counted(done.created, what)} created, {done.matched:,} matched"])
 
 
 _EDGE_OPTIONS = ("from_label", "from_key", "from_id", "to_label", "to_key", "to_id", "direction")
@@ -203,7 +226,7 @@ def drop_index(graph: str, name: str, *, timeout: float) -> Answer:
 
     `graph stats` lists their names. The nodes or edges stay as they are.
     """
-    with open_graph(graph, timeout) as opened:
+    with open_graph(graph, timeout, read_only=False) as opened:
         known = [found.name for found in opened.list_indexes()]
         if name not in known:
             message = f"{graph} has no index {name!r}; it has: {', '.join(known) or 'none'}."

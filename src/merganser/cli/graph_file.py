@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from merganser.core.errors import GraphFileError, InvalidArgumentError
-from merganser.graph import EdgeType, GraphDatabase, GraphSchema, NodeType
+from merganser.cli.graph_schema import read_schema
+from merganser.core.errors import GraphFileError
+from merganser.graph import GraphDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,21 +26,21 @@ schema_option = click.option(
 )
 
 
-def open_graph(path: str, timeout: float = 30.0) -> GraphDatabase:
-    """Open a graph that is there."""
+def open_graph(path: str, timeout: float = 30.0, *, read_only: bool = True) -> GraphDatabase:
+    """Open a graph that is there, to read it or to change it."""
     if not _is_there(path):
         message = (
             f"There is no graph file {path}. Check the path; `merganser graph import` and `merganser graph merge` "
             "begin a new graph."
         )
         raise GraphFileError(message)
-    return GraphDatabase(path, timeout=timeout)
+    return GraphDatabase(path, timeout=timeout, read_only=read_only)
 
 
 @contextmanager
 def changed_graph(path: str, timeout: float, schema: str | None = None) -> Iterator[GraphDatabase]:
     """Open a graph to change it; a new one comes into its place when no exception has left."""
-    rules = None if schema is None else _read_schema(schema)
+    rules = None if schema is None else read_schema(schema)
     if _is_there(path) or "://" in path:
         with GraphDatabase(path, schema=rules, timeout=timeout) as graph:
             yield graph
@@ -54,6 +54,8 @@ def changed_graph(path: str, timeout: float, schema: str | None = None) -> Itera
         with GraphDatabase(beside, schema=rules, timeout=timeout) as graph:
             yield graph
         _put(beside, path)
+    except GraphFileError as error:
+        raise GraphFileError(str(error).replace(repr(beside), repr(path))) from error
     finally:
         for end in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
@@ -75,24 +77,3 @@ def _put(beside: str, path: str) -> None:
     except FileExistsError as error:
         message = f"Another process has begun the graph {path} in the meantime. Run it again, to merge into that one."
         raise GraphFileError(message) from error
-
-
-def _read_schema(path: str) -> GraphSchema:
-    with open(path, encoding="utf-8") as stream:
-        text = stream.read()
-    try:
-        found = json.loads(text)
-        return GraphSchema(
-            nodes={name: NodeType(**rule) for name, rule in _part(found, "nodes").items()},
-            edges={name: EdgeType(**rule) for name, rule in _part(found, "edges").items()},
-        )
-    except (json.JSONDecodeError, TypeError, AttributeError) as error:
-        message = (
-            f"{path} is no schema: {error}. Write a JSON object with 'nodes' and 'edges', and for each type what a "
-            "NodeType ('required') or an EdgeType ('from_types', 'to_types', 'required') takes."
-        )
-        raise InvalidArgumentError(message) from error
-
-
-def _part(found: Any, name: str) -> Any:
-    return found.get(name, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +11,7 @@ from merganser.cli.command import Answer, answering, confirmed, pair
 from merganser.cli.graph_ask import Wishes, ask, count
 from merganser.cli.graph_file import open_graph, timeout_option
 from merganser.cli.graph_text import check_used, json_value, read_hop, read_query
+from merganser.core.shown import counted
 from merganser.core.store import locate
 from merganser.graph import Edges, Nodes
 
@@ -41,7 +43,7 @@ FORMATS = ("json", "parquet", "graphml")
 @timeout_option
 @answering
 def query(graph: str, query: str, *, param: Sequence[tuple[str, str]], timeout: float, **given: Any) -> Answer:
-    r"""Find nodes, edges or paths.
+    """Find nodes, edges or paths.
 
     \b
     QUERY is drawn, and quoted so that the shell leaves it alone:
@@ -52,7 +54,7 @@ def query(graph: str, query: str, *, param: Sequence[tuple[str, str]], timeout: 
       '(#1)-[*]->(#9)'                                        the shortest path
 
     Conditions have one of : = != < <= > >= in contains starts_with ends_with, and values as JSON has them, or $NAME.
-    """
+    """  # noqa: D301 - the character that \b stands for keeps Click from filling the lines anew
     parameters = {name: json_value(text) for name, text in param}
     texts = [query, *given["connected_to"], *given["not_connected_to"]]
     check_used(parameters, texts)
@@ -80,7 +82,7 @@ def _table(found: Nodes | Edges | Paths) -> Iterator[str]:
     else:
         yield from (_printable(text) for (text,) in rows)
     one = {Nodes: "node", Edges: "edge"}.get(type(found), "path")
-    yield f"{len(found):,} {one if len(found) == 1 else f'{one}s'}"
+    yield counted(len(found), one)
 
 
 def _cell(text: str) -> str:
@@ -101,11 +103,12 @@ def stats(graph: str, timeout: float) -> Answer:
     """Count nodes and edges, and list indexes."""
     with open_graph(graph, timeout) as opened:
         found = opened.stats()
-    return Answer(found.to_dict(), _counted(found))
+    return Answer(found.to_dict(), _told(found))
 
 
-def _counted(found: GraphStats) -> Iterator[str]:
-    yield f"{found.path}: {found.node_count:,} nodes, {found.edge_count:,} edges, {found.size_bytes:,} bytes"
+def _told(found: GraphStats) -> Iterator[str]:
+    nodes, edges = counted(found.node_count, "node"), counted(found.edge_count, "edge")
+    yield f"{found.path}: {nodes}, {edges}, {counted(found.size_bytes, 'byte')}"
     counts = [("nodes", *one) for one in found.nodes.items()] + [("edges", *one) for one in found.edges.items()]
     wide = max((len(_cell(type_)) for _, type_, _ in counts), default=0)
     for table, type_, number in counts:
@@ -119,7 +122,9 @@ def _counted(found: GraphStats) -> Iterator[str]:
 @click.command()
 @click.argument("graph")
 @click.argument("out")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="Default: by the ending of OUT, else Parquet.")
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), help="Default: by the ending of OUT; Parquet if it has none."
+)
 @click.option("--yes", is_flag=True, help="Do not ask before an export takes another's place.")
 @timeout_option
 @answering
@@ -129,7 +134,7 @@ def export(graph: str, out: str, *, form: str | None, yes: bool, timeout: float)
     OUT is a file, or for Parquet a folder, which gets vertices and edges as GraphFrames has them, on a disk or at a
     URL. Parquet and JSON can be imported again.
     """
-    kind = form or next((name for name in FORMATS if out.endswith(f".{name}")), "parquet")
+    kind = form or _format_of(out)
     with open_graph(graph, timeout) as opened:
         location = locate(out)
         first = location.path("vertices/part-0.parquet") if kind == "parquet" else location.root
@@ -137,3 +142,12 @@ def export(graph: str, out: str, *, form: str | None, yes: bool, timeout: float)
             confirmed(f"Put this graph in the place of what is in {out}?", yes=yes)
         {"json": opened.export_json, "parquet": opened.export_parquet, "graphml": opened.export_graphml}[kind](out)
     return Answer({"path": out, "format": kind}, [f"{out}: {graph} as {kind}"])
+
+
+def _format_of(out: str) -> str:
+    ending = os.path.splitext(out)[1]
+    if ending and ending[1:] not in FORMATS:
+        known = ", ".join(f".{name}" for name in FORMATS)
+        message = f"The ending of {out} names no format; those that do are {known}. Say --format, or another name."
+        raise click.UsageError(message)
+    return ending[1:] or "parquet"

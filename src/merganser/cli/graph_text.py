@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from merganser.core.errors import InvalidArgumentError
 from merganser.graph.terms import OPERATORS
+from merganser.graph.values import HIGHEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     from merganser.graph.terms import Direction
 
 _NAME = re.compile(r"[^\W\d]\w*")
-_NUMBER = re.compile(r"\d{1,19}")
+_NUMBER = re.compile(r"\d+")
 _QUOTED = re.compile(r"`([^`]+)`")
 # The longest first, so that `<=` is not read as `<`.
 _OPERATOR = re.compile("|".join(map(re.escape, sorted((*OPERATORS, ":"), key=len, reverse=True))))
+# Of a number in a message.
+_MOST_DIGITS = 30
 _READ_JSON = json.JSONDecoder().raw_decode
 
 
@@ -114,7 +117,7 @@ class _Reader:
     def node(self) -> NodeText:
         self.take("(")
         type_ = self.type()
-        known = int(self.match(_NUMBER, "the number of an id")) if self.sees("#", take=True) else None
+        known = self.whole("the id of a node") if self.sees("#", take=True) else None
         conditions = self.conditions()
         self.take(")")
         return NodeText(type_, known, conditions)
@@ -144,9 +147,11 @@ class _Reader:
 
     def depths(self) -> tuple[int, int | None]:
         least = self.number()
-        if not self.sees("..", take=True):
-            return (1, None) if least is None else (least, least)
-        return 1 if least is None else least, self.number()
+        most = self.number() if self.sees("..", take=True) else least
+        least = 1 if least is None else least
+        if least < 1 or (most is not None and most < least):
+            raise self.wrong("* is followed by the fewest edges, 1 or more, and the most, as in *1..3")
+        return least, most
 
     def conditions(self) -> tuple[Condition, ...]:
         if not self.sees("{", take=True):
@@ -191,7 +196,16 @@ class _Reader:
 
     def number(self) -> int | None:
         self.skip()
-        return int(self.match(_NUMBER, "a number")) if _NUMBER.match(self.text, self.place) else None
+        return self.whole("the number of edges") if _NUMBER.match(self.text, self.place) else None
+
+    def whole(self, what: str) -> int:
+        digits = self.match(_NUMBER, what)
+        # Python refuses to read very many digits.
+        if len(digits) > len(str(HIGHEST)) or int(digits) > HIGHEST:
+            shown = digits if len(digits) <= _MOST_DIGITS else f"{digits[:_MOST_DIGITS]}…"
+            message = f"{what[0].upper()}{what[1:]} in the query, {shown}, is too large; the highest is {HIGHEST}."
+            raise InvalidArgumentError(message)
+        return int(digits)
 
     def match(self, wanted: re.Pattern[str], what: str) -> str:
         found = wanted.match(self.text, self.skip())

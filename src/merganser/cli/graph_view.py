@@ -11,7 +11,8 @@ from merganser.cli.command import Answer, answering, confirmed, pair
 from merganser.cli.graph_ask import Wishes, ask, count
 from merganser.cli.graph_file import open_graph, timeout_option
 from merganser.cli.graph_text import Condition, NodeText, QueryText, check_used, json_value, read_query
-from merganser.core.errors import InvalidArgumentError
+from merganser.core.errors import GraphFileError, InvalidArgumentError
+from merganser.core.shown import counted
 from merganser.core.store import locate
 from merganser.graph import Edges, Paths
 from merganser.graph.exchange.files import replacing
@@ -54,6 +55,7 @@ def view(graph: str, out: str, **given: Any) -> Answer:
     and --query it begins at all nodes, if there are no more than --limit.
     """
     asked = _start(given)
+    _check_folder(out)
     with open_graph(graph, given["timeout"]) as opened:
         ids, note = _ids(opened, asked, given["limit"])
         found = opened.neighbourhood(
@@ -72,6 +74,13 @@ def view(graph: str, out: str, **given: Any) -> Answer:
     return _answer(found, out, given["depth"])
 
 
+def _check_folder(out: str) -> None:
+    folder = os.path.dirname(out)
+    if folder and "://" not in out and not os.path.isdir(folder):
+        message = f"There is no folder {folder!r} for the file {out}. Create it, or check the path."
+        raise GraphFileError(message)
+
+
 def _answer(found: Neighbourhood, out: str, depth: int) -> Answer:
     shown = sum(distance <= depth for distance in found.distances)
     values = {
@@ -83,10 +92,11 @@ def _answer(found: Neighbourhood, out: str, depth: int) -> Answer:
         "edges_left_out": found.edges_left_out,
     }
     more = f", {len(found.nodes) - shown:,} more by expanding" if len(found.nodes) > shown else ""
-    lines = [f"{out}: {shown:,} nodes{more}, {len(found.edges):,} edges"]
+    lines = [f"{out}: {counted(shown, 'node')}{more}, {counted(len(found.edges), 'edge')}"]
     if found.nodes_left_out or found.edges_left_out:
         lines.append(
-            f"left out: {found.nodes_left_out:,} nodes next to these, {found.edges_left_out:,} edges between them"
+            f"left out: {counted(found.nodes_left_out, 'node')} next to these, "
+            f"{counted(found.edges_left_out, 'edge')} between them"
         )
     return Answer(values, lines)
 

@@ -33,6 +33,10 @@ class GraphDatabase(Asking, Exchange):
     It may be shared between threads, and several processes may open one file. A writer waits `timeout` seconds for
     another. With a `schema`, whatever it does not allow is refused.
 
+    With `read_only=True` nothing is written, neither to the file nor beside it, so that both may be write-protected. If
+    nobody has the file open to write then, it has to stay as it is while it is read; once it changes, what is read is
+    refused, and it has to be opened again.
+
     >>> with GraphDatabase(":memory:") as db:
     ...     _ = db.create_property_index("Job", "url")
     ...     job = db.merge_node("Job", {"url": "https://example.com/1"}, {"title": "Engineer"})
@@ -42,9 +46,14 @@ class GraphDatabase(Asking, Exchange):
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, schema: GraphSchema | None = None, timeout: float = 30.0
+        self,
+        path: str | os.PathLike[str],
+        *,
+        schema: GraphSchema | None = None,
+        timeout: float = 30.0,
+        read_only: bool = False,
     ) -> None:
-        self._store = Store(path, timeout=timeout, schema=schema)
+        self._store = Store(path, timeout=timeout, schema=schema, read_only=read_only)
 
     def __enter__(self) -> Self:
         return self

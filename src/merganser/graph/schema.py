@@ -42,7 +42,7 @@ class GraphSchema:
     >>> schema.check_node("Job", {"title": "Engineer"})
     Traceback (most recent call last):
     ...
-    merganser.core.errors.GraphSchemaError: A Job node needs the property 'url'. Give it, or change the schema.
+    merganser.core.errors.GraphSchemaError: A 'Job' node needs the property 'url'. Give it, or change the schema.
     """
 
     nodes: Mapping[str, NodeType] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class GraphSchema:
         for end, allowed, given in (("from", rule.from_types, from_type), ("to", rule.to_types, to_type)):
             if allowed and given not in _names(allowed):
                 message = (
-                    f"A {type_} edge leads {end} {' or '.join(_names(allowed))}, not {end} {given}. "
+                    f"A {type_!r} edge leads {end} {' or '.join(_names(allowed))}, not {end} {given}. "
                     "Check its direction and its nodes, or change the schema."
                 )
                 raise GraphSchemaError(message)
@@ -88,7 +88,7 @@ def _known(kind: str, type_: str, rules: Mapping[str, Rule]) -> Rule:
 def _check_required(kind: str, type_: str, required: Sequence[str], properties: Properties) -> None:
     for name in _names(required):
         if properties.get(name) is None:
-            message = f"A {type_} {kind} needs the property {name!r}. Give it, or change the schema."
+            message = f"A {type_!r} {kind} needs the property {name!r}. Give it, or change the schema."
             raise GraphSchemaError(message)
 
 

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from merganser.core.errors import GraphError, GraphFileError, GraphLockedError, InvalidArgumentError
 from merganser.graph.schema import GraphSchema
 from merganser.graph.sql import define_functions
-from merganser.graph.tables import prepare
+from merganser.graph.tables import check, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,12 @@ class Store:
     """An open graph database, to be shared between threads."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, timeout: float = 30.0, schema: GraphSchema | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        timeout: float = 30.0,
+        schema: GraphSchema | None = None,
+        read_only: bool = False,
     ) -> None:
         self.path = _read_path(path)
         self.timeout = _read_timeout(timeout)
@@ -53,18 +58,28 @@ class Store:
         self._lock = threading.Lock()
         self._here = threading.local()
         self._closed = False
+        # What the file has to stay like while it is read without locks.
+        self._as_it_is = _state(self.path) if read_only and _is_unused(self.path) else None
         # The first connection may create the file; later ones find it, or there is something wrong.
-        self._mode = "rwc"
+        self._mode = ("ro&immutable=1" if self._as_it_is else "ro") if read_only else "rwc"
+        self._begin(read_only=read_only)
+        # The thread that opened the database may end before the last one that uses it.
+        self._first = self._here.held
+
+    def _begin(self, *, read_only: bool) -> None:
+        ready = False
         try:
-            prepare(self.connection, self.path, self.timeout)
-            self._mode = "rw"
+            if read_only:
+                check(self.connection, self.path)
+            else:
+                prepare(self.connection, self.path, self.timeout)
+                self._mode = "rw"
+            ready = True
         except sqlite3.OperationalError as error:
             self.fail(error)
         finally:
-            if self._mode == "rwc":
+            if not ready:
                 self.close()
-        # The thread that opened the database may end before the last one that uses it.
-        self._first = self._here.held
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -94,11 +109,13 @@ class Store:
         held = self._mine()
         try:
             with held.lock:
-                return work(*given)
+                found = work(*given)
         except sqlite3.Error as error:
             self.fail(error)
         finally:
             self._leave(held)
+        self._check_unchanged()
+        return found
 
     def run_within(self, work: Callable[..., Result], *given: Any) -> Result:
         """Do some work in the transaction that this thread is in, or else in one of its own."""
@@ -132,6 +149,7 @@ class Store:
                 finally:
                     if alone and not self._closed:
                         connection.execute("ROLLBACK")
+            self._check_unchanged()
         except sqlite3.Error as error:
             self.fail(error)
         finally:
@@ -141,6 +159,7 @@ class Store:
         """Give what happens to files an error that names the file; a mistake in SQL stays what it is."""
         if self._closed:
             raise self._is_closed() from error
+        self._check_unchanged()
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
             message = (
@@ -148,6 +167,12 @@ class Store:
                 "transactions shorter, or give GraphDatabase a longer timeout."
             )
             raise GraphLockedError(message) from error
+        if code in _FILE_TROUBLE and self._mode.startswith("ro"):
+            message = (
+                f"{self.path!r} cannot be read as a graph database: {error}. See that it is the right file and that it "
+                "may be read; to change it, open it without read_only=True."
+            )
+            raise GraphFileError(message) from error
         if code in _FILE_TROUBLE:
             message = (
                 f"{self.path!r} cannot be used as a graph database: {error}. What was not committed is undone. See "
@@ -181,9 +206,7 @@ class Store:
                 uri=True,
             )
         except sqlite3.Error as error:
-            message = (
-                f"Cannot open the graph database {self.path!r}: {error}. Check that its folder exists and is writable."
-            )
+            message = f"Cannot open the graph database {self.path!r}: {error}. {self._remedy()}"
             raise GraphFileError(message) from error
         try:
             connection.execute("PRAGMA foreign_keys = ON")
@@ -256,6 +279,19 @@ class Store:
         if held.connection.in_transaction:
             for statement in statements:
                 held.connection.execute(statement)
+
+    def _check_unchanged(self) -> None:
+        """Refuse what was read without locks while another process changed the file."""
+        if self._as_it_is is not None and _state(self.path) != self._as_it_is:
+            message = f"Another process has changed {self.path!r} since it was opened to read only. Open it again."
+            raise GraphFileError(message)
+
+    def _remedy(self) -> str:
+        if os.path.exists(self.path) and not os.access(self.path, os.R_OK):
+            return "The file may not be read; change its permissions."
+        if self._mode.startswith("ro"):
+            return "Check the path."
+        return "Check that its folder exists and is writable."
 
     def _is_closed(self) -> GraphError:
         return GraphError(
@@ -334,7 +370,24 @@ def _read_path(given: str | os.PathLike[str]) -> str:
     if not isinstance(path, str) or not path or "://" in path or "\0" in path:
         message = f"A graph database is a file on a local disk, or ':memory:'; {path!r} is neither. Give such a path."
         raise InvalidArgumentError(message)
+    if os.path.isdir(path):
+        message = f"{path!r} is a folder; a graph database is a file. Give the path of the file."
+        raise GraphFileError(message)
     return path
+
+
+def _is_unused(path: str) -> bool:
+    """Tell whether nobody has a file open to write, so that it holds all there is."""
+    return not os.path.exists(f"{os.path.realpath(path)}-wal")
+
+
+def _state(path: str) -> tuple[int, ...] | None:
+    """Give what is different once a file has been written; None if nothing can be told of it."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _read_timeout(timeout: float) -> float:

@@ -80,6 +80,20 @@ def prepare(connection: sqlite3.Connection, path: str, timeout: float) -> None:
         raise GraphFileError(message) from error
 
 
+def check(connection: sqlite3.Connection, path: str) -> None:
+    """Refuse a file that cannot be read as it is; steps that only writers need may be missing."""
+    try:
+        version = _version(connection, path)
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            raise
+        message = f"Cannot read {path!r} as a graph database: {error}. Give another path, or restore the file."
+        raise GraphFileError(message) from error
+    if version == 0:
+        message = f"{path!r} holds no graph yet. Give another path, or open it to write."
+        raise GraphFileError(message)
+
+
 def _use_wal(connection: sqlite3.Connection, timeout: float) -> None:
     """Let readers and a writer work at once; SQLite does not wait for others by itself when it switches."""
     last = time.monotonic() + timeout
