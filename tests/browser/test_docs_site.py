@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import sync_playwright
 from tests.test_site import ROOT, build
 
 if TYPE_CHECKING:
@@ -22,18 +20,6 @@ PAGES = sorted(page.stem for page in (ROOT / "docs").glob("*.md"))
 NARROW, WIDE = 400, 1200
 # Pictures that were not loaded.
 BROKEN = "() => [...document.images].filter(image => !image.naturalWidth).map(image => image.src)"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = os.environ.get("CHROMIUM")
-    assert path, "CHROMIUM does not say where the browser is: run `make test-browser`"
-    # Chromium's sandbox does not work for root, who runs the tests in most containers.
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=arguments)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

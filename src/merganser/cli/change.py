@@ -17,7 +17,7 @@ from merganser.api import write_dataset
 from merganser.cli.command import (
     Answer,
     answering,
-    columns,
+    columns_option,
     confirmed,
     filesystem_of,
     group_option,
@@ -64,15 +64,7 @@ _place = _together(
     storage_option(),
 )
 _change = _together(
-    click.option(
-        "--key",
-        "key_columns",
-        type=columns,
-        metavar="COLUMN,…",
-        multiple=True,
-        required=True,
-        help="Columns that name a row.",
-    ),
+    columns_option("--key", "key_columns", told="Columns that name a row.", required=True),
     click.option(
         "--strategy",
         type=click.Choice(get_args(MergeStrategy)),
@@ -80,19 +72,9 @@ _change = _together(
         show_default=True,
         help="What to do.",
     ),
-    click.option(
-        "--update-columns", type=columns, metavar="COLUMN,…", multiple=True, help="What matched rows take; default all."
-    ),
-    click.option(
-        "--insert-columns", type=columns, metavar="COLUMN,…", multiple=True, help="What new rows take; default all."
-    ),
-    click.option(
-        "--dedup-order-by",
-        type=columns,
-        metavar="COLUMN,…",
-        multiple=True,
-        help="Of rows of one key, the highest counts.",
-    ),
+    columns_option("--update-columns", told="What matched rows take; default all."),
+    columns_option("--insert-columns", told="What new rows take; default all."),
+    columns_option("--dedup-order-by", told="Of rows of one key, the highest counts."),
     click.option("--sequence-column", help="Tells which row of a key is newest; late rows are skipped."),
     click.option("--operation-column", help="Says of each row whether it inserts, updates or deletes."),
     click.option(
@@ -103,13 +85,7 @@ _change = _together(
         help="What that column holds for insert, update and delete.",
     ),
     click.option("--skip-unchanged", is_flag=True, help="Leave rows alone that are equal already."),
-    click.option(
-        "--compare",
-        type=columns,
-        metavar="COLUMN,…",
-        multiple=True,
-        help="With --skip-unchanged: compare these columns only.",
-    ),
+    columns_option("--compare", told="With --skip-unchanged: compare these columns only."),
     click.option(
         "--scope", type=pair, multiple=True, metavar="COLUMN=VALUE,…", help="Partitions that a full_merge speaks for."
     ),
@@ -124,13 +100,7 @@ _change = _together(
         "--check-partition-moves/--no-check-partition-moves", default=True, help="Look for rows that move; default yes."
     ),
 )
-_partitions = click.option(
-    "--partition-by",
-    type=columns,
-    metavar="COLUMN,…",
-    multiple=True,
-    help="Columns for folders, of a dataset that is new.",
-)
+_partitions = columns_option("--partition-by", told="Columns for folders, of a dataset that is new.")
 _files = _together(
     click.option("--compression", type=click.Choice(CODECS), default="snappy", show_default=True, help="Of new files."),
     max_rows_option,

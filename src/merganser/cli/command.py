@@ -168,6 +168,11 @@ def storage_option() -> Decorator:
     )
 
 
+def columns_option(name: str, *spelled: str, told: str, required: bool = False) -> Decorator:
+    """Take names of columns."""
+    return click.option(name, *spelled, type=columns, metavar="COLUMN,…", multiple=True, required=required, help=told)
+
+
 retain_option = click.option(
     "--retain", type=click.IntRange(min=0), default=0, show_default=True, help="Commits that can be undone."
 )

@@ -8,7 +8,7 @@ import click
 
 from merganser.api import history as records_of
 from merganser.api import inspect as inspect_dataset
-from merganser.cli.command import Answer, answering, check_there, columns, filesystem_of, named, storage_option
+from merganser.cli.command import Answer, answering, check_there, columns_option, filesystem_of, named, storage_option
 from merganser.core.shown import counted, plain
 
 if TYPE_CHECKING:
@@ -20,14 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target", type=click.Path())
-@click.option(
-    "--key",
-    "key_columns",
-    type=columns,
-    metavar="COLUMN,…",
-    multiple=True,
-    help="Columns that name a row, to look into.",
-)
+@columns_option("--key", "key_columns", told="Columns that name a row, to look into.")
 @storage_option()
 @answering
 def inspect(target: str, key_columns: Sequence[Sequence[str]], storage_option: Sequence[tuple[str, str]]) -> Answer:

@@ -11,7 +11,7 @@ from merganser.api import dedupe as dedupe_dataset
 from merganser.cli.command import (
     Answer,
     answering,
-    columns,
+    columns_option,
     filesystem_of,
     group_option,
     max_rows_option,
@@ -36,13 +36,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done,
 
 @click.command()
 @click.argument("target", type=click.Path())
-@click.option(
-    "--sort-by",
-    type=columns,
-    metavar="COLUMN,…",
-    multiple=True,
-    help="Columns that the rows of a folder are sorted by.",
-)
+@columns_option("--sort-by", told="Columns that the rows of a folder are sorted by.")
 @click.option(
     "--target-file-mb",
     type=click.FloatRange(min=0, max=1 << 20, min_open=True),
@@ -95,18 +89,8 @@ def compact(
 
 @click.command()
 @click.argument("target", type=click.Path())
-@click.option(
-    "--key",
-    "key_columns",
-    type=columns,
-    metavar="COLUMN,…",
-    multiple=True,
-    required=True,
-    help="Columns that name a row.",
-)
-@click.option(
-    "--order-by", type=columns, metavar="COLUMN,…", multiple=True, help="Of rows of one key, the highest stays."
-)
+@columns_option("--key", "key_columns", told="Columns that name a row.", required=True)
+@columns_option("--order-by", told="Of rows of one key, the highest stays.")
 @retain_option
 @timeout_option
 @_dry_run
