@@ -14,6 +14,7 @@ import pytest
 from tests.support import open_door, plain_rows
 
 from merganser.cli.sources import open_source
+from merganser.core.read import open_dataset as open_all
 from merganser.core.source import read_source
 
 if TYPE_CHECKING:
@@ -186,3 +187,20 @@ def test_a_source_that_cannot_be_opened_says_what_to_do(tmp_path: Path, cli: Cal
     (tmp_path / "a.csv").write_bytes(CSV)
     told = cli("merge", str(tmp_path / "a.csv"), "/proc/no/such/place", "--key", "id", code=1).stderr
     assert "Check the path, its permissions and the space there." in told
+
+
+def test_a_dataset_is_asked_for_types_only_where_the_source_tells_none(
+    tmp_path: Path, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def ask(location: Any) -> Any:
+        asked.append(location)
+        return open_all(location)
+
+    monkeypatch.setattr("merganser.cli.sources.open_dataset", ask)
+    (tmp_path / "a.csv").write_bytes(CSV)
+    pq.write_table(ROWS, tmp_path / "a.parquet")
+    for name in ("a.parquet", "a.csv", "a.parquet"):
+        cli("merge", str(tmp_path / name), str(tmp_path / "t"), "--key", "id")
+    assert len(asked) == 1

@@ -208,7 +208,7 @@ def _place_of(source: str, target: str, given: dict[str, Any]) -> dict[str, Any]
     path = os.path.abspath(target) if ".." in target.split("/") and "://" not in target else target
     reading, on_spark = reading_of(given), given["engine"] == "spark"
     if not on_spark:
-        reading = like_target(reading, path, filesystem)
+        reading = like_target(source, reading, path, filesystem)
     return {
         "source": open_source(source, given["storage_option"], reading, far=on_spark),
         "path": path,

@@ -29,6 +29,8 @@ TABLE = "::"
 FORMATS = ("parquet", "csv", "tsv", "json", "arrow")
 _SQLITE = b"SQLite format 3\0"
 _DATABASES = (".sqlite", ".sqlite3", ".db", ".duckdb")
+# Formats that tell no types.
+_TEXTS = ("csv", "tsv", "json", "jsonl", "ndjson")
 _AT_ONCE = 50_000
 
 
@@ -50,8 +52,10 @@ def open_source(
     return open_path(text, filesystem, reading)
 
 
-def like_target(reading: Reading, target: str, filesystem: Any) -> Reading:
+def like_target(text: str, reading: Reading, target: str, filesystem: Any) -> Reading:
     """Read texts with types of the dataset that they go into, where a guess could differ and lose something."""
+    if (reading.form or _ending(text)) not in _TEXTS:
+        return reading
     try:
         schema = open_dataset(locate(target, filesystem)).schema
     except (MerganserError, OSError):
@@ -59,6 +63,12 @@ def like_target(reading: Reading, target: str, filesystem: Any) -> Reading:
         return reading
     kept = {field.name: field.type for field in schema if _would_be_guessed_wrong(field.type)}
     return replace(reading, types={**kept, **reading.types})
+
+
+def _ending(text: str) -> str:
+    """Tell the format by a name; standard input may be text."""
+    stem = re.sub(r"\.(gz|bz2|zst|xz)$", "", text.lower())
+    return "csv" if text == STDIN else stem.rpartition(".")[2]
 
 
 def _would_be_guessed_wrong(kind: pa.DataType) -> bool:
