@@ -68,6 +68,7 @@ def as_utc(at: dt.datetime) -> dt.datetime:
 
 
 # W2
+@pytest.mark.splice
 def test_spark_finds_rows_by_copied_columns_and_by_new_ones(near: Door, spark: Any, lake: str) -> None:
     count = 20_000
     names = [f"name {number}" for number in range(count)]
