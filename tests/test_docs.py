@@ -38,14 +38,9 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
-# Blocks that nothing runs, by page and first line.
+# Blocks that are no code, by page and first line.
 NOT_RUN = {
     ("how-it-works.md", "lake/"): "a drawing of what lies on disk",
-    (
-        "object-stores.md",
-        'filesystem = fsspec.filesystem("s3", endpoint_url="https://store.example", key="…", secret="…")',
-    ): ("there is no bucket here"),
-    ("migration.md", "from fsspeckit.datasets.pyarrow import PyarrowDatasetIO"): "another project, not installed here",
 }
 
 
