@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.browser.contrast import contrast, luminance
 
 from merganser.graph import GraphDatabase
 
@@ -261,19 +262,6 @@ def test_keys_alone_do_for_everything(graph: Opened) -> None:
     graph.page.keyboard.press("Escape")
     assert graph.page.locator("#details").is_hidden()
     assert graph.page.locator(".node:not([aria-label])").count() == 0
-
-
-def luminance(color: str) -> float:
-    channels = [float(channel) / 255 for channel in color[color.index("(") + 1 : -1].split(",")[:3]]
-    red, green, blue = (
-        channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in channels
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: str, two: str) -> float:
-    dark, light = sorted((luminance(one), luminance(two)))
-    return (light + 0.05) / (dark + 0.05)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

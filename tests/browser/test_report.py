@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.browser.contrast import contrast, luminance
 from tests.pipeline.outcomes import EMPTY, EXTREME, ONE, USUAL, WRONG, ZERO
 
 from merganser.pipeline.figures import shown
@@ -282,19 +283,6 @@ def test_no_text_lies_on_another(report: Opened) -> None:
 def test_nothing_scrolls_sideways(report: Opened, width: int) -> None:
     assert report.page.evaluate("document.documentElement.scrollWidth") <= width
     assert report.page.evaluate(BEYOND) == []
-
-
-def luminance(color: str) -> float:
-    channels = [float(channel) / 255 for channel in color[color.index("(") + 1 : -1].split(",")[:3]]
-    red, green, blue = (
-        channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in channels
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: str, two: str) -> float:
-    dark, light = sorted((luminance(one), luminance(two)))
-    return (light + 0.05) / (dark + 0.05)
 
 
 @pytest.mark.parametrize("name", ["usual", "extreme", "wrong"])

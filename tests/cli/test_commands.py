@@ -137,7 +137,9 @@ def test_wrong_usage_ends_with_two(
 ) -> None:
     places = {"SOURCE": str(tmp_path / "tuesday.csv"), "TARGET": orders}
     with unchanged(orders):
-        cli(*(places.get(word, word) for word in arguments), code=2)
+        refused = cli(*(places.get(word, word) for word in arguments), code=2)
+    assert "Error: " in refused.stderr
+    assert refused.stdout == ""
 
 
 def test_a_full_merge_of_nothing_has_to_be_meant(orders: str, tmp_path: Any, cli: Callable[..., Result]) -> None:

@@ -117,7 +117,8 @@ def test_numbers_that_cannot_be_meant_are_wrong_usage(
     wrong: list[str], orders: str, tmp_path: Path, cli: Callable[..., Result]
 ) -> None:
     with unchanged(orders):
-        cli("merge", str(tmp_path / "rows.parquet"), orders, "--key", "id", *wrong, code=2)
+        refused = cli("merge", str(tmp_path / "rows.parquet"), orders, "--key", "id", *wrong, code=2)
+    assert wrong[-2] in refused.stderr or wrong[-1] in refused.stderr
     cli("history", orders, "--limit", "0", code=2)
     cli("compact", orders, "--target-file-mb", "inf", code=2)
 
