@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-KERNEL = "merganser.core.kernel"
+KERNELS = {"merganser.core.kernel", "merganser.core.append"}
 
 
 def _refuse(*_arguments: Any) -> NoReturn:
@@ -24,13 +24,16 @@ def _refuse(*_arguments: Any) -> NoReturn:
 
 
 class _WithoutSplice(MetaPathFinder):
-    """Changes one module when it is loaded."""
+    """Changes the modules that splice when they are loaded."""
 
     def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:  # noqa: ARG002  asked for
-        if fullname != KERNEL:
+        if fullname not in KERNELS:
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            sys.meta_path.insert(0, self)
         if spec is None or spec.loader is None:
             return spec
         load = spec.loader.exec_module
@@ -43,7 +46,6 @@ class _WithoutSplice(MetaPathFinder):
         return spec
 
 
-if KERNEL in sys.modules:
-    vars(sys.modules[KERNEL])["open_old"] = _refuse
-else:
-    sys.meta_path.insert(0, _WithoutSplice())
+for _kernel in KERNELS & set(sys.modules):
+    vars(sys.modules[_kernel])["open_old"] = _refuse
+sys.meta_path.insert(0, _WithoutSplice())

@@ -20,7 +20,6 @@ from merganser.core.errors import CountMismatchError, InvalidArgumentError
 from merganser.core.footer import read_footer
 from merganser.core.history import tidy_record
 from merganser.core.hive import UNKNOWN
-from merganser.core.kernel import WORKERS
 from merganser.core.options import Options, named_columns
 from merganser.core.pack import Piece, Wishes, by_bounds, describe, pack
 from merganser.core.progress import Teller
@@ -38,7 +37,7 @@ from merganser.core.staged import (
 from merganser.core.staging import storing
 from merganser.core.store import locate
 from merganser.core.summary import without
-from merganser.core.threads import in_threads, open_pool
+from merganser.core.threads import WORKERS, in_threads, open_pool
 from merganser.core.validate import check_carried, check_order_columns
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from merganser.core.commit import LOCK_TIMEOUT, Journal, check_settled, pending_
 from merganser.core.dataset import has_files, load_existing, no_files
 from merganser.core.errors import CountMismatchError
 from merganser.core.history import tidy_record
-from merganser.core.kernel import WORKERS, GroupChange, rewrite_file
+from merganser.core.kernel import GroupChange, rewrite_file
 from merganser.core.keys import normalize_keys
 from merganser.core.options import Options, named_columns
 from merganser.core.progress import Teller
@@ -30,7 +30,7 @@ from merganser.core.staged import (
 )
 from merganser.core.staging import storing
 from merganser.core.store import locate
-from merganser.core.threads import open_pool
+from merganser.core.threads import WORKERS, open_pool
 from merganser.core.validate import check_carried, check_order_columns
 
 if TYPE_CHECKING:

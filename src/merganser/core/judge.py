@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from merganser.core.append import partition_codes
 from merganser.core.engine import ELSEWHERE, SAMPLE, UNTOLD, MatchCounts
 from merganser.core.equal import same_rows
-from merganser.core.kernel import WORKERS, partition_codes
 from merganser.core.keys import not_lower
 from merganser.core.matches import Matches, count_groups, runs
 from merganser.core.rows import take
 from merganser.core.scan import read_rows
 from merganser.core.schema import cast_column
 from merganser.core.strategy import Action
-from merganser.core.threads import open_pool
+from merganser.core.threads import WORKERS, open_pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

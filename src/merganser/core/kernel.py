@@ -1,11 +1,10 @@
-"""The kernels: change the rows of one file by position, and write new rows. Arrow in, staged files out.
+"""The kernel that changes the rows of one file by position: Arrow in, a staged file out.
 
-Every engine calls these, so a file comes out the same whichever engine found the matches.
+Every engine calls it, so a file comes out the same whichever engine found the matches.
 """
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,22 +12,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from merganser.core.encode import encode_row_group, open_writer_like, options_by_group, writer_options
-from merganser.core.engine import ELSEWHERE, Appended, Rewritten
+from merganser.core.engine import Rewritten
 from merganser.core.equal import identical
 from merganser.core.errors import UnreadableFileError
 from merganser.core.footer import arrow_schema, unwritable
-from merganser.core.keys import canonical
 from merganser.core.oldfile import CannotSpliceError, open_old
-from merganser.core.rows import nothing, take
 from merganser.core.scan import open_parquet, read_group
-from merganser.core.schema import cast_column, plain_schema
+from merganser.core.schema import cast_column, plain_column, plain_schema, some_fields
 from merganser.core.splice import NewGroup, check_fits, splice
 from merganser.core.texts import is_dictionary, plain_texts, replaced_texts, stored_as_dictionaries
-from merganser.core.threads import open_pool
+from merganser.core.threads import WORKERS, open_pool, shared_out
 from merganser.core.thrift import ThriftError
 from merganser.core.validate import check_writable
 
@@ -38,18 +34,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from merganser.core.engine import Layout
     from merganser.core.oldfile import OldFile
-    from merganser.core.staging import Staging
     from merganser.core.storage import Store
 
-# How many row groups, or files, are worked on at a time; memory follows.
-WORKERS = max(2, min(8, os.cpu_count() or 2))
 _SLICE = 1 << 17
-# How often a bloom filter is wrong about a value that is not there: Parquet's own default for Java.
-_BLOOM_FPP = 0.01
-# Bytes of columns that are not worth a thread.
-_SMALL = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +134,7 @@ def _checked_old(
     """Find out before any row is encoded whether what we would write may stand beside what is there."""
     opened = open_old(old, old.seek(0, 2))
     if names := [name for name in schema.names if any(name in some for some in anew.values())]:
-        check_fits(opened, encode_row_group([], _some(schema, names), writer_options(metadata, min(anew))))
+        check_fits(opened, encode_row_group([], some_fields(schema, names), writer_options(metadata, min(anew))))
     return opened
 
 
@@ -166,12 +154,12 @@ def _spliced_groups(
     parts = -(-2 * workers // len(changed)) if 0 < len(changed) < workers else 1
 
     def encode(group: int, names: Sequence[str]) -> pa.Buffer | None:
-        some, ahead = _some(schema, names), not store.local
+        some, ahead = some_fields(schema, names), not store.local
         dictionaries = stored_as_dictionaries(some, options[group])
         with open_parquet(store, path, metadata, read_ahead=ahead, dictionaries=dictionaries) as parquet:
             return _encode(parquet, path, group, changed[group], some, options[group])
 
-    shares = {group: _shared_out(names, metadata, group, parts) for group, names in anew.items()}
+    shares = {group: shared_out(_column_sizes(names, metadata, group), parts) for group, names in anew.items()}
     with open_pool(sum(map(len, shares.values())), workers, "encode") as pool:
         waiting: deque[tuple[int, list[Future[pa.Buffer | None]]]] = deque()
         for group in range(metadata.num_row_groups):
@@ -195,10 +183,7 @@ def _ready(
     return NewGroup(columns, None if changed[group].lost(metadata.row_group(group).num_rows) else group)
 
 
-def _shared_out(names: Sequence[str], metadata: pq.FileMetaData, group: int, parts: int) -> list[Sequence[str]]:
-    """Divide columns in parts of about the same size, none of them small; the order is kept in each."""
-    if parts < 2 or not names:  # noqa: PLR2004  one part, or none
-        return [names] if names else []
+def _column_sizes(names: Sequence[str], metadata: pq.FileMetaData, group: int) -> dict[str, int]:
     described = metadata.row_group(group)
     sizes = dict.fromkeys(names, 0)
     for leaf in range(metadata.num_columns):
@@ -206,15 +191,7 @@ def _shared_out(names: Sequence[str], metadata: pq.FileMetaData, group: int, par
         name = column.path_in_schema.partition(".")[0]
         if name in sizes:
             sizes[name] += column.total_uncompressed_size
-    parts = min(parts, len(names), 1 + sum(sizes.values()) // _SMALL)
-    shares: list[set[str]] = [set() for _ in range(parts)]
-    load = [0] * len(shares)
-    for name in sorted(names, key=lambda name: -sizes[name]):
-        lightest = load.index(min(load))
-        shares[lightest].add(name)
-        load[lightest] += sizes[name]
-    heaviest_first = sorted(zip(load, shares, strict=True), key=lambda one: -one[0])
-    return [[name for name in names if name in share] for _, share in heaviest_first]
+    return sizes
 
 
 def _encode(
@@ -235,7 +212,7 @@ def _encode(
     differ = [name for name in schema.names if not identical(_taken(old, name, schema, picks), new[name])]
     if not differ:
         return None
-    old, schema = old.select(differ), _some(schema, differ)
+    old, schema = old.select(differ), some_fields(schema, differ)
     for number, name in enumerate(differ):
         if is_dictionary(old.schema.field(name).type):
             column = replaced_texts(old.column(name), change.positions, new.pop(name))
@@ -248,7 +225,7 @@ def _taken(old: pa.Table, name: str, schema: pa.Schema, picks: pa.Array) -> pa.C
     kind = schema.field(name).type
     if is_dictionary(old.schema.field(name).type):
         return plain_texts(old.column(name).take(picks), kind)
-    return _plain_column(old, name, schema).take(picks)
+    return plain_column(old, name, schema).take(picks)
 
 
 def _new_columns(change: GroupChange, schema: pa.Schema) -> dict[str, pa.ChunkedArray]:
@@ -256,10 +233,6 @@ def _new_columns(change: GroupChange, schema: pa.Schema) -> dict[str, pa.Chunked
     names = [name for name in schema.names if name in change.columns]
     rows = change.rows(names)
     return {name: cast_column(rows.column(name), schema.field(name).type, name) for name in names}
-
-
-def _some(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    return pa.schema([schema.field(name) for name in names])
 
 
 def _rewrite_whole(
@@ -301,7 +274,7 @@ def _changed(
     untold = [name for name in schema.names if name not in new]
     old = read_group(parquet, group, untold, path) if untold else None
     picks = pa.array(change.positions)
-    columns = [new[name] if name in new else _plain_column(old, name, schema).take(picks) for name in schema.names]
+    columns = [new[name] if name in new else plain_column(old, name, schema).take(picks) for name in schema.names]
     yield from pa.table(columns, schema=schema).to_batches(max_chunksize=_SLICE)
 
 
@@ -315,7 +288,7 @@ def _replaced_rows(
     for start in range(0, old.num_rows, _SLICE):
         rows = old.slice(start, _SLICE)
         first, last = np.searchsorted(positions, [start, start + _SLICE])
-        columns = [_plain_column(rows, name, schema) for name in schema.names]
+        columns = [plain_column(rows, name, schema) for name in schema.names]
         if first < last:
             picks = np.arange(rows.num_rows)
             picks[positions[first:last] - start] = rows.num_rows + np.arange(last - first)
@@ -336,106 +309,4 @@ def _replaced(old: pa.ChunkedArray, new: pa.ChunkedArray, picks: pa.Array) -> pa
 
 
 def _plain_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    return pa.table([_plain_column(table, name, schema) for name in schema.names], schema=schema)
-
-
-def _plain_column(table: pa.Table, name: str, schema: pa.Schema) -> pa.ChunkedArray:
-    column, kind = table.column(name), schema.field(name).type
-    return column if column.type == kind else column.cast(kind)
-
-
-def append_rows(
-    table: pa.Table,
-    rows: npt.NDArray[np.int64],
-    layout: Layout,
-    partitions: pa.Table,
-    staging: Staging,
-    workers: int = WORKERS,
-) -> list[Appended]:
-    """Stage some rows of a table as new files, split by partition and by `max_rows_per_file`, keeping their order.
-
-    `partitions` lists the distinct partition values; each file names its row there.
-    """
-    if not len(rows):
-        return []
-    codes = np.zeros(len(rows), np.int64)
-    if partitions.num_columns:
-        codes = partition_codes(take(table.select(partitions.column_names), rows), partitions)
-    order = np.argsort(codes, kind="stable")
-    present, starts = np.unique(codes[order], return_index=True)
-    ends = [*starts[1:], len(order)]
-    pieces = [
-        (int(code), rows[order[at : min(at + layout.max_rows_per_file, end)]])
-        for code, start, end in zip(present, starts, ends, strict=True)
-        for at in range(start, end, layout.max_rows_per_file)
-    ]
-
-    def write(piece: tuple[int, npt.NDArray[np.int64]]) -> Appended:
-        code, picks = piece
-        staged = write_rows(table, picks, layout, staging)
-        staging.file_done()
-        return Appended(staged, code)
-
-    with open_pool(len(pieces), workers, "append") as pool:
-        return list(pool.map(write, pieces))
-
-
-def partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int64]:
-    """Give every row the number of its partition values in a table of distinct ones."""
-    if not rows.num_rows:
-        return np.zeros(0, np.int64)
-    codes = np.zeros(rows.num_rows, np.int64)
-    listed = np.zeros(partitions.num_rows, np.int64)
-    for name in partitions.column_names:
-        kind = rows.column(name).type
-        together = canonical(pa.chunked_array([*rows.column(name).chunks, *partitions.column(name).chunks], kind))
-        encoded = pc.dictionary_encode(together, null_encoding="encode").combine_chunks()
-        numbers = (encoded.indices if isinstance(encoded, pa.DictionaryArray) else encoded.chunk(0).indices).to_numpy()
-        # Renumbering after each column keeps the numbers small: a product of counts never overflows.
-        pairs = np.concatenate([codes, listed]) * (numbers.max(initial=0) + 1) + numbers
-        dense = np.unique(pairs, return_inverse=True)[1]
-        codes, listed = dense[: rows.num_rows], dense[rows.num_rows :]
-    if not partitions.num_columns:
-        return codes
-    # A row that is in none of them belongs elsewhere.
-    place = np.full(max(listed.max(initial=-1), codes.max(initial=-1)) + 1, ELSEWHERE, np.int64)
-    place[listed] = np.arange(len(listed))
-    return place[codes]
-
-
-def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, staging: Staging) -> str:
-    """Stage one new file, a row group at a time."""
-    path = staging.new_path()
-    table = table.select([name for name in layout.schema.names if name in layout.columns])
-    with (
-        staging.location.store.create(path) as stream,
-        open_new_writer(stream, layout, min(len(rows), layout.row_group_size)) as writer,
-    ):
-        for start in range(0, max(1, len(rows)), layout.row_group_size):
-            some = rows[start : start + layout.row_group_size]
-            part = _plain_columns(take(table, some), layout.schema, len(some))
-            writer.write_table(part, row_group_size=layout.row_group_size)
-    return path
-
-
-def open_new_writer(
-    stream: BinaryIO, layout: Layout, group_rows: int, sorting: Sequence[pq.SortingColumn] = ()
-) -> pq.ParquetWriter:
-    """Open a writer for a new file, whose row groups have at most so many rows, each sorted by these columns."""
-    bloom = {"ndv": max(1, group_rows), "fpp": _BLOOM_FPP}
-    options = {**layout.writer_options, "bloom_filter_options": dict.fromkeys(layout.filtered, bloom) or None}
-    writer = pq.ParquetWriter(
-        stream, layout.schema, compression=layout.compression, sorting_columns=list(sorting) or None, **options
-    )
-    writer.add_key_value_metadata(dict(layout.key_values))
-    return writer
-
-
-def _plain_columns(table: pa.Table, schema: pa.Schema, rows: int) -> pa.Table:
-    """Give rows all columns of a schema, NULL in those that they lack."""
-    have = set(table.column_names)
-    columns = [
-        _plain_column(table, field.name, schema) if field.name in have else nothing(rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
+    return pa.table([plain_column(table, name, schema) for name in schema.names], schema=schema)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 
+from merganser.core.append import write_rows
 from merganser.core.audit import find_feed, make_audit
 from merganser.core.batch import find_batch, forget_gone, make_batch
 from merganser.core.commit import Journal, Move, check_settled, writing
@@ -20,7 +21,6 @@ from merganser.core.encode import schema_options
 from merganser.core.engine import Layout
 from merganser.core.errors import CountMismatchError, InvalidArgumentError
 from merganser.core.history import merge_record, write_record
-from merganser.core.kernel import write_rows
 from merganser.core.options import Request, make_request
 from merganser.core.plan import MergePlan, decide
 from merganser.core.prepare import empty_folder, prepare, prepare_overwrite

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from merganser.core.append import open_new_writer
 from merganser.core.footer import key_bounds, read_footer, unwritable
-from merganser.core.kernel import open_new_writer
 from merganser.core.keys import ascending
 from merganser.core.rows import no_rows, take
 from merganser.core.scan import open_parquet, read_group

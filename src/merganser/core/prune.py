@@ -66,11 +66,14 @@ class _Ranked:
     """One key column and its bounds on one integer scale, whatever their type."""
 
     def __init__(self, keys: pa.ChunkedArray, low: pa.ChunkedArray, high: pa.ChunkedArray) -> None:
-        together = pa.chunked_array([*keys.chunks, *low.chunks, *high.chunks], keys.type)
-        scale = pc.rank(together, tiebreaker="dense").to_numpy().astype(np.int64)
         count = len(keys)
+        together = pa.chunked_array([*keys.chunks, *low.chunks, *high.chunks], keys.type)
+        if pa.types.is_signed_integer(keys.type) and not keys.null_count:
+            scale = pc.fill_null(together, 0).to_numpy().astype(np.int64, copy=False)
+        else:
+            scale = pc.rank(together, tiebreaker="dense").to_numpy().astype(np.int64)
         self.ranks = scale[:count]
-        self.low = np.where(_nulls(low), 0, scale[count : count + len(low)])
+        self.low = np.where(_nulls(low), np.iinfo(np.int64).min, scale[count : count + len(low)])
         self.high = np.where(_nulls(high), np.iinfo(np.int64).max, scale[count + len(low) :])
         self.order = np.argsort(self.ranks, kind="stable")
         ordered = self.ranks[self.order]

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merganser.core.append import partition_codes
 from merganser.core.engine import SAMPLE
 from merganser.core.equal import same_rows
 from merganser.core.errors import DuplicateKeyError
 from merganser.core.hashing import hash_keys
-from merganser.core.kernel import partition_codes
 from merganser.core.keys import canonical_type, latest_rows
 from merganser.core.plan import scan_files
 from merganser.core.rows import EVEN, take

@@ -386,3 +386,14 @@ def shown_value(value: pa.Scalar) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names)) or "none"
+
+
+def plain_column(table: pa.Table, name: str, schema: pa.Schema) -> pa.ChunkedArray:
+    """Give a column of a table in the type of a schema."""
+    column, kind = table.column(name), schema.field(name).type
+    return column if column.type == kind else column.cast(kind)
+
+
+def some_fields(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Give the part of a schema that these columns make."""
+    return pa.schema([schema.field(name) for name in names])

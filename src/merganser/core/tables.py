@@ -11,18 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merganser.core.append import append_rows
 from merganser.core.audit import changed_rows, inserted_rows, keep_listed
 from merganser.core.engine import SAMPLE, SourceFacts
 from merganser.core.hashing import hash_keys
 from merganser.core.judge import deleting
-from merganser.core.kernel import WORKERS, GroupChange, append_rows, rewrite_file
+from merganser.core.kernel import GroupChange, rewrite_file
 from merganser.core.keys import SOURCE_ROW, canonical_keys, duplicate_keys, row_numbers
 from merganser.core.matches import Matches
 from merganser.core.prune import might_match
 from merganser.core.rows import take
 from merganser.core.scan import match_keys
 from merganser.core.strategy import Action
-from merganser.core.threads import in_threads, open_pool
+from merganser.core.threads import WORKERS, in_threads, open_pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

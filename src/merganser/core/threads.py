@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 Given = ParamSpec("Given")
+# How many row groups, or files, are worked on at a time; memory follows.
+WORKERS = max(2, min(8, os.cpu_count() or 2))
 _READS = 8
 _WORKS = 4
 # Seconds that a disk takes which has to look; what the system has in memory comes in a tenth of it.
 _LONG = 0.0005
 # Seconds of work that are worth a thread.
 _MUCH = 0.005
+# Bytes of columns that are not worth a thread.
+_SMALL = 1 << 18
 
 
 def in_threads(task: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
@@ -59,6 +64,25 @@ def streamed(task: Callable[[Item], Answer], items: Sequence[Item], workers: int
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def shared_out(sizes: Mapping[str, int], parts: int) -> list[list[str]]:
+    """Divide columns of so many bytes in parts of about the same size, none of them small, heaviest first.
+
+    The order of the columns is kept in each.
+
+    >>> shared_out({"a": 1 << 20, "b": 3 << 20, "c": 1 << 20}, 2)
+    [['b'], ['a', 'c']]
+    """
+    parts = min(parts, len(sizes), 1 + sum(sizes.values()) // _SMALL)
+    shares: list[list[str]] = [[] for _ in range(parts)]
+
+    def weight(share: list[str]) -> tuple[int, int]:
+        return sum(sizes[name] for name in share), len(share)
+
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
+        min(shares, key=weight).append(name)
+    return [[name for name in sizes if name in share] for share in sorted(shares, key=weight, reverse=True)]
 
 
 def _waited() -> float:

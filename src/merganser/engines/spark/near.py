@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from merganser.core.append import append_rows
 from merganser.core.audit import changed_rows, inserted_rows, keep_listed
 from merganser.core.engine import SAMPLE, MatchCounts
 from merganser.core.hashing import hash_keys
 from merganser.core.judge import decided, deleting, looked_at
-from merganser.core.kernel import append_rows
 from merganser.core.keys import SOURCE_ROW, canonical_keys, latest_rows
 from merganser.core.matches import Matches
 from merganser.core.rows import evened, take

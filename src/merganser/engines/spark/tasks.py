@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merganser.core.append import partition_codes, write_rows
 from merganser.core.audit import changed_rows, inserted_rows, keep_listed
 from merganser.core.hashing import hash_keys
 from merganser.core.judge import deleting, looked
-from merganser.core.kernel import partition_codes, write_rows
 from merganser.core.keys import canonical, canonical_keys, canonical_type, comparable, comparable_type, key_names
 from merganser.core.matches import Matches
 from merganser.core.prune import might_match
