@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks import oracle
-from benchmarks.contenders import OURS
 from benchmarks.data import once
 from benchmarks.digest import Digest
 from benchmarks.environments import Failed
@@ -122,6 +121,8 @@ class Bench:
     def run(self, setting: Setting, contender: Contender, *, compare: bool) -> Figures:
         """Measure a contender on a fresh copy."""
         self._copy(setting, contender)
+        if setting.before is not None or setting.scenario.aged:
+            time.sleep(SETTLED)
         if setting.before is not None:
             self._step("merge", setting, contender, batch=setting.before)
         before = state(self._live)
@@ -197,9 +198,6 @@ class Bench:
         compare: bool = False,
     ) -> Measured:
         """Run one step."""
-        if step != "prepare" and contender.kind == OURS:
-            # Few merge into younger files, and what is learned of those is not kept, which would save the time for it.
-            time.sleep(SETTLED)
         scenario = setting.scenario
         task = Task(
             step,
