@@ -1,4 +1,7 @@
-"""New files: a file whose columns are encoded on several threads is the one that a single writer makes."""
+"""New files: a file whose columns are encoded on several threads is the one that a single writer makes.
+
+Only bloom filters lie elsewhere, if there are several row groups.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +64,7 @@ LAYOUT = Layout(
 @pytest.fixture(autouse=True)
 def _small_columns_are_worth_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_SMALL", 1)
+    monkeypatch.setattr(append, "_SMALL_CHUNK", 0)
 
 
 @pytest.fixture
@@ -83,24 +87,23 @@ def test_a_file_of_many_threads_is_that_of_one(staging: Staging, rows: Sequence[
 
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    start=st.integers(0, ROWS - 1),
-    count=st.integers(1, 50),
+    rows=st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=50),
     names=st.lists(st.sampled_from(TABLE.column_names), min_size=1, unique=True),
     told=st.sets(st.sampled_from(TABLE.column_names)),
     group=st.integers(1, 60),
     workers=st.integers(2, 5),
 )
 def test_whatever_the_columns_and_row_groups(
-    staging: Staging, start: int, count: int, names: list[str], told: set[str], group: int, workers: int
+    staging: Staging, rows: list[int], names: list[str], told: set[str], group: int, workers: int
 ) -> None:
     schema = pa.schema([TABLE.schema.field(name) for name in names])
     layout = replace(LAYOUT, schema=schema, columns=frozenset(told & {*names}), row_group_size=group)
-    rows = range(start, min(ROWS, start + count))
     assert bytes_of(staging, rows, layout, workers) == bytes_of(staging, rows, layout, 1)
 
 
-@pytest.mark.splice
-def test_threads_encode_the_columns(staging: Staging, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def spliced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count the parts of each row group that is spliced."""
     spliced: list[int] = []
 
     def watched(old: OldFile, groups: Iterator[NewGroup], out: BinaryIO) -> int:
@@ -109,8 +112,23 @@ def test_threads_encode_the_columns(staging: Staging, monkeypatch: pytest.Monkey
         return splice(old, seen, out)
 
     monkeypatch.setattr(append, "splice", watched)
+    return spliced
+
+
+@pytest.mark.splice
+def test_threads_encode_the_columns(staging: Staging, spliced: list[int]) -> None:
     bytes_of(staging, range(ROWS), workers=2)
     assert spliced == [4, 4, 4]
+
+
+@pytest.mark.splice
+@pytest.mark.parametrize(("limit", "size"), [("_SMALL_CHUNK", 1 << 16), ("_LARGE_GROUP", 1 << 10)])
+def test_small_chunks_and_large_row_groups_are_left_to_one_writer(
+    staging: Staging, spliced: list[int], limit: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append, limit, size)
+    bytes_of(staging, range(ROWS), workers=2)
+    assert spliced == []
 
 
 def test_where_nothing_can_be_spliced_one_writer_does_it(staging: Staging, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from merganser.core.rows import nothing, take
 from merganser.core.schema import plain_column, some_fields
 from merganser.core.splice import NewGroup, splice
 from merganser.core.threads import WORKERS, open_pool, shared_out, streamed
+from merganser.core.thrift import ThriftError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 # How often a bloom filter is wrong about a value that is not there: Parquet's own default for Java.
 _BLOOM_FPP = 0.01
+# Bytes of a column chunk below which putting it in place takes longer than encoding it.
+_SMALL_CHUNK = 1 << 16
+# Bytes of a row group that may wait in memory, several times over, until all its columns are encoded.
+_LARGE_GROUP = 1 << 26
 
 
 def append_rows(
@@ -49,7 +54,7 @@ def append_rows(
         for code, some in _by_partition(table, rows, partitions)
         for at in range(0, len(some), layout.max_rows_per_file)
     ]
-    # One file uses every worker for its columns; many files use one each.
+    # One file uses every worker for its columns; of many files, each is written by one.
     inner = max(1, WORKERS // len(pieces))
 
     def write(piece: tuple[int, npt.NDArray[np.int64]]) -> Appended:
@@ -97,15 +102,15 @@ def partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int6
 
 
 def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, staging: Staging, workers: int = 1) -> str:
-    """Stage one new file, a row group at a time."""
+    """Stage one new file, a row group at a time, with columns divided among so many workers where that is faster."""
     path, store = staging.new_path(), staging.location.store
     table = table.select([name for name in layout.schema.names if name in layout.columns])
-    parts = shared_out(_column_sizes(table, rows, layout), 2 * workers) if workers > 1 else []
+    parts = _divided(table, rows, layout, workers)
     if len(parts) > 1:
         try:
             with store.create(path) as stream:
                 _splice_columns(table, rows, layout, parts, stream, workers)
-        except CannotSpliceError:
+        except (CannotSpliceError, ThriftError):
             store.remove(path)
         else:
             return path
@@ -168,11 +173,15 @@ def _part(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, start: i
     return pa.table(columns, schema=schema)
 
 
-def _column_sizes(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout) -> dict[str, int]:
-    """Estimate the bytes of each column that is to be written; columns that are NULL weigh nothing."""
-    share = len(rows) / max(1, table.num_rows)
+def _divided(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, workers: int) -> list[list[str]]:
+    """Divide the columns among workers by their bytes in a row group; columns that are NULL weigh nothing."""
+    if workers == 1:
+        return []
+    share = _group_rows(rows, layout) / max(1, table.num_rows)
     found = {name: int(table.column(name).nbytes * share) for name in table.column_names}
-    return {name: found.get(name, 0) for name in layout.schema.names}
+    sizes = {name: found.get(name, 0) for name in layout.schema.names}
+    worth = _SMALL_CHUNK * len(sizes) <= sum(sizes.values()) <= _LARGE_GROUP
+    return shared_out(sizes, 2 * workers) if worth else []
 
 
 def open_new_writer(

@@ -159,7 +159,11 @@ def _spliced_groups(
         with open_parquet(store, path, metadata, read_ahead=ahead, dictionaries=dictionaries) as parquet:
             return _encode(parquet, path, group, changed[group], some, options[group])
 
-    shares = {group: shared_out(_column_sizes(names, metadata, group), parts) for group, names in anew.items()}
+    shares = {
+        group: shared_out(_column_sizes(names, metadata, group), parts) if parts > 1 else [names]
+        for group, names in anew.items()
+        if names
+    }
     with open_pool(sum(map(len, shares.values())), workers, "encode") as pool:
         waiting: deque[tuple[int, list[Future[pa.Buffer | None]]]] = deque()
         for group in range(metadata.num_row_groups):

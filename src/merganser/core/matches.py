@@ -54,7 +54,7 @@ class Matches:
     @property
     def appended(self) -> npt.NDArray[np.int64]:
         """The source rows that go to new files: those that are inserted, and one for each match that moves."""
-        # Stable, which is also the one that is quick where all is in order.
+        # The stable sort is quick where all is in order.
         return np.sort(np.concatenate([self.new, self.source_row[self.action == Action.MOVE]]), kind="stable")
 
 

@@ -67,7 +67,7 @@ def streamed(task: Callable[[Item], Answer], items: Sequence[Item], workers: int
 
 
 def shared_out(sizes: Mapping[str, int], parts: int) -> list[list[str]]:
-    """Divide columns of so many bytes in parts of about the same size, none of them small, heaviest first.
+    """Divide columns of so many bytes in parts of about the same size, heaviest first; few bytes in fewer parts.
 
     The order of the columns is kept in each.
 
@@ -75,14 +75,14 @@ def shared_out(sizes: Mapping[str, int], parts: int) -> list[list[str]]:
     [['b'], ['a', 'c']]
     """
     parts = min(parts, len(sizes), 1 + sum(sizes.values()) // _SMALL)
-    shares: list[list[str]] = [[] for _ in range(parts)]
-
-    def weight(share: list[str]) -> tuple[int, int]:
-        return sum(sizes[name] for name in share), len(share)
-
+    shares: list[set[str]] = [set() for _ in range(parts)]
+    load = [(0, 0)] * parts
     for name in sorted(sizes, key=lambda name: -sizes[name]):
-        min(shares, key=weight).append(name)
-    return [[name for name in sizes if name in share] for share in sorted(shares, key=weight, reverse=True)]
+        lightest = load.index(min(load))
+        shares[lightest].add(name)
+        load[lightest] = load[lightest][0] + sizes[name], len(shares[lightest])
+    heaviest_first = sorted(range(parts), key=load.__getitem__, reverse=True)
+    return [[name for name in sizes if name in shares[part]] for part in heaviest_first]
 
 
 def _waited() -> float:
