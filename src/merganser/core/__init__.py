@@ -6,7 +6,6 @@ from merganser.core.commit import recover
 from merganser.core.dataset import list_dataset_files
 from merganser.core.doors import (
     ConservativeMembershipChecker,
-    IncrementalFileManager,
     IncrementalRewritePlan,
     ParquetFileMetadata,
     ParquetMetadataAnalyzer,
@@ -51,6 +50,7 @@ from merganser.core.errors import (
     UnsupportedFileError,
     UnsupportedTypeError,
 )
+from merganser.core.file_manager import IncrementalFileManager
 from merganser.core.history import HistoryFile, HistoryRecord
 from merganser.core.hive import parse_hive_partition_path
 from merganser.core.inspect import Inspection, KeyRange

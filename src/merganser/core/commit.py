@@ -326,17 +326,19 @@ def _note(location: Location, control: str, journal: Journal) -> None:
 
 def _move(location: Location, staging: Staging, journal: Journal) -> None:
     """Put the staged files that still wait in their places."""
-    store, waiting = location.store, set(staging.location.store.names(staging.folder))
+    store, staged = location.store, [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
+    folders = {_folder(path) for path in staged}
+    waiting = {f"{folder}/{name}" for folder in folders for name in store.names(folder)}
     goals = [location.path(move.target) for move in journal.moves] + [move.target for move in journal.feed]
     for folder in sorted({_folder(goal) for goal in goals}):
         store.make_folder(folder)
-    for move, goal in zip((*journal.moves, *journal.feed), goals, strict=True):
-        if move.staged in waiting:
+    for move, path, goal in zip((*journal.moves, *journal.feed), staged, goals, strict=True):
+        if path in waiting:
             if move not in journal.feed:
                 _check_replaced(location, staging, move)
             # Spark refuses a file whose checksum sidecar tells of its predecessor.
             store.remove(_sidecar(goal))
-            store.replace(f"{staging.folder}/{move.staged}", goal)
+            store.replace(path, goal)
 
 
 def _remove(location: Location, removals: Sequence[Removal]) -> None:

@@ -92,6 +92,11 @@ def _is_there(location: Location) -> bool:
     return kind is not None
 
 
+def is_data_file(rel: str) -> bool:
+    """Check whether a relative path is that of a data file: not hidden, nor in a hidden folder (P7)."""
+    return rel.endswith(SUFFIX) and all(map(_visible, rel.split("/")))
+
+
 def _visible(name: str) -> bool:
     return not name.startswith(".") and (not name.startswith("_") or "=" in name)
 

@@ -1,17 +1,19 @@
-"""File-grained doors over the row-group machinery: each does one step of a merge by itself."""
+"""The file-level functions that the source documents name: each does one step of a merge by itself."""
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
-from merganser.core.commit import Journal, Move, writing
-from merganser.core.dataset import canonical_value, list_files
+from merganser.core.commit import check_settled
+from merganser.core.dataset import canonical_value, list_files, load_target
 from merganser.core.engine import UNTOLD, ScanFile
-from merganser.core.errors import DatasetMergeError, InvalidArgumentError, UnreadableFileError
+from merganser.core.errors import ColumnTypeError, ColumnValueError, KeyColumnError
 from merganser.core.footer import key_bounds, read_footer
 from merganser.core.hive import UNKNOWN, parse, parse_hive_partition_path, untoken
 from merganser.core.keys import (
@@ -19,31 +21,35 @@ from merganser.core.keys import (
     canonical,
     canonical_keys,
     canonical_type,
-    keys_table,
     natural,
-    natural_array,
     normalize_keys,
     row_numbers,
 )
+from merganser.core.plan import scan_files
 from merganser.core.prune import might_match
 from merganser.core.scan import match_keys
-from merganser.core.staging import open_staging
-from merganser.core.store import locate
+from merganser.core.schema import plain_schema
+from merganser.core.source_keys import check_partition_schema, conform_keys, natural_array, read_arrow, read_keys
+from merganser.core.store import list_paths, locate
+from merganser.core.threads import in_threads
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow.parquet as pq
 
-    from merganser.core.commit import Session
-    from merganser.core.staging import Staging
-    from merganser.core.store import Location
+    from merganser.core.storage import Store
+    from merganser.core.store import Location, Paths
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetFileMetadata:
-    """One data file: its rows, the proven bounds of its columns (None where unproven), its partition values as text."""
+    """One data file, as its footer and its path describe it.
+
+    `column_stats` has for each column `min`, `max` and `null_count`, None where the footer proves nothing;
+    `partition_values` are the strings of the path's folders, None if there are none.
+    """
 
     path: str
     row_group_count: int
@@ -53,16 +59,28 @@ class ParquetFileMetadata:
 
 
 class ParquetMetadataAnalyzer:
-    """Reads what the footers of a dataset prove."""
+    """Reads the footers of a dataset."""
 
     def analyze_dataset_files(
         self,
         dataset_path: str | os.PathLike[str],
         filesystem: Any = None,
     ) -> list[ParquetFileMetadata]:
-        """Describe every data file of a dataset; a column without proven bounds has min and max None."""
+        """Describe every data file of a dataset, in name order; an absent folder has none.
+
+        Args:
+            dataset_path: The folder of the dataset, or its fsspec URL.
+            filesystem: An fsspec or PyArrow filesystem that has the path.
+
+        >>> import tempfile, merganser
+        >>> lake = tempfile.mkdtemp()
+        >>> _ = merganser.write_dataset(pa.table({"id": [3, 1]}), f"{lake}/t", engine="arrow")
+        >>> (file,) = ParquetMetadataAnalyzer().analyze_dataset_files(f"{lake}/t")
+        >>> file.total_rows, file.column_stats["id"]
+        (2, {'min': 1, 'max': 3, 'null_count': 0})
+        """
         location = locate(dataset_path, filesystem)
-        return [_describe(location, file.rel) for file in list_files(location)]
+        return in_threads(partial(_describe, location), [file.rel for file in list_files(location)])
 
 
 def _describe(location: Location, rel: str) -> ParquetFileMetadata:
@@ -101,46 +119,48 @@ class PartitionPruner:
 
     def identify_candidate_files(
         self,
-        file_metadata: Sequence[ParquetFileMetadata],
+        file_metadata: Iterable[ParquetFileMetadata],
         key_columns: Sequence[str] | str,
         source_keys: Any,
         partition_schema: pa.Schema | None = None,
     ) -> list[str]:
-        """Give the files that might hold a source key, by those key columns that the paths tell.
+        """Give the paths of the files that might hold a source key, by the key columns that are partition columns.
 
-        Without a partition schema the types of the source keys decide how path text is read.
+        Args:
+            file_metadata: The files, as `ParquetMetadataAnalyzer` describes them.
+            key_columns: The key column, or several.
+            source_keys: The keys: a list of values (of tuples or dicts for several key columns), an Arrow array, or
+                anything that `merge` takes as a source.
+            partition_schema: Types in which the path's strings are read; without it, those of the source keys.
+
+        >>> files = [ParquetFileMetadata(f"t/day={day}/a.parquet", 1, 9, {}, {"day": day}) for day in ("mon", "tue")]
+        >>> PartitionPruner().identify_candidate_files(files, "day", ["tue", "wed"])
+        ['t/day=tue/a.parquet']
         """
-        keys = normalize_keys(key_columns)
-        wanted = [
-            None if partition_schema is None or n not in partition_schema.names else partition_schema.field(n).type
-            for n in keys
-        ]
-        table = keys_table(source_keys, keys, wanted)
-        kept = []
-        for file in file_metadata:
-            values = file.partition_values or {}
-            told = {name: _path_bound(values, name, table.schema.field(name).type) for name in keys}
-            if _might_hold({name: (value, value) for name, value in told.items()}, table, keys):
-                kept.append(file.path)
-        return kept
+        keys, files = normalize_keys(key_columns), list(file_metadata)
+        check_partition_schema(partition_schema)
+        types = {} if partition_schema is None else {field.name: field.type for field in partition_schema}
+        table = conform_keys(read_keys(source_keys, keys, partition_schema), types)
+        columns = {}
+        for number, field in enumerate(table.schema):
+            texts = [(file.partition_values or {}).get(field.name) for file in files]
+            values = {text: _path_bound(text, field.type) for text in {*texts}}
+            bound = pa.array([values[text] for text in texts], canonical_type(field.type))
+            columns[f"min_{number}"] = columns[f"max_{number}"] = bound
+        might = might_match(pa.table(columns), canonical_keys(table, keys))
+        return [file.path for file, kept in zip(files, might.tolist(), strict=True) if kept]
 
 
-def _path_bound(values: dict[str, Any], name: str, kind: pa.DataType) -> Any:
-    value = parse(values[name], kind) if values.get(name) is not None else UNKNOWN
+def _path_bound(text: str | None, kind: pa.DataType) -> Any:
+    value = UNKNOWN if text is None else parse(text, kind)
     return None if value is UNKNOWN else canonical_value(value, kind)
-
-
-def _might_hold(bounds: dict[str, tuple[Any, Any]], table: pa.Table, keys: Sequence[str]) -> bool:
-    columns: dict[str, pa.Array] = {}
-    for number, name in enumerate(keys):
-        kind = canonical_type(table.schema.field(name).type)
-        low, high = bounds[name]
-        columns[f"min_{number}"], columns[f"max_{number}"] = pa.array([low], kind), pa.array([high], kind)
-    return bool(might_match(pa.table(columns), canonical_keys(table, keys))[0])
 
 
 class ConservativeMembershipChecker:
     """Rules a file out by its statistics, only where they prove that it holds no source key."""
+
+    def __init__(self) -> None:
+        self._read: tuple[Any, Any] = (None, None)
 
     def file_might_contain_keys(
         self,
@@ -148,52 +168,139 @@ class ConservativeMembershipChecker:
         key_columns: Sequence[str] | str,
         source_keys: Any,
     ) -> bool:
-        """Say whether a file might hold a source key; what the footer does not prove counts as might."""
+        """Check whether a file might hold a source key; what its footer does not prove counts as might.
+
+        Args:
+            file_metadata: The file, as `ParquetMetadataAnalyzer` describes it.
+            key_columns: The key column, or several.
+            source_keys: The keys, as `PartitionPruner` takes them. What may be readable once only, a generator or an
+                Arrow stream, is read with the first file and kept, so that the same one may be given for every file.
+
+        >>> file = ParquetFileMetadata("t/a.parquet", 1, 9, {"id": {"min": 10, "max": 20, "null_count": 0}})
+        >>> check = ConservativeMembershipChecker().file_might_contain_keys
+        >>> check(file, "id", [5, 25]), check(file, "id", [15])
+        (False, True)
+        """
         keys = normalize_keys(key_columns)
-        # What the path tells is the pruner's business: the file's own column of that name means nothing.
+        given = read_keys(self._again(source_keys), keys)
+        # Path values are checked by the pruner: the file's own column of that name means nothing.
         told = file_metadata.partition_values or {}
         stats = {name: {} if name in told else file_metadata.column_stats.get(name, {}) for name in keys}
-        pairs = {name: natural_array([stats[name].get("min"), stats[name].get("max")]) for name in keys}
-        kinds = [None if pa.types.is_null(pair.type) else pair.type for pair in pairs.values()]
+        bounds = {name: _bounds(stats[name]) for name in keys}
+        columns = {}
         try:
-            table = keys_table(source_keys, keys, kinds)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, DatasetMergeError):
+            table = conform_keys(given, {name: pair.type for name, pair in bounds.items() if pair is not None})
+        except (ColumnTypeError, ColumnValueError):
             # Bounds that are not of the keys' type prove nothing.
-            return True
-        bounds = {}
-        for name, pair in pairs.items():
-            low, high = canonical(pa.chunked_array([pair])).to_pylist()
-            bounds[name] = (low, high)
-        return _might_hold(bounds, table, keys)
+            return bool(given.num_rows)
+        for number, (name, pair) in enumerate(bounds.items()):
+            kind = canonical_type(table.schema.field(name).type)
+            sides = pa.nulls(2, kind) if pair is None else canonical(pa.chunked_array([pair]))
+            columns[f"min_{number}"], columns[f"max_{number}"] = sides[:1], sides[1:]
+        return bool(might_match(pa.table(columns), canonical_keys(table, keys))[0])
+
+    def _again(self, source_keys: Any) -> Any:
+        """Give keys that can be read as often as there are files."""
+        streams = hasattr(source_keys, "__arrow_c_stream__")
+        if not (streams or isinstance(source_keys, Iterator)):
+            return source_keys
+        if self._read[0] is not source_keys:
+            self._read = source_keys, read_arrow(source_keys) if streams else list(source_keys)
+        return self._read[1]
+
+
+def _bounds(stats: Mapping[str, Any]) -> pa.Array | None:
+    """Give the minimum and the maximum of a column in one type, if they have one."""
+    try:
+        pair = natural_array([stats.get("min"), stats.get("max")])
+    except (pa.ArrowException, OverflowError):
+        return None
+    return None if pa.types.is_null(pair.type) or pa.types.is_nested(pair.type) else pair
 
 
 def confirm_affected_files(
-    candidate_files: Sequence[str], key_columns: Sequence[str] | str, source_keys: Any, filesystem: Any = None
+    candidate_files: Paths,
+    key_columns: Sequence[str] | str,
+    source_keys: Any,
+    filesystem: Any = None,
 ) -> list[str]:
-    """Read the key columns, and nothing else, of files to find those that hold a source key."""
-    told = {path: parse_hive_partition_path(path) for path in candidate_files}
-    return [path for path in candidate_files if _holds_key(path, told[path], key_columns, source_keys, filesystem)]
+    """Read the key columns, and nothing else, of files to find those that hold a source key.
 
+    Every `name=value` folder of a path gives a partition value, also one above the dataset;
+    `plan_incremental_rewrite` knows where the dataset begins.
 
-def _holds_key(
-    path: str, told: dict[str, Any], key_columns: Sequence[str] | str, source_keys: Any, filesystem: Any
-) -> bool:
+    Args:
+        candidate_files: Paths of Parquet files.
+        key_columns: The key column, or several.
+        source_keys: The keys, as `PartitionPruner` takes them.
+        filesystem: An fsspec or PyArrow filesystem that has the paths.
+
+    >>> import tempfile, merganser
+    >>> lake = tempfile.mkdtemp()
+    >>> _ = merganser.write_dataset(pa.table({"id": [1, 3]}), f"{lake}/t", engine="arrow")
+    >>> from merganser.core import list_dataset_files
+    >>> files = list_dataset_files(f"{lake}/t")
+    >>> confirm_affected_files(files, "id", [2]), confirm_affected_files(files, "id", [3]) == files
+    ([], True)
+    """
     keys = normalize_keys(key_columns)
+    paths = list_paths(candidate_files, "candidate_files")
+    given = read_keys(source_keys, keys)
+    own = plain_schema(given.schema)
+    found = in_threads(partial(_open_candidate, keys=keys, own=own, filesystem=filesystem), paths)
+    for name in keys:
+        if found and not any(name in file.types or name in file.values for file in found):
+            message = (
+                f"Key column {name!r} is missing from every candidate file and from the folders of their paths. Name a "
+                "column that they have."
+            )
+            raise KeyColumnError(message)
+    alike: dict[Any, list[int]] = {}
+    for number, file in enumerate(found):
+        # Of one type and one filesystem as a rule: then keys are cast once, and one scan reads all files.
+        alike.setdefault((getattr(file.store, "filesystem", None), *file.types.items()), []).append(number)
+    hit: set[int] = set()
+    for numbers in alike.values():
+        table = conform_keys(given, found[numbers[0]].types)
+        hit |= _matched_files(found[numbers[0]].store, [found[at].scan(at, table) for at in numbers], table)
+    return [path for number, path in enumerate(paths) if number in hit]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A file to confirm: the types of the key columns that are read from it, and the values that its path has."""
+
+    store: Store
+    path: str
+    groups: int
+    types: Mapping[str, pa.DataType]
+    values: Mapping[str, Any]
+
+    def scan(self, number: int, table: pa.Table) -> ScanFile:
+        """Describe the scan of all its row groups; a key column that it does not have is NULL."""
+        constants = {
+            field.name: pa.repeat(untoken(self.values.get(field.name), field.type), 1)
+            for field in table.schema
+            if field.name not in self.types
+        }
+        return ScanFile(number, self.path, range(self.groups), constants, UNTOLD)
+
+
+def _open_candidate(path: str, keys: Sequence[str], own: pa.Schema, filesystem: Any) -> _Candidate:
     location = locate(path, filesystem)
     footer = read_footer(location.store, location.root, path)
-    schema = footer.schema
-    kinds = [schema.field(name).type if name in schema.names else None for name in keys]
-    table = keys_table(source_keys, keys, kinds)
-    constants = {}
-    for name in keys:
-        # Where the path tells a value, it wins over the file's own.
-        if name in told or name not in schema.names:
-            kind = table.schema.field(name).type
-            value = parse(told.get(name), kind)
-            constants[name] = pa.repeat(untoken(None if value is UNKNOWN else value, kind), 1)
+    schema, folders = footer.schema, parse_hive_partition_path(path, keys)
+    values = {name: parse(text, own.field(name).type) for name, text in folders.items()}
+    # Where the path has a value, it wins over the file's own (H1).
+    values = {name: value for name, value in values.items() if value is not UNKNOWN}
+    types = {name: schema.field(name).type for name in keys if name in schema.names and name not in values}
+    return _Candidate(location.store, location.root, footer.metadata.num_row_groups, types, values)
+
+
+def _matched_files(store: Store, scans: Sequence[ScanFile], table: pa.Table) -> set[int]:
+    keys = table.column_names
     source = canonical_keys(table, keys).append_column(SOURCE_ROW, row_numbers(table.num_rows))
-    scan = ScanFile(0, location.root, range(footer.metadata.num_row_groups), constants, UNTOLD)
-    return bool(match_keys(location.store, [scan], keys, source).num_rows)
+    return {*np.unique(match_keys(store, scans, keys, source).column("file").to_numpy()).tolist()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,74 +320,43 @@ def plan_incremental_rewrite(
     filesystem: Any = None,
     partition_schema: pa.Schema | None = None,
 ) -> IncrementalRewritePlan:
-    """Find the files that hold a source key: by partition, then by statistics, then by a scan of the keys."""
-    files = ParquetMetadataAnalyzer().analyze_dataset_files(dataset_path, filesystem)
-    candidates = set(PartitionPruner().identify_candidate_files(files, key_columns, source_keys, partition_schema))
-    checker = ConservativeMembershipChecker()
-    likely = [
-        file.path
-        for file in files
-        if file.path in candidates and checker.file_might_contain_keys(file, key_columns, source_keys)
-    ]
-    told = {file.path: file.partition_values or {} for file in files}
-    affected = [path for path in likely if _holds_key(path, told[path], key_columns, source_keys, filesystem)]
-    hit = set(affected)
-    return IncrementalRewritePlan(
-        affected,
-        [file.path for file in files if file.path not in hit],
-        [],
-        sum(file.total_rows for file in files if file.path in hit),
-    )
+    """Find the files that hold a source key: by partition and statistics, then by one scan of the keys.
 
+    Args:
+        dataset_path: The folder of the dataset, or its fsspec URL.
+        source_keys: The keys, as `PartitionPruner` takes them.
+        key_columns: The key column, or several.
+        filesystem: An fsspec or PyArrow filesystem that has the path.
+        partition_schema: Types of the partition columns, for a dataset that has no record of them; without it, those
+            of the source keys.
 
-class IncrementalFileManager:
-    """Stages files beside a dataset and puts them in place under a journal.
-
-    The dataset is held exclusively from the first call to the last.
+    >>> import tempfile, merganser
+    >>> lake = tempfile.mkdtemp()
+    >>> for ids in ([1, 3], [2, 4, 6]):
+    ...     _ = merganser.write_dataset(pa.table({"id": ids}), f"{lake}/t", engine="arrow")
+    >>> plan = plan_incremental_rewrite(f"{lake}/t", (key for key in (6, 99)), "id")
+    >>> len(plan.affected_files), len(plan.unaffected_files), plan.affected_rows
+    (1, 1, 3)
     """
-
-    def __init__(self) -> None:
-        self._held = contextlib.ExitStack()
-        self._session: Session | None = None
-        self._staging: Staging | None = None
-
-    def create_staging_directory(self, base_path: str | os.PathLike[str], filesystem: Any = None) -> str:
-        """Make a hidden `.staging_<uuid>` folder for a dataset and give its path."""
-        self.cleanup_staging_files()
-        location = locate(base_path, filesystem)
-        self._session = self._held.enter_context(writing(location))
-        self._staging = open_staging(location, self._session.control)
-        return self._staging.folder
-
-    def atomic_replace_files(
-        self, source_files: Sequence[str], target_files: Sequence[str], filesystem: Any = None
-    ) -> None:
-        """Put staged files in the place of data files: all of them, or after a crash and `recover` all of them."""
-        if self._session is None or self._staging is None:
-            message = "There is no staging folder. Call create_staging_directory first."
-            raise InvalidArgumentError(message)
-        if len(source_files) != len(target_files):
-            message = f"{len(source_files)} source files cannot replace {len(target_files)} target files. Give pairs."
-            raise InvalidArgumentError(message)
-        staging, location = self._staging, self._staging.location
-        moves = []
-        for source, goal in zip(source_files, target_files, strict=True):
-            folder, _, name = locate(source, filesystem).root.rpartition("/")
-            # The folder's links are followed, the file's own is not: it stays, and what it leads to is replaced.
-            beside, _, last = str(goal).rpartition("/")
-            target = f"{locate(beside or '.', filesystem).root}/{last}"
-            if folder != staging.folder or not target.startswith(f"{location.root}/"):
-                message = f"Cannot move {source} onto {goal}: the one must be staged, the other inside the dataset."
-                raise InvalidArgumentError(message)
-            if location.store.kind(f"{folder}/{name}") != "file":
-                message = f"There is no staged file {source}. Write it before replacing {goal} with it."
-                raise UnreadableFileError(message)
-            moves.append(Move(name, target[len(location.root) + 1 :], location.store.identity(target)))
-        self._session.commit(staging, Journal(moves))
-
-    def cleanup_staging_files(self) -> None:
-        """Remove the staging folder and whatever is left in it, and let the dataset go; fine if there is none."""
-        with self._held:
-            staging, self._session, self._staging = self._staging, None, None
-            if staging is not None:
-                staging.remove()
+    keys = normalize_keys(key_columns)
+    check_partition_schema(partition_schema)
+    given = read_keys(source_keys, keys, partition_schema)
+    location = locate(dataset_path, filesystem)
+    check_settled(location)
+    types = {field.name: field.type for schema in (given.schema, partition_schema or ()) for field in schema}
+    known = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
+    # Without the lock, files may be replaced while they are looked at.
+    target = replace(load_target(location, keys, None, known), footers={})
+    table = conform_keys(given, {name: target.key_type(name) for name in keys} if target.files else {})
+    hit: set[int] = set()
+    if target.files:
+        candidate = might_match(target.bounds(keys), canonical_keys(table, keys))
+        scans = scan_files(target, keys, [UNTOLD] * len(target.files), candidate)
+        hit = _matched_files(location.store, scans, table)
+    paths = [location.shown(file.rel) for file in target.files]
+    return IncrementalRewritePlan(
+        [path for number, path in enumerate(paths) if number in hit],
+        [path for number, path in enumerate(paths) if number not in hit],
+        [],
+        sum(target.file_rows[number] for number in hit),
+    )

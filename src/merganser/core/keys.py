@@ -14,11 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.errors import InvalidArgumentError, UnsupportedTypeError
-from merganser.core.schema import cast_column, decoded, plain
+from merganser.core.schema import decoded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import numpy.typing as npt
 
 SOURCE_ROW = "source_row"
@@ -123,7 +121,10 @@ def natural(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view():
-        return value.decode()
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return None
     if pa.types.is_boolean(kind):
         return bool(value)
     if not pa.types.is_temporal(kind):
@@ -255,35 +256,3 @@ def join_keys(target: pa.RecordBatchReader, source: pa.Table, positions: Sequenc
 def row_numbers(count: int) -> pa.Array:
     """Number rows from zero."""
     return pa.array(np.arange(count, dtype=np.int64))
-
-
-def keys_table(source_keys: Any, key_columns: Sequence[str], types: Iterable[pa.DataType | None]) -> pa.Table:
-    """Build a key table from scalars, tuples (for composite keys), an Arrow array or an Arrow table."""
-    names, kinds = list(key_columns), list(types)
-    if isinstance(source_keys, pa.Array | pa.ChunkedArray):
-        source_keys = pa.table([source_keys], names=names)
-    if isinstance(source_keys, pa.Table):
-        columns = [source_keys.column(name) for name in names]
-        cast = [
-            c if kind is None else cast_column(c, plain(kind), n)
-            for c, kind, n in zip(columns, kinds, names, strict=True)
-        ]
-        return pa.table(cast, names=names)
-    rows = list(source_keys)
-    composite = len(key_columns) > 1 or any(isinstance(row, tuple) for row in rows)
-    columns = [[row[number] for row in rows] if composite else rows for number in range(len(key_columns))]
-    arrays = [_typed(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    return pa.table(arrays, names=names)
-
-
-def _typed(values: list[Any], kind: pa.DataType | None) -> pa.Array:
-    natural = natural_array(values)
-    return natural if kind is None else natural.cast(kind)
-
-
-def natural_array(values: Sequence[Any]) -> pa.Array:
-    """Let Arrow choose a type for Python values, and help it where integers need the unsigned one."""
-    try:
-        return pa.array(values)
-    except OverflowError:
-        return pa.array(values, pa.uint64())

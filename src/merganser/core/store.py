@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import fsspec
 import pyarrow.fs as pafs
@@ -16,6 +17,8 @@ from merganser.core.remote import RemoteStore
 
 if TYPE_CHECKING:
     from merganser.core.storage import FileInfo, Store
+
+    Paths: TypeAlias = Iterable[str | os.PathLike[str]] | str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,19 @@ def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
     if isinstance(filesystem, LocalFileSystem):
         return Location(LocalStore(), os.path.realpath(native), display.removeprefix("file://"))
     return Location(RemoteStore(filesystem), native.rstrip("/"), display)
+
+
+def list_paths(paths: Paths, argument: str) -> list[str]:
+    """Take a path or several as a list of strings.
+
+    >>> list_paths("lake/a.parquet", "files")
+    ['lake/a.parquet']
+    """
+    given = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
+    if not all(isinstance(path, str | os.PathLike) for path in given):
+        message = f"{argument} must be a path or a list of paths, not {paths!r}."
+        raise InvalidArgumentError(message)
+    return [os.fspath(path) for path in given]
 
 
 def open_url(text: str, **options: Any) -> tuple[fsspec.AbstractFileSystem, str]:
