@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+import pandas as pd
+import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pytest
+from tests.support import put
 
 from merganser.core import (
+    InvalidArgumentError,
+    KeyColumnError,
     PartitionMoveError,
+    SchemaMismatchError,
     TableLike,
     normalize_keys,
+    parse_hive_partition_path,
     validate_keys_and_schema,
     validate_no_null_keys,
     validate_partition_column_immutability,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 class Described:
@@ -209,3 +219,111 @@ def test_a_description_without_null_count_is_checked_by_schema() -> None:
     validate_keys_and_schema(bare, bare, "id")
     with pytest.raises(ValueError, match="'x' is missing from the source"):
         validate_keys_and_schema(bare, None, "x")
+
+
+class Streamed:
+    """Rows behind the Arrow PyCapsule interface, and nothing else."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+def written(table: pa.Table) -> str:
+    return put("./rows.parquet", table)
+
+
+def encoded(table: pa.Table) -> pa.Table:
+    """Give the keys as a dictionary, which holds their NULL."""
+    keys = pa.DictionaryArray.from_arrays(list(range(table.num_rows)), table["id"].combine_chunks())
+    return table.set_column(table.column_names.index("id"), "id", keys)
+
+
+ROWS: dict[str, Callable[[pa.Table], Any]] = {
+    "table": lambda table: table,
+    "record batch": lambda table: table.to_batches()[0],
+    "reader": lambda table: table.to_reader(max_chunksize=1),
+    "dataset": pads.dataset,
+    "scanner": lambda table: pads.dataset(table).scanner(),
+    "pandas": lambda table: table.to_pandas(types_mapper=pd.ArrowDtype),
+    "polars": pl.DataFrame,
+    "relation": duckdb.from_arrow,
+    "capsule": Streamed,
+    "path": written,
+    "dictionary": encoded,
+}
+
+
+# K2, K3, S2
+@pytest.mark.parametrize("kind", ROWS)
+def test_null_keys_are_found_in_all_that_a_merge_takes(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make = ROWS[kind]
+    good, bad = pa.table({"id": [1, 2], "day": ["a", "b"]}), pa.table({"id": [1, None], "day": ["a", "b"]})
+    validate_keys_and_schema(make(good), good, "id")
+    validate_keys_and_schema(good, make(good), "id")
+    validate_no_null_keys(make(good), "id")
+    with pytest.raises(KeyColumnError, match="'id' in 1 row"):
+        validate_keys_and_schema(make(bad), None, "id")
+    with pytest.raises(KeyColumnError, match="'id' in 1 row"):
+        validate_no_null_keys(make(bad), ["day", "id"])
+    with pytest.raises(KeyColumnError, match="'x' is missing from the source"):
+        validate_no_null_keys(make(good), "x")
+    with pytest.raises(SchemaMismatchError, match="missing from the source: 'v'"):
+        validate_keys_and_schema(make(good), good.append_column("v", [[1, 2]]), "id")
+
+
+# H4
+@pytest.mark.parametrize("kind", ROWS)
+def test_moved_partitions_are_found_in_all_that_a_merge_takes(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make, old = ROWS[kind], pa.table({"id": [1, 2], "day": ["a", "b"], "v": [1, 2]})
+    new = pa.table({"v": [1, 2], "id": [3, 2], "day": ["c", "c"]})
+    moved = r"1 row .*'day', for example id=2"
+    with pytest.raises(PartitionMoveError, match=moved):
+        validate_partition_column_immutability(make(new), old, "id", "day")
+    with pytest.raises(PartitionMoveError, match=moved):
+        validate_partition_column_immutability(new, make(old), "id", "day")
+    validate_partition_column_immutability(make(old), old, "id", "day")
+
+
+# H1, H4
+def test_the_target_may_be_the_path_of_a_dataset(lake: str) -> None:
+    put(f"{lake}/t/day=a/x.parquet", pa.table({"id": [1]}))
+    validate_partition_column_immutability(pa.table({"id": [1], "day": ["a"]}), f"{lake}/t", "id", "day")
+    with pytest.raises(PartitionMoveError, match="id=1"):
+        validate_partition_column_immutability(pa.table({"id": [1], "day": ["b"]}), f"{lake}/t", "id", "day")
+
+
+# K1, H4
+def test_one_partition_column_may_be_given_by_its_name() -> None:
+    table = pa.table({"id": [1], "day": ["a"], "d": ["x"]})
+    validate_partition_column_immutability(table, table, "id", "day")
+    assert parse_hive_partition_path("t/day=1/d=2/f.parquet", "day") == {"day": "1"}
+    assert parse_hive_partition_path(Path("t/day=1/f.parquet")) == {"day": "1"}
+    for bad in (["day", "day"], [1], 5):
+        with pytest.raises(InvalidArgumentError, match="partition_columns"):
+            validate_partition_column_immutability(table, table, "id", bad)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="Partition column 'hour' is missing from the source"):
+        validate_partition_column_immutability(table, table, "id", "hour")
+
+
+# K2
+@pytest.mark.parametrize("bad", [5, None, [1], {"id": [1]}, object()])
+def test_what_is_no_table_is_refused(bad: Any) -> None:
+    table = pa.table({"id": [1], "day": ["a"]})
+    with pytest.raises(InvalidArgumentError, match="Cannot read the source from"):
+        validate_keys_and_schema(bad, table, "id")
+    with pytest.raises(InvalidArgumentError, match="Cannot read the source from"):
+        validate_no_null_keys(bad, "id")
+    with pytest.raises(InvalidArgumentError, match="Cannot read rows from"):
+        validate_partition_column_immutability(bad, table, "id", "day")
+    if bad is not None:
+        with pytest.raises(InvalidArgumentError, match="Cannot read the target from"):
+            validate_keys_and_schema(table, bad, "id")

@@ -67,7 +67,7 @@ from merganser.core.result import (
     compute_merge_stats,
 )
 from merganser.core.strategy import MergeStrategy
-from merganser.core.validate import (
+from merganser.core.table_checks import (
     TableLike,
     validate_keys_and_schema,
     validate_no_null_keys,

@@ -6,6 +6,7 @@ Spark escapes are percent-encoded; other scripts stay raw, because Spark decodes
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
@@ -32,10 +33,14 @@ class Unknown:
 UNKNOWN = Unknown()
 
 
-def parse_hive_partition_path(file_path: str, partition_columns: Sequence[str] | None = None) -> dict[str, Any]:
-    """Read the `name=value` folders of a path, in path order, as text; the NULL folder gives None.
+def parse_hive_partition_path(
+    file_path: str | os.PathLike[str], partition_columns: Sequence[str] | str | None = None
+) -> dict[str, Any]:
+    """Read the `name=value` folders of a path, in path order, as strings; the NULL folder gives None.
 
-    With `partition_columns` only those are returned, and those the path does not tell are left out.
+    Args:
+        file_path: The path of a file. Its own name is not a folder.
+        partition_columns: The column to return, or several; those that the path does not have are left out.
 
     >>> parse_hive_partition_path("/data/year=2024/month=12/part-0.parquet")
     {'year': '2024', 'month': '12'}
@@ -43,13 +48,14 @@ def parse_hive_partition_path(file_path: str, partition_columns: Sequence[str] |
     {'month': '12'}
     """
     values: dict[str, Any] = {}
-    for segment in file_path.split("/")[:-1]:
+    for segment in os.fspath(file_path).split("/")[:-1]:
         name, equals, text = segment.partition("=")
         if name and equals:
             values[_unescape(name)] = None if text == HIVE_NULL else _unescape(text)
     if partition_columns is None:
         return values
-    return {name: values[name] for name in partition_columns if name in values}
+    columns = [partition_columns] if isinstance(partition_columns, str) else partition_columns
+    return {name: values[name] for name in columns if name in values}
 
 
 def folder_name(column: str, text: str | None) -> str:

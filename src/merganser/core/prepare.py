@@ -24,6 +24,7 @@ from merganser.core.validate import (
     check_key_columns,
     check_null_keys,
     check_order_columns,
+    check_partition_columns,
     check_required,
     check_storable,
 )
@@ -147,12 +148,7 @@ def prepare_overwrite(
 
 
 def _check_partition_columns(columns: Sequence[str], schema: pa.Schema) -> None:
-    missing = [name for name in columns if name not in schema.names]
-    if missing:
-        message = (
-            f"Partition column {missing[0]!r} is missing from the source. Its columns are: {', '.join(schema.names)}."
-        )
-        raise InvalidArgumentError(message)
+    check_partition_columns(schema, columns, "source")
     hidden = [name for name in columns if name.startswith(".")]
     if hidden:
         message = (

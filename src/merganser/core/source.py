@@ -56,6 +56,12 @@ def stream_source(source: Any) -> pa.Table | pa.RecordBatchReader:
     raise InvalidArgumentError(message)
 
 
+def has_rows(source: Any) -> bool:
+    """Check whether `stream_source` takes this."""
+    known = (pa.Table, pa.RecordBatchReader, str, os.PathLike, pads.Dataset, pads.Scanner)
+    return isinstance(source, known) or hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
+
+
 def open_path(path: str, filesystem: Any = None, reading: Reading = GUESS) -> pa.Table | pa.RecordBatchReader:
     """Open files, or the folder of a dataset."""
     found = find_files(path, filesystem, reading)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from merganser.core.errors import (
@@ -16,97 +15,13 @@ from merganser.core.errors import (
     PartitionMoveError,
     UnsupportedTypeError,
 )
-from merganser.core.keys import (
-    SOURCE_ROW,
-    canonical_keys,
-    check_key_type,
-    join_keys,
-    normalize_keys,
-    null_keys,
-    row_numbers,
-)
-from merganser.core.schema import check_columns, check_types, check_unique, conform, shown_value
+from merganser.core.keys import check_key_type
+from merganser.core.schema import shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from merganser.core.engine import SourceFacts
-
-
-class TableLike(Protocol):
-    """The little that validation needs of a table; `null_count(column)` is welcome too, and saves reading rows."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns and their types."""
-
-    @property
-    def num_rows(self) -> int:
-        """How many rows there are."""
-
-
-def validate_keys_and_schema(source: TableLike, target: TableLike | None, key_columns: Sequence[str] | str) -> None:
-    """Check that the keys exist on both sides and are never NULL in the source, and that the schemas go together.
-
-    >>> validate_keys_and_schema(pa.table({"id": [1]}), pa.table({"id": [2]}), "id")
-    """
-    keys = normalize_keys(key_columns)
-    check_unique(source.schema, "source")
-    check_key_columns(source.schema, keys, "source")
-    if target is not None:
-        check_unique(target.schema, "target")
-        check_key_columns(target.schema, keys, "target")
-        check_columns(source.schema, target.schema)
-        check_types(source.schema, target.schema)
-    check_null_keys(_null_counts(source, keys))
-
-
-def _null_counts(source: TableLike, keys: Sequence[str]) -> Mapping[str, int]:
-    count = getattr(source, "null_count", None)
-    if callable(count):
-        return {name: nulls for name in keys if (nulls := count(name))}
-    return null_keys(source, keys) if isinstance(source, pa.Table) else {}
-
-
-def validate_no_null_keys(source_table: pa.Table, key_columns: Sequence[str] | str) -> None:
-    """Refuse a source with NULL (or NaN) in a key column.
-
-    >>> validate_no_null_keys(pa.table({"id": [1, 2]}), ["id"])
-    """
-    keys = normalize_keys(key_columns)
-    check_key_columns(source_table.schema, keys, "source")
-    check_null_keys(null_keys(source_table, keys))
-
-
-def validate_partition_column_immutability(
-    source_table: pa.Table,
-    target_table: pa.Table,
-    key_columns: Sequence[str] | str,
-    partition_columns: Sequence[str],
-) -> None:
-    """Refuse a source that gives a key of the target other partition values.
-
-    >>> day = pa.table({"id": [1], "day": ["mon"]})
-    >>> validate_partition_column_immutability(day, day, ["id"], ["day"])
-    """
-    keys, columns = normalize_keys(key_columns), list(partition_columns)
-    for table, side in ((source_table, "source"), (target_table, "target")):
-        check_key_columns(table.schema, [*keys, *columns], side)
-    both = pa.schema([target_table.schema.field(name) for name in dict.fromkeys([*keys, *columns])])
-    check_types(source_table.select(both.names).schema, both)
-    source, target = conform(source_table, both), conform(target_table, both)
-    numbered = canonical_keys(source, keys).append_column(SOURCE_ROW, row_numbers(source.num_rows))
-    probe = canonical_keys(target, keys).append_column("position", row_numbers(target.num_rows))
-    matches = join_keys(probe.to_reader(), numbered, ["position"]).sort_by("position")
-    old, new = target.take(matches["position"]), source.take(matches[SOURCE_ROW])
-    moved = pa.chunked_array([pa.nulls(0, pa.bool_())])
-    for name in columns:
-        left, right = canonical_keys(old, [name])[0], canonical_keys(new, [name])[0]
-        same = pc.or_(pc.fill_null(pc.equal(left, right), False), pc.and_(pc.is_null(left), pc.is_null(right)))  # noqa: FBT003
-        moved = pc.invert(same) if not len(moved) else pc.or_(moved, pc.invert(same))
-    if len(moved):
-        changed = new.select(keys).filter(moved)
-        check_moves(changed.num_rows, changed.slice(0, 5), columns)
 
 
 def check_key_columns(schema: pa.Schema, keys: Iterable[str], side: str) -> None:
@@ -116,6 +31,16 @@ def check_key_columns(schema: pa.Schema, keys: Iterable[str], side: str) -> None
             message = f"Key column {name!r} is missing from the {side}. Its columns are: {', '.join(schema.names)}."
             raise KeyColumnError(message)
         check_key_type(schema.field(name).type, name)
+
+
+def check_partition_columns(schema: pa.Schema, columns: Sequence[str], side: str) -> None:
+    """Refuse partition columns that a side does not have."""
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        message = (
+            f"Partition column {missing[0]!r} is missing from the {side}. Its columns are: {', '.join(schema.names)}."
+        )
+        raise InvalidArgumentError(message)
 
 
 def check_order_columns(schema: pa.Schema, columns: Sequence[str], argument: str, side: str) -> None:
