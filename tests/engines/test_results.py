@@ -6,13 +6,14 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.support import data_files, put, rows
 
 from merganser import merge_parquet_dataset_pyarrow
-from merganser.core import MergeResult, MergeStats, compute_merge_stats
+from merganser.core import InvalidArgumentError, MergeResult, MergeStats, compute_merge_stats
 from merganser.core.errors import CountMismatchError
 from merganser.engines import ENGINES, open_engine
 
@@ -196,6 +197,17 @@ def stats_of(strategy: Any, before: int, after: int, inserted: int, updated: int
 def test_numbers_that_add_up(numbers: tuple[Any, int, int, int, int, int]) -> None:
     stats = stats_of(*numbers)
     assert (stats.total, stats.inserted, stats.updated, stats.deleted) == numbers[2:]
+
+
+# R4
+@pytest.mark.parametrize("bad", [None, "1", 1.0])
+def test_a_count_that_is_no_integer_is_refused_by_name(bad: Any) -> None:
+    one: Any = np.int64(1)
+    assert stats_of("upsert", 5, 6, one, 0, 0) == {"inserted": 1, "updated": 0, "deleted": 0, "total": 6}
+    with pytest.raises(InvalidArgumentError, match="The count of inserted must be an integer"):
+        stats_of("upsert", 5, 6, bad, 0, 0)
+    with pytest.raises(InvalidArgumentError, match="The count of target_before must be an integer"):
+        stats_of("upsert", bad, 6, 1, 0, 0)
 
 
 # R4

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
-from merganser.core.errors import CountMismatchError
+from merganser.core.errors import CountMismatchError, InvalidArgumentError
 from merganser.core.shown import ShownFiles
 from merganser.core.strategy import Action, rule_of
 
@@ -153,7 +154,14 @@ def compute_merge_stats(
 ) -> MergeStats:
     """Put the counts of a merge together; numbers that cannot be true are refused.
 
-    `by_operation` says that source rows may delete.
+    Args:
+        strategy: The strategy of the merge, which limits what it can have counted.
+        target_before: Rows of the target before the merge.
+        target_after: Rows of the target after it.
+        inserted_rows: Rows that were added.
+        updated_rows: Rows that were replaced.
+        deleted_rows: Rows that were removed.
+        by_operation: Whether source rows may delete, by an operation column.
 
     >>> compute_merge_stats(strategy="upsert", target_before=2, target_after=3, inserted_rows=1, updated_rows=1,
     ...                     deleted_rows=0)
@@ -161,6 +169,10 @@ def compute_merge_stats(
     """
     rule = rule_of(strategy)
     counts = {"inserted": inserted_rows, "updated": updated_rows, "deleted": deleted_rows, "total": target_after}
+    for name, count in {**counts, "target_before": target_before}.items():
+        if not isinstance(count, Integral):
+            message = f"The count of {name} must be an integer, not {count!r}."
+            raise InvalidArgumentError(message)
     shown = ", ".join(f"{name} {count}" for name, count in counts.items())
     if min(*counts.values(), target_before) < 0:
         reason = "a count is negative"
