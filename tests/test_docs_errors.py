@@ -18,7 +18,7 @@ import pytest
 from tests.support import put, spark_session
 
 import merganser as mg
-from merganser import engines
+from merganser import core, engines
 from merganser.core import errors, staged
 from merganser.core.dataset import check_listing
 from merganser.core.errors import MerganserError
@@ -224,6 +224,51 @@ def old_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     upsert({"id": [1], "status": ["paid"], "day": ["mon"]}, engine="duckdb", use_merge=True)
 
 
+def no_keys(_: pytest.MonkeyPatch) -> None:
+    core.plan_incremental_rewrite(ORDERS, {"id": [1]}, "id")
+
+
+def short_key(_: pytest.MonkeyPatch) -> None:
+    core.plan_incremental_rewrite(ORDERS, [(1, "mon"), (2,)], ["id", "day"])
+
+
+def no_file_has_the_key(_: pytest.MonkeyPatch) -> None:
+    core.confirm_affected_files(core.list_dataset_files(ORDERS), "number", [1])
+
+
+def keys_of_two_types(_: pytest.MonkeyPatch) -> None:
+    core.plan_incremental_rewrite(ORDERS, [1, "2"], "id")
+
+
+def not_staged(_: pytest.MonkeyPatch) -> None:
+    with core.IncrementalFileManager() as manager:
+        manager.create_staging_directory(ORDERS)
+        manager.atomic_replace_files(put("lake/new.parquet", pa.table({"id": [1]})), f"{ORDERS}/day=mon/a.parquet")
+
+
+def two_onto_one(_: pytest.MonkeyPatch) -> None:
+    with core.IncrementalFileManager() as manager:
+        folder = manager.create_staging_directory(ORDERS)
+        new = [put(f"{folder}/{name}", pa.table({"id": [1]})) for name in "ab"]
+        manager.atomic_replace_files(new, [f"{ORDERS}/day=mon/a.parquet"] * 2)
+
+
+def not_published_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    def replace(*_: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(LocalStore, "replace", replace)
+    with core.IncrementalFileManager() as manager:
+        folder = manager.create_staging_directory(ORDERS)
+        new = put(f"{folder}/new", pa.table({"id": [1]}))
+        for _attempt in range(2):
+            try:
+                manager.atomic_replace_files(new, f"{ORDERS}/day=mon/a.parquet")
+            except core.DatasetMergeError as error:
+                if "decided" not in str(error):
+                    raise
+
+
 def two_match(_: pytest.MonkeyPatch) -> None:
     graph().merge_node("Person", {"name": "Ada"}, warn_on_missing_index=False)
 
@@ -325,12 +370,12 @@ def rows_not_accounted_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
-    "InvalidArgumentError": [unknown_strategy, not_together, no_source],
+    "InvalidArgumentError": [unknown_strategy, not_together, no_source, no_keys, short_key, not_staged, two_onto_one],
     "MissingExtraError": [no_package, no_java],
-    "KeyColumnError": [no_key_column, null_key],
+    "KeyColumnError": [no_key_column, null_key, no_file_has_the_key],
     "DuplicateKeyError": [repeated_key],
     "SchemaMismatchError": [other_columns, files_disagree],
-    "ColumnTypeError": [other_type],
+    "ColumnTypeError": [other_type, keys_of_two_types],
     "UnsupportedTypeError": [nested_key],
     "ColumnValueError": [too_large, unknown_operation],
     "PartitionValueError": [empty_partition, out_of_scope],
@@ -343,7 +388,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "ConcurrentWriteError": [changed_meanwhile, changed_after_the_decision],
     "UndoError": [nothing_retained, nothing_to_undo],
     "CountMismatchError": [rows_lost],
-    "DatasetMergeError": [not_published, old_duckdb],
+    "DatasetMergeError": [not_published, old_duckdb, not_published_before],
     "MergeConflictError": [two_match],
     "NodeNotFoundError": [no_node],
     "EdgeNotFoundError": [no_edge],

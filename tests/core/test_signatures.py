@@ -110,6 +110,10 @@ DOCUMENTED: dict[str, tuple[Callable[..., Any], list[str]]] = {
 }
 
 
+def is_file_level(function: Callable[..., Any]) -> bool:
+    return not inspect.isclass(function) and function.__module__.startswith("merganser.core.") and bool(named(function))
+
+
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return list(inspect.signature(function).parameters.values())
 
@@ -171,6 +175,17 @@ def test_documented_names_keep_their_parameters(name: str) -> None:
     assert [one.name for one in parameters(function)][: len(expected)] == expected
     rest = parameters(function)[len(expected) :]
     assert all(one.default is not one.empty or one.kind is one.VAR_KEYWORD for one in rest)
+
+
+@pytest.mark.parametrize("name", [name for name, (found, _) in DOCUMENTED.items() if is_file_level(found)])
+def test_file_level_functions_document_their_arguments(name: str) -> None:
+    function, _ = DOCUMENTED[name]
+    text = inspect.getdoc(function) or ""
+    own = [one.name for one in parameters(function)]
+    assert [found for found in own if f"\n    {found}: " in text.partition("Args:")[2]] == own
+    # A step of the manager makes sense only with the others: their example is that of the class.
+    example = core.IncrementalFileManager.__doc__ if "FileManager" in function.__qualname__ else text
+    assert ">>> " in (example or "")
 
 
 def test_the_top_level_takes_the_parameters_of_a_door() -> None:

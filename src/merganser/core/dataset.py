@@ -50,6 +50,10 @@ SUFFIX = ".parquet"
 def list_dataset_files(dataset_path: str | os.PathLike[str], filesystem: Any = None) -> list[str]:
     """List the data files of a dataset in name order; an absent folder has none.
 
+    Args:
+        dataset_path: The folder of the dataset, or its fsspec URL.
+        filesystem: An fsspec or PyArrow filesystem that has the path.
+
     >>> list_dataset_files("no/such/dataset")
     []
     """

@@ -27,6 +27,9 @@ _WIDTH = 32
 def normalize_keys(key_columns: Sequence[str] | str) -> list[str]:
     """Turn a column name or a sequence of names into a list of names.
 
+    Args:
+        key_columns: The key column, or several different ones.
+
     >>> normalize_keys("id")
     ['id']
     >>> normalize_keys(("id", "day"))

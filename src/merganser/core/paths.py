@@ -17,6 +17,9 @@ class PathValidator:
     def validate_path_for_sql(path: str) -> None:
         """Refuse quotes, statement and comment marks, `..` segments, and characters that hide what they are.
 
+        Args:
+            path: The path, absolute or relative.
+
         >>> PathValidator.validate_path_for_sql("/lake/day=2025-01-01/part 0.parquet")
         """
         if not isinstance(path, str) or not path:
@@ -39,6 +42,9 @@ class PathValidator:
     @staticmethod
     def escape_for_sql(path: str) -> str:
         """Give the path as it may stand between single quotes in SQL, after validating it.
+
+        Args:
+            path: The path, absolute or relative.
 
         >>> PathValidator.escape_for_sql("/lake/orders")
         '/lake/orders'

@@ -135,7 +135,7 @@ def _places(rows: list[Any], keys: Sequence[str]) -> Sequence[int]:
         return [fields.index(name) for name in keys]
     if set(map(len, rows)) != {len(keys)}:
         wrong = next(row for row in rows if len(row) != len(keys))
-        message = f"The key {wrong!r} has {len(wrong)} values; give {len(keys)}, one for each of {', '.join(keys)}."
+        message = f"The key {wrong!r} should have {len(keys)} values, one for each of {', '.join(keys)}. Correct it."
         raise InvalidArgumentError(message)
     return range(len(keys))
 
