@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import grp
 import os
+import pwd
 import shutil
 import stat
 import uuid
@@ -25,9 +27,12 @@ FLUSHES = 8
 
 
 class LocalStore(Store):
-    """The disk of this machine."""
+    """The disk of this machine; what is new takes group and permissions from the folder `model`, if one is given."""
 
     local = True
+
+    def __init__(self, model: str | None = None) -> None:
+        self._model = model
 
     def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
         pending = [("", False)]
@@ -78,10 +83,37 @@ class LocalStore(Store):
         return open(path, "rb", buffering=0)
 
     def create(self, path: str) -> BinaryIO:
-        return open(path, "xb")
+        return self.open_new(path)
+
+    def open_new(self, path: str) -> BinaryIO:
+        """Create a file, with the group and permissions of the model; fails if it exists."""
+        stream = open(path, "xb")  # noqa: SIM115  the caller closes it
+        self._share(path)
+        return stream
 
     def make_folder(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        if os.path.isdir(path):
+            return
+        self.make_folder(os.path.dirname(path) or ".")
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+            return
+        self._share(path)
+
+    def _share(self, path: str) -> None:
+        """Let a new file or folder be shared as the model is; a disk without groups or permissions stays as it is."""
+        if self._model is None:
+            return
+        with contextlib.suppress(OSError):
+            status, model = os.stat(path), self._model
+            while model == path or not os.path.isdir(model):
+                model = os.path.dirname(model)
+            wanted = _shared_access(status, os.stat(model), exists=model == self._model)
+            if wanted != (stat.S_IMODE(status.st_mode), status.st_gid):
+                _set_access(path, *wanted)
 
     def flush(self, paths: Iterable[str]) -> None:
         # Disks take many such requests at once, and answer them together.
@@ -104,6 +136,7 @@ class LocalStore(Store):
             beside = os.path.join(os.path.dirname(real), f".{os.path.basename(real)}.staged")
             try:
                 shutil.copy2(source, beside)
+                self.keep_mode(source, beside)
                 self.flush([beside])
                 os.replace(beside, real)
                 # The other copy goes only once this one lasts.
@@ -137,7 +170,7 @@ class LocalStore(Store):
     def write_small(self, path: str, data: bytes) -> None:
         beside = f"{path}.{uuid.uuid4().hex}.new"
         try:
-            with open(beside, "xb") as stream:
+            with self.open_new(beside) as stream:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -158,10 +191,54 @@ class LocalStore(Store):
 
     def keep_mode(self, old: str, staged: str) -> None:
         status = os.stat(old)
-        # Only root may give a file away; for everyone else the owner is already right or cannot be.
+        _set_access(staged, stat.S_IMODE(status.st_mode), status.st_gid, status.st_uid)
+
+
+def describe_owner(path: str) -> str:
+    """Name the owner, group and permissions of a path, or of the nearest folder above it that exists."""
+    path = os.path.abspath(path)
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    status = os.lstat(path)
+    user, group = str(status.st_uid), str(status.st_gid)
+    with contextlib.suppress(KeyError):
+        user = pwd.getpwuid(status.st_uid).pw_name
+    with contextlib.suppress(KeyError):
+        group = grp.getgrgid(status.st_gid).gr_name
+    return f"{path} belongs to user {user} and group {group}, with mode {stat.S_IMODE(status.st_mode):03o}"
+
+
+def _shared_access(new: os.stat_result, model: os.stat_result, *, exists: bool) -> tuple[int, int]:
+    """Give the permissions and the group that something new takes from a dataset's folder.
+
+    Until that `exists` the model is the folder above it: a group that shares it shares what is new there, and nothing
+    else is taken from it.
+    """
+    bits, own = stat.S_IMODE(model.st_mode), stat.S_IMODE(new.st_mode)
+    # In a sticky folder everybody has files of his own.
+    sticky = bool(bits & stat.S_ISVTX)
+    if exists:
+        bits &= ~(stat.S_ISUID | stat.S_ISVTX | (stat.S_IWOTH if sticky else 0))
+    elif sticky or not bits & stat.S_IWGRP:
+        return own, new.st_gid
+    else:
+        bits = own | bits & (stat.S_ISGID | stat.S_IRWXG)
+    if stat.S_ISDIR(new.st_mode):
+        return bits | stat.S_IRWXU, model.st_gid
+    return bits & 0o666 | stat.S_IRUSR | stat.S_IWUSR, model.st_gid
+
+
+def _set_access(path: str, mode: int, group: int, owner: int = -1) -> None:
+    try:
+        os.chown(path, owner, group)
+    except PermissionError:
+        # Only root may give a file away, and everyone else only to a group of his own.
         with contextlib.suppress(PermissionError):
-            os.chown(staged, status.st_uid, status.st_gid)
-        os.chmod(staged, stat.S_IMODE(status.st_mode))
+            os.chown(path, -1, group)
+        if os.stat(path).st_gid != group:
+            # The permissions were meant for another group: this one may do what everybody may.
+            mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
+    os.chmod(path, mode)
 
 
 def _fsync(path: str) -> None:

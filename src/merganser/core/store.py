@@ -63,7 +63,8 @@ def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
         native = filesystem._strip_protocol(text)  # noqa: SLF001  fsspec has no public spelling of this
     display = text.rstrip("/") or text
     if isinstance(filesystem, LocalFileSystem):
-        return Location(LocalStore(), os.path.realpath(native), display.removeprefix("file://"))
+        root = os.path.realpath(native)
+        return Location(LocalStore(root), root, display.removeprefix("file://"))
     return Location(RemoteStore(filesystem), native.rstrip("/"), display)
 
 
