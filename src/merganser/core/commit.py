@@ -19,7 +19,7 @@ from merganser.core.history import HistoryRecord, new_id, save_record
 from merganser.core.lock import exclusive
 from merganser.core.progress import nobody
 from merganser.core.retained import drop, retain_replaced, unreachable
-from merganser.core.staging import RECORD, control_folder, find_staging, open_staging
+from merganser.core.staging import RECORD, control_folder, find_staging, open_staging, storing
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
@@ -232,7 +232,6 @@ def writing(location: Location, timeout: float = LOCK_TIMEOUT, started: float | 
     """
     started = time.monotonic() if started is None else started
     control = control_folder(location)
-    location.store.make_folder(control)
     with exclusive(location.store, control, location.display, timeout) as still_held:
         _recover(location, control)
         yield Session(location, control, still_held, started)
@@ -277,7 +276,8 @@ def _recover(location: Location, control: str) -> bool:
         if journal is not None and not _abandoned(staging):
             with _decided(location, staging):
                 publish(location, control, staging, journal)
-        staging.remove()
+        with storing(staging):
+            staging.remove()
     return bool(found)
 
 

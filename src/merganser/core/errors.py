@@ -32,6 +32,7 @@
         ├── UnreadableFileError    OSError       a data file or footer that cannot be read
         ├── UnsupportedFileError   ValueError    a file that merganser must not touch
         ├── StagingError           OSError       staged files cannot be written
+        │   └── DatasetPermissionError  PermissionError  this user may not write there
         ├── LockTimeoutError       TimeoutError  another writer holds the dataset
         ├── ConcurrentWriteError                 the dataset changed under the merge
         ├── UndoError                            the last commit cannot be undone
@@ -207,6 +208,10 @@ class UnsupportedFileError(DatasetMergeError, ValueError):
 
 class StagingError(DatasetMergeError, OSError):
     """Staged files cannot be written: no space, no permission."""
+
+
+class DatasetPermissionError(StagingError, PermissionError):
+    """This user may not write the lock, the staged files or the history of a dataset."""
 
 
 class LockTimeoutError(DatasetMergeError, TimeoutError):

@@ -6,19 +6,22 @@ that holds other files.
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from merganser.core.errors import MerganserError, StagingError
-from merganser.core.local import LocalStore
+from merganser.core.errors import DatasetPermissionError, MerganserError, StagingError
+from merganser.core.local import LocalStore, describe_owner
 from merganser.core.progress import nobody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
+    from merganser.core.storage import Store
     from merganser.core.store import Location
 
 STAGING_PREFIX = ".staging_"
@@ -26,6 +29,8 @@ JOURNAL = "journal.json"
 # Whoever takes this folder for abandoned removes it, and a journal that comes later stands there without.
 MARK = "mark.staged"
 RECORD = "partitions.json"
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
+_SEE_TO_IT = "see to space and permissions there"
 
 
 def control_folder(location: Location) -> str:
@@ -85,25 +90,36 @@ class Staging:
         self.location.store.remove_folder(self.folder)
 
 
-@contextmanager
-def storing(staging: Staging) -> Iterator[None]:
+def storing(staging: Staging) -> AbstractContextManager[None]:
     """Say where files cannot be staged."""
+    return explain_unwritable(staging.location.store, staging.location.display, staging.control)
+
+
+@contextmanager
+def explain_unwritable(store: Store, display: str, folder: str) -> Iterator[None]:
+    """Name the folder in which something of a dataset cannot be written, what is in the way, and the remedy."""
     try:
         yield
     except OSError as error:
         if isinstance(error, MerganserError):
             raise
-        message = (
-            f"Cannot stage files for {staging.location.display} in {staging.control}: {error}. Nothing was published; "
-            "see to space and permissions there, then run again."
-        )
-        raise StagingError(message) from error
+        what = f"Cannot stage files for {display} in {folder}: {error}."
+        if isinstance(error, PermissionError):
+            owner = f" {describe_owner(str(error.filename or folder))}." if store.local else ""
+            message = (
+                f"{what}{owner} Nothing was published; ask the owner to let you write there (a group that shares the "
+                f"dataset needs chgrp -R and chmod -R g+rwX on {folder}), or run as a user who may."
+            )
+            raise DatasetPermissionError(message) from error
+        remedy = "keep the dataset on a disk that has file locks" if error.errno in _NO_LOCKS else _SEE_TO_IT
+        raise StagingError(f"{what} Nothing was published; {remedy}, then run again.") from error
 
 
 def open_staging(location: Location, control: str, file_done: Callable[[], None] = nobody) -> Staging:
     """Make a new staging folder."""
     folder = f"{control}/{STAGING_PREFIX}{uuid.uuid4().hex}"
-    location.store.make_folder(folder)
+    with explain_unwritable(location.store, location.display, control):
+        location.store.make_folder(folder)
     return Staging(location, folder, file_done)
 
 
