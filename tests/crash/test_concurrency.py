@@ -22,7 +22,7 @@ import pytest
 from tests.crash.faults import Place, new_place
 
 import merganser
-from merganser.core import lock, staged
+from merganser.core import liveness, lock, staged
 from merganser.core.dataset import check_listing
 from merganser.core.errors import ConcurrentWriteError, LockTimeoutError
 from merganser.core.local import LocalStore
@@ -98,7 +98,7 @@ def test_threads_of_one_process_exclude_each_other(lake: str) -> None:
         assert len(found) == 15
 
 
-def in_threads(works: list[Callable[[], object]]) -> list[BaseException]:
+def in_threads(works: list[Callable[[], object]], seconds: float = 60) -> list[BaseException]:
     """Run works side by side to their ends; gives what they raised."""
     errors: list[BaseException] = []
 
@@ -112,7 +112,7 @@ def in_threads(works: list[Callable[[], object]]) -> list[BaseException]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(seconds)
         assert not thread.is_alive()
     return errors
 
@@ -339,7 +339,7 @@ def place(lake: str) -> Place:
 
 @pytest.fixture
 def short_lease(monkeypatch: pytest.MonkeyPatch) -> float:
-    monkeypatch.setattr(lock, "LEASE_SECONDS", 0.5)
+    monkeypatch.setattr(liveness, "LEASE_SECONDS", 0.5)
     monkeypatch.setattr(lock, "POLL_SECONDS", 0.01)
     return 0.5
 
@@ -352,7 +352,7 @@ def leave_lease(place: Place, pid: int, host: str, token: str = "theirs", **othe
     memory = fsspec.filesystem("memory")
     memory.makedirs(place.control, exist_ok=True)
     since = "2025-01-01T00:00:00+00:00"
-    content = {**lock._myself(), "pid": pid, "host": host, "since": since, "token": token, **others}
+    content = {**liveness.describe_process(), "pid": pid, "host": host, "since": since, "token": token, **others}
     memory.pipe_file(lease_path(place), json.dumps(content).encode())
 
 

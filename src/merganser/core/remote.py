@@ -108,6 +108,15 @@ class RemoteStore(Store):
     def create(self, path: str) -> BinaryIO:
         return cast("BinaryIO", self.filesystem.open(path, "wb"))
 
+    def create_exclusively(self, path: str, data: bytes) -> bool:
+        """Create a small file, if there is none; says whether it was this call that did."""
+        try:
+            self.filesystem.pipe_file(path, data, mode="create")
+        except FileExistsError:
+            return False
+        # Some filesystems accept the mode and ignore it: the file is whose content stands.
+        return self.read_small(path) == data
+
     def make_folder(self, path: str) -> None:
         self.filesystem.makedirs(path, exist_ok=True)
 

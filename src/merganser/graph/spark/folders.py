@@ -86,7 +86,6 @@ class Folder:
 
         Yields a check that they still are: on object stores, who is stalled for long loses the hold.
         """
-        self._root.store.make_folder(self._beside)
         with exclusive(self._root.store, self._beside, self.path, timeout) as check_hold:
             self.recover(timeout)
             yield check_hold

@@ -96,7 +96,6 @@ def staged(graph: ParquetGraph, database: GraphDatabase, match: Names, edge_matc
 def _incoming(location: Location, timeout: float) -> Iterator[str]:
     """Give a folder for staged files, until the block ends; what killed processes left of theirs is removed first."""
     store, parent = location.store, location.path(_INCOMING)
-    store.make_folder(parent)
     # Whoever holds the lock is the only one to have files there.
     with exclusive(store, parent, location.shown(_INCOMING), timeout):
         for name in store.names(parent):

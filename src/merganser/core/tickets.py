@@ -1,0 +1,211 @@
+"""The queue before a lock: writers that wait have numbered tickets, and the lowest living number is next.
+
+The lock alone decides who may write. The queue only says who tries to take it, so that a ticket that is lost, or that
+nobody can make, costs its writer the place in the queue and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from filelock import FileLock, Timeout
+
+from merganser.core import liveness
+from merganser.core.liveness import Watched, describe_process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from merganser.core.local import LocalStore
+    from merganser.core.remote import RemoteStore
+
+QUEUE = "queue"
+# A waiting process on this machine that was stopped keeps its ticket; after so long it is passed over.
+STALLED_SECONDS = 5.0
+
+
+class TicketQueue(Protocol):
+    """The writers that wait for one lock."""
+
+    def is_empty(self) -> bool:
+        """Whether no writer waits, as far as one look tells."""
+
+    def enter(self) -> None:
+        """Take a ticket behind all others."""
+
+    def is_first(self) -> bool:
+        """Whether no living writer waits before this one; tickets of dead ones are removed."""
+
+    def count_before(self) -> int:
+        """Count the tickets before this one."""
+
+    def leave(self) -> None:
+        """Give the ticket back; fine if there is none."""
+
+
+class LocalQueue:
+    """Tickets as files, each locked by the writer that waits: the kernel unlocks a dead one's at once."""
+
+    def __init__(self, store: LocalStore, folder: str) -> None:
+        self._store = store
+        self._folder = f"{folder}/{QUEUE}"
+        self._ticket: FileLock | None = None
+        self._number = 0
+        self._renewed = 0.0
+
+    def is_empty(self) -> bool:
+        return not self._numbers()
+
+    def enter(self) -> None:
+        # Without a ticket, on a full disk for example, a writer takes the lock whenever it is free.
+        with suppress(OSError):
+            self._store.make_folder(self._folder)
+            number = max(self._numbers(), default=0)
+            while self._ticket is None:
+                number += 1
+                self._ticket = self._take(number)
+            self._number = number
+
+    def is_first(self) -> bool:
+        if self._ticket is None:
+            return True
+        path = self._ticket.lock_file
+        if time.monotonic() - self._renewed >= STALLED_SECONDS / 5:
+            os.utime(path)
+            self._renewed = time.monotonic()
+        # Its own time is by the clock of the disk, as the others' are.
+        oldest = os.stat(path).st_mtime - STALLED_SECONDS
+        return not any(self._is_alive(number, oldest) for number in sorted(self._before(), reverse=True))
+
+    def count_before(self) -> int:
+        return len(self._before())
+
+    def leave(self) -> None:
+        if self._ticket is not None:
+            _discard(self._ticket)
+            self._ticket = None
+
+    def _numbers(self) -> list[int]:
+        try:
+            return _numbers(os.listdir(self._folder))
+        except OSError:
+            return []
+
+    def _before(self) -> list[int]:
+        return [number for number in self._numbers() if number < self._number]
+
+    def _take(self, number: int) -> FileLock | None:
+        path = f"{self._folder}/{number}"
+        try:
+            self._store.open_new(path).close()
+        except FileExistsError:
+            return None
+        # Whoever saw the file before it was locked takes it for a dead writer's, and removes it: then the next number.
+        return _try_lock(path)
+
+    def _is_alive(self, number: int, oldest: float) -> bool:
+        path = f"{self._folder}/{number}"
+        try:
+            if os.stat(path).st_mtime < oldest:
+                return False
+            probe = _try_lock(path)
+        except OSError:
+            # A ticket that cannot be tested must not block anybody for good.
+            return False
+        if probe is not None:
+            _discard(probe)
+        return probe is None
+
+
+class RemoteQueue:
+    """Tickets as objects, created exclusively under the next number and rewritten while their writers wait."""
+
+    def __init__(self, store: RemoteStore, folder: str) -> None:
+        self._store = store
+        self._folder = f"{folder}/{QUEUE}"
+        self._token = uuid.uuid4().hex
+        self._number = 0
+        self._beat = 0
+        self._renewed = 0.0
+        self._first = False
+        self._before: dict[int, Watched] = {}
+
+    def is_empty(self) -> bool:
+        return not self._numbers()
+
+    def enter(self) -> None:
+        self._store.make_folder(self._folder)
+        number = max(self._numbers(), default=0) + 1
+        while not self._store.create_exclusively(self._path(number), self._content()):
+            number += 1
+        self._number, self._renewed = number, time.monotonic()
+
+    def is_first(self) -> bool:
+        if not self._first:
+            numbers = self._numbers()
+            if self._number not in numbers:
+                # This writer was stalled for so long that others took it for dead.
+                self.enter()
+                return False
+            self._before = {number: self._watch(number) for number in numbers if number < self._number}
+            self._remove_dead()
+            self._first = not self._before
+        self._renew()
+        return self._first
+
+    def count_before(self) -> int:
+        return len(self._before)
+
+    def leave(self) -> None:
+        if self._number:
+            self._store.remove(self._path(self._number))
+            self._number = 0
+
+    def _numbers(self) -> list[int]:
+        return _numbers(self._store.names(self._folder))
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/{number}"
+
+    def _content(self) -> bytes:
+        return json.dumps({**describe_process(), "token": self._token, "beat": self._beat}).encode()
+
+    def _watch(self, number: int) -> Watched:
+        watched = self._before.get(number) or Watched(self._store, self._path(number))
+        watched.look(every=liveness.LEASE_SECONDS / 6)
+        return watched
+
+    def _remove_dead(self) -> None:
+        for number in [number for number, watched in self._before.items() if watched.is_dead()]:
+            self._store.remove(self._before.pop(number).path)
+
+    def _renew(self) -> None:
+        if time.monotonic() - self._renewed >= liveness.LEASE_SECONDS / 3:
+            self._beat += 1
+            self._store.write_small(self._path(self._number), self._content())
+            self._renewed = time.monotonic()
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    return [int(name) for name in names if name.isascii() and name.isdecimal()]
+
+
+def _try_lock(path: str) -> FileLock | None:
+    lock = FileLock(path, fallback_to_soft=False, thread_local=False)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return None
+    return lock
+
+
+def _discard(ticket: FileLock) -> None:
+    # Only who has it locked removes a ticket: its number may be another's the moment that it is gone.
+    with suppress(OSError):
+        os.remove(ticket.lock_file)
+    ticket.release()

@@ -1,0 +1,381 @@
+"""Writers that wait are served in the order they came; dead, stopped and lost waiters hold nobody up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from filelock import FileLock
+from tests.crash.faults import Place, new_place
+from tests.crash.test_concurrency import dead_pid, in_threads, process
+
+import merganser
+from merganser.core import IncrementalFileManager, liveness, lock, tickets
+from merganser.core.errors import LockTimeoutError
+from merganser.core.remote import RemoteStore
+from merganser.core.store import locate
+from merganser.core.tickets import LocalQueue, RemoteQueue
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterator
+
+WRITERS, MERGES = 8, 50
+KINDS = ["local", "memory"]
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, lake: str) -> Place:
+    return new_place(request.param, lake)
+
+
+@pytest.fixture
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> float:
+    monkeypatch.setattr(liveness, "LEASE_SECONDS", 0.6)
+    monkeypatch.setattr(lock, "POLL_SECONDS", 0.01)
+    return 0.6
+
+
+def hold(place: Place, timeout: float = 60) -> contextlib.AbstractContextManager[object]:
+    return lock.exclusive(locate(place.path).store, place.control, place.path, timeout)
+
+
+def waiting(place: Place) -> list[int]:
+    """Give the numbers of the tickets that there are."""
+    return sorted(int(name) for name in locate(place.path).store.names(f"{place.control}/{tickets.QUEUE}"))
+
+
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def insert(place: Place, key: int, **options: Any) -> merganser.MergeResult:
+    return merganser.merge(pa.table({"id": [key]}), place.path, "upsert", "id", engine="arrow", **options)
+
+
+def check_counter(place: Place) -> None:
+    """Assert that each merge raised the number of rows by one, from the number that the one before it left."""
+    records = merganser.history(place.path)[::-1]
+    assert [record.target_count_after for record in records] == list(range(1, WRITERS * MERGES + 1))
+    keys = sorted(
+        key for rel, data in place.bytes().items() for key in pq.read_table(pa.BufferReader(data))["id"].to_pylist()
+    )
+    assert keys == list(range(WRITERS * MERGES))
+    assert waiting(place) == []
+
+
+WRITER = """
+import sys
+import pyarrow as pa
+import merganser
+path, first, merges = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+for key in range(first, first + merges):
+    merganser.merge(pa.table({"id": [key]}), path, "upsert", "id", engine="arrow")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_eight_processes_with_fifty_merges_each_all_come_to_their_turn(lake: str) -> None:
+    # C5: with the default lock_timeout
+    place = new_place("local", lake)
+    with contextlib.ExitStack() as running:
+        started = [
+            running.enter_context(process(WRITER, place.path, str(number * MERGES), str(MERGES)))
+            for number in range(WRITERS)
+        ]
+        assert [writer.wait(300) for writer in started] == [0] * WRITERS
+    check_counter(place)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_eight_threads_with_fifty_merges_each_all_come_to_their_turn(place: Place) -> None:
+    # C5, C6
+
+    def work(number: int) -> None:
+        for key in range(number * MERGES, (number + 1) * MERGES):
+            insert(place, key)
+
+    assert in_threads([lambda number=number: work(number) for number in range(WRITERS)], 300) == []  # type: ignore[misc]
+    check_counter(place)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_counter_that_each_writer_reads_and_raises_loses_nothing(lake: str) -> None:
+    # C5: read and written inside the lock
+    place = new_place("local", lake)
+    file = f"{place.path}/counter.parquet"
+    merganser.write_dataset(pa.table({"n": [0]}), place.path)
+    os.replace(next(Path(place.path).glob("*.parquet")), file)
+
+    def work() -> None:
+        for _ in range(MERGES):
+            manager = IncrementalFileManager()
+            staged = f"{manager.create_staging_directory(place.path)}/0.staged"
+            pq.write_table(pa.table({"n": [pq.read_table(file)["n"][0].as_py() + 1]}), staged)
+            manager.atomic_replace_files([staged], [file])
+            manager.cleanup_staging_files()
+
+    assert in_threads([work] * WRITERS, 300) == []
+    assert pq.read_table(file)["n"].to_pylist() == [WRITERS * MERGES]
+
+
+def test_writers_are_served_in_the_order_they_came(place: Place) -> None:
+    # C5: and whoever comes when the lock is just free goes behind those who wait
+    served: list[int] = []
+
+    def enter(number: int) -> None:
+        with hold(place):
+            served.append(number)
+            if number == 0:
+                until(lambda: len(waiting(place)) == WRITERS)
+            time.sleep(0.02)
+
+    with contextlib.ExitStack() as end:
+        holding = end.enter_context(contextlib.ExitStack())
+        holding.enter_context(hold(place))
+        for number in range(WRITERS):
+            thread = threading.Thread(target=enter, args=(number,))
+            thread.start()
+            end.callback(thread.join, 60)
+            until(lambda number=number: len(waiting(place)) == number + 1)  # type: ignore[misc]
+        holding.close()
+        until(lambda: served)
+        enter(WRITERS)
+    assert served == list(range(WRITERS + 1))
+    assert waiting(place) == []
+
+
+WAITER = """
+import sys
+from merganser.core import lock
+from merganser.core.store import locate
+folder = sys.argv[1]
+with lock.exclusive(locate(folder).store, folder, "t", 60):
+    print("served", flush=True)
+"""
+
+
+@contextlib.contextmanager
+def waiter(place: Place) -> Iterator[subprocess.Popen[str]]:
+    """Let another process wait, behind whoever waits already."""
+    before = len(waiting(place))
+    with process(WAITER, place.control) as started:
+        until(lambda: len(waiting(place)) > before)
+        yield started
+
+
+def test_a_killed_waiter_holds_nobody_up(lake: str) -> None:
+    # C5: the kernel tells of its death at once; its ticket goes with the next look, also for those who do not wait
+    place = new_place("local", lake)
+    with contextlib.ExitStack() as running:
+        holding = running.enter_context(contextlib.ExitStack())
+        holding.enter_context(hold(place))
+        # Nobody waits for their ends: they are zombies.
+        for killed in [running.enter_context(waiter(place)) for _ in range(2)][::-1]:
+            os.kill(killed.pid, signal.SIGKILL)
+        holding.close()
+        assert waiting(place) == [1, 2]
+        with hold(place, timeout=2):
+            assert waiting(place) == []
+
+
+def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # C5
+    place = new_place("local", lake)
+    with contextlib.ExitStack() as running:
+        holding = running.enter_context(contextlib.ExitStack())
+        holding.enter_context(hold(place))
+        stopped = running.enter_context(waiter(place))
+        os.kill(stopped.pid, signal.SIGSTOP)
+        holding.close()
+        monkeypatch.setattr(tickets, "STALLED_SECONDS", 1000.0)
+        with pytest.raises(LockTimeoutError, match=r"\(1 waiting ahead of this one\)"):
+            insert(place, 1, lock_timeout=0.1)
+        monkeypatch.setattr(tickets, "STALLED_SECONDS", 0.3)
+        assert insert(place, 1, lock_timeout=30).inserted == 1
+        assert waiting(place) == [1]
+        os.kill(stopped.pid, signal.SIGCONT)
+        assert stopped.communicate(timeout=60)[0] == "served\n"
+    assert waiting(place) == []
+
+
+def leave_ticket(place: Place, number: int, pid: int, host: str) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.makedirs(f"{place.control}/{tickets.QUEUE}", exist_ok=True)
+    content = {**liveness.describe_process(), "pid": pid, "host": host}
+    memory.pipe_file(f"{place.control}/{tickets.QUEUE}/{number}", json.dumps(content).encode())
+
+
+def test_tickets_of_dead_processes_of_this_machine_are_removed_from_an_object_store_at_once(lake: str) -> None:
+    # C5, C6
+    place = new_place("memory", lake)
+    for number in (3, 4, 7):
+        leave_ticket(place, number, dead_pid(), liveness.describe_process()["host"])  # type: ignore[arg-type]
+    insert(place, 1, lock_timeout=1)
+    assert waiting(place) == []
+
+
+def test_tickets_that_are_not_renewed_are_removed_all_at_the_same_time(lake: str, short_lease: float) -> None:
+    # C5, C6: a machine with many waiting writers may die
+    place = new_place("memory", lake)
+    for number in range(1, 9):
+        leave_ticket(place, number, 4711, "elsewhere")
+    started = time.monotonic()
+    insert(place, 1, lock_timeout=60)
+    assert short_lease <= time.monotonic() - started < 5 * short_lease
+    assert waiting(place) == []
+
+
+def test_a_living_waiter_keeps_its_place_for_longer_than_a_lease(lake: str, short_lease: float) -> None:
+    # C5, C6: its ticket is renewed while it waits
+    place = new_place("memory", lake)
+    served: list[int] = []
+
+    def enter(number: int) -> None:
+        with hold(place):
+            served.append(number)
+
+    threads = [threading.Thread(target=enter, args=(number,)) for number in range(3)]
+    with hold(place):
+        for number, thread in enumerate(threads):
+            thread.start()
+            until(lambda number=number: len(waiting(place)) == number + 1)  # type: ignore[misc]
+        time.sleep(3 * short_lease)
+        assert waiting(place) == [1, 2, 3]
+    for thread in threads:
+        thread.join(60)
+    assert served == [0, 1, 2]
+
+
+def test_a_waiter_that_was_taken_for_dead_queues_again(lake: str) -> None:
+    # C5, C6
+    place = new_place("memory", lake)
+    memory = fsspec.filesystem("memory")
+    leave_ticket(place, 1, 4711, "elsewhere")
+    with contextlib.ExitStack() as running:
+        thread = threading.Thread(target=insert, args=(place, 1))
+        thread.start()
+        running.callback(thread.join, 60)
+        until(lambda: waiting(place) == [1, 2])
+        leave_ticket(place, 5, 4711, "elsewhere")
+        memory.rm_file(f"{place.control}/{tickets.QUEUE}/2")
+        until(lambda: waiting(place) == [1, 5, 6])
+        for number in (1, 5):
+            memory.rm_file(f"{place.control}/{tickets.QUEUE}/{number}")
+    assert [record.inserted for record in merganser.history(place.path)] == [1]
+    assert waiting(place) == []
+
+
+def test_whoever_gives_up_names_the_holder_and_leaves_the_queue(place: Place) -> None:
+    # C5
+    with hold(place), contextlib.ExitStack() as running:
+        giving_up: list[BaseException] = []
+
+        def enter() -> None:
+            with pytest.raises(LockTimeoutError) as error, hold(place, timeout=2):
+                pass
+            giving_up.append(error.value)
+
+        thread = threading.Thread(target=enter)
+        thread.start()
+        running.callback(thread.join, 60)
+        until(lambda: len(waiting(place)) == 1)
+        with pytest.raises(
+            LockTimeoutError, match=rf"process {os.getpid()} on .* \(1 waiting ahead of this one\); gave up"
+        ):
+            insert(place, 1, lock_timeout=0.2)
+        assert len(waiting(place)) == 1
+        until(lambda: giving_up)
+        assert "waiting ahead" not in str(giving_up[0])
+        assert waiting(place) == []
+
+
+def test_a_lock_that_nobody_waits_for_costs_one_listing(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # C5, C6: neither ticket nor folder is made
+    place = new_place("memory", lake)
+    asked: list[str] = []
+    for name in ("names", "make_folder", "create_exclusively", "read_small", "remove", "write_small"):
+        original = getattr(RemoteStore, name)
+
+        def ask(self: RemoteStore, path: str, *others: Any, name: str = name, original: Any = original) -> Any:
+            asked.append(f"{name} {path.removeprefix(place.control)}")
+            return original(self, path, *others)
+
+        monkeypatch.setattr(RemoteStore, name, ask)
+    with hold(place):
+        queue = [call for call in asked if tickets.QUEUE in call]
+        assert queue == ["names /queue"]
+        assert [call for call in asked if call not in queue] == [
+            "make_folder ",
+            "create_exclusively /lease.json",
+            "read_small /lease.json",
+        ]
+
+
+def test_a_queue_that_cannot_be_made_leaves_the_lock_to_whoever_is_quick(lake: str) -> None:
+    # C5: a file is in the place of its folder
+    place = new_place("local", lake)
+    os.makedirs(place.control)
+    Path(place.control, tickets.QUEUE).write_bytes(b"")
+    with hold(place) as _, pytest.raises(LockTimeoutError):
+        insert(place, 1, lock_timeout=0.1)
+    holder = hold(place)
+    holder.__enter__()
+    threading.Timer(0.3, holder.__exit__, (None, None, None)).start()
+    assert insert(place, 1).inserted == 1
+
+
+def test_writers_that_know_of_no_queue_are_kept_out_too(lake: str) -> None:
+    # C5: the lock is the file that it always was
+    place = new_place("local", lake)
+    insert(place, 1)
+    with FileLock(f"{place.control}/lock"), pytest.raises(LockTimeoutError):
+        insert(place, 2, lock_timeout=0.1)
+    with hold(place):
+        assert not FileLock(f"{place.control}/lock", timeout=0, is_singleton=False).is_locked
+        with pytest.raises(TimeoutError):
+            FileLock(f"{place.control}/lock", timeout=0).acquire()
+    assert insert(place, 2).inserted == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_are_taken_once_however_many_come_together(kind: str, lake: str) -> None:
+    # C5: and removing one's ticket removes nobody else's
+    place = new_place(kind, lake)
+    store: Any = locate(place.path).store
+    start = threading.Barrier(WRITERS)
+    taken: list[int] = []
+
+    def come_and_go() -> None:
+        for _ in range(10):
+            queue: Any = (LocalQueue if kind == "local" else RemoteQueue)(store, place.control)
+            start.wait(60)
+            queue.enter()
+            start.wait(60)
+            numbers = waiting(place)
+            assert len(numbers) == WRITERS
+            assert queue._number in numbers
+            queue.is_first()
+            taken.append(queue._number)
+            start.wait(60)
+            queue.leave()
+
+    assert in_threads([come_and_go] * WRITERS) == []
+    assert waiting(place) == []
+    assert all(len(set(taken[at : at + WRITERS])) == WRITERS for at in range(0, len(taken), WRITERS))
