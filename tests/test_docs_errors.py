@@ -164,6 +164,14 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
 
 
+def not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make_folder(_: LocalStore, path: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", f"{path}/new")
+
+    monkeypatch.setattr(LocalStore, "make_folder", make_folder)
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
+
+
 def held_dataset(_: pytest.MonkeyPatch) -> None:
     with exclusive(LocalStore(), "lake/.orders.merganser", ORDERS, 1):
         upsert({"id": [1], "status": ["paid"], "day": ["mon"]}, lock_timeout=0.1)
@@ -384,6 +392,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "UnreadableFileError": [cut_short, bad_source],
     "UnsupportedFileError": [bare_parquet],
     "StagingError": [full_disk],
+    "DatasetPermissionError": [not_allowed],
     "LockTimeoutError": [held_dataset],
     "ConcurrentWriteError": [changed_meanwhile, changed_after_the_decision],
     "UndoError": [nothing_retained, nothing_to_undo],

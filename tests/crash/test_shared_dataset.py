@@ -139,7 +139,7 @@ upsert([10], day="wed")
     [(True, 0o2775, 0o022), (False, 0o2775, 0o077), (True, 0o775, 0o077), (False, 0o775, 0o022)],
 )
 def test_two_users_of_a_group_take_turns(shared: Path, exists: bool, mode: int, umask: int) -> None:
-    # C8: whatever their umask; the group is that of the folder where it is set-group-ID, and is given where it is not
+    # C1, C5, W6: whatever their umask, and whether or not the folder hands its group on (set-group-ID)
     lake = make_folder(shared / "lake", mode, group=TEAM)
     path = lake / "t"
     if exists:
@@ -163,7 +163,7 @@ LocalStore.replace = lambda *_: os._exit(7)
 @as_root
 @pytest.mark.slow
 def test_what_one_user_left_another_recovers(shared: Path) -> None:
-    # C4, C8: the staged files, the journal and the note about the holder are a killed user's
+    # C4, C5: the staged files, the journal and the note about the holder are a killed user's
     path = make_folder(shared / "lake", 0o2775, group=TEAM) / "t"
     run_as(ALICE, "upsert([1])", path)
     run_as(ALICE, f"upsert([2])\n{KILLED}\nupsert([1, 3])", path, ends=7)
@@ -176,7 +176,7 @@ def test_what_one_user_left_another_recovers(shared: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 def test_a_private_dataset_stays_private(shared: Path, umask: int) -> None:
-    # C8: also what is kept beside it, in a folder that everybody can enter
+    # C1: also what is kept beside it, in a folder that everybody can enter
     lake = make_folder(shared / "lake", 0o755, owner=ALICE)
     path = make_folder(lake / "t", 0o700, owner=ALICE, group=ALICE)
     run_as(ALICE, f"{FIRST}\nupsert([1, 5], retain=1)", path, umask)
@@ -192,7 +192,7 @@ def test_a_private_dataset_stays_private(shared: Path, umask: int) -> None:
 def test_a_new_dataset_is_shared_with_nobody_unless_its_folder_is(
     shared: Path, parent: int, umask: int, file: int, folder: int
 ) -> None:
-    # C8: in a folder such as /tmp everybody has datasets of his own
+    # C1: in a folder such as /tmp everybody has datasets of his own
     lake = make_folder(shared / "lake", parent, owner=ALICE)
     run_as(ALICE, FIRST, lake / "t", umask)
     assert files_and_folders(lake) == ({(file, ALICE)}, {(folder, ALICE)})
@@ -201,7 +201,7 @@ def test_a_new_dataset_is_shared_with_nobody_unless_its_folder_is(
 @as_root
 @pytest.mark.slow
 def test_permissions_for_a_group_are_not_given_to_another(shared: Path) -> None:
-    # C8: a user who is not in the group of a dataset cannot give files to it
+    # C1: a user who is not in the group of a dataset cannot give files to it
     lake = make_folder(shared / "lake", 0o755, owner=ALICE)
     path = make_folder(lake / "t", 0o775, owner=ALICE, group=TEAM)
     run_as(ALICE, FIRST, path, groups=())
@@ -226,7 +226,7 @@ except DatasetPermissionError as error:
 @as_root
 @pytest.mark.slow
 def test_a_user_who_may_only_read_is_told_whom_to_ask(shared: Path) -> None:
-    # C8
+    # C5, C7
     path = make_folder(shared / "lake", 0o2775, group=TEAM) / "t"
     run_as(ALICE, FIRST, path)
     before = snapshot(str(path.parent))
@@ -250,7 +250,7 @@ except PermissionError as error:
 @pytest.mark.slow
 @pytest.mark.parametrize("inside", [True, False])
 def test_the_first_merge_of_a_user_who_may_only_read(shared: Path, inside: bool) -> None:
-    # C1, C8: where there is no control folder yet, and none can be made
+    # C1: where there is no control folder yet, and none can be made
     lake = make_folder(shared / "lake", 0o755, owner=ALICE)
     put(f"{lake}/t/f.parquet", pa.table({"id": [1], "day": ["mon"], "by": [0]}))
     os.chown(lake / "t", ALICE, TEAM)
@@ -266,7 +266,7 @@ def test_the_first_merge_of_a_user_who_may_only_read(shared: Path, inside: bool)
 @pytest.mark.parametrize("what", ["lock", ".staging_"])
 @pytest.mark.parametrize("problem", [PermissionError(errno.EACCES, "no"), OSError(errno.ENOSPC, "No space left")])
 def test_what_cannot_be_made_is_named(lake: str, what: str, problem: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
-    # C8: the lock and the staging folder, with their folder's owner and a remedy; nothing changes
+    # C5, C7: the lock and the staging folder, with their folder's owner and a remedy; nothing changes
     path = f"{lake}/t"
     put(f"{path}/f.parquet", pa.table({"id": [1]}))
     original, name = (LocalStore.open_new, "open_new") if what == "lock" else (LocalStore.make_folder, "make_folder")
@@ -289,7 +289,7 @@ def test_what_cannot_be_made_is_named(lake: str, what: str, problem: OSError, mo
 
 
 def test_a_disk_without_locks_is_refused(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # C5, C8
+    # C5
     put(f"{lake}/t/f.parquet", pa.table({"id": [1]}))
 
     def flock(*_: Any) -> None:
@@ -301,7 +301,7 @@ def test_a_disk_without_locks_is_refused(lake: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_note_about_the_holder_that_cannot_be_made_stops_nobody(lake: str) -> None:
-    # C8: a folder of its name can neither be removed nor written, nor read by those who wait
+    # C5: a folder of its name can neither be removed nor written, nor read by those who wait
     path = f"{lake}/t"
     merganser.merge(pa.table({"id": [1]}), path, "upsert", "id")
     os.makedirs(f"{lake}/.t.merganser/holder.json/full")
