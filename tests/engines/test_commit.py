@@ -220,6 +220,21 @@ def test_mode_and_owner_of_a_rewritten_file_stay(io: Door, path: str) -> None:
     assert rows(io, path)[0]["v"] == "new"
 
 
+def test_new_files_are_shared_as_the_folder_is(io: Door, lake: str) -> None:
+    # C1, W6: group and permissions, whatever the umask; with Spark the files are written by executors
+    path, group = f"{lake}/shared", 54300 if os.geteuid() == 0 else os.getegid()
+    os.makedirs(path)
+    os.chown(path, -1, group)
+    Path(path).chmod(0o2770)
+    for _ in range(2):
+        io.merge(pa.table({"id": [1], "day": ["mon"]}), path, "upsert", "id", partition_columns=["day"], retain=1)
+        io.write_dataset(pa.table({"id": [2], "day": ["tue"]}), path)
+    found = [Path(path), *Path(path).rglob("*"), Path(f"{lake}/.shared.merganser")]
+    found += Path(f"{lake}/.shared.merganser").rglob("*")
+    access = {(one.is_dir(), stat.S_IMODE(one.stat().st_mode), one.stat().st_gid) for one in found}
+    assert access == {(True, 0o2770, group), (False, 0o660, group)}
+
+
 def test_an_owner_that_cannot_be_given_is_no_error(io: Door, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # W6: only root may give a file away
     def chown(*_: Any) -> None:

@@ -6,6 +6,7 @@ nobody can make, costs its writer the place in the queue and nothing else.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -87,7 +88,9 @@ class LocalQueue:
 
     def leave(self) -> None:
         if self._ticket is not None:
-            _discard(self._ticket)
+            with suppress(OSError):
+                os.remove(self._ticket.lock_file)
+            self._ticket.release()
             self._ticket = None
 
     def _numbers(self) -> list[int]:
@@ -105,21 +108,29 @@ class LocalQueue:
             self._store.open_new(path).close()
         except FileExistsError:
             return None
-        # Whoever saw the file before it was locked takes it for a dead writer's, and removes it: then the next number.
-        return _try_lock(path)
+        ticket = FileLock(path, fallback_to_soft=False, thread_local=False)
+        try:
+            ticket.acquire(blocking=False)
+        except Timeout:
+            # Somebody saw the file before it was locked, and is about to remove it as a dead writer's.
+            return None
+        return ticket
 
     def _is_alive(self, number: int, oldest: float) -> bool:
         path = f"{self._folder}/{number}"
         try:
-            if os.stat(path).st_mtime < oldest:
-                return False
-            probe = _try_lock(path)
+            with open(path, "r+b", buffering=0) as ticket:
+                if os.fstat(ticket.fileno()).st_mtime >= oldest:
+                    fcntl.flock(ticket, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    # Only who has it locked removes a ticket: its number may be another's the moment that it is gone.
+                    if os.fstat(ticket.fileno()).st_nlink:
+                        os.remove(path)
+        except BlockingIOError:
+            return True
         except OSError:
             # A ticket that cannot be tested must not block anybody for good.
             return False
-        if probe is not None:
-            _discard(probe)
-        return probe is None
+        return False
 
 
 class RemoteQueue:
@@ -193,19 +204,3 @@ class RemoteQueue:
 
 def _numbers(names: Iterable[str]) -> list[int]:
     return [int(name) for name in names if name.isascii() and name.isdecimal()]
-
-
-def _try_lock(path: str) -> FileLock | None:
-    lock = FileLock(path, fallback_to_soft=False, thread_local=False)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        return None
-    return lock
-
-
-def _discard(ticket: FileLock) -> None:
-    # Only who has it locked removes a ticket: its number may be another's the moment that it is gone.
-    with suppress(OSError):
-        os.remove(ticket.lock_file)
-    ticket.release()
