@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -360,6 +361,19 @@ def test_a_queue_that_cannot_be_made_leaves_the_lock_to_whoever_is_quick(lake: s
     holder.__enter__()
     threading.Timer(0.3, holder.__exit__, (None, None, None)).start()
     assert insert(place, 1).inserted == 1
+
+
+def test_a_queue_that_somebody_removes_is_made_again(lake: str) -> None:
+    # C5
+    place = new_place("local", lake)
+    with contextlib.ExitStack() as running, hold(place):
+        thread = threading.Thread(target=insert, args=(place, 1))
+        thread.start()
+        running.callback(thread.join, 60)
+        until(lambda: waiting(place) == [1])
+        shutil.rmtree(f"{place.control}/{tickets.QUEUE}")
+        until(lambda: waiting(place) == [1])
+    assert len(merganser.history(place.path)) == 1
 
 
 def test_writers_that_know_of_no_queue_are_kept_out_too(lake: str) -> None:

@@ -88,7 +88,7 @@ class LocalStore(Store):
     def open_new(self, path: str) -> BinaryIO:
         """Create a file, with the group and permissions of the model; fails if it exists."""
         stream = open(path, "xb")  # noqa: SIM115  the caller closes it
-        self._share(path)
+        self._share(path, stream.fileno())
         return stream
 
     def make_folder(self, path: str) -> None:
@@ -101,19 +101,20 @@ class LocalStore(Store):
             if not os.path.isdir(path):
                 raise
             return
-        self._share(path)
+        with contextlib.suppress(OSError), _opened(path) as descriptor:
+            self._share(path, descriptor)
 
-    def _share(self, path: str) -> None:
+    def _share(self, path: str, descriptor: int) -> None:
         """Let a new file or folder be shared as the model is; a disk without groups or permissions stays as it is."""
         if self._model is None:
             return
         with contextlib.suppress(OSError):
-            status, model = os.stat(path), self._model
+            status, model = os.stat(descriptor), self._model
             while model == path or not os.path.isdir(model):
                 model = os.path.dirname(model)
             wanted = _shared_access(status, os.stat(model), exists=model == self._model)
             if wanted != (stat.S_IMODE(status.st_mode), status.st_gid):
-                _set_access(path, *wanted)
+                _set_access(descriptor, *wanted)
 
     def flush(self, paths: Iterable[str]) -> None:
         # Disks take many such requests at once, and answer them together.
@@ -191,7 +192,8 @@ class LocalStore(Store):
 
     def keep_mode(self, old: str, staged: str) -> None:
         status = os.stat(old)
-        _set_access(staged, stat.S_IMODE(status.st_mode), status.st_gid, status.st_uid)
+        with _opened(staged) as descriptor:
+            _set_access(descriptor, stat.S_IMODE(status.st_mode), status.st_gid, status.st_uid)
 
 
 def describe_owner(path: str) -> str:
@@ -228,17 +230,27 @@ def _shared_access(new: os.stat_result, model: os.stat_result, *, exists: bool) 
     return bits & 0o666 | stat.S_IRUSR | stat.S_IWUSR, model.st_gid
 
 
-def _set_access(path: str, mode: int, group: int, owner: int = -1) -> None:
+def _set_access(descriptor: int, mode: int, group: int, owner: int = -1) -> None:
     try:
-        os.chown(path, owner, group)
+        os.chown(descriptor, owner, group)
     except PermissionError:
         # Only root may give a file away, and everyone else only to a group of his own.
         with contextlib.suppress(PermissionError):
-            os.chown(path, -1, group)
-        if os.stat(path).st_gid != group:
+            os.chown(descriptor, -1, group)
+        if os.stat(descriptor).st_gid != group:
             # The permissions were meant for another group: this one may do what everybody may.
             mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
-    os.chmod(path, mode)
+    os.chmod(descriptor, mode)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    """Open a file or folder, not a link that another user of the folder has put in its place."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _fsync(path: str) -> None:

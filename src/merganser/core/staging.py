@@ -103,16 +103,20 @@ def explain_unwritable(store: Store, display: str, folder: str) -> Iterator[None
     except OSError as error:
         if isinstance(error, MerganserError):
             raise
-        what = f"Cannot stage files for {display} in {folder}: {error}."
-        if isinstance(error, PermissionError):
-            owner = f" {describe_owner(str(error.filename or folder))}." if store.local else ""
-            message = (
-                f"{what}{owner} Nothing was published; ask the owner to let you write there (a group that shares the "
-                f"dataset needs chgrp -R and chmod -R g+rwX on {folder}), or run as a user who may."
-            )
-            raise DatasetPermissionError(message) from error
         remedy = "keep the dataset on a disk that has file locks" if error.errno in _NO_LOCKS else _SEE_TO_IT
-        raise StagingError(f"{what} Nothing was published; {remedy}, then run again.") from error
+        message = (
+            f"Cannot stage files for {display} in {folder}: {error}. Nothing was published; {remedy}, then run again."
+        )
+        if not isinstance(error, PermissionError):
+            raise StagingError(message) from error
+        if store.local:
+            message = (
+                f"Cannot stage files for {display} in {folder}: {error}. "
+                f"{describe_owner(str(error.filename or folder))}. Nothing was published; ask the owner to let you "
+                f"write there (a group that shares the dataset needs chgrp -R and chmod -R g+rwX on {folder}), or run "
+                "as a user who may."
+            )
+        raise DatasetPermissionError(message) from error
 
 
 def open_staging(location: Location, control: str, file_done: Callable[[], None] = nobody) -> Staging:

@@ -75,12 +75,14 @@ class LocalQueue:
     def is_first(self) -> bool:
         if self._ticket is None:
             return True
-        path = self._ticket.lock_file
-        if time.monotonic() - self._renewed >= STALLED_SECONDS / 5:
-            os.utime(path)
-            self._renewed = time.monotonic()
-        # Its own time is by the clock of the disk, as the others' are.
-        oldest = os.stat(path).st_mtime - STALLED_SECONDS
+        try:
+            oldest = self._renew(self._ticket.lock_file) - STALLED_SECONDS
+        except OSError:
+            # Somebody removed the queue.
+            self._ticket.release()
+            self._ticket = None
+            self.enter()
+            return False
         return not any(self._is_alive(number, oldest) for number in sorted(self._before(), reverse=True))
 
     def count_before(self) -> int:
@@ -92,6 +94,13 @@ class LocalQueue:
                 os.remove(self._ticket.lock_file)
             self._ticket.release()
             self._ticket = None
+
+    def _renew(self, path: str) -> float:
+        """Show that this writer is not stopped; gives when it last did, by the clock of the disk."""
+        if time.monotonic() - self._renewed >= STALLED_SECONDS / 5:
+            os.utime(path)
+            self._renewed = time.monotonic()
+        return os.stat(path).st_mtime
 
     def _numbers(self) -> list[int]:
         try:
