@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
 import shutil
 import sys
 import warnings
@@ -228,3 +230,20 @@ def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Give a table as rows of plain values, in their order."""
     columns = {name: plain_values(table.column(name)) for name in table.column_names}
     return [{name: values[row] for name, values in columns.items()} for row in range(table.num_rows)]
+
+
+class _MakesFolder:
+    """What makes a folder when it is unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.path,)
+
+
+def hostile_cell(folder: Path) -> str:
+    """Give a string that makes the folder if what it holds is unpickled, with an error of ours that nobody raised."""
+    made = base64.b64encode(pickle.dumps(_MakesFolder(str(folder)))).decode()
+    forged = base64.b64encode(b'{"class": "LockTimeoutError", "fields": ["forged"]}').decode()
+    return f"merganser-error:{made}: merganser-error:{'0' * 64}:{made}: merganser-error:{'0' * 64}:{forged}:"

@@ -2,11 +2,13 @@
 
 A task is a function of this package, sent by name, so executors need the package (see `ship`). What it refuses comes
 back as the error that it raised, not as Spark's report of a failed Python worker.
+
+Orders and answers are pickled. They are columns that these functions make, beside the columns of rows or in frames of
+their own, so no value of a source or target can become one.
 """
 
 from __future__ import annotations
 
-import base64
 import pickle
 import re
 from contextlib import contextmanager, suppress
@@ -17,6 +19,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from merganser.core.errors import DatasetMergeError, MerganserError, StagingError
+from merganser.engines.spark.error_transport import KEY, decode_error, encode_error, seal, unseal
 from merganser.engines.spark.types import spark_schema
 
 if TYPE_CHECKING:
@@ -26,9 +29,9 @@ if TYPE_CHECKING:
 
     Batches = Iterator[pa.RecordBatch]
 
-ANSWERS = "number int, answer binary"
+ANSWERS = "number int, answer binary, error string"
 _ORDERS = pa.schema([("number", pa.int32()), ("packed", pa.binary())])
-_ANSWERS = pa.schema([("number", pa.int32()), ("answer", pa.binary())])
+_ANSWERS = pa.schema([("number", pa.int32()), ("answer", pa.binary()), ("error", pa.string())])
 _FEW = 4
 _FAILURES: tuple[type[Exception], ...] = (PySparkException,)
 # Rows that come one by one fail with the error of Java itself; the client of Spark Connect alone has no Java.
@@ -36,13 +39,17 @@ with suppress(ImportError):
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     _FAILURES += (Py4JJavaError,)
-_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-_MARK = re.compile(r"merganser-error:([A-Za-z0-9+/=]+):")
+# The first traceback of a Python worker up to its last line: no row has a say in anything before that.
+_JAVA = r"An error occurred while calling \S+\n: (?:\S+: Exception thrown in awaitResult: \n(?:\tat .*\n)*Caused by: )+"
+_WORKER = rf"(?:{_JAVA}\S+PythonException: )?\s*(?:(?:\[PYTHON_EXCEPTION\] )?An exception was thrown from .*?[.:]\s+)*"
+_MISSING = re.compile(
+    rf"{_WORKER}Traceback \(most recent call last\):\n(?: .*\n)*ModuleNotFoundError: No module named '([\w.]+)'"
+)
 
 
 def spread(spark: SparkSession, task: Callable[[Any], Any], orders: Sequence[Any]) -> list[Any]:
     """Run a task once for each order, wherever there is room, and give the answers in the order of the orders."""
-    return answers(orders_frame(spark, orders).mapInArrow(partial(_each, task), ANSWERS))
+    return answers(orders_frame(spark, orders).mapInArrow(partial(_each, KEY, task), ANSWERS))
 
 
 def orders_frame(spark: SparkSession, orders: Sequence[Any]) -> DataFrame:
@@ -63,18 +70,20 @@ def answers(frame: DataFrame) -> list[Any]:
     """Run what gives answers, and give them by number; an error among them is raised."""
     with explained():
         table = frame.toArrow().sort_by("number")
-    found = [pickle.loads(answer) for answer in table.column("answer").to_pylist()]  # noqa: S301  our own
-    error = next((answer for answer in found if isinstance(answer, MerganserError)), None)
+    error = next(filter(None, table.column("error").to_pylist()), None)
     if error is not None:
-        raise error
-    return found
+        raise decode_error(error)
+    return [pickle.loads(answer) for answer in table.column("answer").to_pylist()]  # noqa: S301  our own
 
 
 def one_answer(number: int, answer: Any) -> pa.RecordBatch:
     """Give an answer the form in which it goes back."""
-    return pa.record_batch(
-        [pa.array([number], pa.int32()), pa.array([pickle.dumps(answer)], pa.binary())], schema=_ANSWERS
-    )
+    return _to_batch(number, pickle.dumps(answer), None)
+
+
+def _to_batch(number: int, answer: bytes | None, error: str | None) -> pa.RecordBatch:
+    arrays = [pa.array([value], kind) for value, kind in zip((number, answer, error), _ANSWERS.types, strict=True)]
+    return pa.record_batch(arrays, schema=_ANSWERS)
 
 
 def unpacked(batches: Batches) -> Iterator[tuple[int, Any]]:
@@ -84,35 +93,36 @@ def unpacked(batches: Batches) -> Iterator[tuple[int, Any]]:
             yield number, pickle.loads(packed)  # noqa: S301  our own
 
 
-def _each(task: Callable[[Any], Any], batches: Batches) -> Batches:
+def _each(key: bytes, task: Callable[[Any], Any], batches: Batches) -> Batches:
     for number, order in unpacked(batches):
         try:
             answer = task(order)
         except MerganserError as error:
-            answer = error
+            yield _to_batch(number, None, encode_error(error))
         except OSError as error:
             # Another attempt may fare better; only the last one's error is the driver's.
-            raise _mark(error) from error
-        yield one_answer(number, answer)
+            raise _sealed(error, key) from error
+        else:
+            yield one_answer(number, answer)
 
 
 def marked(work: Callable[..., Batches], *given: Any) -> Callable[[Batches], Batches]:
     """Let the errors of work that gives rows, not answers, be known again by `explained`."""
-    return partial(_marking, work, given)
+    return partial(_marking, KEY, work, given)
 
 
-def _marking(work: Callable[..., Batches], given: Iterable[Any], batches: Batches) -> Batches:
+def _marking(key: bytes, work: Callable[..., Batches], given: Iterable[Any], batches: Batches) -> Batches:
     try:
         yield from work(*given, batches)
     except (MerganserError, OSError) as error:
-        raise _mark(error) from error
+        raise _sealed(error, key) from error
 
 
-def _mark(error: MerganserError | OSError) -> RuntimeError:
+def _sealed(error: MerganserError | OSError, key: bytes) -> RuntimeError:
     """Write an error into one that Spark reports by its text; of one that is not ours, only the words are kept."""
     if not isinstance(error, MerganserError):
         error = StagingError(f"An executor cannot read or write: {error}. See to space and permissions there.")
-    return RuntimeError(f"{error} (merganser-error:{base64.b64encode(pickle.dumps(error)).decode()}:)")
+    return RuntimeError(f"{error} ({seal(error, key)})")
 
 
 @contextmanager
@@ -122,10 +132,10 @@ def explained() -> Iterator[None]:
         yield
     except _FAILURES as error:
         text = str(error)
-        found = _MARK.search(text)
+        found = unseal(text, KEY)
         if found is not None:
-            raise pickle.loads(base64.b64decode(found[1])) from None  # noqa: S301  our own
-        missing = _MISSING.search(text)
+            raise found from None
+        missing = _MISSING.match(text)
         if missing is not None:
             message = (
                 f"The Python of the executors has no module {missing[1]!r}. For merganser itself, call "
