@@ -16,8 +16,9 @@ import merganser
 SOURCE = Path(merganser.__file__).parent
 # For each package or module, longest name first, what it may import of merganser.
 ALLOWED: dict[str, tuple[str, ...]] = {
-    "merganser.core": ("merganser.core",),
-    "merganser.engines": ("merganser.core",),
+    "merganser.printable": (),
+    "merganser.core": ("merganser.core", "merganser.printable"),
+    "merganser.engines": ("merganser.core", "merganser.printable"),
     "merganser.graph": ("merganser.graph", "merganser.core", "merganser.engines", "merganser.api"),
     "merganser.pipeline": ("merganser",),
     "merganser.cli": ("merganser",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from merganser.core.errors import AccountingError, ConfigurationError, InvalidAr
 from merganser.pipeline import Check, Dataset, Graph, Node, Pipeline, RunOutcome, Source, demo, run, session
 from merganser.pipeline.__main__ import main
 from merganser.pipeline.feed import write_day
+from merganser.pipeline.report import write_report
 from merganser.pipeline.steps import DatasetStep, GraphStep
+from merganser.pipeline.terminal import report_lines
 
 pytestmark = pytest.mark.timeout(400)
 FEED_ROWS = 600
@@ -111,6 +114,17 @@ def test_rows_that_fail_are_in_the_quarantine_with_the_reason(spark: Any, tmp_pa
     assert {name: snapshot(str(tmp_path / name)) for name in before} == before
     # What is staged goes with the end of a run.
     assert not data_files(str(tmp_path / "state/runs"))
+
+
+def test_a_report_has_no_credentials(spark: Any, tmp_path: Path) -> None:
+    write_lines(tmp_path / "feed")
+    said: list[str] = []
+    outcome = run(people(tmp_path), spark=spark, parameters={"feed": "ftp://ada:s3cr3t@host/x"}, say=said.append)
+    step = DatasetStep(Dataset(name="a", source="people", path="s3://k:s3cr3t@b/a", key_columns="id"), open_spark())  # type: ignore[arg-type]
+    outcome = replace(outcome, steps=(step.outcome(outcome.sources[0], replayed=False, seconds=0.0),))
+    assert (outcome.parameters["feed"], outcome.steps[0].target) == ("ftp://***@host/x", "s3://***@b/a")
+    texts = [Path(place).read_text("utf-8") for place in write_report(outcome, str(tmp_path / "reports"))]
+    assert not [text for text in [*texts, *report_lines(outcome), *said] if "s3cr3t" in text]
 
 
 def test_what_a_cast_has_lost_is_told_whatever_derive_and_where_make_of_it(spark: Any, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from merganser.printable import printable
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -26,6 +28,5 @@ def main() -> None:
 
 def _unforeseen(kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
     """Tell an error that no command expects; it ends the process with 1."""
-    sys.stderr.write(
-        f"Error: {kind.__name__}: {error}\nmerganser did not expect this; --debug shows where it happened.\n"
-    )
+    told = printable(f"{kind.__name__}: {error}")
+    sys.stderr.write(f"Error: {told}\nmerganser did not expect this; --debug shows where it happened.\n")

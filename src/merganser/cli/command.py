@@ -10,6 +10,7 @@ import functools
 import json
 import math
 import os
+import re
 import shlex
 import sys
 from datetime import date, datetime, time
@@ -22,6 +23,7 @@ from merganser.core.commit import LOCK_TIMEOUT, pending_commit
 from merganser.core.errors import MerganserError, TargetPathError
 from merganser.core.staging import control_folder
 from merganser.core.store import locate, open_url
+from merganser.printable import CONTROL, escape_controls, mask_credentials, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 FAILED, UNFINISHED = 1, 3
+_COLOURED = re.compile("(\x1b\\[[0-9]+m[█▒·✕]\x1b\\[0m)")
+_UNESCAPED = re.compile(f"(?!\\n){CONTROL.pattern}")
 
 
 class Answer:
@@ -43,7 +47,7 @@ class Answer:
 
 def say(text: str) -> None:
     """Tell people something, wherever the answer goes."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
 
 
 def answering(work: Callable[..., Answer]) -> Callable[..., None]:
@@ -66,8 +70,7 @@ def answering(work: Callable[..., Answer]) -> Callable[..., None]:
             if debug:
                 raise
             sys.exit(_failed(error, arguments, as_json=as_json))
-        lines = [_as_json(answer.values)] if as_json else answer.lines
-        _print(lines)
+        _print([_as_json(answer.values)] if as_json else map(_as_line, answer.lines))
 
     return command
 
@@ -85,8 +88,16 @@ def _print(lines: Iterable[str]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
+def _as_line(text: str) -> str:
+    """Leave nothing in a line that a terminal would obey, but our own colours of single cells."""
+    parts = _COLOURED.split(mask_credentials(text))
+    return "".join(part if at % 2 else escape_controls(part) for at, part in enumerate(parts))
+
+
 def _as_json(values: Any) -> str:
-    return json.dumps(_in_json(values), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_in_json(values), indent=2, ensure_ascii=False, allow_nan=False)
+    # JSON itself escapes only the first 32 characters; the others stand in strings, where this means the same.
+    return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _in_json(value: Any) -> Any:
@@ -106,11 +117,11 @@ def _in_json(value: Any) -> Any:
 
 def _failed(error: BaseException, arguments: dict[str, Any], *, as_json: bool) -> int:
     code = UNFINISHED if _is_unfinished(error, arguments) else FAILED
-    told = _told(error)
+    told = printable(_told(error))
     if code == UNFINISHED:
         told = (
             f"{told}\nA commit is unfinished; the next merge finishes it, and so does: merganser recover "
-            f"{shlex.quote(arguments['target'])}"
+            f"{shlex.quote(mask_credentials(arguments['target']))}"
         )
     elif isinstance(error, KeyboardInterrupt | click.Abort):
         told = f"{told} Nothing was changed."
@@ -226,7 +237,11 @@ def columns(text: str) -> list[str]:
 
 def _parts(text: str) -> list[str]:
     """Take apart what has commas between it, or in it if it is quoted."""
-    return [part.strip() for part in next(csv.reader([text], skipinitialspace=True))]
+    try:
+        return [part.strip() for part in next(csv.reader([text], skipinitialspace=True))]
+    except csv.Error as error:
+        message = f"{text!r} cannot be taken apart at its commas: {error}. Put double quotes around each name."
+        raise click.BadParameter(message) from error
 
 
 def named(given: Sequence[Sequence[str]]) -> list[str]:
@@ -252,4 +267,4 @@ def confirmed(question: str, *, yes: bool) -> None:
         return
     if not os.isatty(0):
         raise _Unanswered(f"{question} Nobody is there to answer; say --yes if that is meant.")
-    click.confirm(question, abort=True, err=True)
+    click.confirm(printable(question), abort=True, err=True)

@@ -14,6 +14,7 @@ from merganser.cli.graph_text import check_used, json_value, read_hop, read_quer
 from merganser.core.shown import counted
 from merganser.core.store import locate
 from merganser.graph import Edges, Nodes
+from merganser.printable import escape_controls, mask_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,19 +81,14 @@ def _table(found: Nodes | Edges | Paths) -> Iterator[str]:
         for row in cells:
             yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     else:
-        yield from (_printable(text) for (text,) in rows)
+        yield from (escape_controls(text) for (text,) in rows)
     one = {Nodes: "node", Edges: "edge"}.get(type(found), "path")
     yield counted(len(found), one)
 
 
 def _cell(text: str) -> str:
-    shown = _printable(text)
+    shown = escape_controls(text)
     return shown if len(shown) <= _WIDEST else f"{shown[: _WIDEST - 1]}…"
-
-
-def _printable(text: str) -> str:
-    """Take from a value what would do something to a terminal."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else "�" for one in text)
 
 
 @click.command()
@@ -116,7 +112,7 @@ def _told(found: GraphStats) -> Iterator[str]:
     for index in found.indexes:
         unique = "unique, " if index.unique else ""
         columns = ", ".join(index.columns)
-        yield _printable(f"index  {index.name} ({unique}{index.table} of {index.partial} by {columns})")
+        yield escape_controls(f"index  {index.name} ({unique}{index.table} of {index.partial} by {columns})")
 
 
 @click.command()
@@ -141,7 +137,7 @@ def export(graph: str, out: str, *, form: str | None, yes: bool, timeout: float)
         if location.store.kind(first) == "file":
             confirmed(f"Put this graph in the place of what is in {out}?", yes=yes)
         {"json": opened.export_json, "parquet": opened.export_parquet, "graphml": opened.export_graphml}[kind](out)
-    return Answer({"path": out, "format": kind}, [f"{out}: {graph} as {kind}"])
+    return Answer({"path": mask_credentials(out), "format": kind}, [f"{out}: {graph} as {kind}"])
 
 
 def _format_of(out: str) -> str:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from merganser.printable import printable
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+
+@contextmanager
+def _shown_to_anyone() -> Iterator[None]:
+    """Let no argument that a usage error quotes do something to a terminal, or give a password away."""
+    try:
+        yield
+    except click.ClickException as error:
+        error.message = printable(error.message)  # type: ignore[misc]  # a new one would lose its context
+        raise
 
 
 class LazyGroup(click.Group):
@@ -32,6 +45,16 @@ class LazyGroup(click.Group):
             return cast("click.Command", getattr(import_module(module), function))
         except KeyboardInterrupt:
             sys.exit("Error: Interrupted. Nothing was changed.")
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        """Take the arguments of the group itself."""
+        with _shown_to_anyone():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, with arguments of its own."""
+        with _shown_to_anyone():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  as above
         """List the commands without loading them."""

@@ -21,6 +21,7 @@ from merganser.cli.command import (
 )
 from merganser.cli.look import record_line
 from merganser.core.shown import counted
+from merganser.printable import mask_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ def recover(target: str, *, lock_timeout: float, storage_option: Sequence[tuple[
     check_there(target, storage_option)
     found = recover_dataset(target, filesystem=filesystem_of(target, storage_option), lock_timeout=lock_timeout)
     told = "recovered what an interrupted merge had left" if found else "nothing to recover"
-    return Answer({"path": target, "recovered": found}, [f"{target}: {told}"])
+    return Answer({"path": mask_credentials(target), "recovered": found}, [f"{target}: {told}"])
 
 
 @click.command()
@@ -88,5 +89,6 @@ def vacuum(
         target, retain=retain, filesystem=filesystem_of(target, storage_option), lock_timeout=lock_timeout
     )
     return Answer(
-        {"path": target, "removed": removed}, [f"{target}: removed what {counted(len(removed), 'commit')} had retained"]
+        {"path": mask_credentials(target), "removed": removed},
+        [f"{target}: removed what {counted(len(removed), 'commit')} had retained"],
     )

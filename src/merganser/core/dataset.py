@@ -58,7 +58,7 @@ def list_dataset_files(dataset_path: str | os.PathLike[str], filesystem: Any = N
     []
     """
     location = locate(dataset_path, filesystem)
-    return [location.shown(file.rel) for file in list_files(location)]
+    return [location.spelled(file.rel) for file in list_files(location)]
 
 
 def list_files(location: Location) -> list[DataFile]:

@@ -99,7 +99,7 @@ def _describe(location: Location, rel: str) -> ParquetFileMetadata:
             "null_count": _null_count(metadata, field.name),
         }
     partition = parse_hive_partition_path(rel) or None
-    return ParquetFileMetadata(location.shown(rel), metadata.num_row_groups, metadata.num_rows, stats, partition)
+    return ParquetFileMetadata(location.spelled(rel), metadata.num_row_groups, metadata.num_rows, stats, partition)
 
 
 def _null_count(metadata: pq.FileMetaData, name: str) -> int | None:

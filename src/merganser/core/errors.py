@@ -46,12 +46,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from merganser.printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
 class MerganserError(Exception):
-    """Base of everything that merganser raises on purpose."""
+    """Base of everything that merganser raises on purpose.
+
+    Messages quote paths, names, values and errors of others, so credentials in URLs are masked and control characters
+    escaped here, whatever the message.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*(printable(one) if isinstance(one, str) else one for one in arguments))
 
 
 class InvalidArgumentError(MerganserError, ValueError):
@@ -70,10 +79,10 @@ class ConfigurationError(PipelineError, ValueError):
     """A pipeline's configuration makes no sense, by its file, table and key."""
 
     def __init__(self, message: str, table: str = "", key: str = "", file: str = "") -> None:
-        self.message = message
-        self.table = table
-        self.key = key
-        self.file = file
+        self.message = printable(message)
+        self.table = printable(table)
+        self.key = printable(key)
+        self.file = printable(file)
         place = ", ".join(part for part in (file, table, f"key {key!r}" if key else "") if part)
         super().__init__(f"{place}: {message}" if place else message)
 
@@ -239,8 +248,10 @@ class MergePerformanceWarning(UserWarning):
         self.remedy = remedy
         given = repr(properties[0]) if len(properties) == 1 else repr(list(properties))
         super().__init__(
-            f"MERGE on {node_type}.{'+'.join(properties)} without index: it looks at every {node_type} node. "
-            + (remedy or f"Create one with: db.create_property_index({node_type!r}, {given})")
+            printable(
+                f"MERGE on {node_type}.{'+'.join(properties)} without index: it looks at every {node_type} node. "
+                + (remedy or f"Create one with: db.create_property_index({node_type!r}, {given})")
+            )
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

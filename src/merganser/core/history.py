@@ -6,6 +6,7 @@ A record is part of its commit's journal, and is written once all that the journ
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
 from dataclasses import asdict, dataclass, field, fields
@@ -16,9 +17,9 @@ from merganser.core.errors import UnreadableFileError
 from merganser.core.shown import ShownFiles
 from merganser.core.staging import control_folder
 from merganser.core.store import locate
+from merganser.printable import mask_credentials
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from merganser.core.options import Options, Request
@@ -223,6 +224,9 @@ def _asked(options: Options) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, str | os.PathLike):
+        # Of these only the path of an audit could hold a password.
+        return mask_credentials(os.fspath(value))
     return json.loads(json.dumps(value, default=str))
 
 

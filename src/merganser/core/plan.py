@@ -15,6 +15,7 @@ from merganser.core.scope import in_scope
 from merganser.core.shown import ShownFiles
 from merganser.core.sift import Sifted, sift
 from merganser.core.validate import check_moves
+from merganser.printable import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +82,7 @@ class MergePlan(ShownFiles):
             f"({file.affected_groups} of {file.row_groups} row groups, {file.rows} rows)"
             for file in self.files
         ]
-        return "\n".join([head, *lines])
+        return "\n".join(map(escape_controls, [head, *lines]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 from merganser.core.errors import InvalidArgumentError, MissingExtraError
 from merganser.core.local import LocalStore
 from merganser.core.remote import RemoteStore
+from merganser.printable import mask_credentials
 
 if TYPE_CHECKING:
     from merganser.core.storage import FileInfo, Store
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A dataset's folder: the store it lives in, its path there, and how the caller spells it."""
+    """A dataset's folder: the store it lives in, its path there, and how the caller spells it.
+
+    `display` is what people get to see, without credentials; only `url` can be opened again.
+    """
 
     store: Store
     root: str
+    url: str
     display: str
 
     def path(self, rel: str) -> str:
@@ -34,8 +39,12 @@ class Location:
         return f"{self.root}/{rel}"
 
     def shown(self, rel: str) -> str:
-        """Give the path of a file below the root the way the caller spelled the root."""
+        """Give the path of a file below the root as people get to see it."""
         return f"{self.display}/{rel}"
+
+    def spelled(self, rel: str) -> str:
+        """Give the path of a file below the root the way the caller spelled the root."""
+        return f"{self.url}/{rel}"
 
     def listing(self) -> dict[str, FileInfo]:
         """List every file below the root by its relative path, hidden ones too; an absent root has none.
@@ -61,11 +70,11 @@ def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
     else:
         filesystem = _as_fsspec(filesystem)
         native = filesystem._strip_protocol(text)  # noqa: SLF001  fsspec has no public spelling of this
-    display = text.rstrip("/") or text
+    url = text.rstrip("/") or text
     if isinstance(filesystem, LocalFileSystem):
-        root = os.path.realpath(native)
-        return Location(LocalStore(root), root, display.removeprefix("file://"))
-    return Location(RemoteStore(filesystem), native.rstrip("/"), display)
+        url, root = url.removeprefix("file://"), os.path.realpath(native)
+        return Location(LocalStore(root), root, url, url)
+    return Location(RemoteStore(filesystem), native.rstrip("/"), url, mask_credentials(url))
 
 
 def list_paths(paths: Paths, argument: str) -> list[str]:

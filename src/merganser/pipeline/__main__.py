@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from merganser.core.errors import MerganserError
 from merganser.pipeline.launch import launch
 from merganser.pipeline.terminal import report_lines
+from merganser.printable import escape_controls, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,12 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _say(f"{type(error).__name__}: {error}")
         return 1
-    print("\n".join([*report_lines(outcome), "", *(f"report: {place}" for place in places)]))  # noqa: T201 - the answer
+    lines = [*report_lines(outcome), "", *(f"report: {place}" for place in places)]
+    print("\n".join(map(escape_controls, lines)))  # noqa: T201 - the answer
     return 0
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - told while it runs
+    print(printable(text), file=sys.stderr, flush=True)  # noqa: T201 - told while it runs
 
 
 def _parser() -> argparse.ArgumentParser:

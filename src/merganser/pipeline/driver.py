@@ -27,6 +27,7 @@ from merganser.pipeline.clean import OURS, clean_rows, list_files, read_raw
 from merganser.pipeline.outcome import RunOutcome, StepOutcome
 from merganser.pipeline.staged import Staged, check_quality
 from merganser.pipeline.steps import DatasetStep, GraphStep
+from merganser.printable import mask_credentials, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,7 +66,7 @@ def run(
     if not _RUN_ID.fullmatch(named):
         message = f"The run id {named!r} becomes a folder's name. Use letters and digits, after these also '_-=.'."
         raise InvalidArgumentError(message)
-    work = _Work(pipeline, io, named, f"{pipeline.state.rstrip('/')}/runs/{named}", say)
+    work = _Work(pipeline, io, named, f"{pipeline.state.rstrip('/')}/runs/{named}", lambda text: say(printable(text)))
     with ExitStack() as held:
         steps = _steps(pipeline, io, held)
         _check_steps(steps, raws, pipeline)
@@ -76,12 +77,12 @@ def run(
         outcome = RunOutcome(
             pipeline=pipeline.name,
             run_id=named,
-            parameters=dict(parameters or {}),
+            parameters={name: mask_credentials(value) for name, value in (parameters or {}).items()},
             started_at=started_at,
             seconds=time.monotonic() - started,
             spark_version=io.spark.version,
-            master=io.spark.conf.get("spark.master", None) or "Spark Connect",
-            quarantine=pipeline.quarantine,
+            master=mask_credentials(io.spark.conf.get("spark.master", None) or "Spark Connect"),
+            quarantine=None if pipeline.quarantine is None else mask_credentials(pipeline.quarantine),
             sources=tuple(sources.values()),
             steps=tuple(done),
         )

@@ -15,6 +15,7 @@ from merganser.core.staging import control_folder
 from merganser.core.store import locate
 from merganser.pipeline.clean import FAILED, FILE, OURS, RAW, clean_rows, is_clean, running
 from merganser.pipeline.outcome import RuleCount, SourceOutcome
+from merganser.printable import mask_credentials
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,7 +74,7 @@ class Staged:
             raise AccountingError(message)
         outcome = SourceOutcome(
             name=source.name,
-            paths=tuple(source.path),
+            paths=tuple(map(mask_credentials, source.path)),
             files=files,
             rows_read=read,
             rows_filtered=filtered,

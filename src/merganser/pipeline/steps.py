@@ -18,6 +18,7 @@ from merganser.pipeline.clean import explained, match_expressions, running
 from merganser.pipeline.config import Edge
 from merganser.pipeline.kinds import expressions
 from merganser.pipeline.outcome import StepOutcome
+from merganser.printable import mask_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,7 +62,7 @@ class Step(ABC):
             name=self.name,
             kind=self.kind,
             source=source.name,
-            target=self.target,
+            target=mask_credentials(self.target),
             state="replayed" if replayed else "done",
             rows_in=source.rows_in,
             rows_quarantined=source.rows_quarantined,

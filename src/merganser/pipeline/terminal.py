@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from merganser.pipeline.figures import SOURCE_ROWS, STEP_CHANGES, STEP_FILES, STEP_ROWS, Column, duration, shown
+from merganser.printable import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,10 +29,10 @@ def report_lines(outcome: RunOutcome) -> list[str]:
 def _head(outcome: RunOutcome) -> list[str]:
     when = f"started {written_time(outcome.started_at)}, took {duration(outcome.seconds)}"
     lines = [
-        f"Pipeline {_printable(outcome.pipeline)}, run {_printable(outcome.run_id)}",
-        f"{when}, Spark {_printable(outcome.spark_version)} on {_printable(outcome.master)}",
+        f"Pipeline {escape_controls(outcome.pipeline)}, run {escape_controls(outcome.run_id)}",
+        f"{when}, Spark {escape_controls(outcome.spark_version)} on {escape_controls(outcome.master)}",
     ]
-    lines += [f"{_printable(name)} = {_printable(value)}" for name, value in outcome.parameters.items()]
+    lines += [f"{escape_controls(name)} = {escape_controls(value)}" for name, value in outcome.parameters.items()]
     return lines
 
 
@@ -101,7 +102,7 @@ def _rules(outcome: RunOutcome) -> list[str]:
         [_Cells.of("rule that failed", [shortened(rule, PATH_WIDTH) for _, _, rule in failed])],
         [[_names("source", [source for _, source, _ in failed]), rows]],
     )
-    where = [f"The rows are in {_printable(outcome.quarantine)}"] if outcome.quarantine else []
+    where = [f"The rows are in {escape_controls(outcome.quarantine)}"] if outcome.quarantine else []
     return ["", *table, *where]
 
 
@@ -116,7 +117,7 @@ def shortened(text: str, width: int) -> str:
     >>> shortened("s3://lake/warehouse/sales/orders/current", 21)
     's3://lake/…rs/current'
     """
-    text = _printable(text)
+    text = escape_controls(text)
     if text_width(text) <= width:
         return text
     head, tail = "", ""
@@ -145,14 +146,6 @@ def _cell_width(character: str) -> int:
     if unicodedata.category(character) in {"Mn", "Me", "Cf"}:
         return 0
     return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
-
-
-def _printable(text: str) -> str:
-    """Show what would move the cursor or cannot be written as an escape: names are data, and so is a stray newline."""
-    return "".join(
-        character if unicodedata.category(character) not in {"Cc", "Cs", "Zl", "Zp"} else ascii(character)[1:-1]
-        for character in text
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from merganser.core.store import locate
 from merganser.engines.duckdb.engine import DuckDBEngine
 from merganser.engines.duckdb.instance import Instance, Limits, limits_of
 from merganser.engines.duckdb.version import announce, check_use_merge, merge_wanted
+from merganser.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -216,7 +217,8 @@ def _explained(job: Job) -> Iterator[None]:
         raise
     except duckdb.Error as error:
         about = f"operation {job.operation}, strategy {job.strategy}, key columns {job.keys or None}"
-        _log.error("%s failed in DuckDB: %s: %s (%s)", job.path, type(error).__name__, error, about)
+        failed = f"{job.path} failed in DuckDB: {type(error).__name__}: {error} ({about})"
+        _log.error("%s", printable(failed))
         message = f"MERGE operation failed: {error} ({about}). Nothing was changed."
         raise DatasetMergeError(message) from error
 

@@ -41,7 +41,7 @@ def type_names(path: str | os.PathLike[str], kind: str, filesystem: Any) -> list
     found = []
     for name in location.store.names(location.path(kind)):
         type_ = parse_hive_partition_path(f"{name}/").get("type")
-        if type_ is not None and list_files(locate(f"{location.display}/{kind}/{name}", filesystem)):
+        if type_ is not None and list_files(locate(location.spelled(f"{kind}/{name}"), filesystem)):
             found.append(type_)
     return sorted(found)
 
@@ -69,7 +69,7 @@ class Folder:
     @property
     def path(self) -> str:
         """The path of the dataset."""
-        return self._root.shown(f"{self.kind}/{folder_name('type', self.type)}")
+        return self._root.spelled(f"{self.kind}/{folder_name('type', self.type)}")
 
     @property
     def location(self) -> Location:

@@ -233,7 +233,7 @@ class _Staging:
                 records = [[decode(text) for text in texts] for texts in zip(*batch, strict=True)]
                 arrays = [column.array(records) for column in columns]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-        return self.graph._io.read(self.location.shown(rel))  # noqa: SLF001 - as above
+        return self.graph._io.read(self.location.spelled(rel))  # noqa: SLF001 - as above
 
     def check_there(self, kind: Table, type_: str, match: Sequence[str], columns: Mapping[str, _Column]) -> None:
         """Refuse records without a match property, of which their ids could not be made."""

@@ -1,0 +1,52 @@
+"""Strings that people read: no credentials in them, and nothing that a terminal would obey."""
+
+from __future__ import annotations
+
+import re
+
+MASK = "***"
+_AZURE = "".join(f"(?<!{scheme}://)" for scheme in ("abfs", "abfss", "wasb", "wasbs"))
+# Lengths have a limit, so that no row makes this slow.
+_USER = re.compile(
+    r"(?<=://)(?:"
+    # A container of Azure stands where others have a user.
+    rf"{_AZURE}[^\s/?#:]{{0,1000}}"
+    r"|[^\s/?#:]{0,1000}:[^\s/?#]{0,1000}"
+    # A password may hold a slash, though it should be escaped; a port is not one.
+    r"|[^\s/?#:@]{0,1000}:(?!\d+/)[^\s@]{0,1000}"
+    r")@"
+)
+_SECRETS = (
+    r"(?:x-(?:amz|goog)-(?:credential|signature|security-token)|awsaccesskeyid|googleaccessid|signature|sig|"
+    r"(?:[a-z]{1,20}_){0,3}(?:access_?key(?:_?id)?|secret(?:_?(?:access_?)?key)?|token)|api_?key|password|passwd|pwd)"
+)
+_QUERY = re.compile(rf"([?&;]{_SECRETS}=)[^&;#\s'\"]+", re.IGNORECASE)
+# Control characters, line and paragraph separators, what changes the direction of a line, and halves of a character.
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def mask_credentials(text: str) -> str:
+    """Hide what in a URL lets someone in: the user with the password, and keys, signatures and tokens of its query.
+
+    >>> mask_credentials("Cannot read ftp://ada:secret@example.org/jobs.csv?token=abc&day=1.")
+    'Cannot read ftp://***@example.org/jobs.csv?token=***&day=1.'
+    """
+    if "://" not in text:
+        return text
+    return _QUERY.sub(rf"\1{MASK}", _USER.sub(f"{MASK}@", text))
+
+
+def escape_controls(text: str, keep: str = "") -> str:
+    r"""Write characters that move the cursor, or do worse, as the escapes that Python has for them.
+
+    >>> print(escape_controls("a\x1b[2Jb\u202e\n"))
+    a\x1b[2Jb\u202e\n
+    """
+    if text.isprintable():
+        return text
+    return CONTROL.sub(lambda found: found[0] if found[0] in keep else ascii(found[0])[1:-1], text)
+
+
+def printable(text: str) -> str:
+    """Give a message, which may have several lines, as it can be shown to anyone."""
+    return escape_controls(mask_credentials(text), keep="\n\t")
