@@ -119,3 +119,21 @@ def test_credentials_are_printed_nowhere(cli: Callable[..., Result], tmp_path: P
         assert SECRET not in found.stdout + found.stderr
         assert "***@host" in found.stdout + found.stderr or refused[1] != path
     VaultFileSystem.store.clear()
+
+
+# M11
+def test_what_is_nested_too_deeply_is_refused_wherever_it_comes_in(cli: Callable[..., Result], tmp_path: Path) -> None:
+    deep = "[" * 20_000 + "]" * 20_000
+    graph, file = str(tmp_path / "g.db"), tmp_path / "deep.json"
+    check(
+        cli("merge", "-", str(tmp_path / "t"), "--key", "id", code=1, stdin=f'{{"id": {deep}}}'.encode()), "200 levels"
+    )
+    file.write_text(deep, "utf-8")
+    check(cli("graph", "import", graph, str(file), code=1), "nested too deeply")
+    rows = put(str(tmp_path / "rows.parquet"), pa.table({"name": ["a"]}))
+    merge = ("graph", "merge", graph, rows, "--label", "N", "--key", "name")
+    check(cli(*merge, "--schema", str(file), code=1), "nested too deeply")
+    cli(*merge)
+    check(cli("graph", "query", graph, "(N {name = $x})", "--param", f"x={deep}"), "0 nodes")
+    target = f"memory://{tmp_path.name}/t"
+    check(cli("merge", rows, target, "--key", "name", "--storage-option", f"x={deep}"), "1 inserted")

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import csv
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.support import hostile_cell, on_executors, rows, unchanged
+from tests.support import hostile_cell, on_executors, rows, snapshot, unchanged
 
-from merganser.core.errors import ColumnValueError, DuplicateKeyError
+import merganser
+from merganser.core.errors import ColumnValueError, DuplicateKeyError, UnreadableFileError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support import Door
 
 
@@ -49,3 +53,46 @@ def test_a_value_that_would_run_is_quoted_where_it_is_refused(io: Door, lake: st
         io.merge(source, f"{lake}/t", key_columns="id", operation_column="op")
     assert cell in str(caught.value)
     assert not (tmp_path / "made").exists()
+
+
+DEEP = {"list": "[" * 20_000 + "]" * 20_000, "object": '{"a":' * 20_000 + "1" + "}" * 20_000}
+
+
+# M11
+@pytest.mark.parametrize("kind", DEEP)
+def test_a_source_that_is_nested_too_deeply_is_refused(io: Door, lake: str, kind: str) -> None:
+    io.merge(pa.table({"id": [1], "v": ["old"]}), f"{lake}/t", key_columns="id")
+    Path(f"{lake}/feed.json").write_text(f'{{"id": 2, "v": {DEEP[kind]}}}\n', "utf-8")
+    with unchanged(f"{lake}/t"), pytest.raises(UnreadableFileError, match=r"feed\.json: it is nested over 200 levels"):
+        io.merge(f"{lake}/feed.json", f"{lake}/t", key_columns="id")
+    Path(f"{lake}/feed.csv").write_text(f"id,v\n2,'{DEEP['list']}'\n", "utf-8")
+    io.merge(f"{lake}/feed.csv", f"{lake}/t", key_columns="id")
+    assert rows(io, f"{lake}/t")[1]["v"] == f"'{DEEP['list']}'"
+
+
+# M11
+def test_a_record_of_ours_that_someone_changed_is_refused(lake: str) -> None:
+    path, control = f"{lake}/t", Path(f"{lake}/.t.merganser")
+    table = pa.table({"id": [1], "d": ["x"]})
+    merge = partial(merganser.merge, table, path, key_columns="id", engine="arrow")
+    merge(partition_columns="d", batch_id="monday")
+    calls: dict[str, Callable[[], Any]] = {
+        "history/*.json": partial(merganser.history, path),
+        "batches/*": partial(merge, batch_id="monday"),
+        "partitions.json": merge,
+    }
+    for pattern, call in calls.items():
+        (file,) = control.glob(pattern)
+        before = file.read_bytes()
+        file.write_text(DEEP["list"], "utf-8")
+        with unchanged(path), pytest.raises(UnreadableFileError, match="is damaged: it is nested too deeply"):
+            call()
+        file.write_bytes(before)
+    staging = control / ".staging_0123456789abcdef0123456789abcdef"
+    staging.mkdir()
+    data = snapshot(path)
+    for journal in (DEEP["object"], "[]", "{}"):
+        (staging / "journal.json").write_text(journal, "utf-8")
+        with pytest.raises(UnreadableFileError, match="is not a journal of merganser's"):
+            merganser.recover(path)
+        assert snapshot(path) == data

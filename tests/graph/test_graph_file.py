@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.graph.graph_oracle import dump, nodes_of
 
-from merganser.core.errors import GraphFileError, InvalidArgumentError
+from merganser.core.errors import GraphFileError, InvalidArgumentError, PropertyValueError
 from merganser.graph import GraphDatabase, tables
 
 
@@ -230,3 +230,29 @@ def test_what_is_no_graph_cannot_be_read(content: bytes | None, file: str) -> No
     with pytest.raises(GraphFileError, match=re.escape(repr(file))):
         GraphDatabase(file, read_only=True)
     assert Path(file).exists() == (content is not None)
+
+
+@pytest.mark.parametrize("text", ["[" * 20_000 + "]" * 20_000, '{"a":' * 20_000 + "1" + "}" * 20_000])
+def test_a_graph_that_someone_else_filled_is_refused_where_it_cannot_be_read(file: str, text: str) -> None:
+    """G5, M11."""
+    with GraphDatabase(file) as db:
+        made = db.create_node("N", {"name": "a"})
+    connection = sqlite3.connect(file)
+    connection.execute("UPDATE nodes SET properties = ?", [text])
+    connection.commit()
+    connection.close()
+    with GraphDatabase(file) as db, pytest.raises(GraphFileError, match="cannot be read as JSON"):
+        db.get_node(made.id)
+
+
+def test_a_property_that_is_nested_too_deeply_is_refused(file: str) -> None:
+    """G5, M11."""
+    deep: list[Any] = []
+    for _ in range(20_000):
+        deep = [deep]
+    with GraphDatabase(file) as db:
+        db.create_node("N", {"name": "a"})
+        before = dump(db)
+        with pytest.raises(PropertyValueError, match="nested over 100 levels deep"):
+            db.create_node("N", {"deep": deep})
+        assert dump(db) == before

@@ -311,6 +311,32 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
         load(tmp_path / "nosuch.toml")
 
 
+# M11
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[" * 5000 + "]" * 5000,
+        "{a=" * 5000 + "1" + "}" * 5000,
+        "9" * 100_000,
+        "9" * 100_000 + ".5e" + "9" * 100_000,
+        "0x" + "f" * 100_000,
+        "{ " + ".".join("a" * 5000) + " = 1 }",
+    ],
+    ids=["lists", "tables", "digits", "float", "hexadecimal", "dotted"],
+)
+@pytest.mark.parametrize("key", ["name", "parameters", "path", "options"])
+def test_values_that_python_cannot_read_are_told(value: str, key: str, tmp_path: Path) -> None:
+    place = {
+        "name": ('name = "jobs"\nstate', f"name = {value}\nstate"),
+        "parameters": ('["date"]', value),
+        "path": ('"feed/{date}/*.json"', value),
+        "options": ('format = "json"', f'format = "json"\noptions = {value}'),
+    }
+    with pytest.raises(ConfigurationError, match=r"jobs\.toml") as caught:
+        load(written(tmp_path, GOOD.replace(*place[key], 1)), {"date": "D"})
+    assert len(str(caught.value)) < 10_000
+
+
 def test_a_file_becomes_the_objects_that_one_would_write(tmp_path: Path) -> None:
     assert load(written(tmp_path, GOOD.replace('rule = "salary > 0"', 'rule = "x"')), {"date": "D"}) == Pipeline(
         name="jobs",

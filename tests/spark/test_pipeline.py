@@ -127,6 +127,16 @@ def test_a_report_has_no_credentials(spark: Any, tmp_path: Path) -> None:
     assert not [text for text in [*texts, *report_lines(outcome), *said] if "s3cr3t" in text]
 
 
+# M11
+def test_a_row_that_is_nested_too_deeply_is_put_aside(spark: Any, tmp_path: Path) -> None:
+    deep = "[" * 20_000 + "]" * 20_000
+    write_lines(tmp_path / "feed", [LINES[0], f'{{"id": 2, "pay": {deep}, "team": "red"}}'])
+    outcome = run(people(tmp_path), spark=spark)
+    assert (outcome.sources[0].rows_quarantined, outcome.steps[0].inserted) == (1, 1)
+    (kept,) = rows(open_spark(), str(tmp_path / "state/quarantine"), ["row"])
+    assert kept["rules"] == ["malformed"]
+
+
 def test_what_a_cast_has_lost_is_told_whatever_derive_and_where_make_of_it(spark: Any, tmp_path: Path) -> None:
     write_lines(tmp_path / "feed", ['{"id": 1, "pay": "much"}', '{"id": 2, "pay": "0"}', '{"id": 3, "pay": null}'])
     source = {"derive": {"pay": "coalesce(nullif(pay, 0), -1)"}, "where": ["pay = -1 AND id > 1"]}

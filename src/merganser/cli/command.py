@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from merganser.core.commit import LOCK_TIMEOUT, pending_commit
 from merganser.core.errors import MerganserError, TargetPathError
+from merganser.core.json_text import load_json
 from merganser.core.staging import control_folder
 from merganser.core.store import locate, open_url
 from merganser.printable import CONTROL, escape_controls, mask_credentials, printable
@@ -212,7 +213,7 @@ def filesystem_of(path: str, options: Sequence[tuple[str, str]]) -> Any:
 def plain_value(text: str) -> Any:
     """Take a value for what it would be in JSON, else for a text."""
     try:
-        return json.loads(text)
+        return load_json(text)
     except ValueError:
         return text
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from typing import Any, TypeVar
 
 from merganser.core.errors import InvalidArgumentError, UnreadableFileError
+from merganser.core.json_text import load_json
 from merganser.graph import EdgeType, GraphSchema, NodeType
 
 Rule = TypeVar("Rule", NodeType, EdgeType)
@@ -23,8 +23,8 @@ def read_schema(path: str) -> GraphSchema:
     except UnicodeDecodeError as error:
         raise _no_schema(path, "it is no text in UTF-8") from error
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        found = load_json(text)
+    except ValueError as error:
         raise _no_schema(path, f"it cannot be read as JSON: {error}") from error
     parts = _object(path, found, "it", ("nodes", "edges"))
     return GraphSchema(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from merganser.core.errors import InvalidArgumentError
+from merganser.core.json_text import load_json
 from merganser.graph.terms import OPERATORS
 from merganser.graph.values import HIGHEST
 
@@ -248,7 +249,7 @@ class _Reader:
 def json_value(text: str) -> Any:
     """Take a value for what it would be in JSON, else for a text."""
     try:
-        return json.loads(text)
+        return load_json(text)
     except ValueError:
         return text
 

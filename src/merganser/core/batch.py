@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from merganser.core.dataset import has_files
 from merganser.core.errors import UnreadableFileError
 from merganser.core.history import read_records
+from merganser.core.json_text import load_json
 from merganser.core.result import MergeFileMetadata, MergeResult
 from merganser.core.staging import control_folder
 from merganser.core.store import locate
@@ -40,7 +41,7 @@ def find_batch(store: Store, control: str, batch_id: str) -> MergeResult | None:
     if data is None:
         return None
     try:
-        found = json.loads(data)
+        found = load_json(data)
         files = [MergeFileMetadata(**file) for file in found["files"]]
         return MergeResult(**{**found, "files": files, "replayed": True})
     except (ValueError, KeyError, TypeError) as error:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.errors import SchemaMismatchError
+from merganser.core.json_text import load_json
 from merganser.core.schema import same_meaning
 from merganser.core.staging import control_folder
 from merganser.core.summary import Summaries, gather
@@ -186,7 +187,7 @@ def _read(model: Model) -> _Cache | None:
             return None
         with pa.ipc.open_stream(content) as reader:
             entries = reader.read_next_batch()
-        about = json.loads(entries.schema.metadata[b"about"])
+        about = load_json(entries.schema.metadata[b"about"])
         key_types = {field.name: field.type for field in _schema(about["keys"])}
         have = {field.name: field.type for field in model.schema} | dict(model.partition_types)
         if not key_types.items() <= have.items():

@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.batch import forget_batch, write_batch
-from merganser.core.errors import ConcurrentWriteError, DatasetMergeError, MerganserError
+from merganser.core.errors import ConcurrentWriteError, DatasetMergeError, MerganserError, UnreadableFileError
 from merganser.core.history import HistoryRecord, new_id, save_record
+from merganser.core.json_text import load_json
 from merganser.core.lock import exclusive
 from merganser.core.progress import nobody
 from merganser.core.retained import drop, retain_replaced, unreachable
@@ -82,7 +83,7 @@ class Journal:
     @classmethod
     def from_json(cls, data: bytes) -> Journal:
         """Read a journal's text."""
-        found = json.loads(data)
+        found = load_json(data)
         if found.pop("version") != VERSION:
             message = "An interrupted commit was made by another version of merganser. Recover with that version."
             raise DatasetMergeError(message)
@@ -182,7 +183,7 @@ class Session:
 def _read_partitions(store: Store, control: str) -> dict[str, Any]:
     """Read the partition record as it is; without one, or with a damaged one, it is empty."""
     try:
-        found = json.loads(store.read_small(f"{control}/{RECORD}") or b"{}")
+        found = load_json(store.read_small(f"{control}/{RECORD}") or b"{}")
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
@@ -283,10 +284,17 @@ def _recover(location: Location, control: str) -> bool:
 
 def _read_journal(staging: Staging) -> Journal | None:
     data = staging.location.store.read_small(staging.journal)
-    # Half a journal is none: it is written whole before anything is published.
-    with contextlib.suppress(json.JSONDecodeError, UnicodeDecodeError):
+    try:
         return None if data is None else Journal.from_json(data)
-    return None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        # Half a journal is none: it is written whole before anything is published.
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message = (
+            f"{staging.journal} is not a journal of merganser's: {error}. Find out who wrote it, and move it away to "
+            "discard that commit."
+        )
+        raise UnreadableFileError(message) from error
 
 
 def _abandoned(staging: Staging) -> bool:

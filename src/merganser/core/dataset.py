@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import time
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -26,6 +25,7 @@ from merganser.core.errors import (
 )
 from merganser.core.footer import MAGIC, read_footer, unwritable
 from merganser.core.hive import UNKNOWN, Unknown, check_partition_type, parse, parse_hive_partition_path, untoken
+from merganser.core.json_text import load_json
 from merganser.core.keys import canonical, check_key_type
 from merganser.core.local import DANGLING
 from merganser.core.schema import check_unique, declared
@@ -402,7 +402,7 @@ def read_record(location: Location) -> dict[str, pa.DataType]:
     if data is None:
         return {}
     try:
-        schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(json.loads(data)["schema"])))
+        schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(load_json(data)["schema"])))
     except (ValueError, KeyError, TypeError, OSError) as error:
         message = (
             f"{path} is damaged: {error}. Remove it; the types of the partition columns then come from the source."

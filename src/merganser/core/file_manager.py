@@ -145,7 +145,7 @@ def _staged(staging: Staging, path: str, goal: str, filesystem: Any) -> str:
 def _goal(staging: Staging, path: str, goal: str, filesystem: Any) -> str:
     """Give the path of a data file below the dataset, if one may be there."""
     location = staging.location
-    rel = goal.removeprefix(f"{location.display}/")
+    rel = goal.removeprefix(f"{location.url}/")
     if rel == goal or {"", ".", ".."} & {*rel.split("/")}:
         # Links of folders are followed, but not that of the file: it stays, and what it leads to is replaced.
         folder, _, name = goal.rpartition("/")

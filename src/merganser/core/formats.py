@@ -15,6 +15,7 @@ import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
 from merganser.core.footer import arrow_schema
+from merganser.core.json_text import ShallowJson
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,7 +92,7 @@ def _read_json(stream: Any, reading: Reading) -> pa.Table:
     if start.startswith(b"["):
         raise pa.ArrowInvalid("it is an array; an object in each line is what can be read, as jq -c '.[]' writes them")
     given = pajson.ParseOptions(explicit_schema=pa.schema(dict(reading.types)) if reading.types else None)
-    table = pajson.read_json(stream, parse_options=given)
+    table = pajson.read_json(ShallowJson(stream), parse_options=given)
     if all(table.column(name).null_count < len(table) for name in reading.types):
         return table
     # A column that no line has is there all the same, because its type was given.

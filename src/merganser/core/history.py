@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from merganser.core.errors import UnreadableFileError
+from merganser.core.json_text import load_json
 from merganser.core.shown import ShownFiles
 from merganser.core.staging import control_folder
 from merganser.core.store import locate
@@ -116,7 +117,7 @@ def read_records(store: Store, control: str) -> Iterator[HistoryRecord]:
     for name in reversed(_names(store, control)):
         path = f"{control}/{HISTORY}/{name}"
         try:
-            found = json.loads(store.read_small(path) or b"")
+            found = load_json(store.read_small(path) or b"")
             if found.pop("version") != VERSION:
                 message = f"{path} was written by another version of merganser. Read the history with that version."
                 raise UnreadableFileError(message)
@@ -227,7 +228,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str | os.PathLike):
         # Of these only the path of an audit could hold a password.
         return mask_credentials(os.fspath(value))
-    return json.loads(json.dumps(value, default=str))
+    return load_json(json.dumps(value, default=str))
 
 
 def is_id(text: str) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
+
+from merganser.core.json_text import load_json
 
 if TYPE_CHECKING:
     from merganser.core.remote import RemoteStore
@@ -49,7 +50,7 @@ def describe_process() -> dict[str, object]:
 def read_description(data: bytes | None) -> dict[str, object]:
     """Read the description of a process; empty if there is none, or none that can be read."""
     try:
-        found = json.loads(data or b"{}")
+        found = load_json(data or b"{}")
     except ValueError:
         return {}
     return cast("dict[str, object]", found) if isinstance(found, dict) else {}

@@ -13,7 +13,7 @@ from datetime import date, datetime, time
 from json.encoder import encode_basestring
 from typing import Any, TypeAlias
 
-from merganser.core.errors import InvalidArgumentError, PropertyTypeError, PropertyValueError
+from merganser.core.errors import GraphFileError, InvalidArgumentError, PropertyTypeError, PropertyValueError
 
 # Any stands for the values inside lists and dicts.
 Value: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
@@ -27,7 +27,20 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 # The encoder in C that json makes anew for each text: made once, it takes half the time. Other Pythons have none.
 _make = getattr(json.encoder, "c_make_encoder", None)
 _in_c = _make and _make(None, _ENCODER.default, encode_basestring, None, ":", ",", False, False, False)  # noqa: FBT003
-decode = json.JSONDecoder().decode
+_decode = json.JSONDecoder().decode
+
+
+def decode(text: str) -> Any:
+    """Read what `encode` wrote; a graph file that something else wrote may hold anything.
+
+    >>> decode('{"sizes":[1,1.0]}')
+    {'sizes': [1, 1.0]}
+    """
+    try:
+        return _decode(text)
+    except (ValueError, RecursionError) as error:
+        message = f"The graph holds a value that cannot be read as JSON: {error}. Restore the file."
+        raise GraphFileError(message) from error
 
 
 def encode(value: Value) -> str:

@@ -19,12 +19,13 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from merganser.core.errors import AccountingError, InvalidArgumentError, QualityError
+from merganser.core.json_text import load_json
 from merganser.core.lock import exclusive
 from merganser.core.store import locate
 from merganser.engines.spark import SparkDatasetIO
 from merganser.graph.spark import ParquetGraph, SqliteGraph
 from merganser.pipeline.clean import OURS, clean_rows, list_files, read_raw
-from merganser.pipeline.outcome import RunOutcome, StepOutcome
+from merganser.pipeline.outcome import RunOutcome, StepOutcome, readable
 from merganser.pipeline.staged import Staged, check_quality
 from merganser.pipeline.steps import DatasetStep, GraphStep
 from merganser.printable import mask_credentials, printable
@@ -199,7 +200,8 @@ class _Work:
         data = place.store.read_small(place.path(_record(step)))
         if data is None or not step.committed(self.batch):
             return None
-        return replace(StepOutcome.from_dict(json.loads(data)), state="replayed")
+        with readable(place.shown(_record(step))):
+            return replace(StepOutcome.from_dict(load_json(data)), state="replayed")
 
     def finish(self) -> None:
         """Remove the staged rows."""

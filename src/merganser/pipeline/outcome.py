@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from merganser.core.errors import InvalidArgumentError
+from merganser.core.errors import InvalidArgumentError, UnreadableFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 StepKind = Literal["dataset", "nodes", "edges"]
 StepState = Literal["done", "replayed"]
@@ -155,6 +156,16 @@ def _difference(label: str, outcome: SourceOutcome | StepOutcome, whole: str, pa
         return None
     shown = " + ".join(f"{part} {getattr(outcome, part):,}" for part in parts)
     return f"{label}: {whole} {expected:,} is not {shown} = {total:,}."
+
+
+@contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Name the record of an earlier attempt that cannot be read."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError) as error:
+        message = f"{path} is damaged: {error}. Remove it; that part of the run is then done again."
+        raise UnreadableFileError(message) from error
 
 
 def _known(

@@ -11,10 +11,11 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 
 from merganser.core.errors import AccountingError, QualityError
+from merganser.core.json_text import load_json
 from merganser.core.staging import control_folder
 from merganser.core.store import locate
 from merganser.pipeline.clean import FAILED, FILE, OURS, RAW, clean_rows, is_clean, running
-from merganser.pipeline.outcome import RuleCount, SourceOutcome
+from merganser.pipeline.outcome import RuleCount, SourceOutcome, readable
 from merganser.printable import mask_credentials
 
 if TYPE_CHECKING:
@@ -45,8 +46,10 @@ class Staged:
 
     def known(self) -> SourceOutcome | None:
         """Say what an earlier attempt of the run made of the source."""
-        data = locate(self.folder).store.read_small(self._record)
-        return None if data is None else replace(SourceOutcome.from_dict(json.loads(data)), staged=True)
+        place = locate(self.folder)
+        data = place.store.read_small(self._record)
+        with readable(place.shown(f"{self.source.name}.json")):
+            return None if data is None else replace(SourceOutcome.from_dict(load_json(data)), staged=True)
 
     def has_rows(self) -> bool:
         """Say whether the rows are there, too."""

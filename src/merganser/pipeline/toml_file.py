@@ -56,13 +56,17 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, str] | None = No
     except OSError as error:
         message = f"it cannot be read: {error.strerror}. Check the path."
         raise ConfigurationError(message, file=shown) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
+        # Nested too deeply, or a number with more digits than Python reads, which is no error of TOML's.
         message = f"it is no TOML: {error}. Correct it there."
         raise ConfigurationError(message, file=shown) from error
     try:
         return _pipeline(given, dict(parameters or {}), Path(file).absolute().parent)
     except ConfigurationError as error:
         raise ConfigurationError(error.message, error.table, error.key, shown) from error
+    except (ValueError, RecursionError) as error:
+        message = f"it is nested too deeply, or has a number that is too large: {error}. Correct it there."
+        raise ConfigurationError(message, file=shown) from error
 
 
 def _pipeline(given: dict[str, Any], parameters: dict[str, str], folder: Path) -> Pipeline:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.errors import GraphFileError
+from merganser.core.json_text import load_json
 from merganser.core.store import locate
 from merganser.graph.exchange.files import read, replacing
 from merganser.graph.exchange.loading import Incoming, NewEdge, NewNode, load
@@ -66,8 +66,8 @@ def _iso(moment: int) -> str:
 
 def _document(content: bytes, shown: str) -> dict[str, Any]:
     try:
-        document = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        document = load_json(content)
+    except ValueError as error:
         message = f"{shown} cannot be read as JSON: {error}. Export the graph again."
         raise GraphFileError(message) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from merganser.core.errors import GraphFileError, MerganserError
+from merganser.core.json_text import load_json
 from merganser.core.store import locate
 from merganser.graph.exchange.columns import is_json, property_name
 from merganser.graph.exchange.loading import Incoming, NewEdge, NewNode, load
 from merganser.graph.exchange.parquet import BATCH, is_data
 from merganser.graph.lookup import column_values
 from merganser.graph.records import at
-from merganser.graph.values import decode
 from merganser.graph.write import labelled
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _values(column: pa.Array, field: pa.Field, shown: str) -> list[Any]:
     if not is_json(field):
         return values
     with _readable(shown, field.name):
-        return [None if value is None else decode(value) for value in values]
+        return [None if value is None else load_json(value) for value in values]
 
 
 def _check_columns(schema: pa.Schema, needed: tuple[str, ...], shown: str) -> None:

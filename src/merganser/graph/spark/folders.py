@@ -15,6 +15,7 @@ from merganser.core.dataset import list_files
 from merganser.core.errors import InvalidArgumentError, UnreadableFileError
 from merganser.core.footer import read_footer
 from merganser.core.hive import folder_name, parse_hive_partition_path
+from merganser.core.json_text import load_json
 from merganser.core.lock import exclusive
 from merganser.core.options import check_batch_id
 from merganser.core.store import locate
@@ -109,7 +110,7 @@ class Folder:
         if data is None or not list_files(self.location):
             return None
         try:
-            return sorted(read_names(_listed(json.loads(data)), "it"))
+            return sorted(read_names(_listed(load_json(data)), "it"))
         except (ValueError, TypeError) as error:
             message = f"{self._beside}/{_MATCH} is damaged: {error} Write the list of match properties to it, as JSON."
             raise UnreadableFileError(message) from error
@@ -140,7 +141,7 @@ class Folder:
         if data is None or done is None:
             return None
         try:
-            return merge_result(done, **json.loads(data))
+            return merge_result(done, **load_json(data))
         except (ValueError, TypeError) as error:
             message = f"{self._batch(batch_id)} is damaged: {error}. Remove it."
             raise UnreadableFileError(message) from error

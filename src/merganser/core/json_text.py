@@ -1,0 +1,77 @@
+"""JSON from files that anyone may have written: nesting that would overflow a stack is refused, and does not crash."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+# Deeper than any Parquet file that PyArrow reads, and less than its JSON reader survives.
+DEEPEST = 200
+_OPENING, _QUOTE, _BACKSLASH = ord("["), ord('"'), ord("\\")
+_SIGNS = bytes.maketrans(b"{}", b"[]")
+_OTHERS = bytes(set(range(256)) - set(b'[]{}"'))
+
+
+def load_json(text: str | bytes) -> Any:
+    """Read JSON as `json.loads` does; what is nested too deeply is a ValueError as well."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        message = "it is nested too deeply"
+        raise ValueError(message) from error
+
+
+class ShallowJson:
+    """A stream of JSON that raises ArrowInvalid where it is nested too deeply; PyArrow's reader would crash."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        # What is open where the last read ended.
+        self._depth, self._in_string, self._escapes = 0, False, False
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more can be read."""
+        return self._stream.closed
+
+    def read(self, size: int = -1) -> bytes:
+        """Read some bytes, and look at them."""
+        data = self._stream.read(size)
+        if data:
+            self._check(data)
+        return data
+
+    def _check(self, data: bytes) -> None:
+        signs = np.frombuffer(self._without_escapes(data).translate(_SIGNS, _OTHERS), np.uint8)
+        quotes = signs == _QUOTE
+        # Whether an odd number of quotes comes before; a quote itself is no bracket in any case.
+        inside = np.cumsum(quotes, dtype=np.int32) + self._in_string
+        steps = np.where(signs == _OPENING, 1, -1)[~quotes & (inside % 2 == 0)]
+        depths = self._depth + np.cumsum(steps)
+        if depths.max(initial=0) > DEEPEST:
+            raise pa.ArrowInvalid(f"it is nested over {DEEPEST} levels deep, which no column can hold")
+        self._in_string ^= bool(np.count_nonzero(quotes) % 2)
+        self._depth = int(depths[-1]) if len(depths) else self._depth
+
+    def _without_escapes(self, data: bytes) -> bytes | bytearray:
+        """Blank what follows a backslash, so that every quote left begins or ends a string."""
+        if not self._escapes and b"\\" not in data:
+            return data
+        changed = bytearray(data)
+        if self._escapes:
+            changed[0] = 0
+        signs = np.frombuffer(changed, np.uint8)
+        places = np.flatnonzero(signs == _BACKSLASH)
+        # Of several in a row, each second one is itself escaped.
+        first = np.flatnonzero(np.diff(places, prepend=-2) != 1)
+        runs = np.repeat(first, np.diff(first, append=len(places)))
+        escaping = places[(np.arange(len(places)) - runs) % 2 == 0] + 1
+        self._escapes = bool(len(escaping)) and int(escaping[-1]) == len(data)
+        signs[escaping[: len(escaping) - self._escapes]] = 0
+        return changed

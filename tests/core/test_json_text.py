@@ -1,0 +1,73 @@
+"""JSON that is nested too deeply is refused, and strings full of brackets are not."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pajson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from merganser.core import json_text
+from merganser.core.json_text import DEEPEST, ShallowJson, load_json
+
+
+def depth(value: Any) -> int:
+    if isinstance(value, dict | list):
+        return 1 + max(map(depth, value.values() if isinstance(value, dict) else value), default=0)
+    return 0
+
+
+TEXTS = st.text(st.sampled_from('[]{}"\\\n a:,é'), max_size=8)
+VALUES = st.recursive(
+    TEXTS | st.integers(), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3)
+)
+
+
+def is_refused(text: bytes, sizes: list[int]) -> bool:
+    """Read a text in pieces of these sizes, the last one again and again."""
+    stream = ShallowJson(io.BytesIO(text))
+    try:
+        while stream.read(sizes.pop(0) if len(sizes) > 1 else sizes[0]):
+            pass
+    except pa.ArrowInvalid:
+        return True
+    return False
+
+
+@given(
+    st.lists(VALUES, max_size=4), st.integers(0, 6), st.lists(st.integers(1, 9), min_size=1, max_size=9), st.booleans()
+)
+def test_the_depth_is_told_wherever_reads_end(
+    rows: list[Any], deepest: int, sizes: list[int], ascii_only: bool
+) -> None:
+    text = "\n".join(json.dumps(row, ensure_ascii=ascii_only) for row in rows).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_text, "DEEPEST", deepest)
+        assert is_refused(text, sizes) == (max(map(depth, rows), default=0) > deepest)
+
+
+@pytest.mark.parametrize("between", ["", "\n", " \n\t"])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+def test_what_would_crash_the_reader_of_pyarrow_is_refused(opening: str, closing: str, between: str) -> None:
+    text = f'{{"id": 1, "v": {(opening + between) * 20_000}1{closing * 20_000}}}'.encode()
+    with pytest.raises(pa.ArrowInvalid, match="nested over 200 levels deep"):
+        pajson.read_json(ShallowJson(io.BytesIO(text)))
+
+
+def test_brackets_in_strings_are_text() -> None:
+    rows = [{"id": 1, "v": "[" * 20_000}, {"id": 2, "v": '\\"{' * 20_000}]
+    text = "\n".join(map(json.dumps, rows)).encode()
+    assert pajson.read_json(ShallowJson(io.BytesIO(text))).to_pylist() == rows
+
+
+def test_what_json_cannot_read_is_a_value_error() -> None:
+    assert load_json(b'{"a": [1]}') == {"a": [1]}
+    for text in ("[" * 20_000 + "]" * 20_000, '{"a":' * 20_000, "9" * 100_000, "{"):
+        with pytest.raises(ValueError, match=r"nested too deeply|limit|Expecting"):
+            load_json(text)
+    assert DEEPEST < 1000
