@@ -377,6 +377,47 @@ def rows_not_accounted_for(monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline()
 
 
+DEEP = "[" * 20_000 + "]" * 20_000
+
+
+def deep_source(_: pytest.MonkeyPatch) -> None:
+    Path("monday.json").write_text(f'{{"id": {DEEP}}}', "utf-8")
+    mg.merge("monday.json", ORDERS, key_columns="id", engine="arrow")
+
+
+def deep_record(_: pytest.MonkeyPatch) -> None:
+    (record,) = Path("lake/.orders.merganser/history").iterdir()
+    record.write_text(DEEP, "utf-8")
+    mg.history(ORDERS)
+
+
+def no_journal(_: pytest.MonkeyPatch) -> None:
+    staging = Path("lake/.orders.merganser/.staging_0123456789abcdef0123456789abcdef")
+    staging.mkdir()
+    (staging / "journal.json").write_text("{}", "utf-8")
+    mg.recover(ORDERS)
+
+
+def no_json(_: pytest.MonkeyPatch) -> None:
+    graph().close()
+    connection = sqlite3.connect("graph.db")
+    connection.execute("UPDATE nodes SET properties = ?", [DEEP])
+    connection.commit()
+    connection.close()
+    with GraphDatabase("graph.db") as db:
+        db.get_node(1)
+
+
+def deep_list(_: pytest.MonkeyPatch) -> None:
+    Path("jobs.toml").write_text(f"pipeline = {DEEP}", "utf-8")
+    load("jobs.toml")
+
+
+def deep_table(_: pytest.MonkeyPatch) -> None:
+    Path("jobs.toml").write_text(f"pipeline.{'.'.join('a' * 5000)} = 1", "utf-8")
+    load("jobs.toml")
+
+
 PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "InvalidArgumentError": [unknown_strategy, not_together, no_source, no_keys, short_key, not_staged, two_onto_one],
     "MissingExtraError": [no_package, no_java],
@@ -389,7 +430,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "PartitionValueError": [empty_partition, out_of_scope],
     "PartitionMoveError": [moves],
     "TargetPathError": [a_file, nothing_there],
-    "UnreadableFileError": [cut_short, bad_source],
+    "UnreadableFileError": [cut_short, bad_source, deep_source, deep_record, no_journal],
     "UnsupportedFileError": [bare_parquet],
     "StagingError": [full_disk],
     "DatasetPermissionError": [not_allowed],
@@ -405,10 +446,10 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "GraphSchemaError": [not_in_the_schema],
     "PropertyTypeError": [no_such_type],
     "PropertyValueError": [not_finite],
-    "GraphFileError": [no_graph],
+    "GraphFileError": [no_graph, no_json],
     "GraphLockedError": [kept_locked],
     "GraphError": [closed],
-    "ConfigurationError": [misspelt_key, no_parameter],
+    "ConfigurationError": [misspelt_key, no_parameter, deep_list, deep_table],
     "QualityError": [too_many_fail],
     "PipelineError": [spark_fails],
     "AccountingError": [rows_not_accounted_for],

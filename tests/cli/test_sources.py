@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.feather as paf
 import pyarrow.parquet as pq
 import pytest
-from tests.support import open_door, plain_rows
+from tests.support import open_door, plain_rows, unchanged
 
 from merganser.cli.sources import open_source
 from merganser.core.read import open_dataset as open_all
@@ -139,6 +139,21 @@ def test_storage_options_reach_the_filesystem(tmp_path: Path, cli: Callable[...,
     cli("history", target, *options)
     told = cli("history", target, "--storage-option", "auto_mkdir", code=2).stderr
     assert "name=value" in told
+
+
+# M11
+def test_a_view_of_a_database_reads_no_other_file(tmp_path: Path, cli: Callable[..., Result]) -> None:
+    (tmp_path / "other.csv").write_bytes(CSV)
+    file = tmp_path / "x.duckdb"
+    with duckdb.connect(str(file)) as database:
+        database.execute("CREATE TABLE rows AS SELECT 1 AS id")
+        database.execute("CREATE VIEW own AS SELECT id + 1 AS id FROM rows")
+        database.execute(f"CREATE VIEW other AS FROM read_csv('{tmp_path}/other.csv')")
+    cli("merge", f"{file}::own", str(tmp_path / "t"), "--key", "id")
+    assert merged(str(tmp_path / "t")) == [{"id": 2}]
+    with unchanged(str(tmp_path / "t")):
+        told = cli("merge", f"{file}::other", str(tmp_path / "t"), "--key", "id", code=1).stderr
+    assert "Cannot read the table 'other'" in told
 
 
 def test_tables_of_databases(tmp_path: Path, cli: Callable[..., Result]) -> None:

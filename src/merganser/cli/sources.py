@@ -148,7 +148,8 @@ def _read_duckdb(file: str, table: str) -> pa.RecordBatchReader:
     import duckdb  # noqa: PLC0415  other sources do without
 
     try:
-        connection = duckdb.connect(file, read_only=True)
+        # A view of the file is SQL of whoever made it, which must not read other files or load an extension.
+        connection = duckdb.connect(file, read_only=True, config={"enable_external_access": "false"})
         reader = connection.table(table).to_arrow_reader(_AT_ONCE)
     except duckdb.Error as error:
         message = f"Cannot read the table {table!r} of {file}: {error}. Check the name of the table."
