@@ -353,7 +353,7 @@ def plan_incremental_rewrite(
         candidate = might_match(target.bounds(keys), canonical_keys(table, keys))
         scans = scan_files(target, keys, [UNTOLD] * len(target.files), candidate)
         hit = _matched_files(location.store, scans, table)
-    paths = [location.shown(file.rel) for file in target.files]
+    paths = [location.spelled(file.rel) for file in target.files]
     return IncrementalRewritePlan(
         [path for number, path in enumerate(paths) if number in hit],
         [path for number, path in enumerate(paths) if number not in hit],
