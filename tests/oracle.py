@@ -162,12 +162,21 @@ def merge(
         if inserts and key_of(row, keys) not in seen and asked.operation(row) != "delete":
             added.append(asked.inserted(row, keys))
             changes.append(Change("insert", added[-1], None))
-    if fates["removed"] and not files and not added:
-        # A dataset left without rows keeps one file, of no rows.
+    _keep_schema(target, files, fates, added)
+    return Outcome(files, added, changes, skipped, **fates)
+
+
+def _keep_schema(
+    target: Mapping[str, Sequence[Row]], files: dict[str, list[Row]], fates: dict[str, list[str]], added: Sequence[Row]
+) -> None:
+    """A dataset left without rows keeps one file, of no rows; the first rows after that take its place."""
+    if added and not any(target.values()):
+        files.clear()
+        fates["removed"], fates["preserved"] = fates["preserved"], []
+    elif fates["removed"] and not files and not added:
         kept_file = fates["removed"].pop(0)
         fates["rewritten"].append(kept_file)
         files[kept_file] = []
-    return Outcome(files, added, changes, skipped, **fates)
 
 
 def decide(old: Row, new: Row, strategy: str, partitions: Sequence[str], asked: Changes) -> str:

@@ -52,6 +52,14 @@ def test_compact_puts_files_together_and_then_finds_nothing_to_do(orders: str, c
     assert len(data_files(orders)) == 10
 
 
+# W3
+def test_compact_tells_of_files_without_rows(tmp_path: Any, cli: Callable[..., Result]) -> None:
+    path = str(tmp_path / "t")
+    put(f"{path}/a.parquet", pa.table({"id": [1]}))
+    put(f"{path}/b.parquet", pa.table({"id": pa.array([], pa.int64())}))
+    assert cli("compact", path).stdout == f"{path}: 1 file without rows removed, 1 left alone\n"
+
+
 def test_compact_takes_the_size_in_megabytes(orders: str, cli: Callable[..., Result]) -> None:
     with unchanged(orders):
         assert "nothing to compact" in cli("compact", orders, "--target-file-mb", "0.0005").stdout

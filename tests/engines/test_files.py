@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from tests.support import Door
 
+    from merganser.core.strategy import MergeStrategy
+
 
 def table(ids: list[int], value: str = "old") -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([value] * len(ids), pa.string())})
@@ -585,6 +587,73 @@ def test_a_dataset_left_with_no_rows_keeps_one_file_and_its_schema(io: Door, lak
     again = io.merge(source, path, "full_merge", "id")
     assert (again.target_count_before, again.inserted, again.deleted) == (0, 6, 0)
     assert load(io, path).num_rows == 6
+
+
+@pytest.mark.parametrize("partition_by", [None, "day"])
+@pytest.mark.parametrize("operation", ["insert", "upsert", "full_merge", "deduplicate", "append", "overwrite"])
+def test_the_file_that_kept_the_schema_goes_with_the_first_rows(
+    io: Door, lake: str, partition_by: str | None, operation: Any
+) -> None:
+    # W3, T2, O2, R1, M9
+    path = f"{lake}/t"
+    source = table([1, 2]).append_column("day", [["mon", "tue"]])
+    io.write_dataset(source, path, partition_by=partition_by)
+    io.merge(source.slice(0, 0), path, "full_merge", "id")
+    (empty,) = data_files(path)
+    schema, before = load(io, path).schema, snapshot(path)
+    if operation in ("append", "overwrite"):
+        written = io.write_dataset(source, path, operation, retain=1)
+        removed, inserted = written.removed_files, [file.path for file in written.files]
+    else:
+        planned = io.plan(source, path, operation, "id")
+        assert [(file.path, file.fate) for file in planned.files] == [(f"{path}/{empty}", "remove")]
+        result = io.merge(source, path, operation, "id", retain=1)
+        assert (result.inserted, result.deleted, result.target_count_after) == (2, 0, 2)
+        assert (result.rewritten_files, result.preserved_files) == ([], [])
+        removed, inserted = result.removed_files, result.inserted_files
+    assert removed == [f"{path}/{empty}"]
+    assert [f"{path}/{name}" for name in data_files(path)] == sorted(inserted)
+    assert len(inserted) == (2 if partition_by else 1)
+    assert load(io, path).schema.equals(schema, check_metadata=True)
+    assert [row["id"] for row in rows(io, path)] == [1, 2]
+    changes = {file.path: file.operation for file in merganser.history(path)[0].files}
+    assert changes == {empty: "removed", **{os.path.relpath(name, path): "inserted" for name in inserted}}
+    merganser.undo(path)
+    assert snapshot(path) == before
+
+
+def test_the_file_that_keeps_the_schema_stays_while_no_rows_come(io: Door, lake: str) -> None:
+    # W3, M5
+    path = f"{lake}/t"
+    io.write_dataset(table([]), path)
+    before = snapshot(path)
+    tried: dict[MergeStrategy, list[int]] = {"insert": [], "update": [1], "full_merge": [], "delete": [1]}
+    for strategy, ids in tried.items():
+        assert io.merge(table(ids), path, strategy, "id").removed_files == []
+    assert io.write_dataset(table([]), path, "append").removed_files == []
+    assert snapshot(path) == before
+
+
+def test_a_file_without_rows_stays_beside_others(io: Door, lake: str) -> None:
+    # W3: another writer may have made it
+    path = f"{lake}/t"
+    put(f"{path}/a.parquet", table([1]))
+    put(f"{path}/empty.parquet", table([]))
+    assert io.merge(table([1, 2]), path, "upsert", "id").removed_files == []
+    assert io.write_dataset(table([3]), path, "append").removed_files == []
+    assert f"{path}/empty.parquet" in io.merge(table([4]), path, "insert", "id").preserved_files
+
+
+def test_a_full_rewrite_does_not_keep_the_file_without_rows(lake: str) -> None:
+    # W3, D8
+    path = f"{lake}/t"
+    io = merganser.DuckDBDatasetIO()
+    io.write_dataset(table([]), path)
+    (empty,) = data_files(path)
+    result = io.write_parquet_dataset(table([1]), path, "upsert", "id", rewrite_mode="full")
+    assert isinstance(result, merganser.MergeResult)
+    assert (result.rewritten_files, result.removed_files) == ([], [f"{path}/{empty}"])
+    assert len(data_files(path)) == 1
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd"])

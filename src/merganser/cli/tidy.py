@@ -138,6 +138,8 @@ def _compacted(result: CompactResult, target: str) -> str:
 
 
 def _deduped(result: DedupeResult, target: str) -> list[str]:
+    if not result.inserted_files:
+        return f"{target}: {together} without rows removed, {left:,} left alone"
     if not result.deleted:
         return [f"{target}: no key is there more than once in {counted(result.target_count_before, 'row')}"]
     would = "would be " if result.dry_run else ""

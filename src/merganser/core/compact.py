@@ -82,6 +82,8 @@ def compact(
 
     New files are compressed as the first of those they are made of, unless `compression` says otherwise.
 
+    Files without rows are removed, but for one that keeps the schema of a dataset that has none.
+
     With `sort_by`, files that are not yet sorted by these columns are written anew too, each of the new files with keys
     of its own. What does not fit into memory is kept in a temporary file meanwhile. Running it again does nothing. With
     `dry_run` nothing is written.
@@ -108,7 +110,8 @@ def compact(
     if dry_run:
         check_settled(location)
         target = load_existing(location)
-        return _result(target, wishes, [], _numbers(_find_bundles(target, wishes)), dry_run=True)
+        gone = sorted([*_numbers(_find_bundles(target, wishes)), *_find_empty(target)])
+        return _result(target, wishes, [], gone, dry_run=True)
     if not has_files(location) and not pending_commit(location):
         raise no_files(location)
     teller = Teller(progress)
@@ -116,7 +119,7 @@ def compact(
         target = load_existing(location)
         bundles = _find_bundles(target, wishes)
         result = _result(target, wishes, [], [])
-        if bundles:
+        if bundles or _find_empty(target):
             teller.begin("rewrite", len(_numbers(bundles)), target.rows)
             with session.staging(teller.file_done) as staging, storing(staging):
                 result = _pack_all(session, staging, target, bundles, wishes, options, teller)
@@ -133,6 +136,12 @@ def _wishes(
     return Wishes(target_file_bytes, max_rows_per_file, named_columns(sort_by, "sort_by"), compression)
 
 
+def _find_empty(target: Target) -> list[int]:
+    """Choose the files without rows that go: all, but for one where no other file is left to keep the schema."""
+    empty = [number for number, file in enumerate(target.files) if not target.file_rows[number] and file.real is None]
+    return empty[1:] if len(empty) == len(target.files) else empty
+
+
 def _find_bundles(target: Target, wishes: Wishes) -> list[_Bundle]:
     """Choose the files to write anew."""
     check_order_columns(target.schema, wishes.sort_by, "sort_by", "target")
@@ -141,7 +150,10 @@ def _find_bundles(target: Target, wishes: Wishes) -> list[_Bundle]:
         message = f"sort_by names the partition column {placed[0]!r}, which all rows of a folder share. Leave it out."
         raise InvalidArgumentError(message)
     together: dict[tuple[str, tuple[pa.DataType, ...]], list[int]] = {}
+    empty = set(_find_empty(target))
     for number, kinds in enumerate(_kinds(target)):
+        if number in empty:
+            continue
         # Where the path does not tell a partition column, its values are in the file, and are left there. What a link
         # leads to lies elsewhere for a reason.
         if UNKNOWN not in target.partitions[number] and target.files[number].real is None:
@@ -207,9 +219,10 @@ def _pack_all(
     with open_pool(len(bundles), 1 if wishes.sort_by else WORKERS, "pack") as pool:
         packed = list(pool.map(lambda bundle: _pack_bundle(target, bundle, wishes, options, staging), bundles))
     new = [file for files in packed for file in files]
-    gone = _numbers([bundle for bundle, files in zip(bundles, packed, strict=True) if files])
+    packed_away = _numbers([bundle for bundle, files in zip(bundles, packed, strict=True) if files])
+    gone = sorted([*packed_away, *_find_empty(target)])
     result = _result(target, wishes, new, gone)
-    if new:
+    if gone:
         teller.begin("commit", len(new))
         asked = {
             **({"sort_by": list(wishes.sort_by)} if wishes.sort_by else {}),

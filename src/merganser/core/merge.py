@@ -167,6 +167,9 @@ def write_dataset(
             teller.begin("add", rows=prepared.facts.rows)
             layout = _layout(prepared, options)
             handle, partitions = prepared.handle, prepared.facts.partitions
+            elif appended and not removed and not prepared.target.rows:
+                # New files keep the schema now, so that those without rows go (W3).
+                removed = range(len(prepared.target.files))
             _, staged = engine.stage(handle, None, (), layout, partitions, staging, prepared.terms)
             appended = _added(prepared, staged, staging)
             if not appended and (removed or not prepared.target.files):

@@ -241,7 +241,11 @@ def _fates(
     replaced_columns = terms.columns - target.exact(request.keys)
     jobs: dict[int, RewriteJob] = {}
     removed: list[int] = []
-    for file in range(len(target.files)) if whole else np.unique(target.group_file[tally.changed]).tolist():
+    touched = range(len(target.files)) if whole else np.unique(target.group_file[tally.changed]).tolist()
+    if counts.new_rows and not target.rows:
+        # New files keep the schema now, so that those without rows go (W3).
+        removed, touched = list(range(len(target.files))), []
+    for file in touched:
         groups = slice(*np.searchsorted(target.group_file, [file, file + 1]))
         changed, left = tally.changed[groups], tally.left[groups]
         if changed.any() and not left.sum():
@@ -332,6 +336,8 @@ def _file_plan(
     if job is not None:
         fate, affected = "rewrite", len(job.groups) + len(job.dropped)
         reason = "it holds matched rows" if matched else _UNMATCHED[bool(job.groups)]
+    elif removed and not rows:
+        fate, affected, reason = "remove", groups, "it has no rows, and new files keep the schema"
     elif removed:
         fate, affected = "remove", groups
         reason = "all of its rows are deleted or move" if matched else "none of its rows is in the source"
