@@ -13,7 +13,6 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "behaviours.md"
 GROUPS = {"K": 10, "T": 6, "S": 6, "H": 6, "P": 8, "W": 6, "O": 3, "C": 7, "R": 5, "D": 8, "X": 8, "G": 18, "M": 11}
 NUMBERS = [f"{letter}{number}" for letter, last in GROUPS.items() for number in range(1, last + 1)]
-NUMBERS.remove("M10")  # not there yet
 SCENARIOS = [
     "Partition pruning reduces candidate files",
     "Statistics pruning excludes non-overlapping files",

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from tests.graph.graph_oracle import OnPurposeError
-from tests.support import data_files, lasting, snapshot
+from tests.support import data_files, lasting, open_door, snapshot
 
 import merganser
-from merganser import GraphDatabase, ParquetGraph
+from merganser import GraphDatabase, ParquetGraph, SparkDatasetIO
 from merganser.core.errors import (
     ColumnTypeError,
     ColumnValueError,
@@ -29,6 +29,7 @@ from merganser.core.errors import (
     PropertyTypeError,
     PropertyValueError,
     SchemaMismatchError,
+    TargetPathError,
     UnreadableFileError,
 )
 from merganser.graph import Endpoint, GraphMergeResult
@@ -222,6 +223,24 @@ def test_the_same_rows_make_the_same_graph_in_sqlite(spark: Any, graph: ParquetG
 
 EDGES = [("u1", "c1", 1), ("u2", "c9", 2), ("u9", "c1", 3), ("u1", "c1", 4), (None, "c1", 5)]
 ENDS: dict[str, Any] = {"from_node": Endpoint("Job", {"url": "u"}), "to_node": Endpoint("Company", {"name": "c"})}
+
+
+# M10, G17
+def test_all_types_can_be_read_as_one_folder_and_none_merged_into_it(
+    spark: Any, graph: ParquetGraph, lake: str
+) -> None:
+    for type_ in ("Job", "Company"):
+        graph.merge_nodes(spark.createDataFrame([(type_,)], "name string"), type_, match="name")
+    nodes, before = f"{lake}/graph/nodes", snapshot(lake)
+    read = open_door("arrow").read(nodes).to_table()  # type: ignore[attr-defined]
+    assert sorted(zip(read["type"].to_pylist(), read["name"].to_pylist(), strict=True)) == [
+        ("Company", "Company"),
+        ("Job", "Job"),
+    ]
+    for path in (nodes, f"{lake}/graph"):
+        with pytest.raises(TargetPathError, match=f"{path} contains the dataset {nodes}/type="):
+            SparkDatasetIO(spark).merge(read, path, "full_merge", "id")
+    assert snapshot(lake) == before
 
 
 # G17, G2

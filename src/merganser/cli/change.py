@@ -28,6 +28,7 @@ from merganser.cli.command import (
     plain_value,
     retain_option,
     storage_option,
+    table_format_option,
     timeout_option,
 )
 from merganser.cli.picture import plan_lines
@@ -37,6 +38,7 @@ from merganser.core.merge import WriteMode
 from merganser.core.options import CODECS, PartitionMove
 from merganser.core.shown import counted
 from merganser.core.source import stream_source
+from merganser.core.store import locate
 from merganser.core.strategy import MergeStrategy
 from merganser.engines import ENGINES
 
@@ -62,6 +64,7 @@ _place = _together(
     ),
     *reading_options,
     storage_option(),
+    table_format_option,
 )
 _change = _together(
     columns_option("--key", "key_columns", told="Columns that name a row.", required=True),
@@ -206,15 +209,16 @@ def _place_of(source: str, target: str, given: dict[str, Any]) -> dict[str, Any]
     filesystem = filesystem_of(target, given["storage_option"])
     # A shell's path may go up; the library refuses what could lead out of a lake.
     path = os.path.abspath(target) if ".." in target.split("/") and "://" not in target else target
-    reading, on_spark = reading_of(given), given["engine"] == "spark"
+    reading, on_spark, ignored = reading_of(given), given["engine"] == "spark", given["ignore_table_format"]
     if not on_spark:
-        reading = like_target(source, reading, path, filesystem)
+        reading = like_target(source, reading, locate(path, filesystem, ignore_table_format=ignored))
     return {
         "source": open_source(source, given["storage_option"], reading, far=on_spark),
         "path": path,
         "engine": given["engine"],
         "filesystem": filesystem,
         "partition_by": named(given["partition_by"]) or None,
+        "ignore_table_format": ignored,
     }
 
 

@@ -203,6 +203,13 @@ timeout_option = click.option(
 )
 
 
+table_format_option = click.option(
+    "--ignore-table-format",
+    is_flag=True,
+    help="Use TARGET as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or DuckLake table.",
+)
+
+
 def filesystem_of(path: str, options: Sequence[tuple[str, str]]) -> Any:
     """Open the filesystem of a URL with storage options; None leaves that to merganser."""
     if not options or "://" not in path:

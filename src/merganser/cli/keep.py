@@ -17,6 +17,7 @@ from merganser.cli.command import (
     confirmed,
     filesystem_of,
     storage_option,
+    table_format_option,
     timeout_option,
 )
 from merganser.cli.look import record_line
@@ -34,8 +35,16 @@ _yes = click.option("--yes", is_flag=True, help="Do not ask.")
 @timeout_option
 @_yes
 @storage_option()
+@table_format_option
 @answering
-def undo(target: str, *, lock_timeout: float, yes: bool, storage_option: Sequence[tuple[str, str]]) -> Answer:
+def undo(
+    target: str,
+    *,
+    lock_timeout: float,
+    yes: bool,
+    storage_option: Sequence[tuple[str, str]],
+    ignore_table_format: bool,
+) -> Answer:
     """Take the last commit back.
 
     TARGET is the dataset. What the commit replaced must have been retained (--retain of merge and write), unless it
@@ -47,7 +56,9 @@ def undo(target: str, *, lock_timeout: float, yes: bool, storage_option: Sequenc
     last = next((record for record in records if record.operation != "undo" and record.id not in done), None)
     if last is not None:
         confirmed(f"Take back the last commit into {target}, {record_line(last)}?", yes=yes)
-    record = undo_commit(target, filesystem=filesystem, lock_timeout=lock_timeout)
+    record = undo_commit(
+        target, filesystem=filesystem, lock_timeout=lock_timeout, ignore_table_format=ignore_table_format
+    )
     return Answer(record.to_dict(), [f"taken back: {record_line(record)}"])
 
 

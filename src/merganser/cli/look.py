@@ -8,7 +8,16 @@ import click
 
 from merganser.api import history as records_of
 from merganser.api import inspect as inspect_dataset
-from merganser.cli.command import Answer, answering, check_there, columns_option, filesystem_of, named, storage_option
+from merganser.cli.command import (
+    Answer,
+    answering,
+    check_there,
+    columns_option,
+    filesystem_of,
+    named,
+    storage_option,
+    table_format_option,
+)
 from merganser.core.shown import counted, plain
 
 if TYPE_CHECKING:
@@ -22,14 +31,26 @@ if TYPE_CHECKING:
 @click.argument("target", type=click.Path())
 @columns_option("--key", "key_columns", told="Columns that name a row, to look into.")
 @storage_option()
+@table_format_option
 @answering
-def inspect(target: str, key_columns: Sequence[Sequence[str]], storage_option: Sequence[tuple[str, str]]) -> Answer:
+def inspect(
+    target: str,
+    *,
+    key_columns: Sequence[Sequence[str]],
+    storage_option: Sequence[tuple[str, str]],
+    ignore_table_format: bool,
+) -> Answer:
     """Describe a dataset, and what could be better about it.
 
     TARGET is a folder or URL. With --key, also the range of the keys, in how many files one key may lie, and how many
     keys are there more than once.
     """
-    found = inspect_dataset(target, named(key_columns), filesystem=filesystem_of(target, storage_option))
+    found = inspect_dataset(
+        target,
+        named(key_columns),
+        filesystem=filesystem_of(target, storage_option),
+        ignore_table_format=ignore_table_format,
+    )
     return Answer(found.to_dict(), _inspected(found))
 
 

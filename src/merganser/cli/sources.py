@@ -19,10 +19,11 @@ from merganser.core.errors import InvalidArgumentError, MerganserError, Unreadab
 from merganser.core.formats import GUESS, READERS, Reading
 from merganser.core.read import open_dataset
 from merganser.core.source import open_path
-from merganser.core.store import locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from merganser.core.store import Location
 
 STDIN = "-"
 TABLE = "::"
@@ -52,12 +53,12 @@ def open_source(
     return open_path(text, filesystem, reading)
 
 
-def like_target(text: str, reading: Reading, target: str, filesystem: Any) -> Reading:
+def like_target(text: str, reading: Reading, target: Location) -> Reading:
     """Read texts with types of the dataset that they go into, where a guess could differ and lose something."""
     if (reading.form or _ending(text)) not in _TEXTS:
         return reading
     try:
-        schema = open_dataset(locate(target, filesystem)).schema
+        schema = open_dataset(target).schema
     except (MerganserError, OSError):
         # Whatever is wrong there, the merge tells better.
         return reading

@@ -18,6 +18,7 @@ from merganser.cli.command import (
     named,
     retain_option,
     storage_option,
+    table_format_option,
     timeout_option,
 )
 from merganser.cli.progress import watching
@@ -51,6 +52,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done,
 @timeout_option
 @_dry_run
 @storage_option()
+@table_format_option
 @answering
 def compact(
     target: str,
@@ -64,6 +66,7 @@ def compact(
     lock_timeout: float,
     dry_run: bool,
     storage_option: Sequence[tuple[str, str]],
+    ignore_table_format: bool,
 ) -> Answer:
     """Put small files of a dataset together.
 
@@ -83,6 +86,7 @@ def compact(
             progress=progress,
             filesystem=filesystem_of(target, storage_option),
             dry_run=dry_run,
+            ignore_table_format=ignore_table_format,
         )
     return Answer(result.to_dict(), [_compacted(result, target)])
 
@@ -95,6 +99,7 @@ def compact(
 @timeout_option
 @_dry_run
 @storage_option()
+@table_format_option
 @answering
 def dedupe(
     target: str,
@@ -105,6 +110,7 @@ def dedupe(
     lock_timeout: float,
     dry_run: bool,
     storage_option: Sequence[tuple[str, str]],
+    ignore_table_format: bool,
 ) -> Answer:
     """Remove rows whose key another row has.
 
@@ -121,6 +127,7 @@ def dedupe(
             progress=progress,
             filesystem=filesystem_of(target, storage_option),
             dry_run=dry_run,
+            ignore_table_format=ignore_table_format,
         )
     return Answer(result.to_dict(), _deduped(result, target))
 
@@ -131,6 +138,8 @@ def _compacted(result: CompactResult, target: str) -> str:
     together, left = counted(len(result.removed_files), "file"), len(result.preserved_files)
     if result.dry_run:
         return f"{target}: {together} would be put together, {left:,} left alone"
+    if not result.inserted_files:
+        return f"{target}: {together} without rows removed, {left:,} left alone"
     return (
         f"{target}: {together} put together in {len(result.inserted_files):,}, {left:,} left alone; "
         f"{counted(result.row_count, 'row')} as before"
@@ -138,8 +147,6 @@ def _compacted(result: CompactResult, target: str) -> str:
 
 
 def _deduped(result: DedupeResult, target: str) -> list[str]:
-    if not result.inserted_files:
-        return f"{target}: {together} without rows removed, {left:,} left alone"
     if not result.deleted:
         return [f"{target}: no key is there more than once in {counted(result.target_count_before, 'row')}"]
     would = "would be " if result.dry_run else ""

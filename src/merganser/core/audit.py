@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from merganser.core.engine import ACTION, BEFORE, AuditTerms
 from merganser.core.errors import InvalidArgumentError
+from merganser.core.nesting import find_around
 from merganser.core.plan import scan_files
 from merganser.core.rows import no_rows, nothing, take, whole
 from merganser.core.scan import read_rows
@@ -68,6 +69,13 @@ def find_feed(audit: bool | str | os.PathLike[str], location: Location, filesyst
         message = (
             f"audit {feed.display} and the dataset {location.display} are one inside the other, so that readers of one "
             "would find the other. Choose a folder apart."
+        )
+        raise InvalidArgumentError(message)
+    around = find_around(feed.store, feed.root)
+    if around is not None:
+        message = (
+            f"audit {feed.display} lies inside the dataset {around.path}, so that its readers would find the rows "
+            "changed. Choose a folder apart."
         )
         raise InvalidArgumentError(message)
     if feed.store.kind(feed.root) == "file":

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.batch import forget_batch, write_batch
+from merganser.core.dataset import check_target
 from merganser.core.errors import ConcurrentWriteError, DatasetMergeError, MerganserError, UnreadableFileError
 from merganser.core.history import HistoryRecord, new_id, save_record
 from merganser.core.json_text import load_json
@@ -226,12 +227,17 @@ def _check_staged(staging: Staging) -> None:
 
 
 @contextlib.contextmanager
-def writing(location: Location, timeout: float = LOCK_TIMEOUT, started: float | None = None) -> Iterator[Session]:
+def writing(
+    location: Location, timeout: float = LOCK_TIMEOUT, started: float | None = None, *, checked: bool = False
+) -> Iterator[Session]:
     """Hold a dataset exclusively, recovered from whatever an earlier writer left unfinished.
 
-    `started` is when the work began that will be committed, by the monotonic clock; now, if it begins here.
+    `started` is when the work began that will be committed, by the monotonic clock; now, if it begins here. `checked`
+    says that `check_target` was called.
     """
     started = time.monotonic() if started is None else started
+    if not checked:
+        check_target(location)
     control = control_folder(location)
     with exclusive(location.store, control, location.display, timeout) as still_held:
         _recover(location, control)
@@ -246,10 +252,12 @@ def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeou
     >>> recover("no/such/dataset")
     False
     """
-    location = locate(path, filesystem)
+    # A commit that was journaled has to be finished, whatever came into the folder since.
+    location = locate(path, filesystem, ignore_table_format=True)
     control = control_folder(location)
     if not find_staging(location, control):
         return False
+    check_target(location)
     with exclusive(location.store, control, location.display, lock_timeout):
         return _recover(location, control)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core.commit import LOCK_TIMEOUT, Journal, check_settled, pending_commit, writing
-from merganser.core.dataset import has_files, load_existing, no_files
+from merganser.core.dataset import check_target, has_files, load_existing, no_files
 from merganser.core.encode import filtered_columns, new_file_options, options_by_group
 from merganser.core.engine import Layout
 from merganser.core.errors import CountMismatchError, InvalidArgumentError
@@ -77,6 +77,7 @@ def compact(
     progress: Listener | None = None,
     filesystem: Any = None,
     dry_run: bool = False,
+    ignore_table_format: bool = False,
 ) -> CompactResult:
     """Put small files of each folder together; a file of `target_file_bytes` or `max_rows_per_file` is left alone.
 
@@ -86,7 +87,7 @@ def compact(
 
     With `sort_by`, files that are not yet sorted by these columns are written anew too, each of the new files with keys
     of its own. What does not fit into memory is kept in a temporary file meanwhile. Running it again does nothing. With
-    `dry_run` nothing is written.
+    `dry_run` nothing is written. `ignore_table_format` is that of `merge`.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
@@ -104,19 +105,21 @@ def compact(
         retain=retain,
         lock_timeout=lock_timeout,
         progress=progress,
+        ignore_table_format=ignore_table_format,
     )
     wishes = _wishes(target_file_bytes, max_rows_per_file, sort_by, compression)
-    location = locate(path, filesystem)
+    location = locate(path, filesystem, ignore_table_format=ignore_table_format)
+    check_target(location, listed=True)
     if dry_run:
         check_settled(location)
-        target = load_existing(location)
+        target = load_existing(location, alone=True)
         gone = sorted([*_numbers(_find_bundles(target, wishes)), *_find_empty(target)])
         return _result(target, wishes, [], gone, dry_run=True)
     if not has_files(location) and not pending_commit(location):
         raise no_files(location)
     teller = Teller(progress)
-    with writing(location, lock_timeout, started) as session:
-        target = load_existing(location)
+    with writing(location, lock_timeout, started, checked=True) as session:
+        target = load_existing(location, alone=True)
         bundles = _find_bundles(target, wishes)
         result = _result(target, wishes, [], [])
         if bundles or _find_empty(target):

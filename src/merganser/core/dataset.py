@@ -28,10 +28,12 @@ from merganser.core.hive import UNKNOWN, Unknown, check_partition_type, parse, p
 from merganser.core.json_text import load_json
 from merganser.core.keys import canonical, check_key_type
 from merganser.core.local import DANGLING
+from merganser.core.nesting import check_above, check_below, is_mark
 from merganser.core.schema import check_unique, declared
 from merganser.core.staging import RECORD, control_folder
 from merganser.core.store import locate
 from merganser.core.summary import DataFile, Model, without
+from merganser.core.table_formats import check_tables
 from merganser.core.threads import in_threads
 
 if TYPE_CHECKING:
@@ -47,28 +49,42 @@ if TYPE_CHECKING:
 SUFFIX = ".parquet"
 
 
-def list_dataset_files(dataset_path: str | os.PathLike[str], filesystem: Any = None) -> list[str]:
+def list_dataset_files(
+    dataset_path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
+) -> list[str]:
     """List the data files of a dataset in name order; an absent folder has none.
 
     Args:
         dataset_path: The folder of the dataset, or its fsspec URL.
         filesystem: An fsspec or PyArrow filesystem that has the path.
+        ignore_table_format: Take a table of another format for plain Parquet files.
 
     >>> list_dataset_files("no/such/dataset")
     []
     """
-    location = locate(dataset_path, filesystem)
+    location = locate(dataset_path, filesystem, ignore_table_format=ignore_table_format)
+    check_above(location, alone=False)
     return [location.spelled(file.rel) for file in list_files(location)]
 
 
-def list_files(location: Location) -> list[DataFile]:
-    """List the data files below a root (P7); a listing that fails is an error, never an empty dataset (P6)."""
+def list_files(location: Location, *, alone: bool = False) -> list[DataFile]:
+    """List the data files below a root (P7); a listing that fails is an error, never an empty dataset (P6).
+
+    With `alone`, for whoever is going to write, a root with another dataset below it is refused (M10).
+    """
     store = location.store
     if not _is_there(location):
         return []
-    files = []
+    files, others, marks = [], [], []
     read = cache(parse_hive_partition_path)
-    for info in store.walk(location.root, enter=_visible):
+
+    def enter(folder: str) -> bool:
+        name = folder.rpartition("/")[2]
+        if is_mark(name):
+            marks.append(folder)
+        return _visible(name)
+
+    for info in store.walk(location.root, enter):
         folder, slash, name = info.rel.rpartition("/")
         if not _visible(name):
             continue
@@ -76,15 +92,31 @@ def list_files(location: Location) -> list[DataFile]:
             folders = read(folder + slash)
             files.append(DataFile(info.rel, info.size, info.identity, folders, info.version, info.changed, info.real))
         elif info.identity != DANGLING:
-            _refuse_disguised(location, info.rel)
+            others.append(info.rel)
+    check_tables(location, marks, (file.rel for file in files))
+    if alone:
+        check_below(location, marks, (file.real for file in files if file.real is not None))
+    for rel in others:
+        _refuse_disguised(location, rel)
     return sorted(files, key=attrgetter("rel"))
+
+
+def check_target(location: Location, *, listed: bool = False) -> None:
+    """Refuse to write where another dataset is below or above, before anything is made or read there (M10).
+
+    `listed` says that the data files are going to be listed, and then what is below is found without a second listing.
+    Before a first write they are listed here all the same, so that a refusal leaves no control folder behind.
+    """
+    check_above(location, alone=True)
+    if not listed or location.store.kind(control_folder(location)) is None:
+        list_files(location, alone=True)
 
 
 def has_files(location: Location) -> bool:
     """Say whether there is any data file below a root, looking no further than the first."""
     if not _is_there(location):
         return False
-    found = (info.rel for info in location.store.walk(location.root, enter=_visible))
+    found = (info.rel for info in location.store.walk(location.root, lambda rel: _visible(rel.rpartition("/")[2])))
     return any(rel.endswith(SUFFIX) and _visible(rel.rpartition("/")[2]) for rel in found)
 
 
@@ -300,13 +332,19 @@ def load_target(
     partition_columns: Sequence[str] | None,
     source_types: Mapping[str, pa.DataType],
     each: Callable[[Callable[[DataFile], FileSummary], Sequence[DataFile]], list[FileSummary]] = in_threads,
+    *,
+    alone: bool = False,
 ) -> Target:
     """Take a snapshot for a merge on these keys (none for a plain write); `each` is `Engine.each`.
 
+    With `alone`, other datasets below are refused; `check_target` has looked above by then.
+
     Partition types come from the dataset's record, else from the source's columns, else they are strings (H2).
     """
+    if not alone:
+        check_above(location, alone=False)
     listed = time.time_ns()
-    files = list_files(location)
+    files = list_files(location, alone=alone)
     found = partition_columns_of(files)
     if files and partition_columns is not None and list(partition_columns) != found:
         message = (
@@ -335,9 +373,9 @@ def load_target(
     return Target(location, tuple(files), summaries, types, file_schema, template, listed, footers, news)
 
 
-def load_existing(location: Location, keys: Sequence[str] = ()) -> Target:
+def load_existing(location: Location, keys: Sequence[str] = (), *, alone: bool = False) -> Target:
     """Take a snapshot of a dataset that has to be there; footers are not kept, for not all callers have the lock."""
-    target = load_target(location, keys, None, {})
+    target = load_target(location, keys, None, {}, alone=alone)
     if target.schema is None:
         raise no_files(location)
     _check_links(location, target.files)
@@ -385,7 +423,7 @@ def _key_types(
 def check_listing(target: Target) -> None:
     """Refuse to publish over a dataset that something else changed since it was listed (C6)."""
     before = {file.rel: file.identity for file in target.files}
-    now = {file.rel: file.identity for file in list_files(target.location)}
+    now = {file.rel: file.identity for file in list_files(target.location, alone=True)}
     changed = sorted(rel for rel in before.keys() | now.keys() if before.get(rel) != now.get(rel))
     if changed:
         message = (

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core.commit import LOCK_TIMEOUT, Journal, check_settled, pending_commit, writing
-from merganser.core.dataset import has_files, load_existing, no_files
+from merganser.core.dataset import check_target, has_files, load_existing, no_files
 from merganser.core.errors import CountMismatchError
 from merganser.core.history import tidy_record
 from merganser.core.kernel import GroupChange, rewrite_file
@@ -71,11 +71,13 @@ def dedupe(
     progress: Listener | None = None,
     filesystem: Any = None,
     dry_run: bool = False,
+    ignore_table_format: bool = False,
 ) -> DedupeResult:
     """Remove rows whose key another row of the dataset has: the highest in `order_by` stays, of equal ones the last.
 
     As in a merge, NULL is lowest and NaN highest, and rows whose key holds NULL or NaN all stay. Without `order_by`,
     rows of one key go only if they are the same in every column; others are refused. With `dry_run` nothing is written.
+    `ignore_table_format` is that of `merge`.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
@@ -86,9 +88,12 @@ def dedupe(
     (1, 1, 1)
     """
     started = time.monotonic()
-    options = Options(retain=retain, lock_timeout=lock_timeout, progress=progress)
+    options = Options(
+        retain=retain, lock_timeout=lock_timeout, progress=progress, ignore_table_format=ignore_table_format
+    )
     request = _Request(normalize_keys(key_columns), named_columns(order_by, "order_by"), options)
-    location = locate(path, filesystem)
+    location = locate(path, filesystem, ignore_table_format=ignore_table_format)
+    check_target(location, listed=True)
     teller = Teller(progress)
     if dry_run:
         check_settled(location)
@@ -97,7 +102,7 @@ def dedupe(
         return _result(target, request, repeats, losses, [], dry_run=True)
     if not has_files(location) and not pending_commit(location):
         raise no_files(location)
-    with writing(location, lock_timeout, started) as session:
+    with writing(location, lock_timeout, started, checked=True) as session:
         target, repeats = _look(location, request, teller)
         losses = _losses(target, repeats)
         result = _result(target, request, repeats, losses, [])
@@ -114,7 +119,7 @@ def dedupe(
 
 
 def _look(location: Location, request: _Request, teller: Teller) -> tuple[Target, Repeats]:
-    target = load_existing(location, request.keys)
+    target = load_existing(location, request.keys, alone=True)
     check_order_columns(target.schema, request.order_by, "order_by", "target")
     teller.begin("plan", rows=target.rows)
     return target, find_repeats(target, request.keys, request.order_by)

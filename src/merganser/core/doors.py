@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core.commit import check_settled
-from merganser.core.dataset import canonical_value, list_files, load_target
+from merganser.core.dataset import canonical_value, check_target, list_files, load_target
 from merganser.core.engine import UNTOLD, ScanFile
 from merganser.core.errors import ColumnTypeError, ColumnValueError, KeyColumnError
 from merganser.core.footer import key_bounds, read_footer
@@ -25,6 +25,7 @@ from merganser.core.keys import (
     normalize_keys,
     row_numbers,
 )
+from merganser.core.nesting import check_above
 from merganser.core.plan import scan_files
 from merganser.core.prune import might_match
 from merganser.core.scan import match_keys
@@ -65,12 +66,15 @@ class ParquetMetadataAnalyzer:
         self,
         dataset_path: str | os.PathLike[str],
         filesystem: Any = None,
+        *,
+        ignore_table_format: bool = False,
     ) -> list[ParquetFileMetadata]:
         """Describe every data file of a dataset, in name order; an absent folder has none.
 
         Args:
             dataset_path: The folder of the dataset, or its fsspec URL.
             filesystem: An fsspec or PyArrow filesystem that has the path.
+            ignore_table_format: Take a table of another format for plain Parquet files.
 
         >>> import tempfile, merganser
         >>> lake = tempfile.mkdtemp()
@@ -79,7 +83,8 @@ class ParquetMetadataAnalyzer:
         >>> file.total_rows, file.column_stats["id"]
         (2, {'min': 1, 'max': 3, 'null_count': 0})
         """
-        location = locate(dataset_path, filesystem)
+        location = locate(dataset_path, filesystem, ignore_table_format=ignore_table_format)
+        check_above(location, alone=False)
         return in_threads(partial(_describe, location), [file.rel for file in list_files(location)])
 
 
@@ -319,6 +324,8 @@ def plan_incremental_rewrite(
     key_columns: Sequence[str] | str,
     filesystem: Any = None,
     partition_schema: pa.Schema | None = None,
+    *,
+    ignore_table_format: bool = False,
 ) -> IncrementalRewritePlan:
     """Find the files that hold a source key: by partition and statistics, then by one scan of the keys.
 
@@ -329,6 +336,7 @@ def plan_incremental_rewrite(
         filesystem: An fsspec or PyArrow filesystem that has the path.
         partition_schema: Types of the partition columns, for a dataset that has no record of them; without it, those
             of the source keys.
+        ignore_table_format: Take a table of another format for plain Parquet files.
 
     >>> import tempfile, merganser
     >>> lake = tempfile.mkdtemp()
@@ -341,7 +349,8 @@ def plan_incremental_rewrite(
     keys = normalize_keys(key_columns)
     check_partition_schema(partition_schema)
     given = read_keys(source_keys, keys, partition_schema)
-    location = locate(dataset_path, filesystem)
+    location = locate(dataset_path, filesystem, ignore_table_format=ignore_table_format)
+    check_target(location)
     check_settled(location)
     types = {field.name: field.type for schema in (given.schema, partition_schema or ()) for field in schema}
     known = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}

@@ -28,9 +28,9 @@
         ├── ColumnValueError       ValueError    a value that the target's column cannot hold
         ├── PartitionValueError    ValueError    a partition value that no folder name can carry
         ├── PartitionMoveError     ValueError    a matched key with other partition values
-        ├── TargetPathError        ValueError    a target that is not a dataset folder
+        ├── TargetPathError        ValueError    a target that does not exist, or is not one dataset's folder
         ├── UnreadableFileError    OSError       a data file or footer that cannot be read
-        ├── UnsupportedFileError   ValueError    a file that merganser must not touch
+        ├── UnsupportedFileError   ValueError    a file or table that merganser must not touch
         ├── StagingError           OSError       staged files cannot be written
         │   └── DatasetPermissionError  PermissionError  this user may not write there
         ├── LockTimeoutError       TimeoutError  another writer holds the dataset
@@ -204,7 +204,7 @@ class PartitionMoveError(DatasetMergeError, ValueError):
 
 
 class TargetPathError(DatasetMergeError, ValueError):
-    """The target path is not a dataset folder."""
+    """The target path does not exist, or is not the folder of one dataset."""
 
 
 class UnreadableFileError(DatasetMergeError, OSError):
@@ -212,7 +212,7 @@ class UnreadableFileError(DatasetMergeError, OSError):
 
 
 class UnsupportedFileError(DatasetMergeError, ValueError):
-    """A file that merganser must not touch, such as an encrypted one."""
+    """A file that merganser must not touch, such as an encrypted one, or a table of another format."""
 
 
 class StagingError(DatasetMergeError, OSError):

@@ -55,15 +55,18 @@ class IncrementalFileManager:
         with contextlib.suppress(*([] if error is None else [OSError])):
             self.cleanup_staging_files()
 
-    def create_staging_directory(self, base_path: str | os.PathLike[str], filesystem: Any = None) -> str:
+    def create_staging_directory(
+        self, base_path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
+    ) -> str:
         """Create a hidden `.staging_<uuid>` folder for a dataset, lock the dataset, and give the folder's path.
 
         Args:
             base_path: The folder of the dataset, or its fsspec URL; it need not exist.
             filesystem: An fsspec or PyArrow filesystem that has the path.
+            ignore_table_format: Take a table of another format for plain Parquet files.
         """
         self.cleanup_staging_files()
-        location = locate(base_path, filesystem)
+        location = locate(base_path, filesystem, ignore_table_format=ignore_table_format)
         self._session = self._held.enter_context(writing(location))
         self._staging = open_staging(location, self._session.control)
         return self._staging.folder

@@ -67,12 +67,16 @@ class Inspection(Shown):
 
 
 def inspect(
-    path: str | os.PathLike[str], key_columns: Sequence[str] | str = (), *, filesystem: Any = None
+    path: str | os.PathLike[str],
+    key_columns: Sequence[str] | str = (),
+    *,
+    filesystem: Any = None,
+    ignore_table_format: bool = False,
 ) -> Inspection:
     """Describe a dataset from its listing and footers, and say what could be better about it.
 
     With keys, which are then read, also how well a merge on them can leave files out, and how many stand in several
-    rows.
+    rows. `ignore_table_format` is that of `merge`.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
@@ -81,7 +85,7 @@ def inspect(
     >>> found.rows, found.keys[0].lowest, found.keys[0].highest
     (2, 1, 2)
     """
-    location = locate(path, filesystem)
+    location = locate(path, filesystem, ignore_table_format=ignore_table_format)
     keys = normalize_keys(key_columns) if key_columns else []
     target = load_existing(location, keys)
     sizes = np.array([file.size for file in target.files])

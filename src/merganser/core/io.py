@@ -83,6 +83,8 @@ class DatasetIO(ABC, Generic[G, H, M]):
         - `retain`: the files that the last so many commits replaced or removed are kept for `undo`.
         - `partition_by` is `partition_columns`; `lock_timeout` is how many seconds to wait for another writer.
         - `progress` is called with a `Progress` at every step, from whatever thread takes it.
+        - `ignore_table_format=True` merges into a folder that a table of another format (Delta Lake, Iceberg, Hudi,
+          Lance, DuckLake) was in, as into any other; its log is not kept up to date.
         """
         check_names("merge", options, CommitOptions.__optional_keys__)
         made = make_options(
@@ -128,8 +130,12 @@ class DatasetIO(ABC, Generic[G, H, M]):
         retain: int = 0,
         lock_timeout: float = LOCK_TIMEOUT,
         progress: Listener | None = None,
+        ignore_table_format: bool = False,
     ) -> WriteResult:
-        """Append rows to a dataset, or overwrite it; both are committed like a merge, and retain what one would."""
+        """Append rows to a dataset, or overwrite it; both are committed like a merge, and retain what one would.
+
+        `ignore_table_format` is that of `merge`.
+        """
         options = make_options(
             partition_columns,
             partition_by,
@@ -139,6 +145,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
             retain=retain,
             lock_timeout=lock_timeout,
             progress=progress,
+            ignore_table_format=ignore_table_format,
         )
         job = Job("write_dataset", path, self._filesystem(filesystem))
         with self._engine(job) as engine:

@@ -19,7 +19,7 @@ from merganser.core.storage import FileInfo, Store
 from merganser.core.threads import open_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 # The identity of a link that leads nowhere: perhaps to a disk that is not mounted.
 DANGLING = "dangling"
@@ -42,7 +42,7 @@ class LocalStore(Store):
                 for entry in entries:
                     rel = prefix + entry.name
                     if entry.is_dir():
-                        if enter(entry.name):
+                        if enter(rel):
                             pending.append((rel + "/", linked or entry.is_symlink()))
                     elif entry.is_file():
                         status = entry.stat()
@@ -66,6 +66,9 @@ class LocalStore(Store):
             return sorted(os.listdir(folder))
         except FileNotFoundError:
             return []
+
+    def find_names(self, folder: str, names: Collection[str]) -> set[str]:
+        return {name for name in names if os.path.lexists(os.path.join(folder, name))}
 
     def identity(self, path: str) -> str | None:
         try:

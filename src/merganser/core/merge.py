@@ -16,7 +16,7 @@ from merganser.core.append import write_rows
 from merganser.core.audit import find_feed, make_audit
 from merganser.core.batch import find_batch, forget_gone, make_batch
 from merganser.core.commit import Journal, Move, check_settled, writing
-from merganser.core.dataset import Template
+from merganser.core.dataset import Template, check_target
 from merganser.core.encode import schema_options
 from merganser.core.engine import Layout
 from merganser.core.errors import CountMismatchError, InvalidArgumentError
@@ -72,7 +72,7 @@ def merge(
     """Merge a source into a dataset."""
     started = time.monotonic()
     request = make_request(strategy, key_columns, options)
-    location = locate(path, filesystem)
+    location = _locate_target(path, filesystem, options)
     feed = find_feed(options.audit, location, filesystem)
     given = engine.open(source)
     if not request.rule.inserts and options.batch_id is None and _absent(location):
@@ -83,7 +83,7 @@ def merge(
         return _result(prepared, decision, _Staged(), request, audit)
     teller = Teller(options.progress)
     teller.begin("read")
-    with writing(location, options.lock_timeout, started) as session:
+    with writing(location, options.lock_timeout, started, checked=True) as session:
         forget_gone(location, session.control)
         if options.batch_id is not None:
             before = find_batch(location.store, session.control, options.batch_id)
@@ -115,7 +115,7 @@ def plan(
 ) -> MergePlan:
     """Decide what a merge would do, and do nothing (P5)."""
     request = make_request(strategy, key_columns, options)
-    location = locate(path, filesystem)
+    location = _locate_target(path, filesystem, options)
     check_settled(location)
     prepared = prepare(engine, engine.open(source), location, request, None)
     decision = decide(engine, prepared, request, None)
@@ -149,12 +149,12 @@ def write_dataset(
         message = f"Unknown mode {mode!r}. Choose append or overwrite."
         raise InvalidArgumentError(message)
     started = time.monotonic()
-    location = locate(path, filesystem)
+    location = _locate_target(path, filesystem, options)
     given = engine.open(source)
     teller = Teller(options.progress)
     teller.begin("read")
     with (
-        writing(location, options.lock_timeout, started) as session,
+        writing(location, options.lock_timeout, started, checked=True) as session,
         session.staging(teller.file_done) as staging,
     ):
         if mode == "append":
@@ -167,13 +167,13 @@ def write_dataset(
             teller.begin("add", rows=prepared.facts.rows)
             layout = _layout(prepared, options)
             handle, partitions = prepared.handle, prepared.facts.partitions
-            elif appended and not removed and not prepared.target.rows:
-                # New files keep the schema now, so that those without rows go (W3).
-                removed = range(len(prepared.target.files))
             _, staged = engine.stage(handle, None, (), layout, partitions, staging, prepared.terms)
             appended = _added(prepared, staged, staging)
             if not appended and (removed or not prepared.target.files):
                 appended = [_schema_file(prepared, staging, options)]
+            elif appended and not removed and not prepared.target.rows:
+                # New files keep the schema now, so that those without rows go (W3).
+                removed = range(len(prepared.target.files))
             _check_rows(prepared.facts.rows, appended)
             files = [new.described(location) for new in appended]
             gone = [location.shown(prepared.target.files[number].rel) for number in removed]
@@ -189,6 +189,12 @@ def write_dataset(
                 commit_files(session, staging, journal, prepared.target)
     teller.begin("done")
     return result
+
+
+def _locate_target(path: str | os.PathLike[str], filesystem: Any, options: Options) -> Location:
+    location = locate(path, filesystem, ignore_table_format=options.ignore_table_format)
+    check_target(location, listed=True)
+    return location
 
 
 def _absent(location: Location) -> bool:

@@ -37,6 +37,7 @@ class WriteOptions(TypedDict, total=False):
     retain: int
     lock_timeout: float
     progress: Listener | None
+    ignore_table_format: bool
 
 
 class ChangeOptions(TypedDict, total=False):
@@ -53,6 +54,7 @@ class ChangeOptions(TypedDict, total=False):
     scope: Mapping[str, Any] | None
     check_partition_moves: bool
     on_partition_move: PartitionMove
+    ignore_table_format: bool
 
 
 class CommitOptions(ChangeOptions, total=False):
@@ -95,13 +97,15 @@ class Options:
     retain: int = 0
     lock_timeout: float = LOCK_TIMEOUT
     progress: Listener | None = None
+    ignore_table_format: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "row_group_size"):
             value = getattr(self, name)
             _check(_is_whole(value) and value > 0, f"{name} must be a positive whole number, not {value!r}.")
-        checks = self.check_partition_moves
-        _check(isinstance(checks, bool), f"check_partition_moves must be True or False, not {checks!r}.")
+        for name in ("check_partition_moves", "ignore_table_format"):
+            value = getattr(self, name)
+            _check(isinstance(value, bool), f"{name} must be True or False, not {value!r}.")
         for name in ("sequence_column", "operation_column"):
             value = getattr(self, name)
             _check(value is None or _is_text(value), f"{name} must be the name of one column, not {value!r}.")

@@ -67,7 +67,7 @@ def prepare(
     check_unique(have, "source")
     check_key_columns(have, keys, "source")
     types = {field.name: field.type for field in have if takes(request, field.name)}
-    target = load_target(location, keys, options.partition_columns, types, engine.each)
+    target = load_target(location, keys, options.partition_columns, types, engine.each, alone=True)
     if staging is None:
         # Without the lock, files may be replaced while they are looked at.
         target = replace(target, footers={})
@@ -129,7 +129,7 @@ def prepare_overwrite(
     check_unique(have, "source")
     check_carried(have, "source")
     check_storable(have)
-    found = list_files(location)
+    found = list_files(location, alone=True)
     columns = options.partition_columns
     if columns is None:
         columns = [name for name in partition_columns_of(found) if name in have.names]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from merganser.core.storage import FileInfo, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     import fsspec
 
@@ -37,9 +38,16 @@ class RemoteStore(Store):
     def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
         self.filesystem.invalidate_cache(folder)
         skip = len(folder) + 1
-        for info in self._files(folder, enter):
+
+        @cache
+        def enters(rel: str) -> bool:
+            above = rel.rpartition("/")[0]
+            return (not above or enters(above)) and enter(rel)
+
+        for info in self._files(folder, enters):
             rel = info["name"].removesuffix("/")[skip:]
-            if all(enter(name) for name in rel.split("/")[:-1]):
+            parent = rel.rpartition("/")[0]
+            if not parent or enters(parent):
                 identity, size = _remote_identity(info), int(info["size"] or 0)
                 changed = _changed(info)
                 yield FileInfo(rel, size, identity, None if changed is None else identity, changed or 0)
@@ -58,7 +66,7 @@ class RemoteStore(Store):
             for info in self.filesystem.ls(pending.pop(), detail=True):
                 if info["type"] != "directory":
                     yield info
-                elif enter(info["name"].rstrip("/").rpartition("/")[2]):
+                elif enter(info["name"].rstrip("/")[len(folder) + 1 :]):
                     pending.append(info["name"])
 
     def kind(self, path: str) -> str | None:
@@ -75,6 +83,12 @@ class RemoteStore(Store):
         except FileNotFoundError:
             return []
         return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in found})
+
+    def find_names(self, folder: str, names: Collection[str]) -> set[str]:
+        # A key may be limited to one prefix of a bucket, and stores raise what they like for it.
+        with contextlib.suppress(OSError):
+            return set(names).intersection(self.names(folder))
+        return set()
 
     def identity(self, path: str) -> str | None:
         self.filesystem.invalidate_cache(path)

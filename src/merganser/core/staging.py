@@ -33,10 +33,15 @@ _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 _SEE_TO_IT = "see to space and permissions there"
 
 
+def control_name(name: str) -> str:
+    """Name the control folder of a dataset."""
+    return f".{name}.merganser"
+
+
 def control_folder(location: Location) -> str:
     """Choose the dataset's control folder: beside it, or inside it where beside is impossible (C1)."""
     parent, _, name = location.root.rpartition("/")
-    beside, inside = f"{parent}/.{name}.merganser", f"{location.root}/.{name}.merganser"
+    beside, inside = f"{parent}/{control_name(name)}", f"{location.root}/{control_name(name)}"
     if not isinstance(location.store, LocalStore):
         # The parent of a bucket is no place for files.
         return beside if parent.strip("/") else inside

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     import pyarrow as pa
     import pyarrow.fs as pafs
@@ -43,7 +43,7 @@ class Store(ABC):
 
     @abstractmethod
     def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
-        """Yield every file below the folder, not entering folders whose name `enter` refuses."""
+        """Yield every file below the folder, not entering folders whose relative path `enter` refuses."""
 
     @abstractmethod
     def kind(self, path: str) -> str | None:
@@ -52,6 +52,10 @@ class Store(ABC):
     @abstractmethod
     def names(self, folder: str) -> list[str]:
         """List the names directly in a folder; an absent folder has none."""
+
+    @abstractmethod
+    def find_names(self, folder: str, names: Collection[str]) -> set[str]:
+        """Find which of these names exist directly in a folder; none where the folder may not be looked into."""
 
     @abstractmethod
     def identity(self, path: str) -> str | None:

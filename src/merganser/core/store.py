@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 class Location:
     """A dataset's folder: the store it lives in, its path there, and how the caller spells it.
 
-    `display` is what people get to see, without credentials; only `url` can be opened again.
+    `display` is what people get to see, without credentials; only `url` can be opened again. With `ignore_table_format`
+    it counts as plain Parquet files, though another table format left its log there.
     """
 
     store: Store
     root: str
     url: str
     display: str
+    ignore_table_format: bool = False
 
     def path(self, rel: str) -> str:
         """Give the store's path of a file below the root."""
@@ -56,7 +58,7 @@ class Location:
         return {info.rel: info for info in self.store.walk(self.root, enter=lambda _: True)}
 
 
-def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
+def locate(path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False) -> Location:
     """Turn a path or fsspec URL, and perhaps a filesystem, into a location."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         message = f"path must be a non-empty string or path-like object, not {path!r}."
@@ -73,8 +75,8 @@ def locate(path: str | os.PathLike[str], filesystem: Any = None) -> Location:
     url = text.rstrip("/") or text
     if isinstance(filesystem, LocalFileSystem):
         url, root = url.removeprefix("file://"), os.path.realpath(native)
-        return Location(LocalStore(root), root, url, url)
-    return Location(RemoteStore(filesystem), native.rstrip("/"), url, mask_credentials(url))
+        return Location(LocalStore(root), root, url, url, ignore_table_format)
+    return Location(RemoteStore(filesystem), native.rstrip("/"), url, mask_credentials(url), ignore_table_format)
 
 
 def list_paths(paths: Paths, argument: str) -> list[str]:

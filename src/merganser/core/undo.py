@@ -26,11 +26,17 @@ if TYPE_CHECKING:
 OPPOSITE: dict[FileChange, FileChange] = {"rewritten": "rewritten", "inserted": "removed", "removed": "inserted"}
 
 
-def undo(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeout: float = LOCK_TIMEOUT) -> HistoryRecord:
+def undo(
+    path: str | os.PathLike[str],
+    *,
+    filesystem: Any = None,
+    lock_timeout: float = LOCK_TIMEOUT,
+    ignore_table_format: bool = False,
+) -> HistoryRecord:
     """Take the last commit back, and give its record; called again, it takes back the one before.
 
     Files that the commit replaced or removed have to be retained (`merge(..., retain=1)`). Its `batch_id` may be merged
-    again. An undo cannot be undone; run the merge again instead.
+    again. An undo cannot be undone; run the merge again instead. `ignore_table_format` is that of `merge`.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
@@ -42,7 +48,7 @@ def undo(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeout: 
     2
     """
     started = time.monotonic()
-    location = locate(path, filesystem)
+    location = locate(path, filesystem, ignore_table_format=ignore_table_format)
     if location.store.kind(control_folder(location)) is None:
         raise _nothing_to_undo(location)
     with writing(location, lock_timeout, started) as session:
@@ -77,7 +83,8 @@ def vacuum(
     """
     if retain is not None:
         check_retain(retain)
-    location = locate(path, filesystem)
+    # What is retained is no part of any table.
+    location = locate(path, filesystem, ignore_table_format=True)
     if not retained_ids(location.store, control_folder(location)):
         return []
     with writing(location, lock_timeout) as session:

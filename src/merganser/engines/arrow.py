@@ -49,9 +49,14 @@ class PyArrowDatasetIO(DatasetIO[pa.Table, pa.Table, Matches]):
     ['a', 'B', 'c']
     """
 
-    def read(self, path: str | os.PathLike[str], filesystem: Any = None) -> pads.Dataset:
-        """Open exactly the data files as a `pyarrow.dataset`, partition columns in their recorded types."""
-        return open_dataset(locate(path, self._filesystem(filesystem)))
+    def read(
+        self, path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
+    ) -> pads.Dataset:
+        """Open exactly the data files as a `pyarrow.dataset`, partition columns in their recorded types.
+
+        With `ignore_table_format`, also those that a table of another format left, whatever its log says of them.
+        """
+        return open_dataset(locate(path, self._filesystem(filesystem), ignore_table_format=ignore_table_format))
 
     def _engine(self, job: Job) -> AbstractContextManager[ArrowEngine]:  # noqa: ARG002  nothing depends on the job
         return nullcontext(ArrowEngine())

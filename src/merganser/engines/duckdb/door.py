@@ -133,11 +133,16 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
         made = make_options(rewrite_all=rewrite_mode == "full", **options)
         return self._merged(source, path, strategy, key_columns or (), filesystem, use_merge, made)
 
-    def read(self, path: str | os.PathLike[str], filesystem: Any = None) -> duckdb.DuckDBPyRelation:
-        """Open exactly the data files as a relation, partition columns in their recorded types."""
+    def read(
+        self, path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
+    ) -> duckdb.DuckDBPyRelation:
+        """Open exactly the data files as a relation, partition columns in their recorded types.
+
+        With `ignore_table_format`, also those that a table of another format left, whatever its log says of them.
+        """
         job = Job("read", path, self._filesystem(filesystem))
         _check_path(job)
-        dataset = open_dataset(locate(path, job.filesystem))
+        dataset = open_dataset(locate(path, job.filesystem, ignore_table_format=ignore_table_format))
         if not dataset.schema.names:
             message = f"There are no Parquet files below {path}, so a relation would have no columns. Check the path."
             raise TargetPathError(message)

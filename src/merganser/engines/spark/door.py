@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -63,24 +64,31 @@ class SparkDatasetIO(DatasetIO[Given, Way[Any], Any]):
             found = SparkSession.builder.getOrCreate()
         return found
 
-    def read(self, path: str | os.PathLike[str], filesystem: Any = None) -> DataFrame:
+    def read(
+        self, path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
+    ) -> DataFrame:
         """Open exactly the data files as a DataFrame, partition columns in their recorded types.
 
         They are read by Arrow on the executors, so no setting of the session changes what is in them. Read again after
-        a merge: a DataFrame remembers the files that it was made of.
+        a merge: a DataFrame remembers the files that it was made of. With `ignore_table_format`, also those that a
+        table of another format left are read, whatever its log says of them.
         """
-        return self._frame(path, filesystem, None)
+        location = _shared(path, self._filesystem(filesystem))
+        return self._frame(replace(location, ignore_table_format=ignore_table_format), None)
 
     def read_columns(
         self, path: str | os.PathLike[str], columns: Sequence[str] | str, filesystem: Any = None
     ) -> DataFrame:
         """Open some columns of a dataset as `read` does; the others are not read from the files."""
-        return self._frame(path, filesystem, normalize_keys(columns))
+        return self._frame(_shared(path, self._filesystem(filesystem)), normalize_keys(columns))
 
-    def _frame(self, path: str | os.PathLike[str], filesystem: Any, columns: Sequence[str] | None) -> DataFrame:
-        portions = dataset_portions(_shared(path, self._filesystem(filesystem)), columns)
+    def _frame(self, location: Location, columns: Sequence[str] | None) -> DataFrame:
+        portions = dataset_portions(location, columns)
         if not portions.schema.names:
-            message = f"There are no Parquet files below {path}, so a DataFrame would have no columns. Check the path."
+            message = (
+                f"There are no Parquet files below {location.display}, so a DataFrame would have no columns. Check the "
+                "path."
+            )
             raise TargetPathError(message)
         schema = carried_schema(portions.schema)
         frame = orders_frame(self.spark, portions.orders)

@@ -1,0 +1,69 @@
+"""Tables of other formats: Parquet files of which a log, and not the folder, decides which ones count.
+
+Such a log does not learn of our commits, and the folder still holds the files that it has given up.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from merganser.core.errors import UnsupportedFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from merganser.core.storage import Store
+    from merganser.core.store import Location
+
+# The folder where a format keeps its log, and how the name of a file in it ends.
+LOGS = {
+    "_delta_log": ("Delta Lake", ""),
+    "metadata": ("Apache Iceberg", ".metadata.json"),
+    ".hoodie": ("Apache Hudi", "hoodie.properties"),
+    "_versions": ("Lance", ".manifest"),
+}
+# DuckLake keeps its log in a database, which may be anywhere; only its data files can be recognised.
+_DUCKLAKE = re.compile(r"ducklake-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-delete)?\.parquet")
+
+
+def check_tables(location: Location, folders: Iterable[str], files: Iterable[str]) -> None:
+    """Refuse a root that is a table of another format, or contains one, by the paths of its folders and files."""
+    if location.ignore_table_format:
+        return
+    for folder in sorted(folders):
+        table, _, name = folder.rpartition("/")
+        format_ = _find_format(location.store, location.path(table) if table else location.root, [name])
+        if format_ is not None:
+            raise _refusal(location, "contains" if table else "is", location.shown(table) if table else "", format_)
+    ducklake = next((rel for rel in files if _DUCKLAKE.fullmatch(rel.rpartition("/")[2])), None)
+    if ducklake is not None:
+        raise _refusal(location, "contains", location.shown(ducklake), "DuckLake")
+
+
+def check_inside_table(location: Location, above: str, shown: str, names: Collection[str]) -> None:
+    """Refuse a root that lies inside a table of another format, by the names in a folder above it."""
+    format_ = None if location.ignore_table_format else _find_format(location.store, above, names)
+    if format_ is not None:
+        raise _refusal(location, "lies inside", shown, format_)
+
+
+def _find_format(store: Store, table: str, names: Collection[str]) -> str | None:
+    for log, (format_, ending) in LOGS.items():
+        if log in names and any(name.endswith(ending) for name in store.names(f"{table}/{log}")):
+            return format_
+    return None
+
+
+def _refusal(location: Location, relation: str, table: str, format_: str) -> UnsupportedFileError:
+    if relation == "is":
+        what = f"{location.display} is a {format_} table"
+    elif format_ == "DuckLake":
+        what = f"{location.display} contains {table}, a file of a DuckLake table"
+    else:
+        what = f"{location.display} {relation} the {format_} table {table}"
+    return UnsupportedFileError(
+        f"{what}: its log decides which Parquet files count, and does not record what merganser writes. Read it with "
+        "its own library and pass the rows to write_dataset with a new folder; or, if the table is no longer used as "
+        f"one, remove its log or pass ignore_table_format=True, and every Parquet file counts."
+    )
