@@ -137,6 +137,29 @@ def a_file(_: pytest.MonkeyPatch) -> None:
     upsert({"id": [1]}, "lake/orders.parquet")
 
 
+def dataset_below(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1]}, "lake", strategy="full_merge")
+
+
+def dataset_above(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1]}, "lake/orders/day=mon")
+
+
+def two_mounts(_: pytest.MonkeyPatch) -> None:
+    Path("lake/orders/.orders.merganser").mkdir()
+    upsert({"id": [1]})
+
+
+def no_dataset(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1]}, "lake/order", strategy="update")
+
+
+def delta_table(_: pytest.MonkeyPatch) -> None:
+    Path("lake/orders/_delta_log").mkdir()
+    Path("lake/orders/_delta_log/00000000000000000000.json").write_text("{}", "utf-8")
+    upsert({"id": [1]})
+
+
 def nothing_there(_: pytest.MonkeyPatch) -> None:
     mg.DuckDBDatasetIO().read("lake/order")
 
@@ -429,9 +452,9 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "ColumnValueError": [too_large, unknown_operation],
     "PartitionValueError": [empty_partition, out_of_scope],
     "PartitionMoveError": [moves],
-    "TargetPathError": [a_file, nothing_there],
+    "TargetPathError": [a_file, dataset_below, dataset_above, two_mounts, no_dataset, nothing_there],
     "UnreadableFileError": [cut_short, bad_source, deep_source, deep_record, no_journal],
-    "UnsupportedFileError": [bare_parquet],
+    "UnsupportedFileError": [bare_parquet, delta_table],
     "StagingError": [full_disk],
     "DatasetPermissionError": [not_allowed],
     "LockTimeoutError": [held_dataset],

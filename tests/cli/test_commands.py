@@ -39,8 +39,8 @@ def orders(tmp_path: Any, cli: Callable[..., Result]) -> str:
     return str(tmp_path / "orders")
 
 
-def prices(path: str) -> dict[int, float]:
-    found = plain_rows(open_door("arrow").read(path).to_table())  # type: ignore[attr-defined]
+def prices(path: str, **options: Any) -> dict[int, float]:
+    found = plain_rows(open_door("arrow").read(path, **options).to_table())  # type: ignore[attr-defined]
     return {row["id"]: row["price"] for row in found}
 
 
@@ -274,3 +274,56 @@ def test_an_inspection_finds_what_could_be_better(tmp_path: Any, cli: Callable[.
         put(f"{sorted_}/f{number}.parquet", pa.table({"id": [2 * number, 2 * number + 1]}))
     assert "one key may lie in 1 of 10 files, at most 1" in cli("inspect", sorted_, "--key", "id").stdout
     assert "There are no Parquet files" in cli("inspect", str(tmp_path / "none"), code=1).stderr
+
+
+# M10
+def test_a_folder_above_or_inside_a_dataset_is_refused(orders: str, tmp_path: Any, cli: Callable[..., Result]) -> None:
+    source, above = str(tmp_path / "tuesday.csv"), str(tmp_path)
+    inside = f"{orders}/day=2025-01-06"
+    before = snapshot(above)
+    for target, told in (
+        (above, f"{above} contains the dataset {orders}."),
+        (inside, f"{inside} lies inside the dataset {orders}."),
+    ):
+        for arguments in (
+            ("merge", source, target, "--key", "id", "--strategy", "full_merge", "--yes"),
+            ("merge", source, target, "--key", "id", "--dry-run"),
+            ("plan", source, target, "--key", "id"),
+            ("write", source, target, "--mode", "overwrite", "--yes"),
+            ("compact", target),
+            ("dedupe", target, "--key", "id"),
+        ):
+            assert told in cli(*arguments, code=1).stderr
+    assert snapshot(above) == before
+
+
+# T4
+def test_an_update_of_a_misspelled_path_is_refused(orders: str, tmp_path: Any, cli: Callable[..., Result]) -> None:
+    source = str(tmp_path / "tuesday.csv")
+    for command in ("merge", "plan"):
+        refused = cli(command, source, f"{orders}s", "--key", "id", "--strategy", "update", code=1)
+        assert f"There is no dataset at {orders}s" in refused.stderr
+
+
+def test_a_table_of_another_format_is_used_if_that_is_asked_for(
+    orders: str, tmp_path: Any, cli: Callable[..., Result]
+) -> None:
+    source, new = str(tmp_path / "tuesday.csv"), str(tmp_path / "new")
+    (tmp_path / "orders" / "_delta_log").mkdir()
+    (tmp_path / "orders" / "_delta_log" / "0.json").write_text("{}")
+    commands = (
+        ("plan", source, orders, "--key", "id"),
+        ("merge", source, orders, "--key", "id", "--retain", "9"),
+        ("write", source, orders, "--retain", "9"),
+        ("undo", orders, "--yes"),
+        ("compact", orders),
+        ("dedupe", orders, "--key", "id"),
+        ("inspect", orders),
+    )
+    for arguments in commands:
+        with unchanged(orders):
+            assert f"{orders} is a Delta Lake table" in cli(*arguments, code=1).stderr
+        cli(*arguments, "--ignore-table-format")
+    assert prices(orders, ignore_table_format=True) == {1: 1.5, 2: 9.5, 3: 3.5, 4: 4.5}
+    assert "is a Delta Lake table" in cli("write", orders, new, "--ignore-table-format", code=1).stderr
+    assert not (tmp_path / "new").exists()

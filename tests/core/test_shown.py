@@ -45,6 +45,7 @@ def test_files_are_a_table(results: dict[str, Any]) -> None:
 
 
 def test_no_files_are_a_table_with_the_same_columns(results: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
     nothing = open_door("arrow").merge(pa.table({"id": [1]}), str(tmp_path / "new"), "update", "id")
     assert nothing.files == []
     assert nothing.to_arrow().schema == results["merge"].to_arrow().schema

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import uuid
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import fsspec
 import pyarrow as pa
@@ -47,12 +49,28 @@ def path(lake: str) -> str:
 # Paths.
 
 
-def test_updating_what_is_not_there_does_nothing_and_creates_nothing(io: Door, lake: str) -> None:
+@pytest.mark.parametrize("strategy", ["update", "delete"])
+def test_updating_a_path_that_does_not_exist_is_refused_and_creates_nothing(
+    io: Door, lake: str, strategy: Literal["update", "delete"]
+) -> None:
     # T4, P5: not even a control folder
-    result = io.merge(table([1, 2]), f"{lake}/deep/t", "update", "id")
-    assert (result.inserted, result.updated, result.deleted, result.target_count_after) == (0, 0, 0, 0)
-    assert (result.source_count, result.files) == (2, [])
-    assert os.listdir(lake) == []
+    merge = partial(io.merge, table([1, 2]), f"{lake}/deep/t", strategy, "id")
+    plan = partial(io.plan, table([1, 2]), f"{lake}/deep/t", strategy, "id")
+    for call in (merge, plan, partial(merge, batch_id="monday"), partial(merge, audit=True)):
+        with pytest.raises(TargetPathError, match=f"There is no dataset at {lake}/deep/t, so strategy '{strategy}'"):
+            call()
+        assert os.listdir(lake) == []
+
+
+def test_updating_a_dataset_that_somebody_removed_is_refused(io: Door, lake: str) -> None:
+    # T4: its control folder is still there
+    io.merge(table([1]), f"{lake}/t", key_columns="id", batch_id="monday")
+    shutil.rmtree(f"{lake}/t")
+    for batch in ("monday", "tuesday"):
+        with pytest.raises(TargetPathError, match="There is no dataset at"):
+            io.merge(table([1]), f"{lake}/t", "update", "id", batch_id=batch)
+    assert not os.path.exists(f"{lake}/t")
+    assert io.merge(table([1]), f"{lake}/t", key_columns="id", batch_id="monday").inserted == 1
 
 
 def test_a_file_is_no_dataset(io: Door, lake: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +57,7 @@ def test_a_batch_that_was_committed_is_not_merged_again(io: Door, lake: str) -> 
 
 # M7
 def test_a_batch_that_changed_nothing_is_known_too(io: Door, lake: str) -> None:
+    os.makedirs(f"{lake}/t")
     nothing = io.merge(pairs([1], "late"), f"{lake}/t", "update", "id", batch_id="b")
     assert (nothing.updated, nothing.replayed) == (0, False)
     io.merge(pairs([1], "first"), f"{lake}/t", key_columns="id")

@@ -312,7 +312,8 @@ def test_the_audit_of_loads_and_of_nothing(io: Door, lake: str) -> None:
 
 # R5, T4
 def test_the_audit_of_an_update_of_nothing_is_empty_not_missing(io: Door, lake: str) -> None:
-    result = io.merge(pairs([1]), f"{lake}/absent", "update", "id", audit=True)
+    os.makedirs(f"{lake}/t")
+    result = io.merge(pairs([1]), f"{lake}/t", "update", "id", audit=True)
     assert result.audit is not None
     assert result.audit.num_rows == 0
 

@@ -558,8 +558,9 @@ def test_a_source_without_rows(lake: str, strategy: str) -> None:
 
 
 # R3, T4
-@pytest.mark.parametrize(("strategy", "inserted"), [("update", 0), ("deduplicate", 3)])
-@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize(
+    ("strategy", "inserted", "folder"), [("update", 0, True), ("deduplicate", 3, True), ("deduplicate", 3, False)]
+)
 def test_no_target(lake: str, strategy: str, inserted: int, folder: bool) -> None:
     if folder:
         os.makedirs(f"{lake}/t")

@@ -89,7 +89,7 @@ def make_audit(
     prepared: Prepared[H],
     decision: Decision[M],
     request: Request,
-    staging: Staging | None,
+    staging: Staging,
     feed: Location | None,
 ) -> Audit:
     """List every row changed, as far as the caller asks for it; old rows are read before they go."""
@@ -97,7 +97,7 @@ def make_audit(
         return Audit()
     terms = _terms(prepared, request, stored=feed is not None)
     found: list[Any] = []
-    if staging is not None and (decision.inserted or decision.changed.any()):
+    if decision.inserted or decision.changed.any():
         target = prepared.target
         scans = scan_files(target, request.keys, [0] * len(target.files), decision.changed, decision.shrinking)
         found = engine.audit(prepared.handle, decision.matches, scans, terms, staging, prepared.terms)

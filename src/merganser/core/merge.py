@@ -15,11 +15,11 @@ import pyarrow as pa
 from merganser.core.append import write_rows
 from merganser.core.audit import find_feed, make_audit
 from merganser.core.batch import find_batch, forget_gone, make_batch
-from merganser.core.commit import Journal, Move, check_settled, writing
+from merganser.core.commit import Journal, Move, check_settled, pending_commit, writing
 from merganser.core.dataset import Template, check_target
 from merganser.core.encode import schema_options
 from merganser.core.engine import Layout
-from merganser.core.errors import CountMismatchError, InvalidArgumentError
+from merganser.core.errors import CountMismatchError, InvalidArgumentError, TargetPathError
 from merganser.core.history import merge_record, write_record
 from merganser.core.options import Request, make_request
 from merganser.core.plan import MergePlan, decide
@@ -39,7 +39,7 @@ from merganser.core.staged import (
     staged_footers,
     touched_files,
 )
-from merganser.core.staging import control_folder, storing
+from merganser.core.staging import storing
 from merganser.core.store import locate
 from merganser.core.validate import check_writable
 
@@ -73,14 +73,9 @@ def merge(
     started = time.monotonic()
     request = make_request(strategy, key_columns, options)
     location = _locate_target(path, filesystem, options)
+    _check_exists(location, request)
     feed = find_feed(options.audit, location, filesystem)
     given = engine.open(source)
-    if not request.rule.inserts and options.batch_id is None and _absent(location):
-        # Nothing to update and nothing to add: not even a lock is worth making.
-        prepared = prepare(engine, given, location, request, None)
-        decision = decide(engine, prepared, request, None)
-        audit = make_audit(engine, prepared, decision, request, None, feed)
-        return _result(prepared, decision, _Staged(), request, audit)
     teller = Teller(options.progress)
     teller.begin("read")
     with writing(location, options.lock_timeout, started, checked=True) as session:
@@ -117,6 +112,7 @@ def plan(
     request = make_request(strategy, key_columns, options)
     location = _locate_target(path, filesystem, options)
     check_settled(location)
+    _check_exists(location, request)
     prepared = prepare(engine, engine.open(source), location, request, None)
     decision = decide(engine, prepared, request, None)
     before = prepared.target.rows
@@ -197,19 +193,24 @@ def _locate_target(path: str | os.PathLike[str], filesystem: Any, options: Optio
     return location
 
 
-def _absent(location: Location) -> bool:
-    store = location.store
-    return store.kind(location.root) is None and store.kind(control_folder(location)) is None
+def _check_exists(location: Location, request: Request) -> None:
+    """Refuse to update or delete rows of a path that does not exist: it may be misspelled (T4)."""
+    if not request.rule.inserts and location.store.kind(location.root) is None and not pending_commit(location):
+        message = (
+            f"There is no dataset at {location.display}, so strategy {request.strategy!r} could change no row. Check "
+            "the path, or load rows first with insert or upsert."
+        )
+        raise TargetPathError(message)
 
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
     """Everything a merge staged, and what the engine says it did."""
 
-    rewritten: Sequence[NewFile] = ()
-    appended: Sequence[NewFile] = ()
-    replaced: int = 0
-    removed: int = 0
+    rewritten: Sequence[NewFile]
+    appended: Sequence[NewFile]
+    replaced: int
+    removed: int
 
 
 def _stage(
