@@ -206,6 +206,8 @@ def test_the_lock_is_held_from_before_the_listing_until_staging_is_gone(
     # C5
     place = new_place("local", lake)
     place.put("f.parquet", [0, 1], "old")
+    # Before a first write one look is taken without the lock, which a refusal would leave behind (M10).
+    os.makedirs(place.control)
     store, seen = LocalStore(), []
 
     def watched(name: str) -> Any:

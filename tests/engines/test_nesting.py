@@ -16,6 +16,7 @@ from tests.support import load, open_door, put, rows, snapshot
 import merganser
 from merganser.core import IncrementalFileManager, merge, plan_incremental_rewrite
 from merganser.core.errors import InvalidArgumentError, TargetPathError
+from merganser.core.local import LocalStore
 from merganser.core.plan import decide
 from merganser.core.staging import control_folder
 from merganser.core.store import locate
@@ -277,6 +278,28 @@ def test_folders_that_may_not_be_listed_tell_nothing(monkeypatch: pytest.MonkeyP
     finally:
         monkeypatch.undo()
         store.rm("/", recursive=True)
+
+
+# M10
+def test_files_of_the_names_of_marks_tell_nothing(io: Door, lake: str) -> None:
+    for name in ("metadata", "_delta_log", "_versions", ".hoodie", ".lake.merganser"):
+        Path(lake, name).write_text("")
+    assert io.merge(table([1]), f"{lake}/lake/t", key_columns="id").inserted == 1
+    assert len(load(io, f"{lake}/lake/t")) == 1
+
+
+# M10
+def test_a_folder_above_that_nobody_may_list_tells_nothing(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.makedirs(f"{lake}/metadata")
+    original = LocalStore.names
+
+    def names(self: LocalStore, folder: str) -> list[str]:
+        if folder == f"{lake}/metadata":
+            raise PermissionError(folder)
+        return original(self, folder)
+
+    monkeypatch.setattr(LocalStore, "names", names)
+    assert ARROW.merge(table([1]), f"{lake}/t", key_columns="id").inserted == 1
 
 
 # M10, R5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.support import put, rows, snapshot
 
-from merganser.core.errors import InvalidArgumentError
+from merganser.core.errors import InvalidArgumentError, TargetPathError, UnsupportedFileError
 
 if TYPE_CHECKING:
     from tests.support import Door
@@ -84,3 +85,17 @@ def test_a_sink_knows_its_folder_wherever_batches_come_to(
     monkeypatch.chdir(lake)
     sink = near.foreach_batch("t", "upsert", "id", query_name="feed")  # type: ignore[attr-defined]
     assert pickle.loads(pickle.dumps(sink)).path == os.path.realpath(f"{lake}/t")  # noqa: S301  our own
+
+
+# M10, X7
+def test_a_sink_above_a_dataset_is_refused_before_the_query_starts(io: Door, lake: str) -> None:
+    put(f"{lake}/lake/t/_delta_log/checkpoint.parquet", pa.table({"version": [0]}))
+    os.makedirs(f"{lake}/lake/orders")
+    os.makedirs(f"{lake}/lake/.orders.merganser/history")
+    before = snapshot(lake)
+    sink = partial(io.foreach_batch, query_name="feed")  # type: ignore[attr-defined]
+    with pytest.raises(UnsupportedFileError, match=f"contains the Delta Lake table {lake}/lake/t:"):
+        sink(f"{lake}/lake", "upsert", "id")
+    with pytest.raises(TargetPathError, match=f"contains the dataset {lake}/lake/orders"):
+        sink(f"{lake}/lake", "upsert", "id", ignore_table_format=True)
+    assert snapshot(lake) == before

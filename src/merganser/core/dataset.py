@@ -33,7 +33,7 @@ from merganser.core.schema import check_unique, declared
 from merganser.core.staging import RECORD, control_folder
 from merganser.core.store import locate
 from merganser.core.summary import DataFile, Model, without
-from merganser.core.table_formats import check_tables
+from merganser.core.table_formats import check_tables, is_ducklake
 from merganser.core.threads import in_threads
 
 if TYPE_CHECKING:
@@ -72,10 +72,22 @@ def list_files(location: Location, *, alone: bool = False) -> list[DataFile]:
 
     With `alone`, for whoever is going to write, a root with another dataset below it is refused (M10).
     """
-    store = location.store
     if not _is_there(location):
         return []
-    files, others, marks = [], [], []
+    files, others, marks = _walk(location)
+    check_tables(location, marks)
+    if alone:
+        check_below(location, marks, (file.real for file in files if file.real is not None))
+    for rel in others:
+        _refuse_disguised(location, rel)
+    return sorted(files, key=attrgetter("rel"))
+
+
+def _walk(location: Location) -> tuple[list[DataFile], list[str], list[str]]:
+    """Give the data files, other visible files, and whatever tells of other datasets or of another table format."""
+    files: list[DataFile] = []
+    others: list[str] = []
+    marks: list[str] = []
     read = cache(parse_hive_partition_path)
 
     def enter(folder: str) -> bool:
@@ -84,21 +96,18 @@ def list_files(location: Location, *, alone: bool = False) -> list[DataFile]:
             marks.append(folder)
         return _visible(name)
 
-    for info in store.walk(location.root, enter):
+    for info in location.store.walk(location.root, enter):
         folder, slash, name = info.rel.rpartition("/")
         if not _visible(name):
             continue
         if name.endswith(SUFFIX):
             folders = read(folder + slash)
             files.append(DataFile(info.rel, info.size, info.identity, folders, info.version, info.changed, info.real))
+            if is_ducklake(name):
+                marks.append(info.rel)
         elif info.identity != DANGLING:
             others.append(info.rel)
-    check_tables(location, marks, (file.rel for file in files))
-    if alone:
-        check_below(location, marks, (file.real for file in files if file.real is not None))
-    for rel in others:
-        _refuse_disguised(location, rel)
-    return sorted(files, key=attrgetter("rel"))
+    return files, others, marks
 
 
 def check_target(location: Location, *, listed: bool = False) -> None:

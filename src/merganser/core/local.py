@@ -67,8 +67,8 @@ class LocalStore(Store):
         except FileNotFoundError:
             return []
 
-    def find_names(self, folder: str, names: Collection[str]) -> set[str]:
-        return {name for name in names if os.path.lexists(os.path.join(folder, name))}
+    def find_folders(self, folder: str, names: Collection[str]) -> set[str]:
+        return {name for name in names if os.path.isdir(os.path.join(folder, name))}
 
     def identity(self, path: str) -> str | None:
         try:

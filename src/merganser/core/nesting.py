@@ -25,7 +25,7 @@ _CONTROL = re.compile(re.escape(control_name("@")).replace("@", "(.+)"))
 
 def is_mark(name: str) -> bool:
     """Say whether a folder of this name may tell of a dataset, or of a table of another format."""
-    return name in LOGS or _CONTROL.fullmatch(name) is not None
+    return name in LOGS or (name.startswith(".") and _CONTROL.fullmatch(name) is not None)
 
 
 def check_below(location: Location, folders: Iterable[str], linked: Iterable[str]) -> None:
@@ -111,7 +111,7 @@ def _look_above(store: Store, path: str) -> Iterator[_Level]:
     folder, _, child = path.rpartition("/")
     while child and (folder or store.local):
         wanted = {*LOGS, control_name(child), control_name(folder.rpartition("/")[2])}
-        yield _Level(folder, child, store.find_names(folder or "/", wanted))
+        yield _Level(folder, child, store.find_folders(folder or "/", wanted))
         folder, _, child = folder.rpartition("/")
 
 
@@ -140,4 +140,5 @@ def _has_commits(store: Store, control: str) -> bool:
 def _spell(location: Location, above: str) -> str:
     """Spell a folder above the root the way the caller spelled the root, where that shows it."""
     below = location.root[len(above) :]
-    return location.display.removesuffix(below) or above if location.display.endswith(below) else above
+    spelled = location.display.removesuffix(below) if location.display.endswith(below) else above
+    return spelled or "/"

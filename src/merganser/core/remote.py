@@ -84,11 +84,15 @@ class RemoteStore(Store):
             return []
         return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in found})
 
-    def find_names(self, folder: str, names: Collection[str]) -> set[str]:
-        # A key may be limited to one prefix of a bucket, and stores raise what they like for it.
-        with contextlib.suppress(OSError):
-            return set(names).intersection(self.names(folder))
-        return set()
+    def find_folders(self, folder: str, names: Collection[str]) -> set[str]:
+        self.filesystem.invalidate_cache(folder)
+        try:
+            found = self.filesystem.ls(folder, detail=True)
+        except OSError:
+            # Credentials may be limited to one prefix of a bucket, which stores report in different ways.
+            return set()
+        folders = (info["name"].rstrip("/").rpartition("/")[2] for info in found if info["type"] == "directory")
+        return set(names).intersection(folders)
 
     def identity(self, path: str) -> str | None:
         self.filesystem.invalidate_cache(path)

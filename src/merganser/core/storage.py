@@ -54,8 +54,8 @@ class Store(ABC):
         """List the names directly in a folder; an absent folder has none."""
 
     @abstractmethod
-    def find_names(self, folder: str, names: Collection[str]) -> set[str]:
-        """Find which of these names exist directly in a folder; none where the folder may not be looked into."""
+    def find_folders(self, folder: str, names: Collection[str]) -> set[str]:
+        """Find which of these names are folders directly in a folder; none where that may not be looked into."""
 
     @abstractmethod
     def identity(self, path: str) -> str | None:

@@ -6,6 +6,7 @@ Such a log does not learn of our commits, and the folder still holds the files t
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from merganser.core.errors import UnsupportedFileError
@@ -27,23 +28,30 @@ LOGS = {
 _DUCKLAKE = re.compile(r"ducklake-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-delete)?\.parquet")
 
 
-def check_tables(location: Location, folders: Iterable[str], files: Iterable[str]) -> None:
-    """Refuse a root that is a table of another format, or contains one, by the paths of its folders and files."""
+def check_tables(location: Location, marks: Iterable[str]) -> None:
+    """Refuse a root that is a table of another format, or contains one, by the paths of its logs and data files."""
     if location.ignore_table_format:
         return
-    for folder in sorted(folders):
-        table, _, name = folder.rpartition("/")
+    for mark in sorted(marks):
+        table, _, name = mark.rpartition("/")
         format_ = _find_format(location.store, location.path(table) if table else location.root, [name])
         if format_ is not None:
             raise _refusal(location, "contains" if table else "is", location.shown(table) if table else "", format_)
-    ducklake = next((rel for rel in files if _DUCKLAKE.fullmatch(rel.rpartition("/")[2])), None)
-    if ducklake is not None:
-        raise _refusal(location, "contains", location.shown(ducklake), "DuckLake")
+        if is_ducklake(name):
+            raise _refusal(location, "contains", location.shown(mark), "DuckLake")
+
+
+def is_ducklake(name: str) -> bool:
+    """Say whether a file has a name that DuckLake gives."""
+    return name.startswith("ducklake-") and _DUCKLAKE.fullmatch(name) is not None
 
 
 def check_inside_table(location: Location, above: str, shown: str, names: Collection[str]) -> None:
     """Refuse a root that lies inside a table of another format, by the names in a folder above it."""
-    format_ = None if location.ignore_table_format else _find_format(location.store, above, names)
+    format_ = None
+    # What is above may belong to somebody else.
+    with suppress(PermissionError):
+        format_ = None if location.ignore_table_format else _find_format(location.store, above, names)
     if format_ is not None:
         raise _refusal(location, "lies inside", shown, format_)
 
@@ -65,5 +73,5 @@ def _refusal(location: Location, relation: str, table: str, format_: str) -> Uns
     return UnsupportedFileError(
         f"{what}: its log decides which Parquet files count, and does not record what merganser writes. Read it with "
         "its own library and pass the rows to write_dataset with a new folder; or, if the table is no longer used as "
-        f"one, remove its log or pass ignore_table_format=True, and every Parquet file counts."
+        "one, remove its log or pass ignore_table_format=True, and every Parquet file counts."
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
+from merganser.core.dataset import check_target
 from merganser.core.errors import InvalidArgumentError, TargetPathError
 from merganser.core.io import DatasetIO
 from merganser.core.keys import normalize_keys
@@ -118,6 +119,7 @@ class SparkDatasetIO(DatasetIO[Given, Way[Any], Any]):
         location = _shared(path, filesystem)
         # What can be refused is refused now, not when the first batch comes.
         request = make_request(strategy, key_columns, make_options(**options))
+        check_target(replace(location, ignore_table_format=request.options.ignore_table_format), listed=True)
         check_order(request, ordered=False)
         # The process that batches come to may stand in another folder.
         home = location.root if location.store.local else path
