@@ -213,7 +213,7 @@ def accepted(
     rows = list(source)
     if asked.sequence_column is not None:
         rows = latest(source, keys, [asked.sequence_column])
-    elif strategy == "deduplicate":
+    elif strategy in ("deduplicate", "delete"):
         rows = latest(source, keys, order_by)
     if len({key_of(row, keys) for row in rows}) < len(rows):
         raise RefusedError("duplicate key")

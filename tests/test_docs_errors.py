@@ -94,6 +94,10 @@ def repeated_key(_: pytest.MonkeyPatch) -> None:
     upsert({"id": [1, 1], "status": ["new", "paid"], "day": ["mon", "mon"]})
 
 
+def repeated_key_of_an_update(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1, 1], "status": ["new", "paid"], "day": ["mon", "mon"]}, strategy="update")
+
+
 def other_columns(_: pytest.MonkeyPatch) -> None:
     upsert({"id": [1], "state": ["new"], "day": ["mon"]})
 
@@ -445,7 +449,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "InvalidArgumentError": [unknown_strategy, not_together, no_source, no_keys, short_key, not_staged, two_onto_one],
     "MissingExtraError": [no_package, no_java],
     "KeyColumnError": [no_key_column, null_key, no_file_has_the_key],
-    "DuplicateKeyError": [repeated_key],
+    "DuplicateKeyError": [repeated_key, repeated_key_of_an_update],
     "SchemaMismatchError": [other_columns, files_disagree],
     "ColumnTypeError": [other_type, keys_of_two_types],
     "UnsupportedTypeError": [nested_key],

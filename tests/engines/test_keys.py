@@ -146,22 +146,59 @@ def test_two_source_rows_with_one_key_are_refused(io: Door, lake: str, strategy:
         io.merge(pairs(ids, ["x"] * len(ids)), f"{lake}/t", strategy, "id")
     message = str(caught.value)
     assert isinstance(caught.value, ValueError)
-    assert message.startswith("7 keys ")
+    assert message.startswith("The source has 7 duplicate keys, for example ")
     assert [f"id={n}" in message for n in range(7)] == [True] * 5 + [False] * 2
-    assert "deduplicate" in message
+    assert "sequence_column" in message
+    # Its advice never changes what the strategy means: deduplicate is an upsert.
+    assert ("deduplicate" in message) is (strategy == "upsert")
+
+
+# K5: what the message advises works
+@pytest.mark.parametrize(
+    ("strategy", "after", "done"),
+    [
+        ("insert", {1: "a", 2: "y"}, (1, 0, 0)),
+        ("update", {1: "b"}, (0, 1, 0)),
+        ("upsert", {1: "b", 2: "y"}, (1, 1, 0)),
+        ("full_merge", {1: "b", 2: "y"}, (1, 1, 0)),
+    ],
+)
+def test_a_sequence_column_decides_between_rows_with_one_key(
+    io: Door, lake: str, strategy: Any, after: dict[int, str], done: tuple[int, int, int]
+) -> None:
+    put(f"{lake}/t/a.parquet", pa.table({"id": [1], "v": ["a"], "at": [0]}))
+    source = pa.table({"id": [1, 2, 1, 2], "v": ["b", "x", "A", "y"], "at": [2, 1, 1, 2]})
+    result = io.merge(source, f"{lake}/t", strategy, "id", sequence_column="at")
+    assert (result.inserted, result.updated, result.deleted) == done
+    assert {row["id"]: row["v"] for row in rows(io, f"{lake}/t")} == after
+
+
+# K5, M1, K9: nothing is ambiguous, and counts count target rows
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_delete_takes_repeated_keys(io: Door, lake: str, partitioned: bool) -> None:
+    folder = "day=1/" if partitioned else ""
+    put(f"{lake}/t/{folder}a.parquet", pairs([1, 2, 3], ["a", "b", "c"]))
+    put(f"{lake}/t/{folder}b.parquet", pairs([2, 4], ["B", "d"]))
+    source = pa.table({"id": [2, 9, 2, 4, 9, 2], **({"day": [1, 1, 2, 3, 1, 1]} if partitioned else {})})
+    assert io.plan(source, f"{lake}/t", "delete", "id").deleted == 3
+    result = io.merge(source, f"{lake}/t", "delete", "id", audit=True)
+    assert (result.source_count, result.deleted, result.target_count_after) == (6, 3, 2)
+    assert result.audit is not None
+    assert sorted(result.audit.column("id").to_pylist()) == [2, 2, 4]
+    assert sorted(row["v"] for row in rows(io, f"{lake}/t", ["v"])) == ["a", "c"]
 
 
 # K5, K10
 def test_duplicates_of_a_composite_key_show_every_part(io: Door, lake: str) -> None:
     source = pa.table({"a": [1, 1, 1], "b": ["x", "y", "x"], "v": [1, 2, 3]})
-    with unchanged(f"{lake}/t"), pytest.raises(DuplicateKeyError, match=r"^1 key .*a=1, b='x'"):
+    with unchanged(f"{lake}/t"), pytest.raises(DuplicateKeyError, match=r"1 duplicate key, .*a=1, b='x'"):
         io.merge(source, f"{lake}/t", key_columns=["a", "b"])
 
 
 # K5
 def test_repeated_text_that_is_not_utf8_is_shown_as_bytes(io: Door, lake: str) -> None:
     bad = pa.array([b"\xff", b"\xff", b"a"], pa.binary()).view(pa.string())
-    with unchanged(f"{lake}/t"), pytest.raises(DuplicateKeyError, match=r"1 key stands .*id=b'\\xff'"):
+    with unchanged(f"{lake}/t"), pytest.raises(DuplicateKeyError, match=r"1 duplicate key, .*id=b'\\xff'"):
         io.merge(pa.table({"id": bad}), f"{lake}/t", key_columns="id")
 
 
@@ -173,7 +210,7 @@ def test_deduplicate_takes_repeated_keys(io: Door, lake: str) -> None:
 
 # K5, K6
 def test_negative_zero_and_zero_are_one_key_in_the_source_too(io: Door, lake: str) -> None:
-    with unchanged(f"{lake}/t"), pytest.raises(DuplicateKeyError, match=r"^1 key"):
+    with unchanged(f"{lake}/t"), pytest.raises(DuplicateKeyError, match=r"^The source has 1 duplicate key,"):
         io.merge(pairs([0.0, -0.0], ["a", "b"]), f"{lake}/t", key_columns="id")
 
 

@@ -20,7 +20,7 @@ OPERATIONS = {
 
 # What an option needs of a strategy, and what stands against it where that is not so.
 NEEDS: dict[str, tuple[Callable[[Rule], bool], str]] = {
-    "dedup_order_by": (lambda rule: rule.one_row_per_key, "refuses two source rows with one key"),
+    "dedup_order_by": (lambda rule: rule.one_row_per_key, "does not choose between source rows with one key"),
     "update_columns": (lambda rule: rule.replaces, "replaces no row"),
     "insert_columns": (lambda rule: rule.inserts, "adds no row"),
     "skip_unchanged": (lambda rule: rule.replaces, "replaces no row, so that none could be left unchanged"),

@@ -16,7 +16,7 @@ from merganser.core.needs import find_needs, takes, without_operation
 from merganser.core.options import check_order
 from merganser.core.schema import check_columns, check_types, check_unique, declared, operation_field
 from merganser.core.scope import check_source, make_scope
-from merganser.core.strategy import Terms, rule_of
+from merganser.core.strategy import Action, Terms, rule_of
 from merganser.core.validate import (
     check_carried,
     check_duplicate_keys,
@@ -90,10 +90,11 @@ def prepare(
     facts = engine.facts(handle, keys, partitions, None if request.one_row_per_key else bounds, terms)
     source_count = facts.rows
     check_null_keys(facts.null_keys)
-    if request.one_row_per_key:
+    # Rows that delete by one key all mean the same, so any of them will do.
+    if request.one_row_per_key or (facts.duplicate_keys and terms.rule.matched is Action.DELETE):
         handle = engine.deduplicate(handle, keys, request.order_by)
         facts = engine.facts(handle, keys, partitions, bounds, terms)
-    check_duplicate_keys(facts)
+    check_duplicate_keys(facts, terms.rule)
     required = target.required | {field.name for field in schema if not field.nullable}
     check_required(facts, sorted(required & (terms.columns | needs.inserts)))
     if terms.rule.inserts:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from merganser.core.engine import SourceFacts
+    from merganser.core.strategy import Rule
 
 
 def check_key_columns(schema: pa.Schema, keys: Iterable[str], side: str) -> None:
@@ -60,13 +61,18 @@ def check_null_keys(counts: Mapping[str, int]) -> None:
         raise KeyColumnError(message)
 
 
-def check_duplicate_keys(facts: SourceFacts) -> None:
-    """Refuse two source rows with one key (K5)."""
+def check_duplicate_keys(facts: SourceFacts, rule: Rule) -> None:
+    """Refuse two source rows with one key (K5), and advise what keeps the strategy's meaning."""
     if facts.duplicate_keys:
+        # deduplicate is an upsert: it inserts where update does not, and replaces where insert does not.
+        remedy = (
+            "Use strategy='deduplicate' to keep one row per key, or set sequence_column to the column that orders them."
+            if rule.replaces and rule.inserts and not rule.deletes_missing
+            else "Set sequence_column to the column that orders them, or keep one row per key in the source."
+        )
         message = (
-            f"{facts.duplicate_keys} key{'s stand' if facts.duplicate_keys != 1 else ' stands'} in more than one "
-            f"source row, for example {shown_keys(facts.duplicate_sample)}. Use strategy='deduplicate' to keep one of "
-            "each, or name with sequence_column the column that says which is newest."
+            f"The source has {facts.duplicate_keys} duplicate key{'s' * (facts.duplicate_keys != 1)}, for example "
+            f"{shown_keys(facts.duplicate_sample)}. {remedy}"
         )
         raise DuplicateKeyError(message)
 
