@@ -96,8 +96,10 @@ class Page(HTMLParser):
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     anchors = {anchor for page in site.glob("api*.html") for anchor in Page(page.read_text("utf-8")).anchors}
     for module in (merganser, graph, pipeline):
-        names = {f"{module.__name__}.{name}" for name in module.__all__ if name != "__version__"}
-        assert names - anchors == set()
+        for name in module.__all__:
+            # What `merganser` has as well is described there.
+            place = merganser if name in merganser.__all__ else module
+            assert f"{place.__name__}.{name}" in anchors or name == "__version__", name
     # Of the core, what is meant to be called from outside.
     assert {f"merganser.core.{name}" for name in FILE_LEVEL} - anchors == set()
 

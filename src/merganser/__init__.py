@@ -7,16 +7,49 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from merganser.api import compact, dedupe, history, inspect, merge, plan, recover, undo, vacuum, write_dataset
     from merganser.core import (
+        AccountingError,
+        ColumnTypeError,
+        ColumnValueError,
         CompactResult,
+        ConcurrentWriteError,
+        ConfigurationError,
+        CountMismatchError,
         DatasetMergeError,
         DedupeResult,
+        DuplicateKeyError,
+        EdgeNotFoundError,
+        GraphError,
+        GraphFileError,
+        GraphLockedError,
+        GraphSchemaError,
         HistoryRecord,
         Inspection,
+        InvalidArgumentError,
+        KeyColumnError,
+        LockTimeoutError,
         MerganserError,
+        MergeConflictError,
         MergeFileMetadata,
+        MergePerformanceWarning,
         MergePlan,
         MergeResult,
         MergeStats,
+        MissingExtraError,
+        NodeNotFoundError,
+        PartitionMoveError,
+        PartitionValueError,
+        PipelineError,
+        PropertyTypeError,
+        PropertyValueError,
+        QualityError,
+        SchemaMismatchError,
+        StagingError,
+        TargetPathError,
+        UndoError,
+        UniqueConstraintError,
+        UnreadableFileError,
+        UnsupportedFileError,
+        UnsupportedTypeError,
         WriteResult,
     )
     from merganser.engines.arrow import PyArrowDatasetIO, merge_parquet_dataset_pyarrow
@@ -25,38 +58,71 @@ if TYPE_CHECKING:
     from merganser.graph import GraphDatabase, ParquetGraph
 
     __version__: str
-
-__all__ = [
-    "CompactResult",
-    "DatasetMergeError",
-    "DedupeResult",
-    "DuckDBDatasetIO",
-    "DuckDBParquetHandler",
-    "GraphDatabase",
-    "HistoryRecord",
-    "Inspection",
-    "MerganserError",
-    "MergeFileMetadata",
-    "MergePlan",
-    "MergeResult",
-    "MergeStats",
-    "ParquetGraph",
-    "PyArrowDatasetIO",
-    "SparkDatasetIO",
-    "WriteResult",
-    "__version__",
-    "compact",
-    "dedupe",
-    "history",
-    "inspect",
-    "merge",
-    "merge_parquet_dataset_pyarrow",
-    "plan",
-    "recover",
-    "undo",
-    "vacuum",
-    "write_dataset",
-]
+    # For readers of the source; the list that runs leaves out what is not installed.
+    __all__ = [
+        "AccountingError",
+        "ColumnTypeError",
+        "ColumnValueError",
+        "CompactResult",
+        "ConcurrentWriteError",
+        "ConfigurationError",
+        "CountMismatchError",
+        "DatasetMergeError",
+        "DedupeResult",
+        "DuckDBDatasetIO",
+        "DuckDBParquetHandler",
+        "DuplicateKeyError",
+        "EdgeNotFoundError",
+        "GraphDatabase",
+        "GraphError",
+        "GraphFileError",
+        "GraphLockedError",
+        "GraphSchemaError",
+        "HistoryRecord",
+        "Inspection",
+        "InvalidArgumentError",
+        "KeyColumnError",
+        "LockTimeoutError",
+        "MerganserError",
+        "MergeConflictError",
+        "MergeFileMetadata",
+        "MergePerformanceWarning",
+        "MergePlan",
+        "MergeResult",
+        "MergeStats",
+        "MissingExtraError",
+        "NodeNotFoundError",
+        "ParquetGraph",
+        "PartitionMoveError",
+        "PartitionValueError",
+        "PipelineError",
+        "PropertyTypeError",
+        "PropertyValueError",
+        "PyArrowDatasetIO",
+        "QualityError",
+        "SchemaMismatchError",
+        "SparkDatasetIO",
+        "StagingError",
+        "TargetPathError",
+        "UndoError",
+        "UniqueConstraintError",
+        "UnreadableFileError",
+        "UnsupportedFileError",
+        "UnsupportedTypeError",
+        "WriteResult",
+        "__version__",
+        "compact",
+        "dedupe",
+        "history",
+        "inspect",
+        "merge",
+        "merge_parquet_dataset_pyarrow",
+        "plan",
+        "recover",
+        "undo",
+        "vacuum",
+        "write_dataset",
+    ]
 
 # Loaded when first asked for: Arrow and NumPy alone take longer to load than a small merge takes.
 _MODULES = {
@@ -73,16 +139,49 @@ _MODULES = {
         "write_dataset",
     ),
     "merganser.core": (
+        "AccountingError",
+        "ColumnTypeError",
+        "ColumnValueError",
         "CompactResult",
+        "ConcurrentWriteError",
+        "ConfigurationError",
+        "CountMismatchError",
         "DatasetMergeError",
         "DedupeResult",
+        "DuplicateKeyError",
+        "EdgeNotFoundError",
+        "GraphError",
+        "GraphFileError",
+        "GraphLockedError",
+        "GraphSchemaError",
         "HistoryRecord",
         "Inspection",
+        "InvalidArgumentError",
+        "KeyColumnError",
+        "LockTimeoutError",
         "MerganserError",
+        "MergeConflictError",
         "MergeFileMetadata",
+        "MergePerformanceWarning",
         "MergePlan",
         "MergeResult",
         "MergeStats",
+        "MissingExtraError",
+        "NodeNotFoundError",
+        "PartitionMoveError",
+        "PartitionValueError",
+        "PipelineError",
+        "PropertyTypeError",
+        "PropertyValueError",
+        "QualityError",
+        "SchemaMismatchError",
+        "StagingError",
+        "TargetPathError",
+        "UndoError",
+        "UniqueConstraintError",
+        "UnreadableFileError",
+        "UnsupportedFileError",
+        "UnsupportedTypeError",
         "WriteResult",
     ),
     "merganser.engines.arrow": ("PyArrowDatasetIO", "merge_parquet_dataset_pyarrow"),
@@ -96,6 +195,9 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        # What `from merganser import *` asks for first.
+        return __dir__()
     if name == "__version__":
         from importlib.metadata import version  # noqa: PLC0415  slow to load
 
@@ -117,6 +219,11 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    from importlib.util import find_spec  # noqa: PLC0415  slow to load
+    from contextlib import suppress  # noqa: PLC0415  slow to load
+    from importlib.util import find_spec  # noqa: PLC0415  as above
 
-    return [name for name in __all__ if find_spec("pyspark") or "spark" not in _MODULE_OF.get(name, "")]
+    has_spark = False
+    with suppress(ImportError):
+        has_spark = find_spec("pyspark") is not None
+    names = [name for name, module in _MODULE_OF.items() if has_spark or "spark" not in module]
+    return sorted([*names, "__version__"])

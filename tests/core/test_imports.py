@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import merganser
+from merganser.core import errors
 
 SOURCE = Path(merganser.__file__).parent
 # For each package or module, longest name first, what it may import of merganser.
@@ -148,14 +150,64 @@ def test_a_merge_on_pyarrow_loads_no_other_engine(by_pyarrow: set[str]) -> None:
     assert not [name for name in NOT_LOADED if name in modules - by_pyarrow]
 
 
-def test_public_names_exist_and_unknown_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in merganser.__all__:
+def test_public_names_exist_and_unknown_ones_are_refused() -> None:
+    names = merganser.__all__
+    for name in names:
         assert getattr(merganser, name) is not None
-    assert len(set(merganser.__all__)) == len(merganser.__all__)
-    assert dir(merganser) == sorted(merganser.__all__)
+    assert dir(merganser) == names == sorted(set(names))
     assert merganser.core.MergeResult is merganser.MergeResult
-    with monkeypatch.context() as patch:
-        patch.setattr("importlib.util.find_spec", lambda _: None)
-        assert set(merganser.__all__) - set(dir(merganser)) == {"SparkDatasetIO", "ParquetGraph"}
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = merganser.no_such_name
+
+
+def test_type_checkers_see_every_public_name() -> None:
+    tree = ast.parse((SOURCE / "__init__.py").read_text("utf-8"))
+    (listed,) = [
+        ast.literal_eval(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    assert listed == merganser.__all__
+
+
+def test_every_error_is_importable_from_merganser() -> None:
+    own = inspect.getmembers(errors, lambda one: inspect.isclass(one) and one.__module__ == errors.__name__)
+    classes = {name for name, _ in own}
+    assert {"MergeConflictError", "QualityError", "DuplicateKeyError", "MergePerformanceWarning"} <= classes
+    for name in classes:
+        assert name in merganser.__all__
+        assert getattr(merganser, name) is getattr(errors, name)
+
+
+NO_PYSPARK = {
+    "not installed": "sys.modules['pyspark'] = None",
+    "refused": """
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pyspark":
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Refusing())""",
+}
+
+
+@pytest.mark.parametrize("missing", NO_PYSPARK)
+def test_everything_but_spark_is_importable_without_pyspark(missing: str) -> None:
+    code = f"""import sys
+{NO_PYSPARK[missing]}
+from merganser import *
+import merganser
+assert dir(merganser) == merganser.__all__
+assert set(merganser.__all__) <= set(globals())
+assert GraphDatabase and DuckDBDatasetIO and MergeConflictError
+for name in ("SparkDatasetIO", "ParquetGraph"):
+    assert name not in globals() and name not in dir(merganser)
+    try:
+        getattr(merganser, name)
+    except MissingExtraError as error:
+        assert "merganser[spark]" in str(error)
+    else:
+        raise AssertionError(name)
+print(len(merganser.__all__))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    assert int(done.stdout) == len(merganser.__all__) - 2
