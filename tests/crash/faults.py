@@ -38,6 +38,7 @@ MUTATING = (
     "create",
     "flush",
     "replace",
+    "link",
     "duplicate",
     "remove",
     "remove_folder",

@@ -501,3 +501,15 @@ def test_the_example_of_the_docstring_runs(spark: Any, tmp_path: Path, monkeypat
         example.options.pop(doctest.SKIP, None)
     assert doctest.DocTestRunner().run(found) == (0, len(found.examples))
     assert found.examples
+
+
+def test_what_a_killed_merge_left_of_a_small_file_is_removed(tmp_path: Path) -> None:
+    # C4
+    folder = folders.Folder(tmp_path / "graph", "nodes", "Job", None)
+    beside = Path(folder._beside)
+    (beside / "batches").mkdir(parents=True)
+    left = [beside / f"match.json.{'0f' * 16}.new", beside / "batches" / f"b.json.{'0f' * 16}.new"]
+    for file in left:
+        file.write_text("[")
+    with folder.held(1.0):
+        assert not [file for file in left if file.exists()]

@@ -177,9 +177,15 @@ def test_the_same_files_are_the_same_run_and_others_are_another(spark: Any, tmp_
     folder = Path(write_lines(tmp_path / "feed"))
     first = run(people(tmp_path), spark=spark, parameters={"date": "2026-01-02"})
     assert first.run_id.startswith("people-2026-01-02-")
+    (step,) = (tmp_path / "state").rglob("step-*.json")
+    unfinished = [file / f"x.json.{'0f' * 16}.new" for file in (step.parent, step.parent / "sources")]
+    for file in unfinished:
+        file.write_text("{")
     second = run(people(tmp_path), spark=spark, parameters={"date": "2026-01-02"})
     assert (second.run_id, second.steps[0].state, second.sources[0].staged) == (first.run_id, "replayed", True)
     assert [(step.inserted, step.rows_deduplicated) for step in second.steps] == [(2, 1)]
+    # What a killed run left is removed by the next one.
+    assert not [file for file in unfinished if file.exists()]
     (folder / "more.json").write_text('{"id": 3, "pay": "33", "team": "red"}\n', "utf-8")
     third = run(people(tmp_path), spark=spark, parameters={"date": "2026-01-02"})
     assert third.run_id != first.run_id

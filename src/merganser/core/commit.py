@@ -13,13 +13,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.batch import forget_batch, write_batch
+from merganser.core.batch import BATCHES, forget_batch, write_batch
 from merganser.core.dataset import check_target
 from merganser.core.errors import ConcurrentWriteError, DatasetMergeError, MerganserError, UnreadableFileError
-from merganser.core.history import HistoryRecord, new_id, save_record
+from merganser.core.history import HISTORY, HistoryRecord, new_id, save_record
 from merganser.core.json_text import load_json
 from merganser.core.lock import exclusive
 from merganser.core.progress import nobody
+from merganser.core.replaced import Replaced, held_back
 from merganser.core.retained import drop, retain_replaced, unreachable
 from merganser.core.staging import RECORD, control_folder, find_staging, open_staging, storing
 from merganser.core.store import locate
@@ -124,10 +125,11 @@ class Session:
         store = self.location.store
         with store.create(staging.mark):
             pass
+        Replaced(staging, journal.replaced).keep()
         staged = [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
         store.flush([*staged, staging.mark, staging.folder, self.control, _folder(self.control)])
         for folder in sorted({_folder(move.target) for move in journal.feed}):
-            make_durable(store, folder)
+            store.make_durable(folder)
         if journal.history is not None:
             journal = replace(journal, history=self._signed(journal.history, journal, staging))
         with _retaining(self.location, self.control, staging, journal.history):
@@ -280,6 +282,9 @@ def check_settled(location: Location) -> None:
 
 def _recover(location: Location, control: str) -> bool:
     found = find_staging(location, control)
+    # Outside the control folder itself, small files are written by commits only, whose staging is here until then.
+    for folder in (control, *(f"{control}/{name}" for name in (HISTORY, BATCHES) if found)):
+        location.store.remove_unfinished(folder)
     for staging in found:
         journal = _read_journal(staging)
         if journal is not None and not _abandoned(staging):
@@ -314,9 +319,10 @@ def publish(location: Location, control: str, staging: Staging, journal: Journal
     """Do what the journal says and is still undone; safe to repeat, safe to interrupt."""
     store = location.store
     _note(location, control, journal)
-    _check_removed(location, journal.removals)
-    _move(location, staging, journal)
-    _remove(location, journal.removals)
+    replaced = Replaced(staging, journal.replaced)
+    removed = _find_removed(location, replaced, journal.removals)
+    _move(location, staging, journal, replaced)
+    _remove(location, removed)
     touched = [location.path(move.target) for move in journal.moves]
     touched += [location.path(removal.target) for removal in journal.removals]
     if journal.history is not None:
@@ -340,7 +346,7 @@ def _note(location: Location, control: str, journal: Journal) -> None:
         forget_batch(store, control, journal.forget)
 
 
-def _move(location: Location, staging: Staging, journal: Journal) -> None:
+def _move(location: Location, staging: Staging, journal: Journal, replaced: Replaced) -> None:
     """Put the staged files that still wait in their places."""
     store, staged = location.store, [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
     folders = {_folder(path) for path in staged}
@@ -348,48 +354,47 @@ def _move(location: Location, staging: Staging, journal: Journal) -> None:
     goals = [location.path(move.target) for move in journal.moves] + [move.target for move in journal.feed]
     for folder in sorted({_folder(goal) for goal in goals}):
         store.make_folder(folder)
+    # After a power cut a file could be in neither folder, if it was moved into one that is not yet on the disk.
+    new = [goal for goal, move in zip(goals, journal.moves, strict=False) if move.replaces is None]
+    store.flush([*_folders_to_flush(location, new), *sorted({_folder(move.target) for move in journal.feed})])
     for move, path, goal in zip((*journal.moves, *journal.feed), staged, goals, strict=True):
         if path in waiting:
             if move not in journal.feed:
-                _check_replaced(location, staging, move)
+                _check_replaced(location, staging, replaced, move)
             # Spark refuses a file whose checksum sidecar tells of its predecessor.
             store.remove(_sidecar(goal))
             store.replace(path, goal)
 
 
-def _remove(location: Location, removals: Sequence[Removal]) -> None:
-    if not removals:
-        return
-    found = location.listing()
-    for removal in removals:
-        if removal.target in found and found[removal.target].identity == removal.identity:
-            target = location.path(removal.target)
-            location.store.remove(_sidecar(target))
-            location.store.remove(target)
-
-
-def _check_removed(location: Location, removals: Sequence[Removal]) -> None:
+def _find_removed(location: Location, replaced: Replaced, removals: Sequence[Removal]) -> dict[str, str]:
+    """Give the files that are still to be removed, with their identities now; refuse another's file."""
     found = location.listing() if removals else {}
-    for removal in removals:
-        if removal.target in found and found[removal.target].identity != removal.identity:
-            raise _held_back(location, removal.target, "the change")
+    still = {removal.target: found[removal.target].identity for removal in removals if removal.target in found}
+    for rel, now in still.items():
+        if not replaced.is_meant(rel, now):
+            raise held_back(location, rel, "the change")
+    return still
 
 
-def _check_replaced(location: Location, staging: Staging, move: Move) -> None:
+def _remove(location: Location, still: Mapping[str, str]) -> None:
+    found = location.listing() if still else {}
+    for rel, identity in still.items():
+        if rel in found and found[rel].identity == identity:
+            location.store.remove(_sidecar(location.path(rel)))
+            location.store.remove(location.path(rel))
+
+
+def _check_replaced(location: Location, staging: Staging, replaced: Replaced, move: Move) -> None:
     # Elsewhere than locally a copy may stop halfway, and what it left is ours to write again.
     if location.store.local:
         target = location.path(move.target)
         found = location.store.identity(target)
-        ours = found in (None, move.replaces) or location.store.same_content(f"{staging.folder}/{move.staged}", target)
-        if not ours:
-            raise _held_back(location, move.target, "its replacement")
-
-
-def _held_back(location: Location, rel: str, what: str) -> ConcurrentWriteError:
-    return ConcurrentWriteError(
-        f"{location.shown(rel)} was changed by another program after this merge was decided, so {what} is held back. "
-        "Move that file out of the dataset, then call recover(path)."
-    )
+        if not (
+            found is None
+            or replaced.is_meant(move.target, found)
+            or location.store.same_content(f"{staging.folder}/{move.staged}", target)
+        ):
+            raise held_back(location, move.target, "its replacement")
 
 
 def _folders_to_flush(location: Location, paths: Sequence[str]) -> list[str]:
@@ -402,17 +407,6 @@ def _folders_to_flush(location: Location, paths: Sequence[str]) -> list[str]:
             folders.add(folder)
             folder = _folder(folder)
     return sorted(folder for folder in folders if location.store.kind(folder) == "directory")
-
-
-def make_durable(store: Store, folder: str) -> None:
-    """Make a folder, and see to it that all new ones above it last."""
-    new = []
-    while store.kind(folder) is None:
-        new.append(folder)
-        folder = _folder(folder)
-    if new:
-        store.make_folder(new[0])
-        store.flush([*new, folder])
 
 
 def _folder(path: str) -> str:

@@ -7,6 +7,7 @@ import errno
 import grp
 import os
 import pwd
+import re
 import shutil
 import stat
 import uuid
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from merganser.core.storage import FileInfo, Store
+from merganser.core.storage import FileInfo, Store, is_same_time
 from merganser.core.threads import open_pool
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 # The identity of a link that leads nowhere: perhaps to a disk that is not mounted.
 DANGLING = "dangling"
 FLUSHES = 8
+_UNFINISHED = re.compile(r".+\.[0-9a-f]{32}\.new")
 
 
 class LocalStore(Store):
@@ -152,13 +154,35 @@ class LocalStore(Store):
     def reaches(self, other: Store) -> bool:
         return other.local
 
-    def duplicate(self, path: str, copy: str) -> None:
-        real = os.path.realpath(path)
-        self.remove(copy)
+    def link(self, path: str, link: str) -> bool:
+        # The system would link a link, not the file that it leads to.
+        real = os.path.realpath(path) if os.path.islink(path) else path
         try:
-            os.link(real, copy)
+            try:
+                os.link(real, link)
+            except FileExistsError:
+                self.remove(link)
+                os.link(real, link)
         except OSError:
-            # Another disk, a disk without links, a file that is not ours; what stands against a copy too is told by it.
+            # Another disk, a disk without links, a file that is not ours.
+            return False
+        return True
+
+    def is_copied(self, path: str, identity: str, kept: str) -> bool:
+        try:
+            found, reference = os.stat(path), os.stat(kept)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        if os.path.samestat(found, reference):
+            # The copy has the link too, which a change in place would change as well: time has to tell.
+            size, modified, _ = map(int, identity.split(":"))
+            return found.st_size == size and is_same_time(modified, found.st_mtime_ns)
+        return self.same_content(path, kept)
+
+    def duplicate(self, path: str, copy: str) -> None:
+        if not self.link(path, copy):
+            # What stands against a link and a copy is told by the copy.
+            real = os.path.realpath(path)
             shutil.copy2(real, copy)
             self.keep_mode(real, copy)
             self.flush([copy])
@@ -182,6 +206,11 @@ class LocalStore(Store):
         finally:
             self.remove(beside)
         self.flush([os.path.dirname(path)])
+
+    def remove_unfinished(self, folder: str) -> None:
+        for name in self.names(folder):
+            if _UNFINISHED.fullmatch(name):
+                self.remove(f"{folder}/{name}")
 
     def read_small(self, path: str) -> bytes | None:
         try:

@@ -40,7 +40,7 @@ POLL_SECONDS = 0.05
 def exclusive(store: Store, folder: str, shown: str, timeout: float) -> Iterator[Callable[[], None]]:
     """Hold the dataset whose control folder this is, which is made; yields a check that the hold is still ours."""
     with explain_unwritable(store, shown, folder):
-        store.make_folder(folder)
+        store.make_durable(folder)
         lock, queue = _open(store, folder)
         _acquire(lock, queue, shown, timeout)
     try:

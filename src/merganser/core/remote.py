@@ -164,6 +164,9 @@ class RemoteStore(Store):
     def write_small(self, path: str, data: bytes) -> None:
         self.filesystem.pipe_file(path, data)
 
+    def remove_unfinished(self, folder: str) -> None:
+        """Do nothing: an object is there as a whole or not at all."""
+
     def read_small(self, path: str) -> bytes | None:
         self.filesystem.invalidate_cache(path)
         try:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from merganser.core.history import is_id, read_records, standing
+from merganser.core.storage import is_same_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -50,7 +51,7 @@ def is_whole(store: Store, control: str, record: HistoryRecord) -> bool:
     return all(
         file.retained is not None
         and sizes.get(file.retained) == file.size_before
-        and store.modified(f"{folder}/{file.retained}") == file.modified_before
+        and is_same_time(file.modified_before, store.modified(f"{folder}/{file.retained}"))
         for file in needed
     )
 

@@ -36,6 +36,13 @@ class FileInfo:
     real: str | None = None
 
 
+def is_same_time(told: int | None, found: int | None) -> bool:
+    """Say whether a file has the time that was told of it, in nanoseconds; some tools copy only the seconds."""
+    if told is None or found is None:
+        return told == found
+    return any(found == told - told % unit for unit in (1, 10**3, 10**6, 10**9))
+
+
 class Store(ABC):
     """The few operations a merge needs of storage; every one either happens or raises OSError."""
 
@@ -81,6 +88,16 @@ class Store(ABC):
     def make_folder(self, path: str) -> None:
         """Create a folder and its parents; fine if it exists."""
 
+    def make_durable(self, folder: str) -> None:
+        """Create a folder and its parents, and force those that are new to disk."""
+        new, above = [], folder
+        while self.local and self.kind(above) is None:
+            new.append(above)
+            above = above.rpartition("/")[0] or "/"
+        self.make_folder(folder)
+        if new:
+            self.flush([*new, above])
+
     @abstractmethod
     def flush(self, paths: Iterable[str]) -> None:
         """Force files or folders to disk, where that has a meaning."""
@@ -92,6 +109,14 @@ class Store(ABC):
     @abstractmethod
     def reaches(self, other: Store) -> bool:
         """Say whether the paths of another store are also this one's."""
+
+    def link(self, path: str, link: str) -> bool:  # noqa: ARG002  what most stores do
+        """Give a file a second path, in the place of whatever is there, without a copy; False where that cannot be."""
+        return False
+
+    def is_copied(self, path: str, identity: str, kept: str) -> bool:  # noqa: ARG002  as above
+        """Say whether a file is the copy of the one that had an identity, by the copy of a link to that one, `kept`."""
+        return False
 
     @abstractmethod
     def duplicate(self, path: str, copy: str) -> None:
@@ -116,6 +141,10 @@ class Store(ABC):
     @abstractmethod
     def write_small(self, path: str, data: bytes) -> None:
         """Write a small file all at once: a reader, or a crash, meets the old content or the new."""
+
+    @abstractmethod
+    def remove_unfinished(self, folder: str) -> None:
+        """Remove what killed writers of small files left in a folder; only its one writer may do so."""
 
     @abstractmethod
     def read_small(self, path: str) -> bytes | None:

@@ -12,6 +12,7 @@ from merganser.core.history import HistoryFile, HistoryRecord, read_records, sta
 from merganser.core.options import check_retain
 from merganser.core.retained import drop, is_whole, retained_ids, retained_path, unreachable
 from merganser.core.staging import control_folder, storing
+from merganser.core.storage import is_same_time
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _check_untouched(location: Location, last: HistoryRecord) -> dict[str, FileI
             same = (
                 file.path in found
                 and found[file.path].size == file.size
-                and location.store.modified(location.path(file.path)) == file.modified
+                and is_same_time(file.modified, location.store.modified(location.path(file.path)))
             )
         if not same:
             message = (

@@ -153,6 +153,8 @@ class _Work:
         place = locate(self.folder)
         place.store.make_folder(place.path("sources"))
         with exclusive(place.store, place.root, f"The run {self.run_id} in {self.folder}", _PATIENCE):
+            for folder in (place.root, place.path("sources")):
+                place.store.remove_unfinished(folder)
             yield
 
     def sources(self, steps: list[Step], raws: Mapping[str, Raw], files: Mapping[str, int]) -> dict[str, SourceOutcome]:

@@ -88,6 +88,8 @@ class Folder:
         Yields a check that they still are: on object stores, who is stalled for long loses the hold.
         """
         with exclusive(self._root.store, self._beside, self.path, timeout) as check_hold:
+            for folder in (self._beside, f"{self._beside}/batches"):
+                self._root.store.remove_unfinished(folder)
             self.recover(timeout)
             yield check_hold
 
