@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
+import uuid
+from collections import defaultdict
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +17,10 @@ import pytest
 from tests.support import data_files, engine_type, put, rows, unchanged
 
 from merganser import DatasetMergeError, DuckDBDatasetIO, DuckDBParquetHandler, MergeResult, WriteResult
+from merganser.engines.duckdb import engine as engine_module
 from merganser.engines.duckdb import instance
+from merganser.engines.duckdb import scan as scan_module
+from merganser.engines.duckdb.version import detect_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,18 +129,200 @@ def test_a_result_that_is_being_read_can_be_read_to_its_end(path: str) -> None:
         assert len(pending.fetchall()) == 99998
 
 
+TABLES = "SELECT table_name FROM duckdb_tables()"
+VIEWS = "SELECT view_name FROM duckdb_views() WHERE NOT internal"
+VERBS = ["conform", "deduplicate", "facts", "candidates", "match", "stage"]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[instance._Opened]]:
+    """Every instance that calls open, each with the cursor that the first call in it works on."""
+    seen: list[instance._Opened] = []
+    connect = instance._connect
+
+    def spy(limits: instance.Limits) -> instance._Opened:
+        seen.append(connect(limits))
+        return seen[-1]
+
+    monkeypatch.setattr(instance, "_connect", spy)
+    monkeypatch.setattr(instance, "_idle", defaultdict(list))
+    yield seen
+    for one in seen:
+        one.database.close()
+
+
+def is_closed(connection: duckdb.DuckDBPyConnection) -> bool:
+    try:
+        connection.execute("SELECT 1")
+    except duckdb.ConnectionException:
+        return True
+    return False
+
+
+# D6: rows that a statement is done with do not stay in memory while files are rewritten
+@pytest.mark.parametrize("use_merge", [None, False])
+@pytest.mark.parametrize("strategy", [*STRATEGIES, "delete"])
+def test_a_verb_leaves_nothing_but_the_source_where_it_worked(
+    path: str, strategy: Any, use_merge: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io = DuckDBDatasetIO()
+    left: dict[str, list[Any]] = {}
+    shown: list[str] = []
+
+    def spied(verb: str) -> Any:
+        original = getattr(engine_type(io), verb)
+
+        def spy(self: Any, *arguments: Any) -> Any:
+            answer = original(self, *arguments)
+            views = [name for (name,) in self._connection.execute(VIEWS).fetchall()]
+            shown.extend(views)
+            strange = [name for name in views if not name.startswith("source_view_")]
+            left[verb] = strange + self._connection.execute(TABLES).fetchall()
+            return answer
+
+        return spy
+
+    for verb in VERBS:
+        monkeypatch.setattr(engine_type(io), verb, spied(verb))
+    source = pa.concat_tables([NEW, NEW]) if strategy == "deduplicate" else NEW
+    for keys in ("id", ["id", "v"]):
+        io.merge(source, path, strategy, keys, use_merge=use_merge)
+    assert left.keys() >= {"conform", "facts", "candidates", "match"}
+    assert not any(left.values()), left
+    assert shown
+
+
 # D6
-def test_nothing_is_left_in_the_instance_that_did_the_work(path: str) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_connection_that_did_the_work_is_closed(path: str, strategy: Any, opened: list[instance._Opened]) -> None:
     folder = tempfile.gettempdir()
     before = {name for name in os.listdir(folder) if name.startswith("merganser-")}
-    DuckDBDatasetIO().merge(NEW, path, "deduplicate", "id", audit=True)
-    (kept, *_) = instance._idle[os.getpid(), instance.Limits()]
-    with kept.database.cursor() as cursor:
-        assert cursor.execute("SELECT table_name FROM duckdb_tables()").fetchall() == []
-        assert cursor.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall() == []
-    assert kept.cursor.execute("SELECT table_name FROM duckdb_tables()").fetchall() == []
-    assert kept.cursor.execute("SELECT view_name FROM duckdb_views() WHERE NOT internal").fetchall() == []
+    for number in range(2):
+        DuckDBDatasetIO().merge(NEW, path, strategy, "id", audit=True)
+        # The instance is used again, by another connection to it.
+        ((kept,),) = instance._idle.values()
+        (first,) = opened
+        assert kept.database is first.database, number
+        assert is_closed(first.cursor)
+        for connection in (kept.cursor, kept.database):
+            assert connection.execute(TABLES).fetchall() == []
+            assert connection.execute(VIEWS).fetchall() == []
     assert {name for name in os.listdir(folder) if name.startswith("merganser-")} == before
+
+
+# D6
+@pytest.mark.parametrize("verb", [*VERBS, "scan_keys", "_matches"])
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_an_instance_in_which_a_merge_failed_is_closed(
+    path: str, verb: str, error: BaseException, opened: list[instance._Opened], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io = DuckDBDatasetIO()
+    place = engine_type(io) if verb in VERBS else engine_module
+    monkeypatch.setattr(place, verb, Interrupted(error))
+    source = pa.concat_tables([NEW, NEW])
+    with unchanged(path), pytest.raises(DatasetMergeError if isinstance(error, duckdb.Error) else type(error)):
+        io.merge(source, path, "deduplicate", "id")
+    (failed,) = opened
+    assert is_closed(failed.cursor)
+    assert is_closed(failed.database)
+    assert not any(instance._idle.values())
+
+
+# D6: what an instance has spilled goes with it
+def test_an_instance_that_has_spilled_is_closed(
+    path: str, opened: list[instance._Opened], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    io = DuckDBDatasetIO()
+    match = engine_type(io).match  # type: ignore[attr-defined]
+
+    def spill(self: Any, *arguments: Any) -> Any:
+        os.mkdir(opened[0].spill)
+        return match(self, *arguments)
+
+    monkeypatch.setattr(engine_type(io), "match", spill)
+    io.merge(NEW, path, "upsert", "id")
+    (used,) = opened
+    os.rmdir(used.spill)
+    assert is_closed(used.cursor)
+    assert is_closed(used.database)
+    assert not any(instance._idle.values())
+
+
+# D6
+def test_an_instance_that_a_file_has_broken_is_closed(
+    path: str, opened: list[instance._Opened], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = scan_module.scan_keys
+
+    def broken(*arguments: Any, by_duckdb: bool) -> None:
+        if by_duckdb:
+            raise duckdb.FatalException("broken")
+        scan(*arguments, by_duckdb=by_duckdb)
+
+    monkeypatch.setattr(engine_module, "scan_keys", broken)
+    assert DuckDBDatasetIO().merge(NEW, path, "upsert", "id").updated == 2
+    first, second = opened
+    assert is_closed(first.cursor)
+    assert is_closed(first.database)
+    assert is_closed(second.cursor)
+    assert not is_closed(second.database)
+
+
+# D6
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_filesystem_stays_registered(
+    fails: bool, opened: list[instance._Opened], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"memory://{uuid.uuid4().hex}/t"
+    io = DuckDBDatasetIO()
+    io.write_dataset(OLD, path)
+    seen: list[str] = []
+    by_duckdb = scan_module._Scan.by_duckdb
+
+    def spy(self: Any, *arguments: Any) -> None:
+        seen.extend(self.connection.list_filesystems())
+        by_duckdb(self, *arguments)
+        if fails:
+            raise OSError("broken")
+
+    match = engine_type(io).match  # type: ignore[attr-defined]
+
+    def after(self: Any, *arguments: Any) -> Any:
+        try:
+            return match(self, *arguments)
+        finally:
+            registered.append(self._connection.list_filesystems())
+
+    registered: list[list[str]] = []
+    monkeypatch.setattr(scan_module._Scan, "by_duckdb", spy)
+    monkeypatch.setattr(engine_type(io), "match", after)
+    with pytest.raises(OSError, match="broken") if fails else nullcontext():
+        io.merge(NEW, path, "upsert", "id")
+    assert seen
+    assert registered == [[]]
+    assert len(opened) == 1
+
+
+class Lending:
+    """A connection that remembers the cursors that it gives."""
+
+    def __init__(self) -> None:
+        self.connection = duckdb.connect()
+        self.given: list[duckdb.DuckDBPyConnection] = []
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        self.given.append(self.connection.cursor())
+        return self.given[-1]
+
+
+# D6, D1
+@pytest.mark.parametrize("ask", [instance.limits_of, detect_version])
+def test_a_cursor_of_the_caller_is_closed(ask: Any) -> None:
+    lending = Lending()
+    assert ask(lending)
+    (cursor,) = lending.given
+    assert is_closed(cursor)
+    assert not is_closed(lending.connection)
 
 
 # D6
