@@ -126,6 +126,44 @@ def test_the_fallback_on_request_asks_no_version(
     assert values(path) == MERGED
 
 
+# D2: a merge that compares no row with the target runs neither, and claims neither
+@pytest.mark.parametrize("use_merge", [None, pytest.param(True, marks=needs_merge), False])
+@pytest.mark.parametrize("strategy", ["insert", "update", "upsert", "full_merge", "deduplicate", "delete"])
+@pytest.mark.parametrize("first_id", [2, 50], ids=["matches", "none matches"])
+def test_the_log_names_the_statement_that_was_run_and_no_other(
+    path: str,
+    strategy: Any,
+    first_id: int,
+    use_merge: bool | None,
+    statements: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    source = pa.table({"id": [first_id, first_id + 1], "v": ["x", "y"]})
+    DuckDBDatasetIO().merge(source, path, strategy, "id", use_merge=use_merge)
+    run = [sql for sql in statements if "merge_action" in sql]
+    assert len(run) == (first_id == 2)
+    expected = {None: AUTO if HAS_MERGE else FALLBACK, True: ASKED, False: FALLBACK_ASKED}[use_merge]
+    assert told(caplog) == [expected] * len(run)
+    assert all(("MERGE INTO" in sql) is ("DuckDB MERGE" in expected) for sql in run)
+
+
+# D2
+def test_no_statement_is_logged_of_a_first_load_a_write_or_a_plan(
+    lake: str, path: str, statements: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    io = DuckDBDatasetIO()
+    io.merge(NEW, f"{lake}/new", key_columns="id")
+    io.write_dataset(NEW, path)
+    io.write_parquet_dataset(NEW, path, mode="overwrite")
+    io.read(path).fetchall()
+    assert not [sql for sql in statements if "merge_action" in sql]
+    # A plan merges nothing, though it asks what a merge would do.
+    io.plan(NEW, path, key_columns="id")
+    assert told(caplog) == []
+
+
 # D3, T2
 @needs_merge
 def test_insert_by_merge(path: str, statements: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import duckdb
@@ -172,14 +173,11 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
                 limits = limits_of(self._given)
             check_use_merge(use_merge)
             with Instance(limits) as instance:
-
-                def choose() -> bool:
-                    merges = merge_wanted(self._given or instance.database, use_merge)
-                    if job.operation == "merge":
-                        announce(use_merge, merges)
-                    return merges
-
-                yield DuckDBEngine(instance, choose)
+                yield DuckDBEngine(
+                    instance,
+                    lambda: merge_wanted(self._given or instance.database, use_merge),
+                    partial(announce, use_merge) if job.operation == "merge" else lambda _: None,
+                )
 
 
 class DuckDBParquetHandler:

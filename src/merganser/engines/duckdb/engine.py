@@ -53,10 +53,14 @@ class DuckDBEngine(TableEngine):
 
     name = "duckdb"
 
-    def __init__(self, instance: Instance, choose: Callable[[], bool]) -> None:
-        """Work in an instance; `choose` says, when the work begins, whether with MERGE."""
+    def __init__(self, instance: Instance, choose: Callable[[], bool], announce: Callable[[bool], None]) -> None:
+        """Work in an instance; `choose` says, when the work begins, whether with MERGE.
+
+        `announce` is told of that choice when a statement is run by it.
+        """
         self._instance = instance
         self._choose = choose
+        self._announce = announce
         self._views: dict[tuple[int, tuple[str, ...]], tuple[pa.Table, str]] = {}
 
     @cached_property
@@ -178,6 +182,7 @@ class DuckDBEngine(TableEngine):
             self._instance.renew()
             self._views.clear()
             matched = self._scanned(handle, keys, store, files, by_duckdb=False)
+        self._announce(self._merges)
         way = _merge_statement if self._merges else _union_statement
         parts = _parts(self._view(handle, keys), handle.num_rows)
         lines = _Lines.of(files)

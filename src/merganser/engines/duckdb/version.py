@@ -78,7 +78,7 @@ def merge_wanted(connection: duckdb.DuckDBPyConnection, use_merge: bool | None) 
 
 
 def announce(use_merge: bool | None, merges: bool) -> None:  # noqa: FBT001
-    """Say which way was chosen, and by whom (D2)."""
+    """Log which way a merge takes, and who chose it (D2)."""
     if use_merge is None and merges:
         _log.info("Using DuckDB MERGE for merge operation (auto-detected)")
     elif use_merge is None:
