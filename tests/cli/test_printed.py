@@ -118,6 +118,8 @@ def test_credentials_are_printed_nowhere(cli: Callable[..., Result], tmp_path: P
         found = cli(*refused, code=code)
         assert SECRET not in found.stdout + found.stderr
         assert "***@host" in found.stdout + found.stderr or refused[1] != path
+    told = json.loads(cli("undo", path, "--json", code=2).stdout)["error"]["message"]
+    assert "vault://***@host/lake/t" in told
     VaultFileSystem.store.clear()
 
 

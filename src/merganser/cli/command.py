@@ -65,7 +65,7 @@ def answering(work: Callable[..., Answer]) -> Callable[..., None]:
             answer = work(**arguments)
         except click.ClickException as error:
             if as_json:
-                _print_error(error, error.format_message(), error.exit_code)
+                _print_error(error, printable(error.format_message()), error.exit_code)
             raise
         except (MerganserError, OSError, pa.ArrowException, KeyboardInterrupt, click.Abort) as error:
             if debug:
