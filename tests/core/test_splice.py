@@ -24,6 +24,8 @@ from merganser.core import oldfile, thrift
 from merganser.core import splice as splice_module
 from merganser.core.encode import encode_row_group, open_writer_like, writer_options
 from merganser.core.errors import UnsupportedFileError
+from merganser.core.footer import Footer, load_footer, read_footer
+from merganser.core.local import LocalStore
 from merganser.core.oldfile import CannotSpliceError, OldFile, extent_of, open_old
 from merganser.core.splice import NewGroup, check_fits, splice
 
@@ -98,6 +100,10 @@ WRITERS = {
 }
 
 
+def parsed_footer(path: str) -> Footer:
+    return read_footer(LocalStore(), path, path)
+
+
 @dataclass
 class Old:
     """A file on disk with what PyArrow knows of it."""
@@ -105,12 +111,13 @@ class Old:
     path: str
 
     def __post_init__(self) -> None:
-        self.metadata = pq.read_metadata(self.path)
+        self.footer = parsed_footer(self.path)
+        self.metadata = self.footer.metadata
         with pq.ParquetFile(self.path) as file:
             self.groups = [file.read_row_group(number) for number in range(file.num_row_groups)]
 
     def encode(self, table: pa.Table, number: int) -> pa.Buffer:
-        return encode_row_group(table.to_batches(), table.schema, writer_options(self.metadata, number))
+        return encode_row_group(table.to_batches(), table.schema, writer_options(self.footer, number))
 
     def splice(self, groups: Sequence[int | pa.Buffer | NewGroup], to: str) -> int:
         parts = (NewGroup([group]) if isinstance(group, pa.Buffer) else group for group in groups)
@@ -118,7 +125,7 @@ class Old:
             return splice(open_old(old, os.path.getsize(self.path)), parts, out)
 
     def rewrite(self, tables: Sequence[pa.Table], to: str) -> None:
-        with open_writer_like(to, self.groups[0].schema, self.metadata) as writer:
+        with open_writer_like(to, self.groups[0].schema, self.footer) as writer:
             for table in tables:
                 writer.write_table(table)
 
@@ -208,8 +215,8 @@ def test_new_chunks_are_encoded_like_old_ones(old: Old, tmp_path: Path) -> None:
     # W2
     spliced = str(tmp_path / "spliced.parquet")
     old.splice([0, old.encode(changed(old.groups[1]), 1), 2], spliced)
-    options = writer_options(old.metadata, 1)
-    again = writer_options(pq.read_metadata(spliced), 1)
+    options = writer_options(old.footer, 1)
+    again = writer_options(parsed_footer(spliced), 1)
     assert {key: again[key] for key in options} == options
 
 
@@ -273,6 +280,7 @@ def test_any_layout_gives_its_rows(layout: list[str], order: list[int]) -> None:
         rich_table(), sink, row_group_size=10, write_page_index=True, bloom_filter_options={"s": {"ndv": 10}}
     )
     file = pq.ParquetFile(io.BytesIO(sink.getvalue()))
+    footer = load_footer(pa.BufferReader(sink.getvalue()), "old")
     groups: list[int | pa.Buffer] = []
     expected = [file.schema_arrow.empty_table()]
     for number in order:
@@ -284,10 +292,10 @@ def test_any_layout_gives_its_rows(layout: list[str], order: list[int]) -> None:
         if layout[number] == "copy":
             groups.append(number)
         elif layout[number] == "empty":
-            groups.append(NewGroup([encode_row_group([], table.schema, writer_options(file.metadata, number))]))
+            groups.append(NewGroup([encode_row_group([], table.schema, writer_options(footer, number))]))
         else:
             groups += [
-                NewGroup([encode_row_group(piece.to_batches(), piece.schema, writer_options(file.metadata, number))])
+                NewGroup([encode_row_group(piece.to_batches(), piece.schema, writer_options(footer, number))])
                 for piece in pieces
             ]
     out = io.BytesIO()
@@ -460,7 +468,7 @@ def test_many_rows_make_one_row_group(tmp_path: Path) -> None:
     path = str(tmp_path / "old.parquet")
     pq.write_table(pa.table({"x": pa.array([1], pa.int8())}), path)
     batch = pa.record_batch({"x": pa.array(bytearray(1_200_000), pa.int8())})
-    buffer = encode_row_group([batch, batch], batch.schema, writer_options(pq.read_metadata(path), 0))
+    buffer = encode_row_group([batch, batch], batch.schema, writer_options(parsed_footer(path), 0))
     metadata = pq.read_metadata(pa.BufferReader(buffer))
     assert (metadata.num_row_groups, metadata.num_rows) == (1, 2_400_000)
 
@@ -469,7 +477,7 @@ def test_a_file_without_row_groups_can_be_written_like(tmp_path: Path) -> None:
     # W3
     old, new = str(tmp_path / "old.parquet"), str(tmp_path / "new.parquet")
     pq.ParquetWriter(old, rich_table().schema.with_metadata({"owner": "us"})).close()
-    with open_writer_like(new, rich_table().schema, pq.read_metadata(old)) as writer:
+    with open_writer_like(new, rich_table().schema, parsed_footer(old)) as writer:
         writer.write_table(rich_table())
     assert pq.read_table(new).equals(rich_table())
     assert pq.read_metadata(new).metadata == pq.read_metadata(old).metadata
@@ -516,7 +524,7 @@ def test_a_column_stored_in_another_way_may_not_enter(arrow: Old, change: Callab
             check_fits(prepared, arrow.encode(table, 1))
         with pytest.raises(CannotSpliceError):
             splice(prepared, [0, NewGroup([arrow.encode(table, 1)])], io.BytesIO())
-        check_fits(prepared, encode_row_group([], arrow.groups[1].schema, writer_options(arrow.metadata, 0)))
+        check_fits(prepared, encode_row_group([], arrow.groups[1].schema, writer_options(arrow.footer, 0)))
 
 
 def test_equal_levels_of_other_groups_may_not_enter(tmp_path: Path) -> None:
@@ -529,7 +537,7 @@ def test_equal_levels_of_other_groups_may_not_enter(tmp_path: Path) -> None:
     with open(path, "rb") as file:
         prepared = open_old(file, os.path.getsize(path))
         with pytest.raises(CannotSpliceError):
-            check_fits(prepared, encode_row_group([batch], outer_null, writer_options(pq.read_metadata(path), 0)))
+            check_fits(prepared, encode_row_group([batch], outer_null, writer_options(parsed_footer(path), 0)))
 
 
 def test_decimals_of_another_width_are_rewritten_whole(tmp_path: Path) -> None:
@@ -553,8 +561,8 @@ def test_int96_is_copied_but_never_joined_by_int64(tmp_path: Path) -> None:
     assert pq.read_metadata(new).schema.column(0).physical_type == "INT96"
     instants = old.groups[0].cast(pa.schema([("t", pa.timestamp("us", "UTC"))]))
     with pytest.raises(CannotSpliceError):
-        old.splice([encode_row_group(instants.to_batches(), instants.schema, writer_options(old.metadata, 0))], new)
-    with open_writer_like(new, instants.schema, old.metadata) as writer:
+        old.splice([encode_row_group(instants.to_batches(), instants.schema, writer_options(old.footer, 0))], new)
+    with open_writer_like(new, instants.schema, old.footer) as writer:
         writer.write_table(instants)
     assert pq.read_metadata(new).schema.column(0).physical_type == "INT64"
     assert pq.read_metadata(new).row_group(0).column(0).is_stats_set

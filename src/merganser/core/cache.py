@@ -76,7 +76,7 @@ def summarise_files(
 
 
 def _kept(files: Sequence[DataFile], read: Sequence[FileSummary]) -> Footers:
-    return {file.rel: one.metadata for file, one in zip(files, read, strict=True) if one.metadata is not None}
+    return {file.rel: one.footer for file, one in zip(files, read, strict=True) if one.footer is not None}
 
 
 def save_cache(news: News, staging: Staging) -> None:

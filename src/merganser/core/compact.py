@@ -291,11 +291,11 @@ def _layout(target: Target, bundle: _Bundle, wishes: Wishes, options: Options) -
         pa.schema(fields),
         frozenset(schema.names),
         key_values(schema) if told_too else dict(metadata.metadata or {}),
-        new_file_options(metadata),
-        wishes.compression or options_by_group(metadata, [0])[0].get("compression", options.compression),
+        new_file_options(first),
+        wishes.compression or options_by_group(first, [0])[0].get("compression", options.compression),
         options.max_rows_per_file,
         options.row_group_size,
-        filtered_columns(metadata) & {*schema.names},
+        filtered_columns(first) & {*schema.names},
     )
 
 

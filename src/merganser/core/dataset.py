@@ -377,8 +377,8 @@ def load_target(
     summaries, footers, news = summarise_files(model, files, listed, each)
     told_too = set(names) & set(first_schema.names)
     key_values = None if told_too else dict(first.metadata.metadata or {})
-    filtered = filtered_columns(first.metadata) & {*file_schema.names}
-    template = Template(key_values, new_file_options(first.metadata), unwritable(first.metadata), filtered)
+    filtered = filtered_columns(first) & {*file_schema.names}
+    template = Template(key_values, new_file_options(first), unwritable(first.metadata), filtered)
     return Target(location, tuple(files), summaries, types, file_schema, template, listed, footers, news)
 
 

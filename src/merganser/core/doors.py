@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping, Sequence
 
-    import pyarrow.parquet as pq
-
+    from merganser.core.footer import Footer
     from merganser.core.storage import Store
     from merganser.core.store import Location, Paths
 
@@ -101,22 +100,17 @@ def _describe(location: Location, rel: str) -> ParquetFileMetadata:
         stats[field.name] = {
             "min": natural(min(low for low, _ in known), field.type) if whole else None,
             "max": natural(max(high for _, high in known), field.type) if whole else None,
-            "null_count": _null_count(metadata, field.name),
+            "null_count": _null_count(footer, field.name),
         }
     partition = parse_hive_partition_path(rel) or None
     return ParquetFileMetadata(location.spelled(rel), metadata.num_row_groups, metadata.num_rows, stats, partition)
 
 
-def _null_count(metadata: pq.FileMetaData, name: str) -> int | None:
-    total = 0
-    for group in range(metadata.num_row_groups):
-        row_group = metadata.row_group(group)
-        chunks = (row_group.column(leaf) for leaf in range(row_group.num_columns))
-        statistics = next((chunk.statistics for chunk in chunks if chunk.path_in_schema == name), None)
-        if statistics is None or not statistics.has_null_count:
-            return None
-        total += statistics.null_count
-    return total
+def _null_count(footer: Footer, name: str) -> int | None:
+    groups = footer.chunks(range(footer.metadata.num_row_groups)).values()
+    counts = [chunk.null_count for chunks in groups for chunk in chunks if chunk.path == (name.encode(),)]
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(groups) else None
 
 
 class PartitionPruner:

@@ -14,27 +14,20 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merganser.core import thrift
+from merganser.core.errors import UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# Parquet's numbers and PyArrow's names. PyArrow cannot write Hadoop's framed LZ4 (5); what it calls LZ4 is LZ4_RAW (7),
-# which the format put in its place.
-_CODECS = {0: "NONE", 1: "SNAPPY", 2: "GZIP", 4: "BROTLI", 5: "LZ4", 6: "ZSTD", 7: "LZ4"}
-_ENCODINGS = {
-    2: "PLAIN_DICTIONARY",
-    5: "DELTA_BINARY_PACKED",
-    6: "DELTA_LENGTH_BYTE_ARRAY",
-    7: "DELTA_BYTE_ARRAY",
-    8: "RLE_DICTIONARY",
-    9: "BYTE_STREAM_SPLIT",
-}
+    from merganser.core.chunks import Chunk
+    from merganser.core.footer import Footer
+
 _INTEGERS = {"INT32", "INT64"}
 _DICTIONARY = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
 _FILTERED = {"INT32", "INT64", "BYTE_ARRAY"}
@@ -115,38 +108,36 @@ def encode_row_group(batches: Iterable[pa.RecordBatch], schema: pa.Schema, optio
     return sink.getvalue()
 
 
-def open_writer_like(where: Any, schema: pa.Schema, metadata: pq.FileMetaData) -> pq.ParquetWriter:
+def open_writer_like(where: Any, schema: pa.Schema, footer: Footer) -> pq.ParquetWriter:
     """Open a writer for a whole file with the encodings and the key-value metadata, verbatim, of an old one."""
-    writer = pq.ParquetWriter(where, schema.remove_metadata(), **writer_options(metadata))
-    key_values: Any = metadata.metadata
+    writer = pq.ParquetWriter(where, schema.remove_metadata(), **writer_options(footer))
+    key_values: Any = footer.metadata.metadata
     if key_values:
         writer.add_key_value_metadata(key_values)
     return writer
 
 
-def writer_options(metadata: pq.FileMetaData, row_group: int = 0) -> dict[str, Any]:
+def writer_options(footer: Footer, row_group: int = 0) -> dict[str, Any]:
     """Return the arguments of `pq.ParquetWriter` that keep what one row group of an old file did, leaf by leaf.
 
     A file without row groups says only what its schema says; the rest is PyArrow's default.
     """
-    return options_by_group(metadata, [row_group])[row_group]
+    return options_by_group(footer, [row_group])[row_group]
 
 
-def options_by_group(metadata: pq.FileMetaData, row_groups: Iterable[int]) -> dict[int, dict[str, Any]]:
+def options_by_group(footer: Footer, row_groups: Iterable[int]) -> dict[int, dict[str, Any]]:
     """Return the writer options of several row groups, looking through the footer once."""
+    metadata = footer.metadata
     leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
     shared = schema_options(metadata)
     wanted = set(row_groups)
     if not metadata.num_row_groups or not wanted:
         return dict.fromkeys(wanted, shared)
-    read = _read_chunks(metadata, wanted)
     options = {}
-    for number in wanted:
-        group = metadata.row_group(number)
-        described = [group.column(leaf) for leaf in range(metadata.num_columns)]
-        newer = any(page == _DATA_PAGE_V2 for chunk in read[number] for page, _, _ in chunk.pages)
+    for number, chunks in footer.chunks(wanted).items():
+        newer = any(page == _DATA_PAGE_V2 for chunk in chunks for page, _, _ in chunk.pages)
         version = {"data_page_version": "2.0" if newer else "1.0"}
-        options[number] = shared | _chunk_options(leaves, described, read[number]) | version
+        options[number] = shared | _chunk_options(leaves, chunks) | version
     return options
 
 
@@ -162,35 +153,36 @@ def schema_options(metadata: pq.FileMetaData | None) -> dict[str, Any]:
     }
 
 
-def new_file_options(metadata: pq.FileMetaData) -> dict[str, Any]:
+def new_file_options(footer: Footer) -> dict[str, Any]:
     """Return the arguments of `pq.ParquetWriter` for a new file beside an old one.
 
     It has dictionaries where the old one has them: where values are too many for one, the search for them is in vain.
     """
+    metadata = footer.metadata
     shared = schema_options(metadata)
-    with suppress(thrift.ThriftError):
+    with suppress(UnreadableFileError):
         if metadata.num_row_groups and metadata.row_group(0).num_rows:
-            return shared | {"use_dictionary": writer_options(metadata)["use_dictionary"]}
+            return shared | {"use_dictionary": writer_options(footer)["use_dictionary"]}
     return shared
 
 
-def filtered_columns(metadata: pq.FileMetaData) -> frozenset[str]:
+def filtered_columns(footer: Footer) -> frozenset[str]:
     """Name the columns that have a bloom filter in the first row group, where it means to all readers what it says.
 
     DuckDB gives filters of some bytes a meaning of its own: one of INTERVAL holds normalised hashes. Of floats, 0.0 and
     -0.0 are equal and have different hashes.
     """
+    metadata = footer.metadata
     if not metadata.num_row_groups:
         return frozenset()
-    group = metadata.row_group(0)
-    chunks = [group.column(leaf) for leaf in range(metadata.num_columns)]
-    return frozenset(
-        chunk.path_in_schema
-        for chunk in chunks
-        if chunk.bloom_filter_offset is not None
-        and chunk.physical_type in _FILTERED
-        and "." not in chunk.path_in_schema
-    )
+    leaves = (metadata.schema.column(leaf) for leaf in range(metadata.num_columns))
+    with suppress(UnreadableFileError):
+        return frozenset(
+            leaf.path
+            for leaf, chunk in zip(leaves, footer.chunks([0])[0], strict=True)
+            if chunk.has_bloom_filter and leaf.physical_type in _FILTERED and "." not in leaf.path
+        )
+    return frozenset()
 
 
 def read_leaves(schema: Sequence[thrift.Struct]) -> tuple[Leaf, ...]:
@@ -244,15 +236,15 @@ def is_read_specially(created_by: bytes) -> bool:
     return version < ((1, 2, 9) if writer[1].lower() == b"parquet-mr" else (2, 0, 0))
 
 
-def _chunk_options(leaves: Sequence[Any], described: Sequence[Any], chunks: Sequence[_Chunk]) -> dict[str, Any]:
+def _chunk_options(leaves: Sequence[Any], chunks: Sequence[Chunk]) -> dict[str, Any]:
     codecs: dict[str, str] = {}
     dictionary: dict[str, bool] = {}
     statistics: dict[str, bool] = {}
     encodings: dict[str, str] = {}
-    for leaf, column, chunk in zip(leaves, described, chunks, strict=True):
+    for leaf, chunk in zip(leaves, chunks, strict=True):
         codecs[leaf.path] = chunk.codec
         # INT96 has no usable statistics, but what takes its place does.
-        statistics[leaf.path] = column.is_stats_set or leaf.physical_type == "INT96"
+        statistics[leaf.path] = chunk.has_statistics or leaf.physical_type == "INT96"
         if leaf.physical_type != "BOOLEAN":
             dictionary[leaf.path] = bool(_DICTIONARY & chunk.encodings) and not _gave_up_dictionary(chunk.pages)
         encoding = _special_encoding(leaf, chunk)
@@ -264,7 +256,7 @@ def _chunk_options(leaves: Sequence[Any], described: Sequence[Any], chunks: Sequ
         "use_dictionary": _where_true(dictionary),
         "write_statistics": _where_true(statistics),
         "column_encoding": encodings or None,
-        "write_page_index": any(column.has_offset_index or column.has_column_index for column in described),
+        "write_page_index": any(chunk.has_page_index for chunk in chunks),
     }
 
 
@@ -276,7 +268,7 @@ def _where_true(choices: dict[str, bool]) -> bool | list[str]:
     return True if len(chosen) == len(choices) else chosen
 
 
-def _special_encoding(leaf: Any, chunk: _Chunk) -> str | None:
+def _special_encoding(leaf: Any, chunk: Chunk) -> str | None:
     # A decimal may change its physical type in a whole rewrite, and the encoding would no longer suit it.
     if _is_decimal(leaf):
         return None
@@ -295,38 +287,6 @@ def _is_utc_time(leaf: Any) -> bool:
 def _names_list_items_element(leaves: Sequence[Any]) -> bool:
     paths = [leaf.path for leaf in leaves]
     return any(".list.element" in path for path in paths) or not any(".list." in path for path in paths)
-
-
-class _Chunk(NamedTuple):
-    """What the footer says of a column chunk; PyArrow hides the pages, and aborts over a codec it does not know."""
-
-    codec: str
-    encodings: frozenset[str]
-    pages: list[tuple[int, int, int]]
-
-
-def _read_chunks(metadata: pq.FileMetaData, wanted: set[int]) -> dict[int, list[_Chunk]]:
-    sink = pa.BufferOutputStream()
-    metadata.write_metadata_file(sink)
-    footer = sink.getvalue().to_pybytes()[4:-8]
-    _, group = thrift.find_list(footer, 0, 4)
-    found = {}
-    for number in range(max(wanted) + 1):
-        if number not in wanted:
-            group = thrift.skip_struct(footer, group)
-            continue
-        tree, group = thrift.read_struct_at(footer, group)
-        found[number] = [_read_chunk(chunk) for chunk in tree.get(1, ())]
-    return found
-
-
-def _read_chunk(chunk: thrift.Struct) -> _Chunk:
-    column = chunk.get(3)
-    codec = _CODECS.get(column.get(4)) if column is not None else None
-    if column is None or codec is None:
-        raise thrift.ThriftError("a column chunk has no codec that is known")
-    encodings = frozenset(_ENCODINGS.get(encoding, "") for encoding in column.get(2, ()))
-    return _Chunk(codec, encodings, [(stats[1], stats[2], stats[3]) for stats in column.get(13, ())])
 
 
 def _gave_up_dictionary(pages: Sequence[tuple[int, int, int]]) -> bool:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    from merganser.core.footer import Footer
     from merganser.core.hashing import Hashes
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
@@ -73,7 +73,7 @@ class ScanFile:
     whole: bool = True
     bounded: bool = True
     shrinks: bool = False
-    footer: pq.FileMetaData | None = None
+    footer: Footer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class RewriteJob:
     groups: Sequence[int]
     dropped: Sequence[int]
     keep_missing: bool
-    footer: pq.FileMetaData | None = None
+    footer: Footer | None = None
 
 
 @dataclass(frozen=True, slots=True)

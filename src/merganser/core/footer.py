@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import re
 import struct
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -17,25 +18,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merganser.core.errors import UnreadableFileError, UnsupportedFileError
+from merganser.core.chunks import find_bounds, read_chunks
+from merganser.core.errors import MerganserError, UnreadableFileError, UnsupportedFileError
 from merganser.core.thrift import ThriftError, scan_fields, varint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from merganser.core.chunks import Chunk, StoredBounds
     from merganser.core.storage import Store
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 _TAIL = 8
 _GUESS = 64 << 10
-# What follows the minimum: the deprecated one by null or distinct count or the newer maximum, an unmarked one by the
-# end of the statistics or the count of NaN.
-_AFTER_DEPRECATED = {b"\x16", b"\x26", b"\x38"}
-_NO_MARKS = {b"\x00", b"\x36"}
 _LAYOUTS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
 _TYPE_DEFINED = b"\x1c\x00\x00"
-_OLD_PARQUET_MR = re.compile(r"parquet-mr version 1\.[0-9]\.")
+_PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+_DISTRUSTED = re.compile(r"parquet-mr version 1\.[0-9]\.|parquet-cpp version 1\.[0-2]\.")
 _ENCRYPTION_FIELDS = {8, 9}
 _EXTENSIONS = {"UUID", "JSON"}
 _UNWRITABLE = {"INTERVAL", "GEOMETRY", "GEOGRAPHY", "VARIANT"}
@@ -45,44 +45,86 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _UNIT_NAMES = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Footer:
-    """A parsed footer with the bytes it came from."""
+    """A parsed footer with the bytes it came from; `shown` is the path of the file in messages."""
 
     metadata: pq.FileMetaData
     raw: bytes
     size: int
+    shown: str
+    _chunks: dict[int, list[Chunk]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # PyArrow would serialise its own view, which ends the process over some damage.
+        return parse_footer, (self.raw, self.size, self.shown)
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the file's columns, with INT96 as the instant that it is (S6)."""
         return arrow_schema(self.metadata)
 
+    def chunks(self, row_groups: Iterable[int]) -> dict[int, list[Chunk]]:
+        """Give what the footer says of the column chunks of some row groups."""
+        wanted = set(row_groups)
+        try:
+            self._chunks.update(read_chunks(self.raw, wanted - self._chunks.keys()))
+        except ThriftError as error:
+            raise self.damaged(error) from error
+        found = {group: self._chunks[group] for group in wanted}
+        if any(len(chunks) != self.metadata.num_columns for chunks in found.values()):
+            raise self.damaged("a row group does not have the columns of the schema")
+        return found
+
+    def damaged(self, reason: object) -> UnreadableFileError:
+        """Say that the footer cannot be read."""
+        return _damaged(self.shown, reason)
+
 
 def read_footer(store: Store, path: str, shown: str) -> Footer:
     """Read one footer; a file that cannot be read or must not be rewritten is an error that names it."""
+    with _opening(shown), store.open_input(path) as stream:
+        return load_footer(stream, shown)
+
+
+def load_footer(stream: pa.NativeFile, shown: str) -> Footer:
+    """Read the footer of an open file."""
+    with _opening(shown):
+        size = stream.size()
+        guess = stream.read_at(min(size, _GUESS), max(0, size - _GUESS))
+        length = _footer_length(guess, size, shown)
+        if length + _TAIL > len(guess):
+            guess = stream.read_at(length + _TAIL, size - length - _TAIL)
+    return parse_footer(guess[len(guess) - length - _TAIL : -_TAIL], size, shown)
+
+
+def parse_footer(raw: bytes, size: int, shown: str) -> Footer:
+    """Parse the bytes of a footer."""
     try:
-        with store.open_input(path) as stream:
-            size = stream.size()
-            guess = stream.read_at(min(size, _GUESS), max(0, size - _GUESS))
-            length = _footer_length(guess, size, shown)
-            if length + _TAIL > len(guess):
-                guess = stream.read_at(length + _TAIL, size - length - _TAIL)
+        metadata = pq.read_metadata(pa.BufferReader(b"".join((MAGIC, raw, struct.pack("<I", len(raw)), MAGIC))))
+        # Decoded only when it is asked for.
+        metadata.created_by  # noqa: B018
+    except (OSError, pa.ArrowException, OverflowError, UnicodeDecodeError) as error:
+        raise _damaged(shown, error) from error
+    footer = Footer(metadata, raw, size, shown)
+    if _declared_orders(footer) is None:
+        _refuse_encrypted(footer)
+    return footer
+
+
+@contextmanager
+def _opening(shown: str) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
-        if isinstance(error, UnreadableFileError):
+        if isinstance(error, MerganserError):
             raise
         message = f"Cannot read {shown}: {error}. Restore or remove the file."
         raise UnreadableFileError(message) from error
-    raw = guess[len(guess) - length - _TAIL :]
-    try:
-        metadata = pq.read_metadata(pa.BufferReader(MAGIC + raw))
-    except (OSError, pa.ArrowException, OverflowError) as error:
-        message = f"The Parquet footer of {shown} cannot be read: {error}. Restore or remove the file."
-        raise UnreadableFileError(message) from error
-    footer = Footer(metadata, raw[:-_TAIL], size)
-    if _declared_orders(footer) is None:
-        _refuse_encrypted(footer, shown)
-    return footer
+
+
+def _damaged(shown: str, reason: object) -> UnreadableFileError:
+    return UnreadableFileError(f"The Parquet footer of {shown} cannot be read: {reason}. Restore or remove the file.")
 
 
 def _footer_length(tail: bytes, size: int, shown: str) -> int:
@@ -98,14 +140,13 @@ def _footer_length(tail: bytes, size: int, shown: str) -> int:
     return int(length)
 
 
-def _refuse_encrypted(footer: Footer, shown: str) -> None:
+def _refuse_encrypted(footer: Footer) -> None:
     try:
         fields = {number for number, _, _ in scan_fields(footer.raw)}
     except ThriftError as error:
-        message = f"The Parquet footer of {shown} cannot be read: {error}. Restore or remove the file."
-        raise UnreadableFileError(message) from error
+        raise footer.damaged(error) from error
     if fields & _ENCRYPTION_FIELDS:
-        raise _encrypted(shown)
+        raise _encrypted(footer.shown)
 
 
 def _encrypted(shown: str) -> UnsupportedFileError:
@@ -172,21 +213,30 @@ def key_bounds(footer: Footer, column: str, kind: pa.DataType) -> list[Bound]:
     decode = _decoder(described, kind)
     if decode is None or (_distrusted_writer(metadata) and not _plain_signed(described)):
         return unproven
-    bounds: list[Bound] = []
-    position = 0
-    for group in range(metadata.num_row_groups):
-        chunk = metadata.row_group(group).column(leaf)
-        statistics = chunk.statistics
-        bound = None
-        if statistics is not None and statistics.has_min_max:
-            low, high = statistics.min_raw, statistics.max_raw
-            position = _find_chunk(footer.raw, position, column)
-            exact, position = _find_exact(footer.raw, position, *(_stored(raw, described) for raw in (low, high)))
-            # Bounds of no values at all: one of the two claims is wrong.
-            empty = statistics.has_null_count and statistics.null_count >= chunk.num_values
-            bound = _ordered(decode(low, high)) if exact and not empty else None
-        bounds.append(bound)
-    return bounds
+    found = find_bounds(footer.raw, column, metadata.num_row_groups)
+    return [
+        None if stored is None else _proven(stored, metadata.row_group(group).num_rows, described, decode)
+        for group, stored in enumerate(found or [None] * metadata.num_row_groups)
+    ]
+
+
+def _proven(stored: StoredBounds, rows: int, column: Any, decode: Any) -> Bound:
+    # Bounds of no values at all: one of the two claims is wrong.
+    empty = stored.null_count is not None and stored.null_count >= stored.values
+    low, high = _decoded(stored.low, stored.physical, column), _decoded(stored.high, stored.physical, column)
+    if empty or stored.values != rows or low is None or high is None:
+        return None
+    return _ordered(decode(low, high))
+
+
+def _decoded(raw: bytes, physical: int, column: Any) -> Any:
+    """Give a stored bound as a number, or as the bytes that it is; None if it is not of the column's type."""
+    if not 0 <= physical < len(_PHYSICAL) or _PHYSICAL[physical] != column.physical_type:
+        return None
+    layout = _LAYOUTS.get(column.physical_type)
+    if layout is not None:
+        return struct.unpack(layout, raw)[0] if len(raw) == struct.calcsize(layout) else None
+    return None if column.physical_type == "FIXED_LEN_BYTE_ARRAY" and len(raw) != column.length else raw
 
 
 def _ordered(bound: tuple[Any, Any]) -> Bound:
@@ -218,44 +268,13 @@ def _declared_orders(footer: Footer) -> Sequence[bool] | None:
 
 
 def _distrusted_writer(metadata: pq.FileMetaData) -> bool:
-    return bool(_OLD_PARQUET_MR.match(metadata.created_by or ""))
+    return bool(_DISTRUSTED.match(metadata.created_by or ""))
 
 
 def _plain_signed(column: Any) -> bool:
     logical = column.logical_type.type
     unsigned = "UINT" in column.converted_type or "isSigned=false" in str(column.logical_type)
     return "BYTE_ARRAY" not in column.physical_type and logical != "DECIMAL" and not unsigned
-
-
-def _stored(raw: Any, column: Any) -> bytes:
-    """Give a bound back the bytes that the footer holds."""
-    if isinstance(raw, bytes):
-        return raw
-    return struct.pack(_LAYOUTS[column.physical_type], raw)
-
-
-def _find_chunk(raw: bytes, start: int, column: str) -> int:
-    """Find the next column chunk of a plain column by its path, which stands before its statistics."""
-    name = column.encode()
-    found = raw.find(b"\x19\x18" + varint(len(name)) + name, start)
-    return found if found >= 0 else len(raw)
-
-
-def _find_exact(raw: bytes, start: int, low: bytes, high: bytes) -> tuple[bool, int]:
-    """Say whether the next bounds of these bytes in a footer are whole values, and where to look on from.
-
-    Writers may cut long values and mark them inexact. PyArrow hides the marks, and parsing every footer in Python
-    costs a hundred times more than finding the bounds in it: in Thrift's compact form the maximum stands before the
-    minimum, and the marks follow. Bounds that cannot be found so are taken for inexact.
-    """
-    needle = varint(len(high)) + high + b"\x18" + varint(len(low)) + low
-    found = raw.find(needle, start)
-    while found >= 0 and raw[found + len(needle) : found + len(needle) + 1] in _AFTER_DEPRECATED:
-        found = raw.find(needle, found + 1)
-    if found < 0:
-        return False, start
-    end = found + len(needle)
-    return raw[end : end + 1] in _NO_MARKS or raw[end : end + 2] == b"\x11\x11", end
 
 
 def _decoder(column: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911  pyarrow's column schema; one line a type
@@ -281,7 +300,8 @@ def _decoder(column: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911  pyarrow's
         return _integer_decoder(physical, kind)
     if pa.types.is_temporal(kind):
         return _temporal_decoder(column, kind)
-    return _both(bytes) if "BYTE_ARRAY" in physical else None
+    ordered = "BYTE_ARRAY" in physical and not {column.logical_type.type, column.converted_type} & _UNWRITABLE
+    return _both(bytes) if ordered else None
 
 
 def _both(one: Any) -> Any:

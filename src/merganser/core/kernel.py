@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from merganser.core.encode import encode_row_group, open_writer_like, options_by_group, writer_options
 from merganser.core.engine import Rewritten
@@ -33,8 +32,11 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     import numpy.typing as npt
+    import pyarrow.parquet as pq
 
+    from merganser.core.footer import Footer
     from merganser.core.oldfile import OldFile
+    from merganser.core.scan import OpenFile
     from merganser.core.storage import Store
 
 _SLICE = 1 << 17
@@ -79,7 +81,7 @@ def rewrite_file(
     staged: str,
     changes: Mapping[int, GroupChange | None],
     workers: int = WORKERS,
-    footer: pq.FileMetaData | None = None,
+    footer: Footer | None = None,
 ) -> Rewritten:
     """Stage a copy of a file with some row groups changed; None drops a row group.
 
@@ -103,7 +105,7 @@ def _stage_changed(
     store: Store,
     path: str,
     staged: str,
-    parquet: pq.ParquetFile,
+    parquet: OpenFile,
     changes: Mapping[int, GroupChange | None],
     workers: int,
 ) -> None:
@@ -116,9 +118,9 @@ def _stage_changed(
                 for group, change in changes.items()
                 if change is not None
             }
-            opened = _checked_old(old, metadata, schema, anew)
+            opened = _checked_old(old, parquet.footer, schema, anew)
             # Closed here if splice fails: its threads must not be joined wherever garbage happens to be collected.
-            with closing(_spliced_groups(store, path, metadata, schema, changes, anew, workers)) as groups:
+            with closing(_spliced_groups(store, path, parquet.footer, schema, changes, anew, workers)) as groups:
                 splice(opened, groups, out)
     except CannotSpliceError:
         # Splice may copy what cannot be written anew.
@@ -128,39 +130,38 @@ def _stage_changed(
             _rewrite_whole(parquet, path, schema, changes, out)
 
 
-def _checked_old(
-    old: BinaryIO, metadata: pq.FileMetaData, schema: pa.Schema, anew: Mapping[int, Sequence[str]]
-) -> OldFile:
+def _checked_old(old: BinaryIO, footer: Footer, schema: pa.Schema, anew: Mapping[int, Sequence[str]]) -> OldFile:
     """Find out before any row is encoded whether what we would write may stand beside what is there."""
     opened = open_old(old, old.seek(0, 2))
     if names := [name for name in schema.names if any(name in some for some in anew.values())]:
-        check_fits(opened, encode_row_group([], some_fields(schema, names), writer_options(metadata, min(anew))))
+        check_fits(opened, encode_row_group([], some_fields(schema, names), writer_options(footer, min(anew))))
     return opened
 
 
 def _spliced_groups(
     store: Store,
     path: str,
-    metadata: pq.FileMetaData,
+    footer: Footer,
     schema: pa.Schema,
     changes: Mapping[int, GroupChange | None],
     anew: Mapping[int, Sequence[str]],
     workers: int,
 ) -> Generator[int | NewGroup]:
     """Give the row groups of the new file in order, the columns to write anew encoded a few row groups ahead."""
+    metadata = footer.metadata
     changed = {group: change for group, change in changes.items() if change is not None}
-    options = options_by_group(metadata, changed)
+    options = options_by_group(footer, changed)
     # Few row groups are divided by columns, so that no worker is without work.
     parts = -(-2 * workers // len(changed)) if 0 < len(changed) < workers else 1
 
     def encode(group: int, names: Sequence[str]) -> pa.Buffer | None:
         some, ahead = some_fields(schema, names), not store.local
         dictionaries = stored_as_dictionaries(some, options[group])
-        with open_parquet(store, path, metadata, read_ahead=ahead, dictionaries=dictionaries) as parquet:
+        with open_parquet(store, path, footer, read_ahead=ahead, dictionaries=dictionaries) as parquet:
             return _encode(parquet, path, group, changed[group], some, options[group])
 
     shares = {
-        group: shared_out(_column_sizes(names, metadata, group), parts) if parts > 1 else [names]
+        group: shared_out(_column_sizes(names, footer, group), parts) if parts > 1 else [names]
         for group, names in anew.items()
         if names
     }
@@ -187,19 +188,17 @@ def _ready(
     return NewGroup(columns, None if changed[group].lost(metadata.row_group(group).num_rows) else group)
 
 
-def _column_sizes(names: Sequence[str], metadata: pq.FileMetaData, group: int) -> dict[str, int]:
-    described = metadata.row_group(group)
+def _column_sizes(names: Sequence[str], footer: Footer, group: int) -> dict[str, int]:
     sizes = dict.fromkeys(names, 0)
-    for leaf in range(metadata.num_columns):
-        column = described.column(leaf)
-        name = column.path_in_schema.partition(".")[0]
-        if name in sizes:
-            sizes[name] += column.total_uncompressed_size
+    columns = {name.encode(): name for name in names}
+    for chunk in footer.chunks([group])[group]:
+        if chunk.path[:1] and chunk.path[0] in columns:
+            sizes[columns[chunk.path[0]]] += chunk.size
     return sizes
 
 
 def _encode(
-    parquet: pq.ParquetFile,
+    parquet: OpenFile,
     path: str,
     group: int,
     change: GroupChange,
@@ -240,13 +239,13 @@ def _new_columns(change: GroupChange, schema: pa.Schema) -> dict[str, pa.Chunked
 
 
 def _rewrite_whole(
-    parquet: pq.ParquetFile,
+    parquet: OpenFile,
     path: str,
     schema: pa.Schema,
     changes: Mapping[int, GroupChange | None],
     out: BinaryIO,
 ) -> None:
-    with open_writer_like(out, schema, parquet.metadata) as writer:
+    with open_writer_like(out, schema, parquet.footer) as writer:
         for group in range(parquet.metadata.num_row_groups):
             if group not in changes:
                 table = _plain_table(read_group(parquet, group, None, path), schema)
@@ -260,7 +259,7 @@ def _rewrite_whole(
 
 
 def _changed(
-    parquet: pq.ParquetFile,
+    parquet: OpenFile,
     path: str,
     group: int,
     change: GroupChange,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merganser.core.errors import UnreadableFileError
+from merganser.core.footer import load_footer
 from merganser.core.keys import canonical, join_keys, key_names
 from merganser.core.schema import cast_column, plain
 from merganser.core.threads import open_pool
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from merganser.core.engine import ScanFile
+    from merganser.core.footer import Footer
     from merganser.core.storage import Store
 
 POSITION = ("file", "row_group", "position")
@@ -28,14 +31,33 @@ READERS = 4
 _ROWS_AT_ONCE = 1 << 20
 
 
+@dataclass(frozen=True)
+class OpenFile:
+    """A data file that is open, with its footer."""
+
+    footer: Footer
+    file: pq.ParquetFile
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        """What PyArrow makes of the footer."""
+        return self.footer.metadata
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close(force=True)
+
+
 def open_parquet(
     store: Store,
     path: str,
-    metadata: pq.FileMetaData | None = None,
+    footer: Footer | None = None,
     *,
     read_ahead: bool = False,
     dictionaries: Sequence[str] = (),
-) -> pq.ParquetFile:
+) -> OpenFile:
     """Open a data file the way every part of merganser reads one: INT96 as microseconds.
 
     Columns of texts or bytes may be read as `dictionaries`, if they are stored as such.
@@ -43,19 +65,23 @@ def open_parquet(
     Reading ahead runs on Arrow's IO threads. A key scan does without: it holds one of them while it waits for our
     readers, so that enough scans at once would wait for each other for ever.
     """
-    return pq.ParquetFile(
-        store.open_input(path),
-        metadata=metadata,
+    stream = store.open_input(path)
+    if footer is None:
+        footer = load_footer(stream, path)
+    file = pq.ParquetFile(
+        stream,
+        metadata=footer.metadata,
         coerce_int96_timestamp_unit="us",
         pre_buffer=read_ahead,
         read_dictionary=list(dictionaries),
     )
+    return OpenFile(footer, file)
 
 
-def read_group(parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None, path: str) -> pa.Table:
+def read_group(parquet: OpenFile, group: int, columns: Sequence[str] | None, path: str) -> pa.Table:
     """Decode a row group; data that cannot be decoded is an error that names the file."""
     try:
-        table = parquet.read_row_group(group, columns=columns, use_threads=False)
+        table = parquet.file.read_row_group(group, columns=columns, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         message = f"Cannot read row group {group} of {path}: {error}. Restore or remove the file."
         raise UnreadableFileError(message) from error
@@ -138,7 +164,7 @@ def read_rows(
 
 
 def read_columns(
-    parquet: pq.ParquetFile, group: int, file: ScanFile, columns: Sequence[str]
+    parquet: OpenFile, group: int, file: ScanFile, columns: Sequence[str]
 ) -> Iterator[tuple[str, pa.ChunkedArray]]:
     """Read columns of a row group; what the path tells, it tells."""
     rows = parquet.metadata.row_group(group).num_rows

@@ -25,12 +25,11 @@ from merganser.core.threads import in_threads
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    import pyarrow.parquet as pq
-
     from merganser.core.dataset import Target
     from merganser.core.engine import Engine, G, H, M, ScanFile
     from merganser.core.filters import KeyFilter
     from merganser.core.hashing import Hashes
+    from merganser.core.scan import OpenFile
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
     from merganser.core.summary import DataFile
@@ -178,7 +177,7 @@ class _Sieve:
                 return _Answer(hit, staged)
         return _Answer(hit)
 
-    def _keys(self, parquet: pq.ParquetFile, group: int, scan: ScanFile) -> Sequence[pa.ChunkedArray]:
+    def _keys(self, parquet: OpenFile, group: int, scan: ScanFile) -> Sequence[pa.ChunkedArray]:
         """Read the keys of a row group that are not NULL, in the types that the source's have: files may differ."""
         read = [canonical(column) for _, column in read_columns(parquet, group, scan, self.keys)]
         columns = [column.cast(kind) for column, kind in zip(read, self.kinds, strict=True)]

@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import numpy.typing as npt
-    import pyarrow.parquet as pq
 
     from merganser.core.footer import Bound, Footer
     from merganser.core.store import Location
 
     # By the path of the file.
-    Footers: TypeAlias = Mapping[str, pq.FileMetaData]
+    Footers: TypeAlias = Mapping[str, Footer]
 
 # The coarsest clock of a filesystem has steps of two seconds. A file that changed so shortly before it was listed may
 # change once more and look the same.
@@ -68,7 +67,7 @@ class FileSummary:
     group_rows: tuple[int, ...]
     bounds: Mapping[str, list[Bound]]
     schema: pa.Schema | None = None
-    metadata: pq.FileMetaData | None = None
+    footer: Footer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class Model:
         is_first = file.rel == self.file.rel
         shown = self.location.shown(file.rel)
         footer = self.footer if is_first else read_footer(self.location.store, self.location.path(file.rel), shown)
-        metadata: pq.FileMetaData = footer.metadata
+        metadata = footer.metadata
         own = None
         if not (is_first or metadata.schema.equals(self.footer.metadata.schema)):
             own = footer.schema.remove_metadata()
@@ -175,7 +174,7 @@ class Model:
             tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)),
             {name: key_bounds(footer, name, kind) for name, kind in self.key_types.items()},
             own,
-            metadata if self.keeps else None,
+            footer if self.keeps else None,
         )
 
     def check_columns(self, schema: pa.Schema, shown: str) -> None:

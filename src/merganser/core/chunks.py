@@ -1,0 +1,153 @@
+"""Column chunks as a footer describes them, read by our own parser.
+
+PyArrow's view of a column chunk ends the process where a footer is damaged, by an abort over a chunk of another type
+than its column or over a histogram of another length, and so does serialising such a footer. Nothing here asks for
+either: PyArrow parses a footer as a whole, and decodes rows, which both end in an error at worst.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from merganser.core import thrift
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from merganser.core.thrift import Struct
+
+# Parquet's numbers and PyArrow's names. PyArrow cannot write Hadoop's framed LZ4 (5); what it calls LZ4 is LZ4_RAW (7),
+# which the format put in its place.
+_CODECS = {0: "NONE", 1: "SNAPPY", 2: "GZIP", 4: "BROTLI", 5: "LZ4", 6: "ZSTD", 7: "LZ4"}
+_ENCODINGS = {
+    2: "PLAIN_DICTIONARY",
+    5: "DELTA_BINARY_PACKED",
+    6: "DELTA_LENGTH_BYTE_ARRAY",
+    7: "DELTA_BYTE_ARRAY",
+    8: "RLE_DICTIONARY",
+    9: "BYTE_STREAM_SPLIT",
+}
+_ROW_GROUPS, _COLUMNS = 4, 1
+_META, _OFFSET_INDEX, _COLUMN_INDEX = 3, 4, 6
+_TYPE, _ENCODING_LIST, _PATH, _CODEC, _NUM_VALUES, _SIZE, _STATISTICS, _PAGES, _BLOOM = 1, 2, 3, 4, 5, 6, 12, 13, 14
+_MAX, _MIN, _NULL_COUNT, _MAX_EXACT, _MIN_EXACT = 5, 6, 3, 7, 8
+# More encodings than a writer uses in one chunk.
+_MOST_ENCODINGS = 9
+
+
+class Chunk(NamedTuple):
+    """What rewriting needs to know of a column chunk; `pages` are type, encoding and number of its pages."""
+
+    path: tuple[bytes, ...]
+    codec: str
+    encodings: frozenset[str]
+    pages: list[tuple[int, int, int]]
+    size: int
+    null_count: int | None
+    has_statistics: bool
+    has_page_index: bool
+    has_bloom_filter: bool
+
+
+class StoredBounds(NamedTuple):
+    """The bounds of a column chunk as they are stored, and how many of its values are NULL, if that is known."""
+
+    physical: int
+    values: int
+    low: bytes
+    high: bytes
+    null_count: int | None
+
+
+def read_chunks(raw: bytes, wanted: Iterable[int]) -> dict[int, list[Chunk]]:
+    """Read the column chunks of some row groups; raises `ThriftError` where that is impossible."""
+    groups = set(wanted)
+    count, position = thrift.find_list(raw, 0, _ROW_GROUPS)
+    if groups and max(groups) >= count:
+        raise thrift.ThriftError(f"it has {count} row groups")
+    found = {}
+    for number in range(max(groups, default=-1) + 1):
+        if number not in groups:
+            position = thrift.skip_struct(raw, position)
+            continue
+        group, position = thrift.read_struct_at(raw, position)
+        found[number] = [_read_chunk(chunk) for chunk in _list(group, _COLUMNS, thrift.STRUCT)]
+    return found
+
+
+def _read_chunk(chunk: Struct) -> Chunk:
+    meta = _field(chunk, _META, thrift.STRUCT)
+    codec = _CODECS.get(_field(meta, _CODEC, thrift.I32)) if meta is not None else None
+    if meta is None or codec is None:
+        raise thrift.ThriftError("a column chunk has no codec that is known")
+    statistics = _field(meta, _STATISTICS, thrift.STRUCT)
+    return Chunk(
+        tuple(_list(meta, _PATH, thrift.BINARY)),
+        codec,
+        frozenset(_ENCODINGS.get(encoding, "") for encoding in _list(meta, _ENCODING_LIST, thrift.I32)),
+        [(page.get(1), page.get(2), page.get(3)) for page in _list(meta, _PAGES, thrift.STRUCT)],
+        _field(meta, _SIZE, thrift.I64) or 0,
+        None if statistics is None else _field(statistics, _NULL_COUNT, thrift.I64),
+        statistics is not None,
+        any(_field(chunk, index, thrift.I64) is not None for index in (_OFFSET_INDEX, _COLUMN_INDEX)),
+        _field(meta, _BLOOM, thrift.I64) is not None,
+    )
+
+
+def _field(tree: Struct, number: int, wire: int) -> Any:
+    """Give a field, or None where it is absent or of another wire type, which readers of Thrift pass over."""
+    return tree.get(number) if tree.wires.get(number) == wire else None
+
+
+def _list(tree: Struct, number: int, element: int) -> list[Any]:
+    found = _field(tree, number, thrift.LIST)
+    return [] if found is None or found.element != element else found
+
+
+def find_bounds(raw: bytes, column: str, row_groups: int) -> list[StoredBounds | None] | None:
+    """Find the bounds of a plain column in each row group, None for one where they are missing or marked inexact.
+
+    Reading a whole footer in Python takes a hundred times longer than finding a column by its path, which stands near
+    the beginning of what describes a chunk. None if it cannot be found so, exactly once for each row group.
+    """
+    name = column.encode()
+    needle = b"\x19\x18" + thrift.varint(len(name)) + name
+    found: list[StoredBounds | None] = []
+    try:
+        position = raw.find(needle)
+        while position >= 0:
+            start = _start_of_meta(raw, position)
+            if start is not None:
+                found.append(_read_bounds(raw, start))
+            position = raw.find(needle, position + len(needle))
+    except thrift.ThriftError:
+        return None
+    return found if len(found) == row_groups else None
+
+
+def _start_of_meta(raw: bytes, path: int) -> int | None:
+    """Go back from the path of a chunk over its encodings and its type, each of one byte, to where they begin."""
+    for count in range(_MOST_ENCODINGS):
+        start = path - count - 4
+        if start >= 0 and raw[start] == 0x15 and raw[start + 2 : start + 4] == bytes([0x19, count << 4 | thrift.I32]):  # noqa: PLR2004  field 1, an integer
+            return start
+    return None
+
+
+def _read_bounds(raw: bytes, start: int) -> StoredBounds | None:
+    physical = values = 0
+    for number, wire, position in thrift.scan_fields(raw, start):
+        if (number, wire) == (_TYPE, thrift.I32):
+            physical = thrift.read_integer(raw, position)
+        elif (number, wire) == (_NUM_VALUES, thrift.I64):
+            values = thrift.read_integer(raw, position)
+        elif (number, wire) == (_STATISTICS, thrift.STRUCT):
+            statistics, _ = thrift.read_struct_at(raw, position)
+            low, high = (_field(statistics, side, thrift.BINARY) for side in (_MIN, _MAX))
+            marks = {statistics.get(mark) for mark in (_MIN_EXACT, _MAX_EXACT)}
+            if low is None or high is None or marks not in ({None}, {True}):
+                return None
+            return StoredBounds(physical, values, low, high, _field(statistics, _NULL_COUNT, thrift.I64))
+        elif number > _STATISTICS:
+            break
+    return None
