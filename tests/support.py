@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+import struct
 import sys
 import warnings
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 from fsspec.implementations.memory import MemoryFileSystem
 
 from merganser import DuckDBDatasetIO
+from merganser.core import thrift
 from merganser.core.io import Job
 from merganser.core.local import LocalStore
 from merganser.engines import ENGINES, open_engine
@@ -119,6 +121,23 @@ def put(path: str, table: pa.Table, **options: Any) -> str:
     """Write one Parquet file with PyArrow, making its folder; gives the path."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     pq.write_table(table, path, **options)
+    return path
+
+
+def put_int96(path: str, days: Sequence[int]) -> str:
+    """Write a file of an `id` and a `ts` of INT96, the midnights of these Julian days, however far."""
+    stored = pa.array([struct.pack("<qi", 0, day) for day in days], pa.binary(12))
+    table = pa.table({"id": range(len(days)), "ts": stored})
+    put(path, table, store_schema=False, write_statistics=False)
+    data = Path(path).read_bytes()
+    (length,) = struct.unpack("<I", data[-8:-4])
+    tree = thrift.read_struct(data[-8 - length : -8])
+    tree[2][2] = tree[2][2].replace({1: 3, 2: None})
+    for group in tree[4]:
+        chunk = group[1][1]
+        chunk.values[3] = chunk[3].replace({1: 3})
+    footer = thrift.write_struct(tree)
+    Path(path).write_bytes(data[: -8 - length] + footer + struct.pack("<I", len(footer)) + b"PAR1")
     return path
 
 

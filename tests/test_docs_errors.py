@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.support import put, spark_session
+from tests.support import FIXTURES, put, put_int96, spark_session
 
 import merganser as mg
 from merganser import core, engines
@@ -181,6 +181,17 @@ def bad_source(_: pytest.MonkeyPatch) -> None:
 def bare_parquet(_: pytest.MonkeyPatch) -> None:
     put("lake/orders/day=mon/part-0", pa.table({"id": [1]}))
     upsert({"id": [1], "status": ["new"], "day": ["mon"]})
+
+
+def old_timestamps(_: pytest.MonkeyPatch) -> None:
+    shutil.copytree(FIXTURES / "arrow21_int96_far", "lake/old")
+    mg.PyArrowDatasetIO().read("lake/old")
+
+
+def far_timestamp(_: pytest.MonkeyPatch) -> None:
+    put_int96("lake/old/a.parquet", [2_440_588, 2**31 - 1])
+    instants = pa.array([0], pa.timestamp("us", "UTC"))
+    upsert({"id": [0], "ts": instants}, "lake/old")
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,7 +469,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "PartitionMoveError": [moves],
     "TargetPathError": [a_file, dataset_below, dataset_above, two_mounts, no_dataset, nothing_there],
     "UnreadableFileError": [cut_short, bad_source, deep_source, deep_record, no_journal],
-    "UnsupportedFileError": [bare_parquet, delta_table],
+    "UnsupportedFileError": [bare_parquet, delta_table, old_timestamps, far_timestamp],
     "StagingError": [full_disk],
     "DatasetPermissionError": [not_allowed],
     "LockTimeoutError": [held_dataset],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support import FIXTURES
 
 from merganser.core.errors import (
     GraphFileError,
@@ -640,6 +642,17 @@ def test_parquet_of_other_origin_is_imported(db: GraphDatabase, tmp_path: Path) 
     assert (third.type, third.properties) == ("Bot", {"name": "Ç"})
     edges = db.connection.execute("SELECT from_id, type, to_id, properties FROM edges ORDER BY id").fetchall()
     assert edges == [(1, "follows", 2, '{"w":1}'), (3, "follows", 1, "{}")]
+
+
+def test_old_timestamps_before_1970_are_imported(db: GraphDatabase, tmp_path: Path) -> None:
+    # S6: PyArrow 21 wrote them with a negative time of day
+    parquet(tmp_path, {"id": [0]}, {"src": [0], "dst": [0], "relationship": ["is"]})
+    shutil.copy(FIXTURES / "arrow21_int96_far" / "part-0.parquet", tmp_path / "vertices" / "part-00000.parquet")
+    db.import_parquet(tmp_path, node_type="Moment")
+    found: list[dict[str, Any]] = [dict(node.properties) for node in db.nodes("Moment").exec()]
+    assert [one["ts"] for one in found[:2]] == ["1965-05-17T06:07:08.000009", "1969-12-31T23:59:59.999999"]
+    assert found[0]["span"]["at"] == found[0]["ts"]
+    assert found[-1]["ts"] == "9999-12-31T23:59:59"
 
 
 def test_parquet_ids_of_any_integer_type_are_kept(db: GraphDatabase, tmp_path: Path) -> None:

@@ -173,13 +173,14 @@ def partition_columns_of(files: Iterable[DataFile]) -> list[str]:
 class Template:
     """What new files take from an old one: key-value metadata, unless it tells of other columns, and writer options.
 
-    `filtered` are the columns that have a bloom filter there.
+    `filtered` are the columns that have a bloom filter there, `has_int96` says that there are old timestamps.
     """
 
     key_values: Mapping[bytes, bytes] | None
     writer_options: Mapping[str, Any]
     unwritable: str | None
     filtered: frozenset[str] = frozenset()
+    has_int96: bool = False
 
 
 @dataclass(frozen=True)
@@ -378,7 +379,9 @@ def load_target(
     told_too = set(names) & set(first_schema.names)
     key_values = None if told_too else dict(first.metadata.metadata or {})
     filtered = filtered_columns(first) & {*file_schema.names}
-    template = Template(key_values, new_file_options(first), unwritable(first.metadata), filtered)
+    template = Template(
+        key_values, new_file_options(first), unwritable(first.metadata), filtered, bool(first.int96_columns)
+    )
     return Target(location, tuple(files), summaries, types, file_schema, template, listed, footers, news)
 
 

@@ -13,8 +13,8 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merganser.core.errors import InvalidArgumentError, SchemaMismatchError, UnreadableFileError
-from merganser.core.footer import arrow_schema
+from merganser.core.errors import InvalidArgumentError, MerganserError, SchemaMismatchError, UnreadableFileError
+from merganser.core.footer import load_footer
 from merganser.core.formats import GUESS, READERS, Reading
 from merganser.core.remote import RemoteStore
 from merganser.core.rows import EVEN, HEAVY
@@ -59,8 +59,8 @@ class SourceFiles:
         if not self._is_parquet(name):
             return Look(self._table(name).schema)
         with _reading(name), self.filesystem.open(name, "rb") as stream:
-            metadata = pq.read_metadata(stream)
-            return Look(arrow_schema(metadata), tuple(_group_sizes(metadata)))
+            footer = load_footer(pa.PythonFile(stream, "r"), name)
+            return Look(footer.schema, tuple(_group_sizes(footer.metadata)))
 
     def agreed(self, schemas: Sequence[pa.Schema]) -> pa.Schema:
         """Give the one schema that files agree on."""
@@ -80,14 +80,12 @@ class SourceFiles:
         if not self._is_parquet(name):
             yield from _as(schema, self._table(name)).to_batches()
             return
-        with (
-            _reading(name),
-            self.filesystem.open(name, "rb") as stream,
+        with _reading(name), self.filesystem.open(name, "rb") as stream:
+            footer = load_footer(pa.PythonFile(stream, "r"), name)
             # Not read ahead, which would be row group after row group until all are in memory.
-            pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", pre_buffer=False) as parquet,
-        ):
-            for batch in parquet.iter_batches(rows_at_once(parquet.metadata), groups):
-                yield from _as(schema, pa.Table.from_batches([batch])).to_batches()
+            with pq.ParquetFile(stream, metadata=footer.int96_as_bytes, pre_buffer=False) as parquet:
+                for batch in parquet.iter_batches(rows_at_once(footer.metadata), groups):
+                    yield from _as(schema, footer.decode(pa.Table.from_batches([batch]))).to_batches()
 
     def rows(self) -> pa.Table | pa.RecordBatchReader:
         """Read all of them here, each once; Parquet comes as a reader."""
@@ -158,6 +156,11 @@ def _reading(path: str) -> Iterator[None]:
     """Say which source file cannot be read."""
     try:
         yield
+    except UnreadableFileError as error:
+        message = f"Cannot read the source file {path}: {error}"
+        raise UnreadableFileError(message) from error
+    except MerganserError:
+        raise
     except FileNotFoundError as error:
         message = f"There is no source file {path}. Check the path of the source."
         raise InvalidArgumentError(message) from error

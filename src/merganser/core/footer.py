@@ -12,12 +12,14 @@ import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from merganser.core import int96
 from merganser.core.chunks import find_bounds, read_chunks
 from merganser.core.errors import MerganserError, UnreadableFileError, UnsupportedFileError
 from merganser.core.thrift import ThriftError, scan_fields, varint
@@ -63,6 +65,31 @@ class Footer:
     def schema(self) -> pa.Schema:
         """The Arrow schema of the file's columns, with INT96 as the instant that it is (S6)."""
         return arrow_schema(self.metadata)
+
+    @cached_property
+    def int96_columns(self) -> frozenset[str]:
+        """The columns that hold INT96, themselves or inside."""
+        leaves = (self.metadata.schema.column(leaf) for leaf in range(self.metadata.num_columns))
+        if not any(leaf.physical_type == "INT96" for leaf in leaves):
+            return frozenset()
+        try:
+            return int96.find_columns(self.raw)
+        except (ThriftError, UnicodeDecodeError) as error:
+            raise self.damaged(error) from error
+
+    @cached_property
+    def int96_as_bytes(self) -> pq.FileMetaData:
+        """What PyArrow makes of the footer where INT96 is called twelve bytes."""
+        if not self.int96_columns:
+            return self.metadata
+        try:
+            return parse_footer(int96.as_bytes(self.raw), self.size, self.shown).metadata
+        except (ThriftError, LookupError) as error:
+            raise self.damaged(error) from error
+
+    def decode(self, table: pa.Table) -> pa.Table:
+        """Put instants in the place of INT96 in rows that were read with `int96_as_bytes`."""
+        return int96.decode_columns(table, self.int96_columns, self.schema, self.shown) if self.int96_columns else table
 
     def chunks(self, row_groups: Iterable[int]) -> dict[int, list[Chunk]]:
         """Give what the footer says of the column chunks of some row groups."""
@@ -184,7 +211,7 @@ def _with_meaning(field: pa.Field, leaves: Iterator[Any]) -> pa.Field:
 
 def _leaf_type(kind: pa.DataType, leaf: Any) -> pa.DataType:
     if leaf.physical_type == "INT96":
-        return pa.timestamp("us", "UTC")
+        return int96.INSTANT
     if leaf.logical_type.type == "UUID" and kind == pa.binary(16):
         return pa.uuid()
     if leaf.logical_type.type == "JSON" and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):

@@ -14,7 +14,7 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from merganser.core.footer import arrow_schema
+from merganser.core.footer import load_footer
 from merganser.core.json_text import ShallowJson
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ GUESS = Reading()
 
 
 def _read_parquet(stream: Any, _: Reading) -> pa.Table:
-    with pq.ParquetFile(stream, coerce_int96_timestamp_unit="us") as parquet:
-        return parquet.read().cast(arrow_schema(parquet.metadata))
+    footer = load_footer(pa.PythonFile(stream, "r"), getattr(stream, "name", "the file"))
+    with pq.ParquetFile(stream, metadata=footer.int96_as_bytes) as parquet:
+        return footer.decode(parquet.read()).cast(footer.schema)
 
 
 def _read_arrow(stream: Any, _: Reading) -> pa.Table:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
 
 from merganser.core.dataset import load_target
 from merganser.core.errors import UnsupportedFileError
+from merganser.core.footer import read_footer
 from merganser.core.hive import UNKNOWN, untoken
+from merganser.core.int96 import find_instants, split
+from merganser.core.scan import open_parquet, read_group
+from merganser.core.threads import in_threads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from merganser.core.dataset import Target
+    from merganser.core.footer import Footer
     from merganser.core.store import Location
 
+_ARROW = re.compile(r"parquet-cpp-arrow version (\d+)\.")
+_FORWARD = 23
+# Days from 1970 that 64 bits of nanoseconds hold.
+_NANOSECOND_DAYS = 106_000
 _ARROW_NAMES = ("__filename", "__fragment_index", "__batch_index", "__last_in_fragment")
 
 
@@ -32,18 +45,80 @@ def as_dataset(target: Target) -> pads.Dataset:
             f"{location.display} has a column {kept[0]!r}, a name that Arrow's datasets keep for themselves. Rename it."
         )
         raise UnsupportedFileError(message)
-    options = pads.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-    scan = pads.ParquetFragmentScanOptions(arrow_extensions_enabled=True)
-    arrow_format = pads.ParquetFileFormat(read_options=options, default_fragment_scan_options=scan)
+    formats = {unit: _format(unit) for unit in ("us", "ns")}
+    units = _int96_units(target)
     filesystem = location.store.arrow_filesystem()
     fragments = [
-        arrow_format.make_fragment(
+        formats[units.get(number, "us")].make_fragment(
             location.path(file.rel), filesystem, partition_expression=_expression(target, number)
         )
         for number, file in enumerate(target.files)
     ]
     schema = target.schema if target.schema is not None else pa.schema([])
-    return pads.FileSystemDataset(fragments, schema, arrow_format, filesystem)
+    return pads.FileSystemDataset(fragments, schema, formats["us"], filesystem)
+
+
+def _format(unit: str) -> pads.ParquetFileFormat:
+    options = pads.ParquetReadOptions(coerce_int96_timestamp_unit=unit)
+    scan = pads.ParquetFragmentScanOptions(arrow_extensions_enabled=True)
+    return pads.ParquetFileFormat(read_options=options, default_fragment_scan_options=scan)
+
+
+def _int96_units(target: Target) -> dict[int, str]:
+    """Choose for each file that holds INT96 the unit in which Arrow's datasets read all of its instants (S6)."""
+    if target.template is None or target.summaries is None:
+        return {}
+    location, numbers = target.location, target.summaries.schema_numbers
+    # A file with the first one's schema has INT96 if that one has; only another schema has to be looked up.
+    unsure = range(len(target.files)) if target.template.has_int96 else np.flatnonzero(numbers).tolist()
+
+    def choose(number: int) -> tuple[int, str]:
+        rel = target.files[number].rel
+        path = location.path(rel)
+        footer = target.footers.get(rel) or read_footer(location.store, path, location.shown(rel))
+        return number, "us" if not footer.int96_columns or _counts_forward(footer) else _find_unit(
+            location, path, footer
+        )
+
+    return dict(in_threads(choose, list(unsure)))
+
+
+def _counts_forward(footer: Footer) -> bool:
+    """Say whether the writer is known to count time of day from midnight on, before 1970 too."""
+    metadata = footer.metadata
+    by_spark = any(key.startswith(b"org.apache.spark.") for key in metadata.metadata or {})
+    arrow = _ARROW.match(metadata.created_by or "")
+    return by_spark or (arrow is not None and int(arrow[1]) >= _FORWARD)
+
+
+def _find_unit(location: Location, path: str, footer: Footer) -> str:
+    backward = beyond = None
+    for name, instants in _read_instants(location, path, footer):
+        time, days, _ = split(instants)
+        if (time < 0).any():
+            backward = name
+        if (np.abs(days) > _NANOSECOND_DAYS).any() or (time % 1000).any():
+            beyond = name
+    if backward is None:
+        return "us"
+    if beyond is not None:
+        message = (
+            f"Column {backward!r} of {footer.shown} holds INT96 instants before 1970 as PyArrow before 23 wrote them, "
+            f"and column {beyond!r} holds instants that nanoseconds cannot; Arrow reads either, but not both. Write "
+            "the file again with PyArrow 23 or newer."
+        )
+        raise UnsupportedFileError(message)
+    return "ns"
+
+
+def _read_instants(location: Location, path: str, footer: Footer) -> Iterator[tuple[str, pa.Array]]:
+    columns, schema = sorted(footer.int96_columns), footer.schema
+    with open_parquet(location.store, path, footer) as parquet:
+        for group in range(footer.metadata.num_row_groups):
+            table = read_group(parquet, group, columns, footer.shown, int96_as_bytes=True)
+            for name in columns:
+                for chunk in table.column(name).chunks:
+                    yield from ((name, found) for found in find_instants(chunk, schema.field(name).type))
 
 
 def _expression(target: Target, file: int) -> pads.Expression:

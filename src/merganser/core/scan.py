@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from merganser.core.schema import cast_column, plain
 from merganser.core.threads import open_pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
     import numpy.typing as npt
@@ -33,21 +34,41 @@ _ROWS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class OpenFile:
-    """A data file that is open, with its footer."""
+    """A data file that is open, with its footer; `options` are those of `pq.ParquetFile`."""
 
     footer: Footer
-    file: pq.ParquetFile
+    stream: pa.NativeFile
+    options: Mapping[str, Any]
 
     @property
     def metadata(self) -> pq.FileMetaData:
         """What PyArrow makes of the footer."""
         return self.footer.metadata
 
+    def read(self, group: int, columns: Sequence[str] | None) -> pa.Table:
+        """Decode a row group."""
+        int96 = self.footer.int96_columns
+        if not (int96 if columns is None else int96.intersection(columns)):
+            return self._file.read_row_group(group, columns=columns, use_threads=False)
+        return self.footer.decode(self.read_bytes(group, columns))
+
+    def read_bytes(self, group: int, columns: Sequence[str] | None) -> pa.Table:
+        """Decode a row group, INT96 as the bytes that it is."""
+        return self._int96_file.read_row_group(group, columns=columns, use_threads=False)
+
+    @cached_property
+    def _file(self) -> pq.ParquetFile:
+        return pq.ParquetFile(self.stream, metadata=self.footer.metadata, **self.options)
+
+    @cached_property
+    def _int96_file(self) -> pq.ParquetFile:
+        return pq.ParquetFile(self.stream, metadata=self.footer.int96_as_bytes, **self.options)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.file.close(force=True)
+        self.stream.close()
 
 
 def open_parquet(
@@ -58,7 +79,7 @@ def open_parquet(
     read_ahead: bool = False,
     dictionaries: Sequence[str] = (),
 ) -> OpenFile:
-    """Open a data file the way every part of merganser reads one: INT96 as microseconds.
+    """Open a data file the way every part of merganser reads one.
 
     Columns of texts or bytes may be read as `dictionaries`, if they are stored as such.
 
@@ -68,20 +89,15 @@ def open_parquet(
     stream = store.open_input(path)
     if footer is None:
         footer = load_footer(stream, path)
-    file = pq.ParquetFile(
-        stream,
-        metadata=footer.metadata,
-        coerce_int96_timestamp_unit="us",
-        pre_buffer=read_ahead,
-        read_dictionary=list(dictionaries),
-    )
-    return OpenFile(footer, file)
+    return OpenFile(footer, stream, {"pre_buffer": read_ahead, "read_dictionary": list(dictionaries)})
 
 
-def read_group(parquet: OpenFile, group: int, columns: Sequence[str] | None, path: str) -> pa.Table:
+def read_group(
+    parquet: OpenFile, group: int, columns: Sequence[str] | None, path: str, *, int96_as_bytes: bool = False
+) -> pa.Table:
     """Decode a row group; data that cannot be decoded is an error that names the file."""
     try:
-        table = parquet.file.read_row_group(group, columns=columns, use_threads=False)
+        table = (parquet.read_bytes if int96_as_bytes else parquet.read)(group, columns)
     except (OSError, pa.ArrowException) as error:
         message = f"Cannot read row group {group} of {path}: {error}. Restore or remove the file."
         raise UnreadableFileError(message) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merganser.core.errors import GraphFileError, MerganserError
+from merganser.core.errors import GraphFileError, MerganserError, UnreadableFileError, UnsupportedFileError
+from merganser.core.footer import load_footer
 from merganser.core.json_text import load_json
 from merganser.core.store import locate
 from merganser.graph.exchange.columns import is_json, property_name
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Hashable, Iterable, Iterator
 
+    from merganser.core.footer import Footer
     from merganser.core.store import Location
     from merganser.graph.exchange.loading import ImportResult
     from merganser.graph.store import Store
@@ -63,11 +66,11 @@ def _ids(location: Location, parts: Iterable[str], *, needed: bool) -> list[Hash
     ids: list[Hashable] = []
     for part in parts:
         with _open(location, part) as file:
-            if "id" not in file.schema_arrow.names and not needed:
-                ids.extend(repeat(None, file.metadata.num_rows))
+            if "id" not in file.schema.names and not needed:
+                ids.extend(repeat(None, file.footer.metadata.num_rows))
                 continue
-            _check_columns(file.schema_arrow, ("id",), location.shown(part))
-            column = file.read(columns=["id"]).column("id")
+            _check_columns(file.schema, ("id",), location.shown(part))
+            column = file.parquet.read(columns=["id"]).column("id")
         if needed and column.null_count:
             message = f"{location.shown(part)!r} has a vertex whose 'id' is NULL; give every vertex an id."
             raise GraphFileError(message)
@@ -99,8 +102,8 @@ def _batches(location: Location, parts: Iterable[str], needed: tuple[str, ...]) 
     for part in parts:
         shown = location.shown(part)
         with _open(location, part) as file:
-            _check_columns(file.schema_arrow, needed, shown)
-            for batch in file.iter_batches(BATCH):
+            _check_columns(file.schema, needed, shown)
+            for batch in file.batches():
                 yield shown, batch
 
 
@@ -155,13 +158,35 @@ def _check_columns(schema: pa.Schema, needed: tuple[str, ...], shown: str) -> No
             raise GraphFileError(message)
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A Parquet file that is open, INT96 as bytes; `schema` has it as a time without a zone."""
+
+    footer: Footer
+    parquet: pq.ParquetFile
+    schema: pa.Schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Give its rows, a part at a time."""
+        for batch in self.parquet.iter_batches(BATCH):
+            if self.footer.int96_columns:
+                yield from self.footer.decode(pa.Table.from_batches([batch])).cast(self.schema).to_batches()
+            else:
+                yield batch
+
+
 @contextmanager
-def _open(location: Location, part: str) -> Iterator[pq.ParquetFile]:
-    with _readable(location.shown(part)):
-        # Spark's old timestamps have nanoseconds that are never used.
-        source = location.store.open_input(location.path(part))
-        with source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
-            yield file
+def _open(location: Location, part: str) -> Iterator[_File]:
+    shown = location.shown(part)
+    with _readable(shown), location.store.open_input(location.path(part)) as source:
+        try:
+            footer = load_footer(source, shown)
+        except (UnreadableFileError, UnsupportedFileError) as error:
+            message = f"{shown!r} cannot be read: {error}"
+            raise GraphFileError(message) from error
+        # Its schema alone: of old timestamps this reader gives nanoseconds, or others than they are.
+        schema = pq.ParquetFile(source, metadata=footer.metadata, coerce_int96_timestamp_unit="us").schema_arrow
+        yield _File(footer, pq.ParquetFile(source, metadata=footer.int96_as_bytes), schema)
 
 
 @contextmanager
