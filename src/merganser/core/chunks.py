@@ -71,36 +71,37 @@ def read_chunks(raw: bytes, wanted: Iterable[int]) -> dict[int, list[Chunk]]:
             position = thrift.skip_struct(raw, position)
             continue
         group, position = thrift.read_struct_at(raw, position)
-        found[number] = [_read_chunk(chunk) for chunk in _list(group, _COLUMNS, thrift.STRUCT)]
+        found[number] = [_read_chunk(chunk) for chunk in list_of(group, _COLUMNS, thrift.STRUCT)]
     return found
 
 
 def _read_chunk(chunk: Struct) -> Chunk:
-    meta = _field(chunk, _META, thrift.STRUCT)
-    codec = _CODECS.get(_field(meta, _CODEC, thrift.I32)) if meta is not None else None
+    meta = field_of(chunk, _META, thrift.STRUCT)
+    codec = _CODECS.get(field_of(meta, _CODEC, thrift.I32)) if meta is not None else None
     if meta is None or codec is None:
         raise thrift.ThriftError("a column chunk has no codec that is known")
-    statistics = _field(meta, _STATISTICS, thrift.STRUCT)
+    statistics = field_of(meta, _STATISTICS, thrift.STRUCT)
     return Chunk(
-        tuple(_list(meta, _PATH, thrift.BINARY)),
+        tuple(list_of(meta, _PATH, thrift.BINARY)),
         codec,
-        frozenset(_ENCODINGS.get(encoding, "") for encoding in _list(meta, _ENCODING_LIST, thrift.I32)),
-        [(page.get(1), page.get(2), page.get(3)) for page in _list(meta, _PAGES, thrift.STRUCT)],
-        _field(meta, _SIZE, thrift.I64) or 0,
-        None if statistics is None else _field(statistics, _NULL_COUNT, thrift.I64),
+        frozenset(_ENCODINGS.get(encoding, "") for encoding in list_of(meta, _ENCODING_LIST, thrift.I32)),
+        [(page.get(1), page.get(2), page.get(3)) for page in list_of(meta, _PAGES, thrift.STRUCT)],
+        field_of(meta, _SIZE, thrift.I64) or 0,
+        None if statistics is None else field_of(statistics, _NULL_COUNT, thrift.I64),
         statistics is not None,
-        any(_field(chunk, index, thrift.I64) is not None for index in (_OFFSET_INDEX, _COLUMN_INDEX)),
-        _field(meta, _BLOOM, thrift.I64) is not None,
+        any(field_of(chunk, index, thrift.I64) is not None for index in (_OFFSET_INDEX, _COLUMN_INDEX)),
+        field_of(meta, _BLOOM, thrift.I64) is not None,
     )
 
 
-def _field(tree: Struct, number: int, wire: int) -> Any:
+def field_of(tree: Struct, number: int, wire: int) -> Any:
     """Give a field, or None where it is absent or of another wire type, which readers of Thrift pass over."""
     return tree.get(number) if tree.wires.get(number) == wire else None
 
 
-def _list(tree: Struct, number: int, element: int) -> list[Any]:
-    found = _field(tree, number, thrift.LIST)
+def list_of(tree: Struct, number: int, element: int) -> list[Any]:
+    """Give a list of elements of this wire type, which is empty where there is none."""
+    found = field_of(tree, number, thrift.LIST)
     return [] if found is None or found.element != element else found
 
 
@@ -143,11 +144,11 @@ def _read_bounds(raw: bytes, start: int) -> StoredBounds | None:
             values = thrift.read_integer(raw, position)
         elif (number, wire) == (_STATISTICS, thrift.STRUCT):
             statistics, _ = thrift.read_struct_at(raw, position)
-            low, high = (_field(statistics, side, thrift.BINARY) for side in (_MIN, _MAX))
+            low, high = (field_of(statistics, side, thrift.BINARY) for side in (_MIN, _MAX))
             marks = {statistics.get(mark) for mark in (_MIN_EXACT, _MAX_EXACT)}
             if low is None or high is None or marks not in ({None}, {True}):
                 return None
-            return StoredBounds(physical, values, low, high, _field(statistics, _NULL_COUNT, thrift.I64))
+            return StoredBounds(physical, values, low, high, field_of(statistics, _NULL_COUNT, thrift.I64))
         elif number > _STATISTICS:
             break
     return None

@@ -69,13 +69,12 @@ class Footer:
     @cached_property
     def int96_columns(self) -> frozenset[str]:
         """The columns that hold INT96, themselves or inside."""
-        leaves = (self.metadata.schema.column(leaf) for leaf in range(self.metadata.num_columns))
-        if not any(leaf.physical_type == "INT96" for leaf in leaves):
+        leaves = [self.metadata.schema.column(leaf).physical_type for leaf in range(self.metadata.num_columns)]
+        if "INT96" not in leaves:
             return frozenset()
-        try:
-            return int96.find_columns(self.raw)
-        except (ThriftError, UnicodeDecodeError) as error:
-            raise self.damaged(error) from error
+        ahead = iter(leaves)
+        own = {field.name: {next(ahead) for _ in range(count_leaves(field.type))} for field in self.schema}
+        return frozenset(name for name, types in own.items() if "INT96" in types)
 
     @cached_property
     def int96_as_bytes(self) -> pq.FileMetaData:
@@ -84,7 +83,7 @@ class Footer:
             return self.metadata
         try:
             return parse_footer(int96.as_bytes(self.raw), self.size, self.shown).metadata
-        except (ThriftError, LookupError) as error:
+        except ThriftError as error:
             raise self.damaged(error) from error
 
     def decode(self, table: pa.Table) -> pa.Table:
@@ -217,6 +216,13 @@ def _leaf_type(kind: pa.DataType, leaf: Any) -> pa.DataType:
     if leaf.logical_type.type == "JSON" and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return pa.json_(kind)
     return kind
+
+
+def count_leaves(kind: pa.DataType) -> int:
+    """Count the column chunks that a column of a type takes."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return count_leaves(kind.storage_type)
+    return sum(count_leaves(kind.field(at).type) for at in range(kind.num_fields)) if pa.types.is_nested(kind) else 1
 
 
 def unwritable(metadata: pq.FileMetaData) -> str | None:

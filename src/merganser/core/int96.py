@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core import thrift
-from merganser.core.encode import read_leaves
+from merganser.core.chunks import field_of, list_of
 from merganser.core.errors import UnsupportedFileError
 from merganser.core.thrift import Struct
 
@@ -35,31 +35,21 @@ _TYPE, _LENGTH, _CONVERTED, _LOGICAL, _STATISTICS = 1, 2, 6, 10, 12
 _INT96, _FIXED = 3, 7
 
 
-def find_columns(raw: bytes) -> frozenset[str]:
-    """Name the columns that hold INT96, themselves or inside; raises `ThriftError` for a footer that is damaged."""
-    count, position = thrift.find_list(raw, 0, _SCHEMA)
-    elements = []
-    for _ in range(count):
-        element, position = thrift.read_struct_at(raw, position)
-        elements.append(element)
-    return frozenset(leaf.path[0].decode() for leaf in read_leaves(elements) if leaf.physical == _INT96)
-
-
 def as_bytes(raw: bytes) -> bytes:
-    """Give a footer in which INT96 is twelve bytes, which are stored alike; raises `ThriftError` as above."""
+    """Give a footer in which INT96 is twelve bytes, which are stored alike; raises `ThriftError` if it is damaged."""
     tree = thrift.read_struct(raw)
-    elements = tree[_SCHEMA]
+    elements = list_of(tree, _SCHEMA, thrift.STRUCT)
     column = {_LENGTH: _BYTES.byte_width, _CONVERTED: None, _LOGICAL: None}
     elements[:] = [_retyped(element, column) for element in elements]
-    for group in tree[_ROW_GROUPS]:
-        for chunk in group[_COLUMNS]:
-            if isinstance(chunk.get(_META), Struct):
-                chunk.values[_META] = _retyped(chunk[_META], {_STATISTICS: None})
+    for group in list_of(tree, _ROW_GROUPS, thrift.STRUCT):
+        for chunk in list_of(group, _COLUMNS, thrift.STRUCT):
+            if (meta := field_of(chunk, _META, thrift.STRUCT)) is not None:
+                chunk.values[_META] = _retyped(meta, {_STATISTICS: None})
     return thrift.write_struct(tree)
 
 
 def _retyped(described: Struct, changes: Mapping[int, int | None]) -> Struct:
-    if described.get(_TYPE) != _INT96:
+    if field_of(described, _TYPE, thrift.I32) != _INT96:
         return described
     changed = {_TYPE: _FIXED, **changes}
     return Struct(described.replace(changed).values, {**described.wires, **dict.fromkeys(changed, thrift.I32)})

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merganser.core.append import open_new_writer
-from merganser.core.footer import key_bounds, read_footer, unwritable
+from merganser.core.footer import count_leaves, key_bounds, read_footer, unwritable
 from merganser.core.keys import ascending
 from merganser.core.rows import no_rows, take
 from merganser.core.scan import open_parquet, read_group
@@ -105,14 +105,10 @@ def _is_marked(footer: Footer, sort_by: Sequence[str]) -> bool:
 
 def _sorting(schema: pa.Schema, sort_by: Sequence[str]) -> list[pq.SortingColumn]:
     """Describe an ascending order, NULL first, by the numbers that the columns have among all leaves."""
-    before = [sum(_leaves(field.type) for field in list(schema)[: schema.get_field_index(name)]) for name in sort_by]
+    before = [
+        sum(count_leaves(field.type) for field in list(schema)[: schema.get_field_index(name)]) for name in sort_by
+    ]
     return [pq.SortingColumn(leaf, descending=False, nulls_first=True) for leaf in before]
-
-
-def _leaves(kind: pa.DataType) -> int:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _leaves(kind.storage_type)
-    return sum(_leaves(kind.field(at).type) for at in range(kind.num_fields)) if pa.types.is_nested(kind) else 1
 
 
 def pack(pieces: Sequence[Piece], layout: Layout, wishes: Wishes, staging: Staging) -> list[str]:
