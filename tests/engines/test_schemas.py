@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.support import data_files, load, put, rows, unchanged
+from tests.support import data_files, load, put, rows, snapshot, unchanged
 
 from merganser.core import ColumnTypeError, ColumnValueError, SchemaMismatchError, UnsupportedTypeError
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.support import Door
+
+    from merganser.core.merge import WriteMode
 
 TIME = dt.datetime(2024, 2, 29, 12, 34, 56, 789000, tzinfo=dt.UTC)
 DAY = dt.date(2024, 2, 29)
@@ -638,3 +641,50 @@ def test_a_naive_timestamp_does_not_enter_an_int96_column(io: Door, lake: str) -
     put(f"{lake}/t/a.parquet", pa.table({"id": [1], "v": instants}), use_deprecated_int96_timestamps=True)
     with unchanged(f"{lake}/t"), pytest.raises(TypeError, match="'v' has type timestamp"):
         io.merge(keyed([0], pa.timestamp("us")), f"{lake}/t", key_columns="id")
+
+
+FAR_SECONDS = 2**62
+SECONDS = pa.timestamp("s")
+FAR_INSTANTS: dict[str, pa.Array] = {
+    "naive": pa.array([0, FAR_SECONDS], SECONDS),
+    "zoned": pa.array([0, FAR_SECONDS], pa.timestamp("s", "Europe/Paris")),
+    "dictionary": pa.array([0, FAR_SECONDS], SECONDS).dictionary_encode(),
+    "list": pa.array([[0], [FAR_SECONDS]], pa.list_(SECONDS)),
+    "struct": pa.array([{"a": 0}, {"a": FAR_SECONDS}], pa.struct([("a", SECONDS)])),
+    "time": pa.array([0, 2**30], pa.time32("s")),
+}
+
+
+# S3
+@pytest.mark.parametrize("values", FAR_INSTANTS.values(), ids=FAR_INSTANTS)
+@pytest.mark.parametrize("attempt", ["merge", "append", "overwrite"])
+def test_seconds_that_milliseconds_cannot_hold_are_refused(
+    io: Door, lake: str, values: pa.Array, attempt: WriteMode | Literal["merge"]
+) -> None:
+    source = pa.table({"id": [1, 2], "v": values})
+    path = f"{lake}/t"
+    write = partial(io.merge, key_columns="id") if attempt == "merge" else partial(io.write_dataset, mode=attempt)
+    with pytest.raises(ColumnValueError, match=r"Column 'v' holds .* does not fit the target's .*\[ms"):
+        write(source, path)
+    assert snapshot(f"{lake}/t") == {}
+
+
+# S3
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_seconds_beyond_the_unit_of_the_target_are_refused(io: Door, lake: str, unit: str) -> None:
+    put(f"{lake}/t/a.parquet", pa.table({"id": [1], "v": pa.array([0], pa.timestamp(unit))}))
+    with unchanged(f"{lake}/t"), pytest.raises(ColumnValueError, match=f"'v' holds {FAR_SECONDS} "):
+        io.merge(pa.table({"id": [1, 2], "v": FAR_INSTANTS["naive"]}), f"{lake}/t", key_columns="id")
+
+
+# S4, H2
+def test_seconds_become_milliseconds_and_stay_seconds_in_paths(io: Door, lake: str) -> None:
+    seconds = pa.array([0, 86_400], SECONDS)
+    source = pa.table({"id": [1, 2], "v": seconds, "day": seconds})
+    for _ in range(2):
+        result = io.merge(source, f"{lake}/t", key_columns=["id", "day"], partition_columns="day")
+    assert (result.inserted, result.updated) == (0, 2)
+    found = load(io, f"{lake}/t").sort_by("id")
+    assert found.schema.field("v").type == pa.timestamp("ms")
+    assert found.column("v").cast(SECONDS).equals(pa.chunked_array([seconds]))
+    assert found.column("day").equals(pa.chunked_array([seconds]))

@@ -14,7 +14,7 @@ from merganser.core.errors import InvalidArgumentError, PartitionValueError
 from merganser.core.hive import UNKNOWN, check_partition_type, folder_name, render, tokens
 from merganser.core.needs import find_needs, takes, without_operation
 from merganser.core.options import check_order
-from merganser.core.schema import check_columns, check_types, check_unique, declared, operation_field
+from merganser.core.schema import check_columns, check_types, check_unique, declared, operation_field, stored_schema
 from merganser.core.scope import check_source, make_scope
 from merganser.core.strategy import Action, Terms, rule_of
 from merganser.core.validate import (
@@ -76,7 +76,7 @@ def prepare(
     if schema is None:
         check_carried(have, "source")
         check_storable(have)
-        schema = have
+        schema = stored_schema(have, target.partition_columns)
     _check_partition_columns(target.partition_columns, schema)
     order = "dedup_order_by" if options.dedup_order_by else "sequence_column"
     check_order_columns(schema, request.order_by, order, "target" if target.files else "source")
@@ -138,14 +138,15 @@ def prepare_overwrite(
     types = {name: declared(have.field(name).type) for name in columns}
     for name, kind in types.items():
         check_partition_type(kind, name)
-    handle = engine.conform(given, have, staging)
+    schema = stored_schema(have, columns)
+    handle = engine.conform(given, schema, staging)
     terms = Terms(rule_of("insert"), frozenset())
     facts = engine.facts(handle, [], columns, None, terms)
     check_required(facts, [field.name for field in have if not field.nullable])
     target = Target(location, tuple(found), None, types, None, None)
     everything = frozenset(have.names)
     folders = _folders(target, facts)
-    return Prepared(handle, facts.rows, facts, terms, everything, target, have, folders, make_record(types))
+    return Prepared(handle, facts.rows, facts, terms, everything, target, schema, folders, make_record(types))
 
 
 def _check_partition_columns(columns: Sequence[str], schema: pa.Schema) -> None:

@@ -96,16 +96,21 @@ def plain(kind: pa.DataType) -> pa.DataType:
     elif pa.types.is_date64(kind):
         # Parquet has days only.
         kind = pa.date32()
-    elif pa.types.is_struct(kind):
-        kind = pa.struct([_plain_field(field) for field in kind])
+    return _with_children(kind, _plain_field)
+
+
+def _with_children(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+    """Change what is inside a nested type; a list view becomes the list."""
+    if pa.types.is_struct(kind):
+        kind = pa.struct([change(field) for field in kind])
     elif pa.types.is_map(kind):
-        kind = pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
+        kind = pa.map_(change(kind.key_field), change(kind.item_field))
     elif pa.types.is_list(kind) or pa.types.is_list_view(kind):
-        kind = pa.list_(_plain_field(kind.value_field))
+        kind = pa.list_(change(kind.value_field))
     elif pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
-        kind = pa.large_list(_plain_field(kind.value_field))
+        kind = pa.large_list(change(kind.value_field))
     elif pa.types.is_fixed_size_list(kind):
-        kind = pa.list_(_plain_field(kind.value_field), kind.list_size)
+        kind = pa.list_(change(kind.value_field), kind.list_size)
     return kind
 
 
@@ -121,6 +126,23 @@ def declared(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_date64(kind):
         return pa.date32()
     return pa.string() if kind == pa.string_view() else kind
+
+
+def stored_schema(schema: pa.Schema, partition_columns: Collection[str]) -> pa.Schema:
+    """Give the schema that a first file of these columns gets: Parquet has no seconds, only milliseconds and finer."""
+    fields = [field if field.name in partition_columns else _stored_field(field) for field in schema]
+    return pa.schema(fields, schema.metadata)
+
+
+def _stored_field(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_timestamp(kind) and kind.unit == "s":
+        kind = pa.timestamp("ms", kind.tz)
+    elif kind == pa.time32("s"):
+        kind = pa.time32("ms")
+    elif pa.types.is_dictionary(kind):
+        kind = pa.dictionary(kind.index_type, _stored_field(pa.field("", kind.value_type)).type, kind.ordered)
+    return field.with_type(_with_children(kind, _stored_field))
 
 
 def key_values(schema: pa.Schema) -> dict[bytes, bytes]:
@@ -292,6 +314,9 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_date64(column.type) and not result.cast(column.type).equals(column):
         message = "a date64 is not a whole day"
         raise pa.ArrowInvalid(message)
+    if pa.types.is_time32(column.type) and not result.cast(column.type, safe=False).equals(column):
+        message = "a time is beyond its type"
+        raise pa.ArrowInvalid(message)
     if _null_where_required(result, kind):
         message = "a nested value is NULL where the target declares it never NULL"
         raise pa.ArrowInvalid(message)
@@ -376,12 +401,14 @@ def _first_misfit(column: pa.ChunkedArray, kind: pa.DataType) -> str:
 
 def shown_value(value: pa.Scalar) -> str:
     """Show a value in a message; instants beyond Python's calendar as numbers, text that is none as bytes."""
+    if isinstance(value, pa.DictionaryScalar):
+        return shown_value(value.value)
     try:
         return repr(value.as_py())
     except UnicodeDecodeError as error:
         return repr(error.object)
     except (OverflowError, ValueError):
-        return str(value.value)
+        return "an instant beyond Python's calendar" if pa.types.is_nested(value.type) else str(value.value)
 
 
 def _listed(names: Iterable[str]) -> str:
