@@ -33,8 +33,8 @@ DUCKLAKE = "ducklake-019a8f3e-7c11-7d52-9e60-0a1b2c3d4e5f.parquet"
 # What each format leaves beside its data, and where its data is.
 FORMATS = {
     "Delta Lake": ("_delta_log/00000000000000000000.json", "day=mon/a.parquet"),
-    "Apache Iceberg": ("metadata/00000-5b7c.metadata.json", "data/day=mon/a.parquet"),
-    "Apache Hudi": (".hoodie/hoodie.properties", "day=mon/a.parquet"),
+    "Iceberg": ("metadata/00000-5b7c.metadata.json", "data/day=mon/a.parquet"),
+    "Hudi": (".hoodie/hoodie.properties", "day=mon/a.parquet"),
     "Lance": ("_versions/1.manifest", "day=mon/a.parquet"),
     "DuckLake": ("../catalog.ducklake", f"day=mon/{DUCKLAKE}"),
 }
@@ -69,7 +69,7 @@ def test_a_table_of_another_format_is_neither_read_nor_written(io: Door, made: s
     _, data = FORMATS[name]
     ducklake = name == "DuckLake"
     places = {
-        made: f"a file of a {name} table" if ducklake else f"{made} is a {name} table",
+        made: f"a file of a {name} table" if ducklake else f"{made} is {'an' if name == 'Iceberg' else 'a'} {name} table",
         f"{lake}/lake": f"{lake}/lake contains {made}/{data}" if ducklake else f"contains the {name} table {made}:",
         f"{made}/{os.path.dirname(data)}": f"a file of a {name} table"
         if ducklake

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 # The folder where a format keeps its log, and how the name of a file in it ends.
 LOGS = {
     "_delta_log": ("Delta Lake", ""),
-    "metadata": ("Apache Iceberg", ".metadata.json"),
-    ".hoodie": ("Apache Hudi", "hoodie.properties"),
+    "metadata": ("Iceberg", ".metadata.json"),
+    ".hoodie": ("Hudi", "hoodie.properties"),
     "_versions": ("Lance", ".manifest"),
 }
 # DuckLake keeps its log in a database, which may be anywhere; only its data files can be recognised.
@@ -65,7 +65,7 @@ def _find_format(store: Store, table: str, names: Collection[str]) -> str | None
 
 def _refusal(location: Location, relation: str, table: str, format_: str) -> UnsupportedFileError:
     if relation == "is":
-        what = f"{location.display} is a {format_} table"
+        what = f"{location.display} is {'an' if format_ == 'Iceberg' else 'a'} {format_} table"
     elif format_ == "DuckLake":
         what = f"{location.display} contains {table}, a file of a DuckLake table"
     else:
