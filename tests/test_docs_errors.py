@@ -67,6 +67,14 @@ def no_source(_: pytest.MonkeyPatch) -> None:
     mg.merge("feed/*.csv", ORDERS, key_columns="id")
 
 
+def two_sources(_: pytest.MonkeyPatch) -> None:
+    mg.merge(pa.table({"id": [1]}), ORDERS, data=pa.table({"id": [1]}), key_columns="id")
+
+
+def neither_source_nor_data(_: pytest.MonkeyPatch) -> None:
+    mg.merge(path=ORDERS, key_columns="id")
+
+
 def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("far_engine.py").write_text("import pyspark_of_the_future\n", "utf-8")
     monkeypatch.syspath_prepend(".")
@@ -457,7 +465,17 @@ def deep_table(_: pytest.MonkeyPatch) -> None:
 
 
 PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
-    "InvalidArgumentError": [unknown_strategy, not_together, no_source, no_keys, short_key, not_staged, two_onto_one],
+    "InvalidArgumentError": [
+        unknown_strategy,
+        not_together,
+        no_source,
+        two_sources,
+        neither_source_nor_data,
+        no_keys,
+        short_key,
+        not_staged,
+        two_onto_one,
+    ],
     "MissingExtraError": [no_package, no_java],
     "KeyColumnError": [no_key_column, null_key, no_file_has_the_key],
     "DuplicateKeyError": [repeated_key, repeated_key_of_an_update],

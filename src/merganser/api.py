@@ -27,17 +27,18 @@ DEFAULT_ENGINE = "duckdb"
 
 
 def merge(
-    source: Any,
-    path: str | os.PathLike[str],
+    source: Any = None,
+    path: str | os.PathLike[str] = "",
     strategy: MergeStrategy = "upsert",
     key_columns: Sequence[str] | str = (),
     *,
+    data: Any = None,
     engine: str = DEFAULT_ENGINE,
     **options: Any,
 ) -> MergeResult:
     """Merge keyed rows into a Parquet dataset; running it twice is the same as running it once.
 
-    The options are those of the engine's own `merge`.
+    The options are those of the engine's own `merge`; `data` is another name of `source`.
 
     >>> import tempfile, pyarrow as pa
     >>> lake = tempfile.mkdtemp()
@@ -46,15 +47,16 @@ def merge(
     >>> merge(pa.table({"id": [1, 2]}), lake, key_columns="id").inserted
     0
     """
-    return open_engine(engine).merge(source, path, strategy, key_columns, **options)
+    return open_engine(engine).merge(source, path, strategy, key_columns, data=data, **options)
 
 
 def plan(
-    source: Any,
-    path: str | os.PathLike[str],
+    source: Any = None,
+    path: str | os.PathLike[str] = "",
     strategy: MergeStrategy = "upsert",
     key_columns: Sequence[str] | str = (),
     *,
+    data: Any = None,
     engine: str = DEFAULT_ENGINE,
     **options: Any,
 ) -> MergePlan:
@@ -64,7 +66,7 @@ def plan(
     >>> plan(pa.table({"id": [1, 2]}), tempfile.mkdtemp(), key_columns="id").inserted
     2
     """
-    return open_engine(engine).plan(source, path, strategy, key_columns, **options)
+    return open_engine(engine).plan(source, path, strategy, key_columns, data=data, **options)
 
 
 def write_dataset(

@@ -76,6 +76,10 @@ DOCUMENTED: dict[str, tuple[Callable[..., Any], list[str]]] = {
         merganser.DuckDBDatasetIO().write_parquet_dataset,
         ["source", "path", "strategy", "key_columns", "mode", "rewrite_mode"],
     ),
+    "DuckDBParquetHandler.write_parquet_dataset": (
+        merganser.DuckDBParquetHandler().write_parquet_dataset,
+        ["source", "path", "strategy", "key_columns", "mode", "rewrite_mode"],
+    ),
     "DuckDBParquetHandler.merge_parquet_dataset": (
         merganser.DuckDBParquetHandler().merge_parquet_dataset,
         ["source", "target_path", "key_columns", "strategy", "dedup_order_by", "compression"],
@@ -150,6 +154,7 @@ def test_merge_takes_the_documented_parameters_in_their_order() -> None:
             "compression": "snappy",
         }
         assert (defaults["max_rows_per_file"], defaults["row_group_size"]) == (5_000_000, 500_000)
+        assert next(one.kind for one in own if one.name == "data") is inspect.Parameter.KEYWORD_ONLY
 
 
 # P5
@@ -190,8 +195,11 @@ def test_file_level_functions_document_their_arguments(name: str) -> None:
 
 def test_the_top_level_takes_the_parameters_of_a_door() -> None:
     for verb in ("merge", "plan", "write_dataset"):
-        top = [one.name for one in parameters(getattr(merganser, verb)) if one.name not in {"engine", "options"}]
-        assert [one.name for one in parameters(getattr(open_engine("arrow"), verb))][: len(top)] == top
+        top = [one for one in parameters(getattr(merganser, verb)) if one.name not in {"engine", "options"}]
+        door = [one.name for one in parameters(getattr(open_engine("arrow"), verb))]
+        by_place = [one.name for one in top if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        assert door[: len(by_place)] == by_place
+        assert {one.name for one in top} <= set(door)
 
 
 def test_an_unknown_engine_lists_the_known_ones() -> None:

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support import data_files, load, put, rows, unchanged
 
-from merganser.core import SchemaMismatchError
+import merganser
+from merganser.core import InvalidArgumentError, SchemaMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -284,7 +285,7 @@ def test_csv_values_meet_the_types_of_the_target(io: Door, lake: str) -> None:
 # S3
 @pytest.mark.parametrize(
     "source",
-    [None, 3, 1.5, b"bytes", [{"id": 1}], {"id": [1]}, object(), {1, 2}, pa.array([1]), iter([])],
+    [3, 1.5, b"bytes", [{"id": 1}], {"id": [1]}, object(), {1, 2}, pa.array([1]), iter([])],
     ids=lambda source: type(source).__name__,
 )
 def test_what_carries_no_rows_is_refused_by_its_type(io: Door, lake: str, source: Any) -> None:
@@ -373,3 +374,40 @@ def test_a_source_that_fails_halfway_changes_nothing(io: Door, lake: str) -> Non
     with unchanged(f"{lake}/t"), pytest.raises(Exception, match="the wire broke"):
         io.merge(reader, f"{lake}/t", key_columns="id")
     assert data_files(f"{lake}/t") == ["a.parquet"]
+
+
+# R1
+def test_the_source_may_be_called_data(io: Door, lake: str) -> None:
+    table = pa.table({"id": [1, 2], "v": ["a", "b"]})
+    assert io.merge(data=table.slice(0, 1), path=f"{lake}/t", key_columns="id").inserted == 1
+    plan = io.plan(data=table, path=f"{lake}/t", key_columns="id")
+    assert (plan.inserted, plan.updated) == (1, 1)
+    assert io.merge(data=table, path=f"{lake}/t", strategy="insert", key_columns="id").inserted == 1
+    assert rows(io, f"{lake}/t") == table.to_pylist()
+
+
+# R1
+@pytest.mark.parametrize("verb", ["merge", "plan"])
+def test_one_source_and_a_path_are_needed(io: Door, lake: str, verb: str) -> None:
+    put(f"{lake}/t/a.parquet", pa.table({"id": [1]}))
+    call, table = getattr(io, verb), pa.table({"id": [2]})
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"source": table, "data": table, "path": f"{lake}/t"}, "source and data mean the same"),
+        ({"path": f"{lake}/t"}, "There is no source"),
+        ({"source": None, "data": None, "path": f"{lake}/t"}, "There is no source"),
+        ({"data": table}, "path must be a non-empty string"),
+        ({"source": table}, "path must be a non-empty string"),
+    ]
+    for arguments, message in refused:
+        with unchanged(f"{lake}/t"), pytest.raises(InvalidArgumentError, match=message):
+            call(**arguments, key_columns="id")
+
+
+def test_the_source_may_be_called_data_at_the_top_level(lake: str) -> None:
+    table = pa.table({"id": [1]})
+    for engine in ("arrow", "duckdb"):
+        path = f"{lake}/{engine}"
+        assert merganser.plan(data=table, path=path, key_columns="id", engine=engine).inserted == 1
+        assert merganser.merge(data=table, path=path, key_columns="id", engine=engine).inserted == 1
+        with unchanged(path), pytest.raises(InvalidArgumentError, match="source and data mean the same"):
+            merganser.merge(table, path, data=table, key_columns="id", engine=engine)

@@ -516,3 +516,61 @@ def test_the_older_door_takes_its_documented_parameters(lake: str) -> None:
     assert [row["v"] for row in rows(DuckDBDatasetIO(), f"{lake}/t")] == ["late"]
     (file,) = data_files(f"{lake}/t")
     assert pq.read_metadata(f"{lake}/t/{file}").row_group(0).column(0).compression == "ZSTD"
+
+
+# D8
+@pytest.mark.parametrize("rewrite_mode", ["full", "incremental"])
+def test_the_older_door_writes_as_the_other_does(lake: str, path: str, rewrite_mode: Any) -> None:
+    other = f"{lake}/other"
+    for name in data_files(path):
+        put(f"{other}/{name}", pq.read_table(f"{path}/{name}"))
+    with DuckDBParquetHandler() as handler:
+        ours = handler.write_parquet_dataset(NEW, other, "upsert", "id", rewrite_mode=rewrite_mode, audit=True)
+        theirs = DuckDBDatasetIO().write_parquet_dataset(
+            NEW, path, "upsert", "id", rewrite_mode=rewrite_mode, audit=True
+        )
+        assert isinstance(ours, MergeResult)
+        assert isinstance(theirs, MergeResult)
+        assert (ours.stats, ours.audit) == (theirs.stats, theirs.audit)
+        assert len(ours.rewritten_files) == (3 if rewrite_mode == "full" else 2)
+        assert rows(DuckDBDatasetIO(), other) == rows(DuckDBDatasetIO(), path)
+        written = handler.write_parquet_dataset(OLD, other, mode="overwrite", max_rows_per_file=1)
+        assert isinstance(written, WriteResult)
+        assert len(written.files) == 3
+    with unchanged(other), pytest.raises(ValueError, match="key_columns belong to a strategy"):
+        handler.write_parquet_dataset(NEW, other, key_columns="id")
+
+
+# D6
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_older_door_closes_what_it_opened_and_nothing_else(path: str, fails: bool) -> None:
+    with duckdb.connect() as given:
+        with (
+            pytest.raises(RuntimeError, match="on purpose") if fails else nullcontext(),
+            DuckDBParquetHandler(given) as handler,
+        ):
+            assert handler.merge_parquet_dataset(NEW, path, "id").updated == 2
+            if fails:
+                raise RuntimeError("on purpose")
+        handler.close()
+        assert given.execute("SELECT 1").fetchall() == [(1,)]
+    with DuckDBParquetHandler() as handler:
+        own = handler._io.connection
+        assert not is_closed(own)
+    assert is_closed(own)
+    handler.close()
+
+
+# D6
+def test_a_door_closes_its_own_connection_only(path: str) -> None:
+    with duckdb.connect() as given:
+        lent, owning = DuckDBDatasetIO(given), DuckDBDatasetIO()
+        connections = [io.connection for io in (lent, owning)]
+        for io in (lent, owning):
+            assert io.read(path).fetchall()
+            io.close()
+            io.close()
+        assert [is_closed(connection) for connection in connections] == [False, True]
+        # What was closed is opened again when it is needed.
+        assert owning.read(path).fetchall()
+        owning.close()

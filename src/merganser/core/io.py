@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from merganser.core import merge as driver
 from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.engine import G, H, M
-from merganser.core.options import ChangeOptions, CommitOptions, check_names, make_options
+from merganser.core.options import ChangeOptions, CommitOptions, check_names, make_options, pick_source
 
 if TYPE_CHECKING:
     import os
@@ -48,8 +48,8 @@ class DatasetIO(ABC, Generic[G, H, M]):
 
     def merge(
         self,
-        source: Any,
-        path: str | os.PathLike[str],
+        source: Any = None,
+        path: str | os.PathLike[str] = "",
         strategy: MergeStrategy = "upsert",
         key_columns: Sequence[str] | str = (),
         partition_columns: Sequence[str] | str | None = None,
@@ -57,6 +57,8 @@ class DatasetIO(ABC, Generic[G, H, M]):
         compression: str = "snappy",
         max_rows_per_file: int = 5_000_000,
         row_group_size: int = 500_000,
+        *,
+        data: Any = None,
         **options: Unpack[CommitOptions],
     ) -> MergeResult:
         """Merge keyed rows into a dataset; running it twice is the same as running it once.
@@ -81,11 +83,13 @@ class DatasetIO(ABC, Generic[G, H, M]):
         - `batch_id`: a merge of this id that was committed before is not done again; its result comes back with
           `replayed=True`.
         - `retain`: the files that the last so many commits replaced or removed are kept for `undo`.
-        - `partition_by` is `partition_columns`; `lock_timeout` is how many seconds to wait for another writer.
+        - `data` is `source`, `partition_by` is `partition_columns`.
+        - `lock_timeout` is how many seconds to wait for another writer.
         - `progress` is called with a `Progress` at every step, from whatever thread takes it.
         - `ignore_table_format=True` merges into a folder that a table of another format (Delta Lake, Iceberg, Hudi,
           Lance, DuckLake) was in, as into any other; its log is not kept up to date.
         """
+        given = pick_source(source, data)
         check_names("merge", options, CommitOptions.__optional_keys__)
         made = make_options(
             partition_columns,
@@ -96,24 +100,27 @@ class DatasetIO(ABC, Generic[G, H, M]):
         )
         job = Job("merge", path, self._filesystem(filesystem), strategy, key_columns)
         with self._engine(job) as engine:
-            return driver.merge(engine, source, path, strategy, key_columns, job.filesystem, made)
+            return driver.merge(engine, given, path, strategy, key_columns, job.filesystem, made)
 
     def plan(
         self,
-        source: Any,
-        path: str | os.PathLike[str],
+        source: Any = None,
+        path: str | os.PathLike[str] = "",
         strategy: MergeStrategy = "upsert",
         key_columns: Sequence[str] | str = (),
         partition_columns: Sequence[str] | str | None = None,
         filesystem: Any = None,
+        *,
+        data: Any = None,
         **options: Unpack[ChangeOptions],
     ) -> MergePlan:
         """Say what `merge` would do to each file, and why, without doing it."""
+        given = pick_source(source, data)
         check_names("plan", options, ChangeOptions.__optional_keys__)
         made = make_options(partition_columns, **options)
         job = Job("plan", path, self._filesystem(filesystem), strategy, key_columns)
         with self._engine(job) as engine:
-            return driver.plan(engine, source, path, strategy, key_columns, job.filesystem, made)
+            return driver.plan(engine, given, path, strategy, key_columns, job.filesystem, made)
 
     def write_dataset(
         self,

@@ -161,6 +161,15 @@ def check_names(call: str, given: Iterable[str], known: Iterable[str]) -> None:
             raise TypeError(message)
 
 
+def pick_source(source: Any, data: Any) -> Any:
+    """Take the source under either of its names."""
+    _check(source is None or data is None, "source and data mean the same. Pass one of them.")
+    _check(
+        source is not None or data is not None, "There is no source: source and data are both None. Pass one of them."
+    )
+    return data if source is None else source
+
+
 def make_options(
     partition_columns: Sequence[str] | str | None = None,
     partition_by: Sequence[str] | str | None = None,

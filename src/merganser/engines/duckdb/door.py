@@ -15,7 +15,7 @@ from merganser.core import merge as driver
 from merganser.core.errors import DatasetMergeError, InvalidArgumentError, TargetPathError
 from merganser.core.io import DatasetIO, Job
 from merganser.core.matches import Matches
-from merganser.core.options import CommitOptions, check_names, make_options
+from merganser.core.options import CommitOptions, check_names, make_options, pick_source
 from merganser.core.paths import PathValidator
 from merganser.core.read import open_dataset
 from merganser.core.store import locate
@@ -26,7 +26,7 @@ from merganser.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Unpack
+    from typing import Self, Unpack
 
     from merganser.core.merge import WriteMode
     from merganser.core.options import MergeOptions, Options, WriteOptions
@@ -71,10 +71,16 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
             self._own = duckdb.connect()
         return self._own
 
+    def close(self) -> None:
+        """Close the connection that was opened here for `read`, with what is read from it; the caller's stays open."""
+        if self._own is not None:
+            self._own.close()
+            self._own = None
+
     def merge(
         self,
-        source: Any,
-        path: str | os.PathLike[str],
+        source: Any = None,
+        path: str | os.PathLike[str] = "",
         strategy: MergeStrategy = "upsert",
         key_columns: Sequence[str] | str = (),
         partition_columns: Sequence[str] | str | None = None,
@@ -83,6 +89,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
         max_rows_per_file: int = 5_000_000,
         row_group_size: int = 500_000,
         *,
+        data: Any = None,
         use_merge: bool | None = None,
         **options: Unpack[CommitOptions],
     ) -> MergeResult:
@@ -91,6 +98,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
         `use_merge` is True for DuckDB's MERGE (1.4.0 or newer), False for UNION ALL and NOT EXISTS, None for MERGE
         where there is one. Both give the same rows and counts.
         """
+        given = pick_source(source, data)
         check_names("merge", options, {*CommitOptions.__optional_keys__, "use_merge"})
         made = make_options(
             partition_columns,
@@ -99,7 +107,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
             row_group_size=row_group_size,
             **options,
         )
-        return self._merged(source, path, strategy, key_columns, filesystem, use_merge, made)
+        return self._merged(given, path, strategy, key_columns, filesystem, use_merge, made)
 
     def write_parquet_dataset(
         self,
@@ -181,16 +189,26 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
 
 
 class DuckDBParquetHandler:
-    """The older door, which gives the counts only.
+    """The interface of the source documents, whose merge returns the counts only.
 
     >>> import tempfile
-    >>> handler = DuckDBParquetHandler()
-    >>> handler.merge_parquet_dataset(pa.table({"id": [1]}), tempfile.mkdtemp(), "id")
+    >>> with DuckDBParquetHandler() as handler:
+    ...     handler.merge_parquet_dataset(pa.table({"id": [1]}), tempfile.mkdtemp(), "id")
     {'inserted': 1, 'updated': 0, 'deleted': 0, 'total': 1}
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection | None = None, filesystem: Any = None) -> None:
         self._io = DuckDBDatasetIO(connection, filesystem)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close what was opened here; a connection that was given stays open."""
+        self._io.close()
 
     def merge_parquet_dataset(
         self,
@@ -206,6 +224,19 @@ class DuckDBParquetHandler:
             source, target_path, strategy, key_columns, dedup_order_by=dedup_order_by, compression=compression
         )
         return result.stats
+
+    def write_parquet_dataset(
+        self,
+        source: Any,
+        path: str | os.PathLike[str],
+        strategy: MergeStrategy | None = None,
+        key_columns: Sequence[str] | str | None = None,
+        mode: WriteMode = "append",
+        rewrite_mode: RewriteMode = "full",
+        **options: Unpack[MergeOptions],
+    ) -> MergeResult | WriteResult:
+        """Write a dataset, or with a strategy merge into it, as `DuckDBDatasetIO.write_parquet_dataset` does."""
+        return self._io.write_parquet_dataset(source, path, strategy, key_columns, mode, rewrite_mode, **options)
 
 
 @contextmanager
