@@ -69,7 +69,9 @@ def test_a_table_of_another_format_is_neither_read_nor_written(io: Door, made: s
     _, data = FORMATS[name]
     ducklake = name == "DuckLake"
     places = {
-        made: f"a file of a {name} table" if ducklake else f"{made} is {'an' if name == 'Iceberg' else 'a'} {name} table",
+        made: f"a file of a {name} table"
+        if ducklake
+        else f"{made} is {'an' if name == 'Iceberg' else 'a'} {name} table",
         f"{lake}/lake": f"{lake}/lake contains {made}/{data}" if ducklake else f"contains the {name} table {made}:",
         f"{made}/{os.path.dirname(data)}": f"a file of a {name} table"
         if ducklake
