@@ -19,6 +19,7 @@ from tests.crash.test_crash_sweep import data_files, settled, sweep, undisturbed
 import merganser
 from merganser.core.commit import Journal, Move, writing
 from merganser.core.errors import ConcurrentWriteError, DatasetMergeError
+from merganser.core.local import LocalStore
 from merganser.core.staging import open_staging
 from merganser.core.store import locate
 
@@ -211,6 +212,34 @@ def test_a_disk_without_links_takes_commits(lake: str, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(os, "link", refused)
     undisturbed("full_merge", "local", lake)
+
+
+def test_what_cannot_be_linked_takes_the_place_of_an_old_link_without_changing_its_file(
+    lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # C3, M9
+    store, old, new, link = LocalStore(), Path(lake, "old"), Path(lake, "new"), Path(lake, "link")
+    old.write_text("old")
+    new.write_text("new")
+    assert store.link(str(old), str(link)) is True
+    # Links are followed, and what is there is replaced.
+    Path(lake, "symlink").symlink_to(new)
+    assert store.link(f"{lake}/symlink", str(link)) is True
+    assert link.samefile(new)
+    assert not link.is_symlink()
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError("no links here")
+
+    assert store.link(str(old), str(link)) is True
+    monkeypatch.setattr(os, "link", refused)
+    assert store.link(str(new), str(link)) is False
+    assert not link.exists()
+    monkeypatch.undo()
+    assert store.link(str(old), str(link)) is True
+    monkeypatch.setattr(os, "link", refused)
+    store.duplicate(str(new), str(link))
+    assert (link.read_text(), old.read_text()) == ("new", "old")
 
 
 @pytest.mark.parametrize("copy", COPIES[:-1], ids=lambda copy: copy.name)

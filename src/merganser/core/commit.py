@@ -282,7 +282,7 @@ def check_settled(location: Location) -> None:
 
 def _recover(location: Location, control: str) -> bool:
     found = find_staging(location, control)
-    # Outside the control folder itself, small files are written by commits only, whose staging is here until then.
+    # Below it only commits write small files, and one that was killed left its staging folder too.
     for folder in (control, *(f"{control}/{name}" for name in (HISTORY, BATCHES) if found)):
         location.store.remove_unfinished(folder)
     for staging in found:

@@ -164,7 +164,8 @@ class LocalStore(Store):
                 self.remove(link)
                 os.link(real, link)
         except OSError:
-            # Another disk, a disk without links, a file that is not ours.
+            # Another disk, a disk without links, a file that is not ours. An old link must not be taken for this one.
+            self.remove(link)
             return False
         return True
 

@@ -164,10 +164,9 @@ def check_names(call: str, given: Iterable[str], known: Iterable[str]) -> None:
 def pick_source(source: Any, data: Any) -> Any:
     """Take the source under either of its names."""
     _check(source is None or data is None, "source and data mean the same. Pass one of them.")
-    _check(
-        source is not None or data is not None, "There is no source: source and data are both None. Pass one of them."
-    )
-    return data if source is None else source
+    given = data if source is None else source
+    _check(given is not None, "There is no source: source and data are both None. Pass one of them.")
+    return given
 
 
 def make_options(
