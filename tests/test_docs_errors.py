@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from tests.support import FIXTURES, put, put_int96, spark_session
@@ -24,6 +25,7 @@ from merganser.core.dataset import check_listing
 from merganser.core.errors import MerganserError
 from merganser.core.local import LocalStore
 from merganser.core.lock import exclusive
+from merganser.core.scan import OpenFile
 from merganser.engines.arrow import ArrowEngine
 from merganser.graph import EdgeType, GraphDatabase, GraphSchema, NodeType
 from merganser.pipeline import Check, Dataset, Pipeline, RunOutcome, Source, load, run
@@ -200,6 +202,23 @@ def far_timestamp(_: pytest.MonkeyPatch) -> None:
     put_int96("lake/old/a.parquet", [2_440_588, 2**31 - 1])
     instants = pa.array([0], pa.timestamp("us", "UTC"))
     upsert({"id": [0], "ts": instants}, "lake/old")
+
+
+def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise pa.ArrowMemoryError("malloc of size 4096 failed")
+
+    monkeypatch.setattr(OpenFile, "read", fail)
+    upsert({"id": [1], "status": ["sent"], "day": ["mon"]})
+
+
+def no_memory_in_duckdb(_: pytest.MonkeyPatch) -> None:
+    config: dict[str, Any] = {"memory_limit": "1MB", "threads": 1, "max_temp_directory_size": "0MB"}
+    many = range(100_000)
+    rows = pa.table(
+        {"id": pa.array(many, pa.int32()), "status": [str(row) for row in many], "day": ["mon"] * len(many)}
+    )
+    mg.DuckDBDatasetIO(duckdb.connect(config=config)).merge(rows, ORDERS, key_columns="id")
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,6 +507,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "TargetPathError": [a_file, dataset_below, dataset_above, two_mounts, no_dataset, nothing_there],
     "UnreadableFileError": [cut_short, bad_source, deep_source, deep_record, no_journal],
     "UnsupportedFileError": [bare_parquet, delta_table, old_timestamps, far_timestamp],
+    "OutOfMemoryError": [no_memory, no_memory_in_duckdb],
     "StagingError": [full_disk],
     "DatasetPermissionError": [not_allowed],
     "LockTimeoutError": [held_dataset],

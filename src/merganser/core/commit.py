@@ -19,6 +19,7 @@ from merganser.core.errors import ConcurrentWriteError, DatasetMergeError, Merga
 from merganser.core.history import HISTORY, HistoryRecord, new_id, save_record
 from merganser.core.json_text import load_json
 from merganser.core.lock import exclusive
+from merganser.core.memory import naming_memory
 from merganser.core.progress import nobody
 from merganser.core.replaced import Replaced, held_back
 from merganser.core.retained import drop, retain_replaced, unreachable
@@ -241,7 +242,10 @@ def writing(
     if not checked:
         check_target(location)
     control = control_folder(location)
-    with exclusive(location.store, control, location.display, timeout) as still_held:
+    with (
+        naming_memory(f"a change of {location.display}"),
+        exclusive(location.store, control, location.display, timeout) as still_held,
+    ):
         _recover(location, control)
         yield Session(location, control, still_held, started)
 

@@ -31,6 +31,7 @@
         ├── TargetPathError        ValueError    a target that does not exist, or is not one dataset's folder
         ├── UnreadableFileError    OSError       a data file or footer that cannot be read
         ├── UnsupportedFileError   ValueError    a file or table that merganser must not touch
+        ├── OutOfMemoryError       MemoryError   not enough memory
         ├── StagingError           OSError       staged files cannot be written
         │   └── DatasetPermissionError  PermissionError  this user may not write there
         ├── LockTimeoutError       TimeoutError  another writer holds the dataset
@@ -213,6 +214,10 @@ class UnreadableFileError(DatasetMergeError, OSError):
 
 class UnsupportedFileError(DatasetMergeError, ValueError):
     """A file that merganser must not touch, such as an encrypted one, or a table of another format."""
+
+
+class OutOfMemoryError(DatasetMergeError, MemoryError):
+    """There is not enough memory for what was asked for."""
 
 
 class StagingError(DatasetMergeError, OSError):

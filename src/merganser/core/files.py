@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from merganser.core.errors import InvalidArgumentError, MerganserError, SchemaMismatchError, UnreadableFileError
 from merganser.core.footer import load_footer
 from merganser.core.formats import GUESS, READERS, Reading
+from merganser.core.memory import naming_memory
 from merganser.core.remote import RemoteStore
 from merganser.core.rows import EVEN, HEAVY
 from merganser.core.schema import check_same_columns
@@ -155,7 +156,8 @@ def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
 def _reading(path: str) -> Iterator[None]:
     """Say which source file cannot be read."""
     try:
-        yield
+        with naming_memory(f"reading the source file {path}"):
+            yield
     except UnreadableFileError as error:
         message = f"Cannot read the source file {path}: {error}"
         raise UnreadableFileError(message) from error

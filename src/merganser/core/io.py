@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from merganser.core import merge as driver
 from merganser.core.commit import LOCK_TIMEOUT
 from merganser.core.engine import G, H, M
+from merganser.core.memory import naming_memory
 from merganser.core.options import ChangeOptions, CommitOptions, check_names, make_options, pick_source
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ class Job:
     filesystem: Any
     strategy: str | None = None
     keys: Sequence[str] | str = ()
+
+    @property
+    def action(self) -> str:
+        """What is done, and to what."""
+        return f"{self.operation} of {self.path}"
 
 
 class DatasetIO(ABC, Generic[G, H, M]):
@@ -99,7 +105,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
             **options,
         )
         job = Job("merge", path, self._filesystem(filesystem), strategy, key_columns)
-        with self._engine(job) as engine:
+        with naming_memory(job.action), self._engine(job) as engine:
             return driver.merge(engine, given, path, strategy, key_columns, job.filesystem, made)
 
     def plan(
@@ -119,7 +125,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
         check_names("plan", options, ChangeOptions.__optional_keys__)
         made = make_options(partition_columns, **options)
         job = Job("plan", path, self._filesystem(filesystem), strategy, key_columns)
-        with self._engine(job) as engine:
+        with naming_memory(job.action), self._engine(job) as engine:
             return driver.plan(engine, given, path, strategy, key_columns, job.filesystem, made)
 
     def write_dataset(
@@ -155,7 +161,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
             ignore_table_format=ignore_table_format,
         )
         job = Job("write_dataset", path, self._filesystem(filesystem))
-        with self._engine(job) as engine:
+        with naming_memory(job.action), self._engine(job) as engine:
             return driver.write_dataset(engine, source, path, mode, job.filesystem, options)
 
     def _filesystem(self, given: Any) -> Any:

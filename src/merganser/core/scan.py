@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merganser.core.errors import UnreadableFileError
+from merganser.core.errors import MerganserError, UnreadableFileError
 from merganser.core.footer import load_footer
 from merganser.core.keys import canonical, join_keys, key_names
+from merganser.core.memory import naming_memory
 from merganser.core.schema import cast_column, plain
 from merganser.core.threads import open_pool
 
@@ -97,7 +98,10 @@ def read_group(
 ) -> pa.Table:
     """Decode a row group; data that cannot be decoded is an error that names the file."""
     try:
-        table = (parquet.read_bytes if int96_as_bytes else parquet.read)(group, columns)
+        with naming_memory(f"reading row group {group} of {path}"):
+            table = (parquet.read_bytes if int96_as_bytes else parquet.read)(group, columns)
+    except MerganserError:
+        raise
     except (OSError, pa.ArrowException) as error:
         message = f"Cannot read row group {group} of {path}: {error}. Restore or remove the file."
         raise UnreadableFileError(message) from error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from merganser.core.errors import StagingError
+from merganser.core.memory import naming_memory
 from merganser.core.rows import gathered
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def _mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 def _keeping() -> Iterator[None]:
     """Say where rows cannot be kept; an error of the source itself is not meant."""
     try:
-        yield
+        with naming_memory("buffering of the source"):
+            yield
     except OSError as error:
         folder = tempfile.tempdir or "a folder for temporary files"
         message = (

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from merganser.core.errors import DatasetPermissionError, MerganserError, StagingError
 from merganser.core.local import LocalStore, describe_owner
+from merganser.core.memory import naming_memory
 from merganser.core.progress import nobody
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ def storing(staging: Staging) -> AbstractContextManager[None]:
 def explain_unwritable(store: Store, display: str, folder: str) -> Iterator[None]:
     """Name the folder in which something of a dataset cannot be written, what is in the way, and the remedy."""
     try:
-        yield
+        with naming_memory(f"staging files for {display}"):
+            yield
     except OSError as error:
         if isinstance(error, MerganserError):
             raise

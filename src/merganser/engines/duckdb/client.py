@@ -40,7 +40,8 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         yield from reader
     except OSError as error:
         # What fails in DuckDB while rows are streamed comes through Arrow as this.
-        raise duckdb.Error(str(error)) from error
+        kind = duckdb.OutOfMemoryException if "Out of Memory Error" in str(error) else duckdb.Error
+        raise kind(str(error)) from error
 
 
 @contextmanager

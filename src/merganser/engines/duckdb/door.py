@@ -12,9 +12,10 @@ import duckdb
 import pyarrow as pa
 
 from merganser.core import merge as driver
-from merganser.core.errors import DatasetMergeError, InvalidArgumentError, TargetPathError
+from merganser.core.errors import DatasetMergeError, InvalidArgumentError, OutOfMemoryError, TargetPathError
 from merganser.core.io import DatasetIO, Job
 from merganser.core.matches import Matches
+from merganser.core.memory import naming_memory
 from merganser.core.options import CommitOptions, check_names, make_options, pick_source
 from merganser.core.paths import PathValidator
 from merganser.core.read import open_dataset
@@ -169,7 +170,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
         options: Options,
     ) -> MergeResult:
         job = Job("merge", path, self._filesystem(filesystem), strategy, key_columns)
-        with self._engine(job, use_merge) as engine:
+        with naming_memory(job.action), self._engine(job, use_merge) as engine:
             return driver.merge(engine, source, path, strategy, key_columns, job.filesystem, options)
 
     @contextmanager
@@ -254,6 +255,9 @@ def _explained(job: Job) -> Iterator[None]:
         failed = f"{job.path} failed in DuckDB: {type(error).__name__}: {error} ({about})"
         _log.error("%s", printable(failed))
         message = f"MERGE operation failed: {error} ({about}). Nothing was changed."
+        if isinstance(error, duckdb.OutOfMemoryException):
+            remedy = "DuckDB is out of memory: raise memory_limit of its connection, or work on fewer rows at a time."
+            raise OutOfMemoryError(f"{message} {remedy}") from error
         raise DatasetMergeError(message) from error
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core.dataset import load_target
-from merganser.core.errors import InvalidArgumentError, UnreadableFileError
+from merganser.core.errors import InvalidArgumentError, MerganserError, UnreadableFileError
 from merganser.core.files import SourceFiles, check_folder, find_files
+from merganser.core.memory import naming_memory
 from merganser.core.read import as_dataset
 from merganser.core.remote import RemoteStore
 from merganser.core.schema import cast_column
@@ -117,7 +118,10 @@ def _read_file(files: SourceFiles, schema: pa.Schema, order: tuple[str, Sequence
 def _read_fragments(schema: pa.Schema, columns: Sequence[str], fragments: Sequence[pads.Fragment]) -> Batches:
     for fragment in fragments:
         try:
-            yield from fragment.to_batches(schema=schema, columns=list(columns))
+            with naming_memory(f"reading {fragment.path}"):
+                yield from fragment.to_batches(schema=schema, columns=list(columns))
+        except MerganserError:
+            raise
         except (OSError, pa.ArrowException) as error:
             message = f"Cannot read {fragment.path}: {error}. Restore or remove the file."
             raise UnreadableFileError(message) from error

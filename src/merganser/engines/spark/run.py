@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 
-from merganser.core.errors import DatasetMergeError, MerganserError, StagingError
+from merganser.core.errors import DatasetMergeError, MerganserError, OutOfMemoryError, StagingError
 from merganser.engines.spark.error_transport import KEY, decode_error, encode_error, seal, unseal
 from merganser.engines.spark.types import spark_schema
 
@@ -99,7 +99,7 @@ def _each(key: bytes, task: Callable[[Any], Any], batches: Batches) -> Batches:
             answer = task(order)
         except MerganserError as error:
             yield _to_batch(number, None, encode_error(error))
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             # Another attempt may fare better; only the last one's error is the driver's.
             raise _sealed(error, key) from error
         else:
@@ -114,13 +114,18 @@ def marked(work: Callable[..., Batches], *given: Any) -> Callable[[Batches], Bat
 def _marking(key: bytes, work: Callable[..., Batches], given: Iterable[Any], batches: Batches) -> Batches:
     try:
         yield from work(*given, batches)
-    except (MerganserError, OSError) as error:
+    except (MerganserError, OSError, MemoryError) as error:
         raise _sealed(error, key) from error
 
 
-def _sealed(error: MerganserError | OSError, key: bytes) -> RuntimeError:
+def _sealed(error: MerganserError | OSError | MemoryError, key: bytes) -> RuntimeError:
     """Write an error into one that Spark reports by its text; of one that is not ours, only the words are kept."""
-    if not isinstance(error, MerganserError):
+    if isinstance(error, MemoryError) and not isinstance(error, MerganserError):
+        error = OutOfMemoryError(
+            f"An executor is out of memory: {str(error) or 'no more could be allocated'}. Give executors more memory "
+            "beside Java's (spark.executor.memoryOverhead), or work on fewer rows at a time."
+        )
+    elif not isinstance(error, MerganserError):
         error = StagingError(f"An executor cannot read or write: {error}. See to space and permissions there.")
     return RuntimeError(f"{error} ({seal(error, key)})")
 
