@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 NAME = "bounds.cache"
 # To be raised with every change of what is stored here, or of what `footer.key_bounds` takes for proven.
-VERSION = 1
+VERSION = 2
 # A cache of so many files saves ten times what it costs to read and write: footers take some 0.3 ms each, it takes 3.
 FEWEST = 64
 _DIGEST = 32

@@ -7,6 +7,7 @@ either: PyArrow parses a footer as a whole, and decodes rows, which both end in 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from merganser.core import thrift
@@ -29,10 +30,19 @@ _ENCODINGS = {
 }
 _ROW_GROUPS, _COLUMNS = 4, 1
 _META, _OFFSET_INDEX, _COLUMN_INDEX = 3, 4, 6
-_TYPE, _ENCODING_LIST, _PATH, _CODEC, _NUM_VALUES, _SIZE, _STATISTICS, _PAGES, _BLOOM = 1, 2, 3, 4, 5, 6, 12, 13, 14
+_ENCODING_LIST, _PATH, _CODEC, _SIZE, _STATISTICS, _PAGES, _BLOOM = 2, 3, 4, 6, 12, 13, 14
 _MAX, _MIN, _NULL_COUNT, _MAX_EXACT, _MIN_EXACT = 5, 6, 3, 7, 8
 # More encodings than a writer uses in one chunk.
 _MOST_ENCODINGS = 9
+# How a chunk's type, and its list of so many encodings, begin.
+_TYPE_FIELD = 1 << 4 | thrift.I32
+_VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+# From the path of a chunk to its statistics: codec, number of values, two sizes, the offset of its data, and perhaps
+# those of an index page and a dictionary. What has key-value metadata of its own is not looked into.
+_TO_STATISTICS = re.compile(
+    rb"\x15V\x16V\x16V\x16V\x26V(?:\x3c|\x16V\x2c|\x26V\x1c|\x16V\x16V\x1c)".replace(b"V", _VARINT), re.DOTALL
+)
+_ENCODING_LISTS = [bytes([1 << 4 | thrift.LIST, count << 4 | thrift.I32]) for count in range(_MOST_ENCODINGS)]
 
 
 class Chunk(NamedTuple):
@@ -53,7 +63,6 @@ class StoredBounds(NamedTuple):
     """The bounds of a column chunk as they are stored, and how many of its values are NULL, if that is known."""
 
     physical: int
-    values: int
     low: bytes
     high: bytes
     null_count: int | None
@@ -117,38 +126,34 @@ def find_bounds(raw: bytes, column: str, row_groups: int) -> list[StoredBounds |
     try:
         position = raw.find(needle)
         while position >= 0:
-            start = _start_of_meta(raw, position)
-            if start is not None:
-                found.append(_read_bounds(raw, start))
-            position = raw.find(needle, position + len(needle))
+            end = position + len(needle)
+            physical = _type_before(raw, position)
+            if physical is not None:
+                found.append(_read_bounds(raw, physical, end))
+            position = raw.find(needle, end)
     except thrift.ThriftError:
         return None
     return found if len(found) == row_groups else None
 
 
-def _start_of_meta(raw: bytes, path: int) -> int | None:
-    """Go back from the path of a chunk over its encodings and its type, each of one byte, to where they begin."""
+def _type_before(raw: bytes, path: int) -> int | None:
+    """Read the type of a chunk, which stands before its encodings and its path; each of them takes one byte."""
     for count in range(_MOST_ENCODINGS):
         start = path - count - 4
-        if start >= 0 and raw[start] == 0x15 and raw[start + 2 : start + 4] == bytes([0x19, count << 4 | thrift.I32]):  # noqa: PLR2004  field 1, an integer
-            return start
+        if start >= 0 and raw[start] == _TYPE_FIELD and raw[start + 2 : start + 4] == _ENCODING_LISTS[count]:
+            return raw[start + 1] >> 1
     return None
 
 
-def _read_bounds(raw: bytes, start: int) -> StoredBounds | None:
-    physical = values = 0
-    for number, wire, position in thrift.scan_fields(raw, start):
-        if (number, wire) == (_TYPE, thrift.I32):
-            physical = thrift.read_integer(raw, position)
-        elif (number, wire) == (_NUM_VALUES, thrift.I64):
-            values = thrift.read_integer(raw, position)
-        elif (number, wire) == (_STATISTICS, thrift.STRUCT):
-            statistics, _ = thrift.read_struct_at(raw, position)
-            low, high = (field_of(statistics, side, thrift.BINARY) for side in (_MIN, _MAX))
-            marks = {statistics.get(mark) for mark in (_MIN_EXACT, _MAX_EXACT)}
-            if low is None or high is None or marks not in ({None}, {True}):
-                return None
-            return StoredBounds(physical, values, low, high, field_of(statistics, _NULL_COUNT, thrift.I64))
-        elif number > _STATISTICS:
-            break
-    return None
+def _read_bounds(raw: bytes, physical: int, position: int) -> StoredBounds | None:
+    between = _TO_STATISTICS.match(raw, position)
+    if between is None:
+        return None
+    statistics, _ = thrift.read_struct_at(raw, between.end())
+    values, wires = statistics.values, statistics.wires
+    if not wires.get(_MIN) == wires.get(_MAX) == thrift.BINARY:
+        return None
+    if (values.get(_MIN_EXACT), values.get(_MAX_EXACT)) not in ((None, None), (True, True)):
+        return None
+    null_count = values.get(_NULL_COUNT) if wires.get(_NULL_COUNT) == thrift.I64 else None
+    return StoredBounds(physical, values[_MIN], values[_MAX], null_count)

@@ -34,7 +34,10 @@ MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 _TAIL = 8
 _GUESS = 64 << 10
-_LAYOUTS = {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
+_LAYOUTS = {
+    name: struct.Struct(layout)
+    for name, layout in {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}.items()
+}
 _TYPE_DEFINED = b"\x1c\x00\x00"
 _PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _DISTRUSTED = re.compile(r"parquet-mr version 1\.[0-9]\.|parquet-cpp version 1\.[0-2]\.")
@@ -247,29 +250,29 @@ def key_bounds(footer: Footer, column: str, kind: pa.DataType) -> list[Bound]:
     if decode is None or (_distrusted_writer(metadata) and not _plain_signed(described)):
         return unproven
     found = find_bounds(footer.raw, column, metadata.num_row_groups)
+    if found is None:
+        return unproven
+    physical = _PHYSICAL.index(described.physical_type)
     return [
-        None if stored is None else _proven(stored, metadata.row_group(group).num_rows, described, decode)
-        for group, stored in enumerate(found or [None] * metadata.num_row_groups)
+        None
+        if stored is None or stored.physical != physical
+        else _proven(stored, metadata.row_group(group).num_rows, described, decode)
+        for group, stored in enumerate(found)
     ]
 
 
 def _proven(stored: StoredBounds, rows: int, column: Any, decode: Any) -> Bound:
     # Bounds of no values at all: one of the two claims is wrong.
-    empty = stored.null_count is not None and stored.null_count >= stored.values
-    low, high = _decoded(stored.low, stored.physical, column), _decoded(stored.high, stored.physical, column)
-    if empty or stored.values != rows or low is None or high is None:
-        return None
-    return _ordered(decode(low, high))
-
-
-def _decoded(raw: bytes, physical: int, column: Any) -> Any:
-    """Give a stored bound as a number, or as the bytes that it is; None if it is not of the column's type."""
-    if not 0 <= physical < len(_PHYSICAL) or _PHYSICAL[physical] != column.physical_type:
+    if stored.null_count is not None and stored.null_count >= rows:
         return None
     layout = _LAYOUTS.get(column.physical_type)
-    if layout is not None:
-        return struct.unpack(layout, raw)[0] if len(raw) == struct.calcsize(layout) else None
-    return None if column.physical_type == "FIXED_LEN_BYTE_ARRAY" and len(raw) != column.length else raw
+    if layout is None:
+        width = column.length if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else None
+        fits = width is None or len(stored.low) == len(stored.high) == width
+        return _ordered(decode(stored.low, stored.high)) if fits else None
+    if not len(stored.low) == len(stored.high) == layout.size:
+        return None
+    return _ordered(decode(layout.unpack(stored.low)[0], layout.unpack(stored.high)[0]))
 
 
 def _ordered(bound: tuple[Any, Any]) -> Bound:

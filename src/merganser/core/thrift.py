@@ -129,15 +129,6 @@ def scan_fields(data: bytes, start: int = 0) -> Iterator[tuple[int, int, int]]:
         raise ThriftError("the bytes end inside a struct") from None
 
 
-def read_integer(data: bytes, position: int) -> int:
-    """Read the integer that a field holds at this position."""
-    try:
-        raw, _ = _read_varint(data, position)
-    except IndexError:
-        raise ThriftError("the bytes end inside a number") from None
-    return (raw >> 1) ^ -(raw & 1)
-
-
 def skip_struct(data: bytes, start: int) -> int:
     """Return the position after the struct that begins at `start`."""
     try:
