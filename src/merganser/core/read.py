@@ -103,9 +103,9 @@ def _find_unit(location: Location, path: str, footer: Footer) -> str:
         return "us"
     if beyond is not None:
         message = (
-            f"Column {backward!r} of {footer.shown} holds INT96 instants before 1970 as PyArrow before 23 wrote them, "
-            f"and column {beyond!r} holds instants that nanoseconds cannot; Arrow reads either, but not both. Write "
-            "the file again with PyArrow 23 or newer."
+            f"Column {backward!r} of {footer.shown} holds INT96 instants before 1970 as PyArrow before 23 wrote them. "
+            f"Arrow can read them in nanoseconds only, and column {beyond!r} holds instants outside of 1678 to 2262 or "
+            "finer than microseconds. Write the file again with PyArrow 23 or newer."
         )
         raise UnsupportedFileError(message)
     return "ns"
