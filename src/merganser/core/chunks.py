@@ -36,13 +36,13 @@ _MAX, _MIN, _NULL_COUNT, _MAX_EXACT, _MIN_EXACT = 5, 6, 3, 7, 8
 _MOST_ENCODINGS = 9
 # How a chunk's type, and its list of so many encodings, begin.
 _TYPE_FIELD = 1 << 4 | thrift.I32
+_ENCODING_LISTS = [bytes([1 << 4 | thrift.LIST, count << 4 | thrift.I32]) for count in range(_MOST_ENCODINGS)]
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 # From the path of a chunk to its statistics: codec, number of values, two sizes, the offset of its data, and perhaps
 # those of an index page and a dictionary. What has key-value metadata of its own is not looked into.
 _TO_STATISTICS = re.compile(
     rb"\x15V\x16V\x16V\x16V\x26V(?:\x3c|\x16V\x2c|\x26V\x1c|\x16V\x16V\x1c)".replace(b"V", _VARINT), re.DOTALL
 )
-_ENCODING_LISTS = [bytes([1 << 4 | thrift.LIST, count << 4 | thrift.I32]) for count in range(_MOST_ENCODINGS)]
 
 
 class Chunk(NamedTuple):
