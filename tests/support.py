@@ -129,16 +129,23 @@ def put_int96(path: str, days: Sequence[int]) -> str:
     stored = pa.array([struct.pack("<qi", 0, day) for day in days], pa.binary(12))
     table = pa.table({"id": range(len(days)), "ts": stored})
     put(path, table, store_schema=False, write_statistics=False)
+    with edit_footer(path) as tree:
+        tree[2][2] = tree[2][2].replace({1: 3, 2: None})
+        for group in tree[4]:
+            chunk = group[1][1]
+            chunk.values[3] = chunk[3].replace({1: 3})
+    return path
+
+
+@contextmanager
+def edit_footer(path: str) -> Iterator[thrift.Struct]:
+    """Change the footer of a Parquet file in place."""
     data = Path(path).read_bytes()
     (length,) = struct.unpack("<I", data[-8:-4])
     tree = thrift.read_struct(data[-8 - length : -8])
-    tree[2][2] = tree[2][2].replace({1: 3, 2: None})
-    for group in tree[4]:
-        chunk = group[1][1]
-        chunk.values[3] = chunk[3].replace({1: 3})
+    yield tree
     footer = thrift.write_struct(tree)
     Path(path).write_bytes(data[: -8 - length] + footer + struct.pack("<I", len(footer)) + b"PAR1")
-    return path
 
 
 def load(io: Door, path: str) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sqlite3
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,14 @@ import pyarrow as pa
 import pyarrow.feather as paf
 import pyarrow.parquet as pq
 import pytest
-from tests.support import open_door, plain_rows, unchanged
+from tests.support import FIXTURES, open_door, plain_rows, unchanged
 
-from merganser.cli.sources import open_source
-from merganser.core.read import open_dataset as open_all
+from merganser.cli.sources import like_target, open_source
+from merganser.core.dataset import load_target as load_all
+from merganser.core.errors import UnsupportedFileError
+from merganser.core.formats import GUESS
 from merganser.core.source import read_source
+from merganser.core.store import locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -210,13 +214,20 @@ def test_a_dataset_is_asked_for_types_only_where_the_source_tells_none(
 ) -> None:
     asked: list[object] = []
 
-    def ask(location: Any) -> Any:
+    def ask(location: Any, *rest: Any) -> Any:
         asked.append(location)
-        return open_all(location)
+        return load_all(location, *rest)
 
-    monkeypatch.setattr("merganser.cli.sources.open_dataset", ask)
+    monkeypatch.setattr("merganser.cli.sources.load_target", ask)
     (tmp_path / "a.csv").write_bytes(CSV)
     pq.write_table(ROWS, tmp_path / "a.parquet")
     for name in ("a.parquet", "a.csv", "a.parquet"):
         cli("merge", str(tmp_path / name), str(tmp_path / "t"), "--key", "id")
     assert len(asked) == 1
+
+
+def test_types_come_from_a_dataset_whose_timestamps_arrow_cannot_read(tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "arrow21_int96_far", tmp_path / "t/code=007")
+    with pytest.raises(UnsupportedFileError):
+        open_door("arrow").read(tmp_path / "t")  # type: ignore[attr-defined]
+    assert like_target("day.csv", GUESS, locate(tmp_path / "t")).types == {"code": pa.string()}

@@ -15,9 +15,9 @@ import click
 import pyarrow as pa
 
 from merganser.cli.command import filesystem_of, pair
+from merganser.core.dataset import load_target
 from merganser.core.errors import InvalidArgumentError, MerganserError, UnreadableFileError
 from merganser.core.formats import GUESS, READERS, Reading
-from merganser.core.read import open_dataset
 from merganser.core.source import open_path
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def like_target(text: str, reading: Reading, target: Location) -> Reading:
     if (reading.form or _ending(text)) not in _TEXTS:
         return reading
     try:
-        schema = open_dataset(target).schema
+        schema = load_target(target, [], None, {}).schema or ()
     except (MerganserError, OSError):
         # Whatever is wrong there, the merge tells better.
         return reading

@@ -86,8 +86,12 @@ def _int96_units(target: Target) -> dict[int, str]:
 def _counts_forward(footer: Footer) -> bool:
     """Say whether the writer is known to count time of day from midnight on, before 1970 too."""
     metadata = footer.metadata
-    by_spark = any(key.startswith(b"org.apache.spark.") for key in metadata.metadata or {})
-    arrow = _ARROW.match(metadata.created_by or "")
+    writer = metadata.created_by or ""
+    # PyArrow copies Spark's keys from a file that it read into one that it writes.
+    by_spark = writer.startswith("parquet-mr") and any(
+        key.startswith(b"org.apache.spark.") for key in metadata.metadata or {}
+    )
+    arrow = _ARROW.match(writer)
     return by_spark or (arrow is not None and int(arrow[1]) >= _FORWARD)
 
 
@@ -105,7 +109,8 @@ def _find_unit(location: Location, path: str, footer: Footer) -> str:
         message = (
             f"Column {backward!r} of {footer.shown} holds INT96 instants before 1970 as PyArrow before 23 wrote them. "
             f"Arrow can read them in nanoseconds only, and column {beyond!r} holds instants outside of 1678 to 2262 or "
-            "finer than microseconds. Write the file again with PyArrow 23 or newer."
+            "finer than microseconds. A merge into this dataset, or from the file itself, reads them: rewrite it with "
+            f"write_dataset({footer.shown!r}, <new folder>)."
         )
         raise UnsupportedFileError(message)
     return "ns"
