@@ -379,3 +379,11 @@ def test_keys_are_read_and_made_canonical_once_however_many_files_there_are(
     metadata = ParquetMetadataAnalyzer().analyze_dataset_files(f"{lake}/t")
     assert PartitionPruner().identify_candidate_files(metadata, "id", keys) == files
     assert (keys.reads, calls["canonical_keys"], calls["might_match"]) == (1, 4, 2)
+
+
+def test_no_keys_are_in_no_file_whatever_the_folders(lake: str) -> None:
+    merganser.write_dataset(pa.table({"id": [1], "day": ["mon"]}), f"{lake}/t", partition_columns="day", engine="arrow")
+    files = list_dataset_files(f"{lake}/t")
+    assert confirm_affected_files(files, ["id", "day"], []) == []
+    # A folder that is not of the key's type holds no such key, but it is there.
+    assert confirm_affected_files(files, ["id", "day"], [(1, 7)]) == []

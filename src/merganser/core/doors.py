@@ -245,10 +245,13 @@ def confirm_affected_files(
     keys = normalize_keys(key_columns)
     paths = list_paths(candidate_files, "candidate_files")
     given = read_keys(source_keys, keys)
+    if not given.num_rows:
+        return []
     own = plain_schema(given.schema)
     found = in_threads(partial(_open_candidate, keys=keys, own=own, filesystem=filesystem), paths)
+    folders = {name for path in paths for name in parse_hive_partition_path(path, keys)}
     for name in keys:
-        if found and not any(name in file.types or name in file.values for file in found):
+        if found and name not in folders and not any(name in file.types for file in found):
             message = (
                 f"Key column {name!r} is missing from every candidate file and from the folders of their paths. Name a "
                 "column that they have."
