@@ -91,6 +91,7 @@ def _describe(location: Location, rel: str) -> ParquetFileMetadata:
     footer = read_footer(location.store, location.path(rel), location.shown(rel))
     metadata = footer.metadata
     stats: dict[str, dict[str, Any]] = {}
+    nulls = _count_nulls(footer)
     for field in footer.schema:
         if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
             continue
@@ -100,17 +101,20 @@ def _describe(location: Location, rel: str) -> ParquetFileMetadata:
         stats[field.name] = {
             "min": natural(min(low for low, _ in known), field.type) if whole else None,
             "max": natural(max(high for _, high in known), field.type) if whole else None,
-            "null_count": _null_count(footer, field.name),
+            "null_count": nulls.get(field.name.encode(), 0),
         }
     partition = parse_hive_partition_path(rel) or None
     return ParquetFileMetadata(location.spelled(rel), metadata.num_row_groups, metadata.num_rows, stats, partition)
 
 
-def _null_count(footer: Footer, name: str) -> int | None:
-    groups = footer.chunks(range(footer.metadata.num_row_groups)).values()
-    counts = [chunk.null_count for chunks in groups for chunk in chunks if chunk.path == (name.encode(),)]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(groups) else None
+def _count_nulls(footer: Footer) -> dict[bytes, int | None]:
+    """Count the NULLs of each column that is one chunk, None where a row group does not count them."""
+    counts: dict[bytes, int | None] = {}
+    for chunks in footer.chunks(range(footer.metadata.num_row_groups)).values():
+        for chunk in (chunk for chunk in chunks if len(chunk.path) == 1):
+            name, before = chunk.path[0], counts.get(chunk.path[0], 0)
+            counts[name] = None if before is None or chunk.null_count is None else before + chunk.null_count
+    return counts
 
 
 class PartitionPruner:
