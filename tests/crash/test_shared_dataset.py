@@ -149,9 +149,10 @@ def test_two_users_of_a_group_take_turns(shared: Path, exists: bool, mode: int, 
     assert BOB in {file.stat().st_uid for file in path.rglob("*.parquet")}
     run_as(ALICE, THIRD, path, umask)
     files, folders = files_and_folders(lake)
-    others = 0o007 if exists else 0o007 & ~umask
+    others = 0o005 & ~umask
     assert files == {(0o660 | others & 0o004, TEAM)}
-    assert folders == {((mode & ~0o007) | others & 0o005, TEAM)}
+    given = {(mode, TEAM)} if exists else set()
+    assert folders == given | {((mode & ~0o007) | others, TEAM)}
 
 
 KILLED = """
@@ -192,10 +193,43 @@ def test_a_private_dataset_stays_private(shared: Path, umask: int) -> None:
 def test_a_new_dataset_is_shared_with_nobody_unless_its_folder_is(
     shared: Path, parent: int, umask: int, file: int, folder: int
 ) -> None:
-    # C1: in a folder such as /tmp everybody has datasets of his own
-    lake = make_folder(shared / "lake", parent, owner=ALICE)
+    # C1: in a folder such as /tmp everybody has datasets of his own, also in one that belongs to the user's group
+    lake = make_folder(shared / "lake", parent, owner=ALICE, group=TEAM)
     run_as(ALICE, FIRST, lake / "t", umask)
     assert files_and_folders(lake) == ({(file, ALICE)}, {(folder, ALICE)})
+
+
+@pytest.mark.parametrize(
+    ("mode", "umask", "file", "folder"),
+    [
+        (0o755, 0o077, 0o600, 0o700),
+        (0o755, 0o022, 0o644, 0o755),
+        (0o750, 0o022, 0o640, 0o750),
+        (0o750, 0o077, 0o600, 0o700),
+        (0o700, 0o022, 0o600, 0o700),
+        (0o777, 0o077, 0o660, 0o770),
+        (0o777, 0o022, 0o664, 0o775),
+        (0o775, 0o002, 0o664, 0o775),
+    ],
+)
+def test_only_a_group_that_can_write_to_the_dataset_gets_more_than_the_umask_allows(
+    tmp_path: Path, mode: int, umask: int, file: int, folder: int
+) -> None:
+    # C1: a folder that can be entered by everybody does not make its files readable by everybody
+    path = tmp_path / "t"
+    path.mkdir()
+    path.chmod(mode)
+    before = os.umask(umask)
+    try:
+        for ids in ([1], [1, 2]):
+            rows = pa.table({"id": ids, "day": ["mon"] * len(ids)})
+            merganser.merge(rows, str(path), "insert", "id", partition_columns=["day"], engine="arrow", retain=1)
+    finally:
+        os.umask(before)
+    found = found_below(tmp_path)
+    assert found.pop("t")[0] == mode
+    assert {access for rel, (access, _) in found.items() if (tmp_path / rel).is_file()} == {file}
+    assert {access for rel, (access, _) in found.items() if (tmp_path / rel).is_dir()} == {folder}
 
 
 @as_root

@@ -246,21 +246,19 @@ def describe_owner(path: str) -> str:
 def _shared_access(new: os.stat_result, model: os.stat_result, *, exists: bool) -> tuple[int, int]:
     """Give the permissions and the group that something new takes from a dataset's folder.
 
-    Until that `exists` the model is the folder above it: a group that shares it shares what is new there, and nothing
-    else is taken from it.
+    A group that can write to the folder can write to what is new there. Apart from that the folder only narrows what
+    the umask allows. Until the folder `exists` the model is the folder above it, which narrows nothing.
     """
     bits, own = stat.S_IMODE(model.st_mode), stat.S_IMODE(new.st_mode)
     # In a sticky folder everybody has files of his own.
     sticky = bool(bits & stat.S_ISVTX)
-    if exists:
-        bits &= ~(stat.S_ISUID | stat.S_ISVTX | (stat.S_IWOTH if sticky else 0))
-    elif sticky or not bits & stat.S_IWGRP:
+    if not exists and (sticky or not bits & stat.S_IWGRP):
         return own, new.st_gid
-    else:
-        bits = own | bits & (stat.S_ISGID | stat.S_IRWXG)
+    mode = own & bits if exists else own
+    mode |= bits & (stat.S_ISGID | (stat.S_IRWXG if bits & stat.S_IWGRP else 0))
     if stat.S_ISDIR(new.st_mode):
-        return bits | stat.S_IRWXU, model.st_gid
-    return bits & 0o666 | stat.S_IRUSR | stat.S_IWUSR, model.st_gid
+        return mode | stat.S_IRWXU, model.st_gid
+    return mode & 0o666 | stat.S_IRUSR | stat.S_IWUSR, model.st_gid
 
 
 def _set_access(descriptor: int, mode: int, group: int, owner: int = -1) -> None:
