@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
 import shutil
@@ -10,6 +12,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -19,6 +22,7 @@ import pytest
 from filelock import FileLock
 from tests.crash.faults import Place, new_place
 from tests.crash.test_concurrency import dead_pid, in_threads, process
+from tests.support import unchanged
 
 import merganser
 from merganser.core import IncrementalFileManager, liveness, lock, tickets
@@ -412,3 +416,101 @@ def test_numbers_are_taken_once_however_many_come_together(kind: str, lake: str)
     assert in_threads([come_and_go] * WRITERS) == []
     assert waiting(place) == []
     assert all(len(set(taken[at : at + WRITERS])) == WRITERS for at in range(0, len(taken), WRITERS))
+
+
+def test_a_disk_that_refuses_every_lock_ends_the_wait_in_time(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # C5: no ticket can be had, and none is left
+    place = new_place("local", lake)
+    insert(place, 1)
+    asked: list[int] = []
+
+    def refuse(*_: Any) -> None:
+        asked.append(1)
+        # Ends the test where the code would ask for ever.
+        assert len(asked) < 1000
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with unchanged(place.path), pytest.raises(LockTimeoutError):
+        insert(place, 2, lock_timeout=0.3)
+    assert waiting(place) == []
+
+
+def test_a_store_that_creates_no_ticket_ends_the_wait_in_time(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # C5, C6: every number is said to be taken
+    place = new_place("memory", lake)
+    insert(place, 1)
+    asked: list[str] = []
+    original = RemoteStore.create_exclusively
+
+    def refuse(self: RemoteStore, path: str, data: bytes) -> bool:
+        if tickets.QUEUE not in path:
+            return original(self, path, data)
+        asked.append(path)
+        assert len(asked) < 1000
+        return False
+
+    with hold(place):
+        monkeypatch.setattr(RemoteStore, "create_exclusively", refuse)
+        before = place.bytes()
+        with pytest.raises(LockTimeoutError):
+            insert(place, 2, lock_timeout=0.3)
+        assert asked
+        assert place.bytes() == before
+
+
+@pytest.mark.parametrize("name", ["make_folder", "names", "create_exclusively", "read_small", "write_small", "remove"])
+def test_a_store_that_fails_for_tickets_costs_the_place_in_the_queue_and_nothing_else(
+    lake: str, short_lease: float, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    # C5, C6: whatever is asked of it; the wait is long enough for a ticket to be renewed
+    place = new_place("memory", lake)
+    insert(place, 1)
+    leave_ticket(place, 1, 4711, "elsewhere")
+    refused: list[str] = []
+    original = getattr(RemoteStore, name)
+
+    def refuse(self: RemoteStore, path: str, *others: Any) -> Any:
+        if f"/{tickets.QUEUE}" not in path:
+            return original(self, path, *others)
+        refused.append(path)
+        raise OSError(errno.EIO, "503 Slow Down")
+
+    holder = hold(place)
+    # The ticket is nobody's, and is removed here; it comes back for the writer under test.
+    holder.__enter__()
+    leave_ticket(place, 1, 4711, "elsewhere")
+    monkeypatch.setattr(RemoteStore, name, refuse)
+    threading.Timer(short_lease, holder.__exit__, (None, None, None)).start()
+    assert insert(place, 2, lock_timeout=30).inserted == 1
+    assert refused
+    monkeypatch.undo()
+    assert [record.inserted for record in merganser.history(place.path)] == [1, 1]
+
+
+def test_a_ticket_with_the_number_of_a_removed_one_stays(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # C5: two writers find a dead ticket; before the second has locked it, the first removes it, and a third comes
+    place = new_place("local", lake)
+    store: Any = locate(place.path).store
+    with hold(place):
+        dead = Path(place.control, tickets.QUEUE, "1")
+        store.make_folder(str(dead.parent))
+        dead.write_bytes(b"")
+        second, third = LocalQueue(store, place.control), LocalQueue(store, place.control)
+        second.enter()
+        assert waiting(place) == [1, 2]
+
+        def flock(ticket: Any, operation: int) -> None:
+            dead.unlink()
+            monkeypatch.undo()
+            third._ticket = third._take(1)
+            fcntl.flock(ticket, operation)
+
+        monkeypatch.setattr(
+            tickets, "fcntl", SimpleNamespace(flock=flock, LOCK_EX=fcntl.LOCK_EX, LOCK_NB=fcntl.LOCK_NB)
+        )
+        assert second.is_first()
+        assert waiting(place) == [1, 2]
+        assert not second.is_first()
+        third.leave()
+        second.leave()

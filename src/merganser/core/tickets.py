@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 QUEUE = "queue"
 # A waiting process on this machine that was stopped keeps its ticket; after so long it is passed over.
 STALLED_SECONDS = 5.0
+# A number may be taken by another writer at the same moment, again and again if many come together.
+ATTEMPTS = 16
 
 
 class TicketQueue(Protocol):
@@ -37,7 +39,7 @@ class TicketQueue(Protocol):
         """Whether no writer waits, as far as one look tells."""
 
     def enter(self) -> None:
-        """Take a ticket behind all others."""
+        """Take a ticket behind all others, if one can be made."""
 
     def is_first(self) -> bool:
         """Whether no living writer waits before this one; tickets of dead ones are removed."""
@@ -66,11 +68,12 @@ class LocalQueue:
         # Without a ticket, on a full disk for example, a writer takes the lock whenever it is free.
         with suppress(OSError):
             self._store.make_folder(self._folder)
-            number = max(self._numbers(), default=0)
-            while self._ticket is None:
-                number += 1
+            for _ in range(ATTEMPTS):
+                number = max(self._numbers(), default=0) + 1
                 self._ticket = self._take(number)
-            self._number = number
+                if self._ticket is not None:
+                    self._number = number
+                    return
 
     def is_first(self) -> bool:
         if self._ticket is None:
@@ -114,15 +117,19 @@ class LocalQueue:
     def _take(self, number: int) -> FileLock | None:
         path = f"{self._folder}/{number}"
         try:
-            self._store.open_new(path).close()
+            created = self._store.open_new(path)
         except FileExistsError:
             return None
-        ticket = FileLock(path, fallback_to_soft=False, thread_local=False)
-        try:
-            ticket.acquire(blocking=False)
-        except Timeout:
-            # Somebody saw the file before it was locked, and is about to remove it as a dead writer's.
-            return None
+        with created:
+            ticket = FileLock(path, fallback_to_soft=False, thread_local=False)
+            try:
+                ticket.acquire(blocking=False)
+            except Timeout:
+                # Another writer tests the file, and removes it as a dead writer's; or this disk refuses every lock.
+                with suppress(OSError):
+                    if os.path.samestat(os.stat(path), os.fstat(created.fileno())):
+                        os.remove(path)
+                return None
         return ticket
 
     def _is_alive(self, number: int, oldest: float) -> bool:
@@ -156,16 +163,51 @@ class RemoteQueue:
         self._before: dict[int, Watched] = {}
 
     def is_empty(self) -> bool:
-        return not self._numbers()
+        try:
+            return not self._numbers()
+        except OSError:
+            return True
 
     def enter(self) -> None:
-        self._store.make_folder(self._folder)
-        number = max(self._numbers(), default=0) + 1
-        while not self._store.create_exclusively(self._path(number), self._content()):
-            number += 1
-        self._number, self._renewed = number, time.monotonic()
+        self._number = number = 0
+        # Without a ticket, a writer takes the lock whenever it is free.
+        with suppress(OSError):
+            self._store.make_folder(self._folder)
+            for _ in range(ATTEMPTS):
+                number = max(number, *self._numbers(), 0) + 1
+                if self._store.create_exclusively(self._path(number), self._content()):
+                    self._number, self._renewed = number, time.monotonic()
+                    return
 
     def is_first(self) -> bool:
+        if not self._number:
+            return True
+        try:
+            return self._look()
+        except OSError:
+            # A queue that the store does not show for a moment must not fail a merge.
+            return True
+
+    def count_before(self) -> int:
+        return len(self._before)
+
+    def leave(self) -> None:
+        if self._number:
+            # Others remove a ticket that is no longer renewed.
+            with suppress(OSError):
+                self._store.remove(self._path(self._number))
+            self._number = 0
+
+    def _numbers(self) -> list[int]:
+        return _numbers(self._store.names(self._folder))
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/{number}"
+
+    def _content(self) -> bytes:
+        return json.dumps({**describe_process(), "token": self._token, "beat": self._beat}).encode()
+
+    def _look(self) -> bool:
         if not self._first:
             numbers = self._numbers()
             if self._number not in numbers:
@@ -177,23 +219,6 @@ class RemoteQueue:
             self._first = not self._before
         self._renew()
         return self._first
-
-    def count_before(self) -> int:
-        return len(self._before)
-
-    def leave(self) -> None:
-        if self._number:
-            self._store.remove(self._path(self._number))
-            self._number = 0
-
-    def _numbers(self) -> list[int]:
-        return _numbers(self._store.names(self._folder))
-
-    def _path(self, number: int) -> str:
-        return f"{self._folder}/{number}"
-
-    def _content(self) -> bytes:
-        return json.dumps({**describe_process(), "token": self._token, "beat": self._beat}).encode()
 
     def _watch(self, number: int) -> Watched:
         watched = self._before.get(number) or Watched(self._store, self._path(number))
