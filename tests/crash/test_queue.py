@@ -182,6 +182,10 @@ def waiter(place: Place) -> Iterator[subprocess.Popen[str]]:
     before = len(waiting(place))
     with process(WAITER, place.control) as started:
         until(lambda: len(waiting(place)) > before)
+        # A ticket that is renewed is locked: before that, others would take it for a dead writer's.
+        ticket = Path(place.control, tickets.QUEUE, str(waiting(place)[-1]))
+        created = ticket.stat().st_mtime_ns
+        until(lambda: ticket.stat().st_mtime_ns > created)
         yield started
 
 
@@ -208,16 +212,85 @@ def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(lake: str, monkeypa
         holding.enter_context(hold(place))
         stopped = running.enter_context(waiter(place))
         os.kill(stopped.pid, signal.SIGSTOP)
-        holding.close()
-        monkeypatch.setattr(tickets, "STALLED_SECONDS", 1000.0)
         with pytest.raises(LockTimeoutError, match=r"\(1 waiting ahead of this one\)"):
             insert(place, 1, lock_timeout=0.1)
+        holding.close()
         monkeypatch.setattr(tickets, "STALLED_SECONDS", 0.3)
         assert insert(place, 1, lock_timeout=30).inserted == 1
         assert waiting(place) == [1]
         os.kill(stopped.pid, signal.SIGCONT)
         assert stopped.communicate(timeout=60)[0] == "served\n"
     assert waiting(place) == []
+
+
+def test_a_stopped_waiter_is_passed_over_in_half_the_time_of_a_short_wait(lake: str) -> None:
+    # C5: so that there is time left for others who wait as well
+    place = new_place("local", lake)
+    with contextlib.ExitStack() as running:
+        holding = running.enter_context(contextlib.ExitStack())
+        holding.enter_context(hold(place))
+        stopped = running.enter_context(waiter(place))
+        os.kill(stopped.pid, signal.SIGSTOP)
+        holding.close()
+        started = time.monotonic()
+        with hold(place, timeout=4):
+            assert time.monotonic() - started < 3.5
+        os.kill(stopped.pid, signal.SIGCONT)
+        assert stopped.communicate(timeout=60)[0] == "served\n"
+
+
+def test_a_living_waiter_is_not_passed_over_by_a_short_wait(lake: str) -> None:
+    # C5: its ticket is renewed much more often than half of that wait
+    place = new_place("local", lake)
+    store: Any = locate(place.path).store
+    with hold(place):
+        first, second = LocalQueue(store, place.control), LocalQueue(store, place.control, timeout=1.4)
+        first.enter()
+        ends = time.monotonic() + 1.9
+        while time.monotonic() < ends:
+            first.is_first()
+            time.sleep(0.01)
+        second.enter()
+        assert not second.is_first()
+        second.leave()
+        first.leave()
+
+
+@pytest.mark.parametrize("timeout", [0, 0.2])
+def test_a_free_lock_is_taken_rather_than_reported_as_held(place: Place, timeout: float) -> None:
+    # C5, C6: nobody holds it, and the writer ahead does not take it
+    store: Any = locate(place.path).store
+    store.make_durable(place.control)
+    ahead: Any = (LocalQueue if store.local else RemoteQueue)(store, place.control)
+    ahead.enter()
+    assert insert(place, 1, lock_timeout=timeout).inserted == 1
+    assert waiting(place) == [1]
+    ahead.leave()
+
+
+HOLDER = """
+import sys, time
+from merganser.core import lock
+from merganser.core.store import locate
+folder = sys.argv[1]
+with lock.exclusive(locate(folder).store, folder, "t", 60):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_timeout_does_not_name_a_holder_that_was_killed(lake: str) -> None:
+    # C5: whose note is left
+    place = new_place("local", lake)
+    os.makedirs(place.control)
+    with process(HOLDER, place.control) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "held\n"
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.wait(60)
+        assert json.loads(Path(place.control, "holder.json").read_bytes())["pid"] == killed.pid
+        with hold(place), pytest.raises(LockTimeoutError, match=f"held by process {os.getpid()} on "):
+            insert(place, 1, lock_timeout=0.1)
 
 
 def leave_ticket(place: Place, number: int, pid: int, host: str) -> None:

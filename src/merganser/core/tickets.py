@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import time
 import uuid
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
     from merganser.core.remote import RemoteStore
 
 QUEUE = "queue"
-# A waiting process on this machine that was stopped keeps its ticket; after so long it is passed over.
+# A waiting process on this machine that was stopped keeps its ticket; after so long, or half the time that the next
+# one can wait, it is passed over.
 STALLED_SECONDS = 5.0
+# How often a ticket file shows that its writer is not stopped.
+RENEW_SECONDS = 0.1
 # A number may be taken by another writer at the same moment, again and again if many come together.
 ATTEMPTS = 16
 
@@ -54,10 +58,12 @@ class TicketQueue(Protocol):
 class LocalQueue:
     """Tickets as files, each locked by the writer that waits: the kernel unlocks a dead one's at once."""
 
-    def __init__(self, store: LocalStore, folder: str) -> None:
+    def __init__(self, store: LocalStore, folder: str, timeout: float = math.inf) -> None:
         self._store = store
         self._folder = f"{folder}/{QUEUE}"
         self._ticket: FileLock | None = None
+        # A living writer's ticket is up to one renewal old, and more on a busy machine.
+        self._stalled_seconds = min(STALLED_SECONDS, max(timeout / 2, 3 * RENEW_SECONDS))
         self._number = 0
         self._renewed = 0.0
 
@@ -79,7 +85,7 @@ class LocalQueue:
         if self._ticket is None:
             return True
         try:
-            oldest = self._renew(self._ticket.lock_file) - STALLED_SECONDS
+            oldest = self._renew(self._ticket.lock_file) - self._stalled_seconds
         except OSError:
             # Somebody removed the queue.
             self._ticket.release()
@@ -100,7 +106,7 @@ class LocalQueue:
 
     def _renew(self, path: str) -> float:
         """Show that this writer is not stopped; gives when it last did, by the clock of the disk."""
-        if time.monotonic() - self._renewed >= STALLED_SECONDS / 5:
+        if time.monotonic() - self._renewed >= RENEW_SECONDS:
             os.utime(path)
             self._renewed = time.monotonic()
         return os.stat(path).st_mtime
