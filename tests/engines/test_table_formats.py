@@ -33,7 +33,7 @@ DUCKLAKE = "ducklake-019a8f3e-7c11-7d52-9e60-0a1b2c3d4e5f.parquet"
 # What each format leaves beside its data, and where its data is.
 FORMATS = {
     "Delta Lake": ("_delta_log/00000000000000000000.json", "day=mon/a.parquet"),
-    "Iceberg": ("metadata/00000-5b7c.metadata.json", "data/day=mon/a.parquet"),
+    "Iceberg": ("metadata/00000-5b7c1a52-9e60-4d52-8f3e-0a1b2c3d4e5f.metadata.json", "data/day=mon/a.parquet"),
     "Hudi": (".hoodie/hoodie.properties", "day=mon/a.parquet"),
     "Lance": ("_versions/1.manifest", "day=mon/a.parquet"),
     "DuckLake": ("../catalog.ducklake", f"day=mon/{DUCKLAKE}"),
@@ -129,8 +129,18 @@ def test_names_alone_are_no_table(io: Door, lake: str) -> None:
     for folder in ("_delta_log", "_versions", ".hoodie", "data"):
         os.makedirs(f"{path}/{folder}")
     Path(f"{path}/_versions/readme.txt").write_text("", "utf-8")
+    Path(f"{path}/metadata/orders.metadata.json").write_text("{}", "utf-8")
     assert io.merge(table([2, 3]), path, key_columns="id").updated == 1
     assert sorted(load(io, path).column("id").to_pylist()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("file", ["v3.metadata.json", "v3.gz.metadata.json", "00002-{uuid}.gz.metadata.json"])
+def test_names_that_iceberg_gives_are_known(lake: str, file: str) -> None:
+    put(f"{lake}/t/a.parquet", table([1]))
+    log = Path(f"{lake}/t/metadata", file.format(uuid="5b7c1a52-9e60-4d52-8f3e-0a1b2c3d4e5f"))
+    log.parent.mkdir()
+    log.write_text("{}", "utf-8")
+    refused(partial(load, ARROW, f"{lake}/t"), f"{lake}/t is an Iceberg table", lake=lake)
 
 
 def test_a_table_on_an_object_store_is_seen(io: Door) -> None:

@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from merganser.core.storage import Store
     from merganser.core.store import Location
 
-# The folder where a format keeps its log, and how the name of a file in it ends.
+_UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+# The folder where a format keeps its log, and the name of a file in it. Other tools have metadata in JSON too.
 LOGS = {
-    "_delta_log": ("Delta Lake", ""),
-    "metadata": ("Iceberg", ".metadata.json"),
-    ".hoodie": ("Hudi", "hoodie.properties"),
-    "_versions": ("Lance", ".manifest"),
+    "_delta_log": ("Delta Lake", re.compile(".*")),
+    "metadata": ("Iceberg", re.compile(rf"(v\d+|\d+-{_UUID})(\.gz)?\.metadata\.json")),
+    ".hoodie": ("Hudi", re.compile(r"hoodie\.properties")),
+    "_versions": ("Lance", re.compile(r".*\.manifest")),
 }
 # DuckLake keeps its log in a database, which may be anywhere; only its data files can be recognised.
-_DUCKLAKE = re.compile(r"ducklake-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-delete)?\.parquet")
+_DUCKLAKE = re.compile(rf"ducklake-{_UUID}(-delete)?\.parquet")
 
 
 def check_tables(location: Location, marks: Iterable[str]) -> None:
@@ -57,8 +58,8 @@ def check_inside_table(location: Location, above: str, shown: str, names: Collec
 
 
 def _find_format(store: Store, table: str, names: Collection[str]) -> str | None:
-    for log, (format_, ending) in LOGS.items():
-        if log in names and any(name.endswith(ending) for name in store.names(f"{table}/{log}")):
+    for log, (format_, file) in LOGS.items():
+        if log in names and any(file.fullmatch(name) for name in store.names(f"{table}/{log}")):
             return format_
     return None
 
