@@ -644,6 +644,22 @@ def test_a_file_without_rows_stays_beside_others(io: Door, lake: str) -> None:
     assert f"{path}/empty.parquet" in io.merge(table([4]), path, "insert", "id").preserved_files
 
 
+# W3, W6
+@pytest.mark.parametrize("call", ["merge", "append"])
+def test_a_link_to_a_file_without_rows_stays_when_rows_come(io: Door, lake: str, call: str) -> None:
+    path, none = f"{lake}/t", pa.table({"id": pa.array([], pa.int64())})
+    put(f"{lake}/apart/a.parquet", none)
+    put(f"{path}/b.parquet", none)
+    os.symlink(f"{lake}/apart/a.parquet", f"{path}/a.parquet")
+    if call == "merge":
+        io.merge(pa.table({"id": [1]}), path, key_columns="id")
+    else:
+        io.write_dataset(pa.table({"id": [1]}), path, "append")
+    assert os.readlink(f"{path}/a.parquet") == f"{lake}/apart/a.parquet"
+    assert not os.path.exists(f"{path}/b.parquet")
+    assert load(io, path).column("id").to_pylist() == [1]
+
+
 def test_a_full_rewrite_does_not_keep_the_file_without_rows(lake: str) -> None:
     # W3, D8
     path = f"{lake}/t"

@@ -226,6 +226,11 @@ class Target:
         rows: list[int] = np.diff(before[self.first_group]).tolist()
         return rows
 
+    @property
+    def unlinked(self) -> list[int]:
+        """The numbers of the files that no link leads to: only these may be removed because they have no rows."""
+        return [number for number, file in enumerate(self.files) if file.real is None]
+
     @cached_property
     def required(self) -> frozenset[str]:
         """Columns that at least one file declares never NULL."""

@@ -155,7 +155,7 @@ def write_dataset(
     ):
         if mode == "append":
             prepared = prepare(engine, given, location, Request("insert", [], options), staging)
-            removed = range(0)
+            removed: Sequence[int] = ()
         else:
             prepared = prepare_overwrite(engine, given, location, options, staging)
             removed = range(len(prepared.target.files))
@@ -169,7 +169,7 @@ def write_dataset(
                 appended = [_schema_file(prepared, staging, options)]
             elif appended and not removed and not prepared.target.rows:
                 # New files keep the schema now, so that those without rows go (W3).
-                removed = range(len(prepared.target.files))
+                removed = prepared.target.unlinked
             _check_rows(prepared.facts.rows, appended)
             files = [new.described(location) for new in appended]
             gone = [location.shown(prepared.target.files[number].rel) for number in removed]

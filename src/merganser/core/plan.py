@@ -244,7 +244,7 @@ def _fates(
     touched = range(len(target.files)) if whole else np.unique(target.group_file[tally.changed]).tolist()
     if counts.new_rows and not target.rows:
         # New files keep the schema now, so that those without rows go (W3).
-        removed, touched = list(range(len(target.files))), []
+        removed, touched = target.unlinked, []
     for file in touched:
         groups = slice(*np.searchsorted(target.group_file, [file, file + 1]))
         changed, left = tally.changed[groups], tally.left[groups]
