@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import fsspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.support import load, open_door, put, rows, snapshot
 
 import merganser
-from merganser.core import IncrementalFileManager, merge, plan_incremental_rewrite
-from merganser.core.errors import InvalidArgumentError, TargetPathError
+from merganser.core import IncrementalFileManager, commit, merge, plan_incremental_rewrite, staging
+from merganser.core.errors import DatasetMergeError, InvalidArgumentError, TargetPathError
 from merganser.core.local import LocalStore
 from merganser.core.plan import decide
 from merganser.core.staging import control_folder
@@ -67,6 +68,12 @@ def orders(lake: str) -> str:
     for day in ("mon", "tue"):
         ARROW.merge(table([1, 2] if day == "mon" else [3, 4], day), path, key_columns="id", partition_by="day")
     return path
+
+
+@pytest.fixture
+def mounted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every dataset be a mount of its own, so that new control folders are inside."""
+    monkeypatch.setattr(staging, "_can_rename_from", lambda *_: False)
 
 
 # M10
@@ -197,7 +204,9 @@ def test_a_dataset_of_the_name_of_its_folder_is_seen(io: Door, lake: str) -> Non
 # M10, C1
 def test_a_dataset_with_its_control_folder_inside_is_seen(io: Door, orders: str, lake: str) -> None:
     shutil.move(f"{lake}/lake/.orders.merganser", f"{orders}/.orders.merganser")
+    os.rename(f"{orders}/.orders.merganser/dataset.beside", f"{orders}/.orders.merganser/dataset.inside")
     assert io.merge(table([1, 2, 5]), orders, key_columns="id").inserted == 1
+    assert not os.path.exists(f"{lake}/lake/.orders.merganser")
     for call in writes(io, f"{lake}/lake"):
         refused(call, f"contains the dataset {orders}.", lake=lake)
     for call in writes(io, f"{orders}/day=mon"):
@@ -229,6 +238,174 @@ def test_a_dataset_seen_through_two_mounts_is_refused(io: Door, orders: str, lak
     assert len(rows(io, orders)) == 4
     shutil.rmtree(inside)
     assert io.merge(table([1, 2, 5]), orders, key_columns="id").inserted == 1
+
+
+# M10, C1
+def test_a_mount_of_another_name_is_seen(io: Door, orders: str, lake: str, mounted: None) -> None:
+    del mounted
+    io.merge(table([7]), f"{lake}/c1/data", key_columns="id")
+    inside = f"{orders}/.data.merganser"
+    shutil.move(f"{lake}/c1/data/.data.merganser", inside)
+    for call in writes(io, orders):
+        refused(call, "two control folders", f"{lake}/lake/.orders.merganser", f"remove {inside};", lake=lake)
+    shutil.rmtree(inside)
+    assert io.merge(table([1, 2, 5]), orders, key_columns="id").inserted == 1
+
+
+# M10, C1
+def test_a_control_folder_inside_is_not_that_of_a_folder_of_the_same_name(io: Door, lake: str, mounted: None) -> None:
+    del mounted
+    path = f"{lake}/data"
+    put(f"{path}/data/x.parquet", table([1]))
+    for ids in ([1, 2], [2, 3]):
+        assert io.merge(table(ids), path, key_columns="id").inserted == 1
+    assert os.listdir(lake) == ["data"]
+    assert len(merganser.history(path)) == 2
+    for call in writes(io, f"{path}/data"):
+        refused(call, f"{path}/data lies inside the dataset {path}.", f"{path}/.data.merganser", lake=lake)
+
+
+# M10, C1
+def test_a_control_folder_of_a_dataset_below_is_not_taken(io: Door, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = f"{lake}/data"
+    io.merge(table([1]), f"{path}/data", key_columns="id")
+    shutil.rmtree(f"{path}/data")
+    assert control_folder(locate(path)) == f"{lake}/.data.merganser"
+    monkeypatch.setattr(staging, "_can_rename_from", lambda *_: False)
+    io.merge(table([1]), f"{path}/data", key_columns="id")
+    for call in writes(io, path):
+        refused(call, f"{path} contains the dataset {path}/data.", f"{path}/.data.merganser", lake=lake)
+
+
+# M10, C1
+def test_a_bucket_and_a_folder_of_its_name_do_not_share_a_control_folder(io: Door) -> None:
+    store = fsspec.filesystem("memory")
+    outer, inner = "memory://orders", "memory://orders/orders"
+    try:
+        for first, second, told in (
+            (outer, inner, f"{inner} lies inside the dataset {outer}."),
+            (inner, outer, f"{outer} contains the dataset {inner}."),
+        ):
+            io.merge(table([1]), first, key_columns="id")
+            assert io.merge(table([1, 2]), first, key_columns="id").inserted == 1
+            before = {name: store.cat_file(name) for name in store.find("/")}
+            for call in writes(io, second):
+                with pytest.raises(TargetPathError, match=told):
+                    call()
+            assert {name: store.cat_file(name) for name in store.find("/")} == before
+            store.rm("/", recursive=True)
+        with store.open("/orders/orders/x.parquet", "wb") as file:
+            pq.write_table(table([1]), file)
+        for ids in ([1, 2], [2, 3]):
+            assert io.merge(table(ids), outer, key_columns="id").inserted == 1
+    finally:
+        store.rm("/", recursive=True)
+
+
+# M10, C3
+def test_a_commit_below_is_not_recovered_into_the_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = fsspec.filesystem("memory")
+
+    def fail(*_: object) -> None:
+        raise OSError("down")
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(commit, "publish", fail)
+            with pytest.raises(DatasetMergeError, match="decided but not yet"):
+                ARROW.merge(table([1]), "memory://orders/orders", key_columns="id")
+        before = {name: store.cat_file(name) for name in store.find("/")}
+        with pytest.raises(TargetPathError, match=r"contains the dataset memory://orders/orders.*recover\("):
+            ARROW.merge(table([2]), "memory://orders", key_columns="id")
+        assert {name: store.cat_file(name) for name in store.find("/")} == before
+        assert merganser.recover("memory://orders/orders")
+        assert load(ARROW, "memory://orders/orders").column("id").to_pylist() == [1]
+    finally:
+        store.rm("/", recursive=True)
+
+
+# M10
+def test_a_dataset_of_the_file_manager_alone_is_seen(io: Door, lake: str) -> None:
+    path = f"{lake}/lake/orders"
+    with IncrementalFileManager() as manager:
+        folder = manager.create_staging_directory(path)
+        pq.write_table(table([1]), f"{folder}/a.staged")
+        manager.atomic_replace_files([f"{folder}/a.staged"], [f"{path}/a.parquet"])
+    for call in writes(io, f"{lake}/lake"):
+        refused(call, f"contains the dataset {path}.", lake=lake)
+    for call in writes(io, f"{path}/eu"):
+        refused(call, f"lies inside the dataset {path}.", lake=lake)
+
+
+# M10
+def test_a_removed_dataset_above_counts_until_its_control_folder_is_removed(io: Door, orders: str, lake: str) -> None:
+    shutil.rmtree(orders)
+    control = f"{lake}/lake/.orders.merganser"
+    for call in writes(io, f"{orders}/eu"):
+        refused(call, f"lies inside the dataset {orders}.", "or was removed", f"control folder {control};", lake=lake)
+    shutil.rmtree(control)
+    for ids in ([1], [1, 2]):
+        assert io.merge(table(ids), f"{orders}/eu", key_columns="id").inserted == 1
+
+
+# M10, C6
+def test_a_first_load_below_counts_while_it_is_under_way(lake: str) -> None:
+    path = f"{lake}/lake/orders"
+    found: list[object] = []
+
+    def merge_above(progress: merganser.Progress) -> None:
+        if progress.stage == "plan" and not found:
+            with pytest.raises(TargetPathError, match=f"contains the dataset {path}.*recover") as error:
+                ARROW.merge(table([100]), f"{lake}/lake", key_columns="id")
+            found.append(error)
+
+    for ids in ([1], [1, 2]):
+        assert ARROW.merge(table(ids), path, key_columns="id", progress=merge_above).inserted == 1
+    assert found
+
+
+# M10, C6
+@pytest.mark.parametrize("root", ["lake", "memory://lake"])
+def test_a_dataset_above_that_comes_while_a_first_load_is_prepared_is_refused(
+    lake: str, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above = f"{lake}/lake" if root == "lake" else "memory://bucket/lake"
+    store, _, folder = ("file", "", above) if root == "lake" else above.partition("://")
+    files = fsspec.filesystem(store)
+    original = decide
+
+    def come(*arguments: Any) -> Any:
+        control = f"{os.path.dirname(folder)}/.lake.merganser"
+        files.makedirs(f"{control}/history")
+        files.pipe_file(f"{control}/dataset.beside", b"")
+        return original(*arguments)
+
+    monkeypatch.setattr(merge, "decide", come)
+    try:
+        with pytest.raises(TargetPathError, match=f"orders lies inside the dataset {above}"):
+            ARROW.merge(table([1]), f"{above}/orders", key_columns="id")
+        assert not files.exists(f"{folder}/orders")
+    finally:
+        if store == "memory":
+            files.rm("/", recursive=True)
+
+
+# M10
+def test_a_control_folder_that_may_not_be_read_counts(
+    io: Door, orders: str, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = LocalStore.names
+
+    def names(self: LocalStore, folder: str) -> list[str]:
+        if folder == f"{lake}/lake/.orders.merganser":
+            raise PermissionError(folder)
+        return original(self, folder)
+
+    monkeypatch.setattr(LocalStore, "names", names)
+    for call in writes(io, f"{lake}/lake"):
+        refused(call, f"contains the dataset {orders}.", lake=lake)
+    for call in writes(io, f"{orders}/day=mon"):
+        refused(call, f"lies inside the dataset {orders}.", lake=lake)
 
 
 # M10, P7

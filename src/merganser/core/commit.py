@@ -23,12 +23,12 @@ from merganser.core.memory import naming_memory
 from merganser.core.progress import nobody
 from merganser.core.replaced import Replaced, held_back
 from merganser.core.retained import drop, retain_replaced, unreachable
-from merganser.core.staging import RECORD, control_folder, find_staging, open_staging, storing
+from merganser.core.staging import RECORD, control_folder, find_staging, open_staging, place_mark, storing
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from merganser.core.staging import Staging
     from merganser.core.storage import Store
@@ -98,12 +98,13 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The right to change a dataset, while the lock is held."""
+    """The right to change a dataset, while the lock is held; `marked` says that its control folder tells of it."""
 
     location: Location
     control: str
     still_held: Callable[[], None]
     started: float
+    marked: bool = False
 
     @contextlib.contextmanager
     def staging(self, file_done: Callable[[], None] = nobody) -> Iterator[Staging]:
@@ -136,6 +137,8 @@ class Session:
         with _retaining(self.location, self.control, staging, journal.history):
             if check is not None:
                 check()
+            if not self.marked:
+                store.write_small(f"{self.control}/{place_mark(self.location, self.control)}", b"")
             self.still_held()
             with _decided(self.location, staging):
                 store.write_small(staging.journal, journal.to_json())
@@ -246,8 +249,9 @@ def writing(
         naming_memory(f"a change of {location.display}"),
         exclusive(location.store, control, location.display, timeout) as still_held,
     ):
-        _recover(location, control)
-        yield Session(location, control, still_held, started)
+        names = location.store.names(control)
+        _recover(location, control, names)
+        yield Session(location, control, still_held, started, place_mark(location, control) in names)
 
 
 def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeout: float = LOCK_TIMEOUT) -> bool:
@@ -265,7 +269,7 @@ def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeou
         return False
     check_target(location)
     with exclusive(location.store, control, location.display, lock_timeout):
-        return _recover(location, control)
+        return _recover(location, control, location.store.names(control))
 
 
 def pending_commit(location: Location) -> bool:
@@ -284,8 +288,8 @@ def check_settled(location: Location) -> None:
         raise DatasetMergeError(message)
 
 
-def _recover(location: Location, control: str) -> bool:
-    found = find_staging(location, control)
+def _recover(location: Location, control: str, names: Collection[str]) -> bool:
+    found = find_staging(location, control, names)
     # Below it only commits write small files, and one that was killed left its staging folder too.
     for folder in (control, *(f"{control}/{name}" for name in (HISTORY, BATCHES) if found)):
         location.store.remove_unfinished(folder)

@@ -30,7 +30,7 @@ from merganser.core.keys import canonical, check_key_type
 from merganser.core.local import DANGLING
 from merganser.core.nesting import check_above, check_below, is_mark
 from merganser.core.schema import check_unique, declared
-from merganser.core.staging import RECORD, control_folder
+from merganser.core.staging import RECORD, control_folder, find_owner
 from merganser.core.store import locate
 from merganser.core.summary import DataFile, Model, without
 from merganser.core.table_formats import check_tables, is_ducklake
@@ -117,8 +117,16 @@ def check_target(location: Location, *, listed: bool = False) -> None:
     Before a first write they are listed here all the same, so that a refusal leaves no control folder behind.
     """
     check_above(location, alone=True)
-    if not listed or location.store.kind(control_folder(location)) is None:
+    if not listed or not _has_control(location):
         list_files(location, alone=True)
+
+
+def _has_control(location: Location) -> bool:
+    """Say whether there is a control folder that is this dataset's, and not that of one below."""
+    store, control = location.store, control_folder(location)
+    if store.kind(control) is None:
+        return False
+    return not control.startswith(f"{location.root}/") or find_owner(store, control) == location.root
 
 
 def has_files(location: Location) -> bool:
@@ -438,7 +446,12 @@ def _key_types(
 
 
 def check_listing(target: Target) -> None:
-    """Refuse to publish over a dataset that something else changed since it was listed (C6)."""
+    """Refuse to publish over a dataset that something else changed since it was listed (C6).
+
+    A dataset above may have come meanwhile; on an object store, where looking costs requests, only a first write looks.
+    """
+    if target.location.store.local or not target.files:
+        check_above(target.location, alone=True)
     before = {file.rel: file.identity for file in target.files}
     now = {file.rel: file.identity for file in list_files(target.location, alone=True)}
     changed = sorted(rel for rel in before.keys() | now.keys() if before.get(rel) != now.get(rel))

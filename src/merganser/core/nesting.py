@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 from merganser.core.errors import TargetPathError
 from merganser.core.history import HISTORY
-from merganser.core.staging import RECORD, STAGING_PREFIX, control_folder, control_name
+from merganser.core.staging import (
+    BESIDE,
+    INSIDE,
+    RECORD,
+    STAGING_PREFIX,
+    control_folder,
+    control_name,
+    find_owner,
+    list_control,
+)
 from merganser.core.table_formats import LOGS, check_inside_table
 
 if TYPE_CHECKING:
@@ -21,6 +30,8 @@ if TYPE_CHECKING:
     from merganser.core.store import Location
 
 _CONTROL = re.compile(re.escape(control_name("@")).replace("@", "(.+)"))
+# Any of these in a control folder tells of a commit; before there were marks, only history and record did.
+_COMMITTED = frozenset({BESIDE, INSIDE, HISTORY, RECORD})
 
 
 def is_mark(name: str) -> bool:
@@ -31,10 +42,8 @@ def is_mark(name: str) -> bool:
 def check_below(location: Location, folders: Iterable[str], linked: Iterable[str]) -> None:
     """Refuse a target with another dataset below it: by the folders met there, and by the files that links lead to."""
     for folder in sorted(folders):
-        above, _, name = folder.rpartition("/")
-        control = _CONTROL.fullmatch(name)
-        if control is not None:
-            _check_control(location, folder, above, control[1])
+        if _CONTROL.fullmatch(folder.rpartition("/")[2]):
+            _check_control(location, location.path(folder))
     # Of each folder one file will do.
     for path in {path.rpartition("/")[0]: path for path in linked}.values():
         found = find_around(location.store, path)
@@ -42,29 +51,40 @@ def check_below(location: Location, folders: Iterable[str], linked: Iterable[str
             raise _contains(location, found.path, found.control)
 
 
-def _check_control(location: Location, control: str, above: str, name: str) -> None:
-    """Refuse the dataset that a control folder belongs to: the one of its name beside it, or the one around it."""
-    store, path = location.store, location.path(control)
-    beside = f"{above}/{name}" if above else name
-    if store.kind(location.path(beside)) == "directory":
-        if _has_commits(store, path):
-            raise _contains(location, location.shown(beside), location.shown(control))
-    elif above:
-        if above.rpartition("/")[2] == name and _has_commits(store, path):
-            raise _contains(location, location.shown(above), location.shown(control))
-    elif name == location.root.rpartition("/")[2] and control_folder(location) != path:
-        message = (
-            f"{location.display} has two control folders, {control_folder(location)} and {path}: its writers come "
-            "through two mounts and do not see each other's locks. Let all of them use one path, and remove the "
-            "control folder that they do not use then."
-        )
-        raise TargetPathError(message)
+def _check_control(location: Location, path: str) -> None:
+    """Refuse the dataset that a control folder below belongs to, and a second control folder of the target."""
+    store, own = location.store, control_folder(location)
+    control = _look_into(store, path)
+    if path == own and not control.has_commits:
+        return
+    if control.owner == location.root:
+        if path != own:
+            raise _two_mounts(location, own, path)
+    # What is left of a dataset that somebody removed does not count, but a first load does.
+    elif control.has_staging or (control.has_commits and store.kind(control.owner) == "directory"):
+        below = len(location.root) + 1
+        raise _contains(location, location.shown(control.owner[below:]), location.shown(path[below:]))
+
+
+def _two_mounts(location: Location, own: str, other: str) -> TargetPathError:
+    return TargetPathError(
+        f"{location.display} has two control folders, {own} and {other}: its writers come through two mounts and do "
+        "not see each other's locks. Let all of them use this path, call recover(path) through the other mount to "
+        f"complete a pending commit, then remove {other}; its history and retained files are lost with it."
+    )
 
 
 def _contains(location: Location, dataset: str, control: str) -> TargetPathError:
     return TargetPathError(
-        f"{location.display} contains the dataset {dataset}. Write to that dataset, or to a folder without one; if it "
-        f"is not a dataset, remove its control folder {control}."
+        f"{location.display} contains the dataset {dataset}. Write to that dataset, or to a folder without one. If it "
+        f"is no longer a dataset, {_give_up(dataset, control)}"
+    )
+
+
+def _give_up(dataset: str, control: str) -> str:
+    return (
+        f"call recover({dataset!r}) to complete a pending commit, then remove its control folder {control}; its "
+        "history and retained files are lost with it."
     )
 
 
@@ -75,11 +95,12 @@ def check_above(location: Location, *, alone: bool) -> None:
     levels = list(_look_above(location.store, location.root))
     for level in levels:
         check_inside_table(location, level.folder, _spell(location, level.folder), level.found)
-    found = _find_nearest(location.store, levels) if alone else None
+    found = _find_nearest(location.store, levels, control_folder(location)) if alone else None
     if found is not None:
+        dataset = _spell(location, found.path)
         message = (
-            f"{location.display} lies inside the dataset {_spell(location, found.path)}. Write to that dataset; if it "
-            f"is not one, remove its control folder {found.control}."
+            f"{location.display} lies inside the dataset {dataset}. Write to that dataset. If it is no longer a "
+            f"dataset, or was removed, {_give_up(dataset, found.control)}"
         )
         raise TargetPathError(message)
 
@@ -115,26 +136,34 @@ def _look_above(store: Store, path: str) -> Iterator[_Level]:
         folder, _, child = folder.rpartition("/")
 
 
-def _find_nearest(store: Store, levels: Iterable[_Level]) -> Dataset | None:
+def _find_nearest(store: Store, levels: Iterable[_Level], own: str | None = None) -> Dataset | None:
     for number, level in enumerate(levels):
         beside, inside = control_name(level.child), control_name(level.folder.rpartition("/")[2])
-        datasets = [(inside, level.folder)]
-        if number == 0:
-            # That of the path itself, even if the folder around it has the same name.
-            datasets = [one for one in datasets if inside != beside]
-        else:
-            datasets.append((beside, f"{level.folder}/{level.child}"))
-        for name, dataset in datasets:
-            control = f"{level.folder}/{name}"
-            # A control folder outlives a dataset that somebody removed.
-            if name in level.found and store.kind(dataset) == "directory" and _has_commits(store, control):
-                return Dataset(dataset, control)
+        for name in dict.fromkeys((inside, beside)):
+            path = f"{level.folder}/{name}"
+            control = _look_into(store, path) if name in level.found else None
+            # In the control folder of the path itself, a staging folder alone is that of its own first load.
+            if control is None or not (control.has_commits or (control.has_staging and path != own)):
+                continue
+            # The first level is around the path itself, and what is beside it there is its own.
+            if control.owner == level.folder or (number and name == beside):
+                return Dataset(control.owner, path)
     return None
 
 
-def _has_commits(store: Store, control: str) -> bool:
-    """Say whether a control folder is that of a dataset: a call that was refused may leave one with a lock alone."""
-    return any(name in (HISTORY, RECORD) or name.startswith(STAGING_PREFIX) for name in store.names(control))
+@dataclass(frozen=True, slots=True)
+class _Control:
+    """A control folder: the dataset it belongs to, and what is in it. A call that was refused may leave only a lock."""
+
+    owner: str
+    has_commits: bool
+    has_staging: bool
+
+
+def _look_into(store: Store, control: str) -> _Control:
+    names = list_control(store, control)
+    staging = any(name.startswith(STAGING_PREFIX) for name in names)
+    return _Control(find_owner(store, control, names), not _COMMITTED.isdisjoint(names), staging)
 
 
 def _spell(location: Location, above: str) -> str:

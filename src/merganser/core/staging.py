@@ -19,7 +19,7 @@ from merganser.core.memory import naming_memory
 from merganser.core.progress import nobody
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from contextlib import AbstractContextManager
 
     from merganser.core.storage import Store
@@ -30,13 +30,17 @@ JOURNAL = "journal.json"
 # Whoever takes this folder for abandoned removes it, and a journal that comes later stands there without.
 MARK = "mark.staged"
 RECORD = "partitions.json"
+# An empty file that the first commit leaves: whether the control folder is inside its dataset or beside it. The name
+# tells, so that a listing is enough.
+INSIDE, BESIDE = "dataset.inside", "dataset.beside"
+_PREFIX, _SUFFIX = ".", ".merganser"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 _SEE_TO_IT = "see to space and permissions there"
 
 
 def control_name(name: str) -> str:
     """Name the control folder of a dataset."""
-    return f".{name}.merganser"
+    return f"{_PREFIX}{name}{_SUFFIX}"
 
 
 def control_folder(location: Location) -> str:
@@ -48,9 +52,34 @@ def control_folder(location: Location) -> str:
         return beside if parent.strip("/") else inside
     if os.path.isdir(beside):
         return beside
-    if os.path.isdir(inside):
+    if os.path.isdir(inside) and find_owner(location.store, inside) == location.root:
         return inside
     return beside if _can_rename_from(parent or "/", location.root) else inside
+
+
+def place_mark(location: Location, control: str) -> str:
+    """Name the file that tells where a dataset is, seen from its control folder."""
+    return INSIDE if control.startswith(f"{location.root}/") else BESIDE
+
+
+def list_control(store: Store, control: str) -> list[str]:
+    """List a control folder; one that this user may not list counts as that of a dataset."""
+    try:
+        return store.names(control)
+    except PermissionError:
+        return [RECORD]
+
+
+def find_owner(store: Store, control: str, names: Collection[str] | None = None) -> str:
+    """Find the dataset, which may be gone, of a control folder with these names in it: around it or beside it."""
+    names = list_control(store, control) if names is None else names
+    around, _, own = control.rpartition("/")
+    name = own.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+    beside = f"{around}/{name}"
+    # Older versions left no mark.
+    if BESIDE in names or (INSIDE not in names and store.kind(beside) == "directory"):
+        return beside
+    return around if INSIDE in names or around.rpartition("/")[2] == name else beside
 
 
 def _can_rename_from(parent: str, root: str) -> bool:
@@ -134,7 +163,7 @@ def open_staging(location: Location, control: str, file_done: Callable[[], None]
     return Staging(location, folder, file_done)
 
 
-def find_staging(location: Location, control: str) -> list[Staging]:
-    """Find what earlier merges left behind."""
-    names = location.store.names(control)
+def find_staging(location: Location, control: str, names: Collection[str] | None = None) -> list[Staging]:
+    """Find what earlier merges left behind, by the names in the control folder."""
+    names = location.store.names(control) if names is None else names
     return [Staging(location, f"{control}/{name}") for name in names if name.startswith(STAGING_PREFIX)]
