@@ -327,7 +327,7 @@ def test_targets_that_cannot_be_data_files_are_refused(lake: str, target: str, m
 
 
 # C7
-@pytest.mark.parametrize("name", ["journal.json", "mark.staged"])
+@pytest.mark.parametrize("name", ["journal.json", "mark.staged", ".replaced", ".replaced/0.replaced"])
 def test_names_that_a_commit_needs_are_refused(lake: str, name: str) -> None:
     old = put(f"{lake}/t/a.parquet", ids([1]))
     with unchanged(f"{lake}/t"), IncrementalFileManager() as manager:
@@ -391,3 +391,22 @@ def test_manager_on_another_filesystem(monkeypatch: pytest.MonkeyPatch, given: b
             with memory.open(old, "rb") as stream:
                 assert pq.read_table(stream).column("id").to_pylist() == [number]
     assert not memory.exists(folder)
+
+
+# C3
+@pytest.mark.parametrize(
+    "names", [("x.staged", "0.replaced"), ("1.replaced", "0.replaced"), ("a/1.replaced", "1.replaced")]
+)
+def test_a_staged_file_of_any_name_is_what_is_published(lake: str, names: tuple[str, str]) -> None:
+    old = [put(f"{lake}/t/{name}.parquet", ids([n])) for n, name in enumerate("ab")]
+    with IncrementalFileManager() as manager:
+        folder = manager.create_staging_directory(f"{lake}/t")
+        # Later commits from the same folder have the same names, and links of their own.
+        for number in (10, 20):
+            staged = [put(f"{folder}/{name}", ids([number, n])) for n, name in enumerate(names)]
+            manager.atomic_replace_files(staged, old)
+            assert [read(path) for path in old] == [[number, 0], [number, 1]]
+        staged = [put(f"{folder}/0.replaced", ids([30]))]
+        manager.atomic_replace_files(staged, old[1:])
+    assert [read(path) for path in old] == [[20, 0], [30]]
+    assert recover(f"{lake}/t") is False

@@ -186,7 +186,7 @@ def test_a_journal_without_links_recovers_in_its_own_place(copy: Copy | None, la
     # C4: a disk that has no links, or a journal of a version that made none
     new = undisturbed("full_merge", "local", lake).new
     place = decided("full_merge", lake)
-    links = list(Path(place.control).glob("*/*.replaced"))
+    links = list(Path(place.control).glob("*/.replaced/*.replaced"))
     assert len(links) == 3
     for link in links:
         link.unlink()

@@ -127,9 +127,9 @@ class Session:
         store = self.location.store
         with store.create(staging.mark):
             pass
-        Replaced(staging, journal.replaced).keep()
+        links = Replaced(staging, journal.replaced).keep()
         staged = [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
-        store.flush([*staged, staging.mark, staging.folder, self.control, _folder(self.control)])
+        store.flush([*staged, *links, staging.mark, staging.folder, self.control, _folder(self.control)])
         for folder in sorted({_folder(move.target) for move in journal.feed}):
             store.make_durable(folder)
         if journal.history is not None:

@@ -10,7 +10,7 @@ from merganser.core.commit import Journal, Move, writing
 from merganser.core.dataset import is_data_file
 from merganser.core.errors import DatasetMergeError, InvalidArgumentError, UnreadableFileError
 from merganser.core.footer import read_footer
-from merganser.core.staging import JOURNAL, MARK, open_staging, storing
+from merganser.core.staging import JOURNAL, LINKS, MARK, open_staging, storing
 from merganser.core.store import list_paths, locate
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _staged(staging: Staging, path: str, goal: str, filesystem: Any) -> str:
     if rel == found.root or not staging.location.store.reaches(found.store):
         message = f"Cannot move {path} onto {goal}: it must be staged. Write it below {staging.folder}."
         raise InvalidArgumentError(message)
-    if rel in {JOURNAL, MARK}:
+    if rel.partition("/")[0] in {JOURNAL, LINKS, MARK}:
         message = f"Cannot move {path} onto {goal}: a commit uses that name itself. Give the staged file another."
         raise InvalidArgumentError(message)
     if found.store.kind(found.root) != "file":

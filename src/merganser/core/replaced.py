@@ -1,8 +1,8 @@
 """What a commit replaces or removes, recognized by recovery, also in a copy of the dataset.
 
 In its own place a file is recognized by its identity, which holds inode and time. A copy has other inodes, and perhaps
-other times. So the staging folder holds a link to each such file, which is copied along and takes no space: a file with
-the same content as its link is the file that the journal means.
+other times. So a folder in the staging folder holds a link to each such file, which is copied along and takes no space:
+a file with the same content as its link is the file that the journal means.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from merganser.core.errors import ConcurrentWriteError
+from merganser.core.staging import LINKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,17 +29,28 @@ class Replaced:
     links: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        links = {rel: f"{self.staging.folder}/{number}.replaced" for number, rel in enumerate(self.identities)}
+        links = {rel: f"{self.folder}/{number}.replaced" for number, rel in enumerate(self.identities)}
         object.__setattr__(self, "links", links)
 
-    def keep(self) -> None:
-        """Link the files, before the commit is journaled."""
+    @property
+    def folder(self) -> str:
+        """The folder of the links."""
+        return f"{self.staging.folder}/{LINKS}"
+
+    def keep(self) -> list[str]:
+        """Link the files, before the commit is journaled; returns the folder to flush, if there is one."""
         location = self.staging.location
+        if not (self.identities and location.store.local):
+            return []
+        # An earlier commit from the same staging folder may have left links to other files.
+        location.store.remove_folder(self.folder)
+        location.store.make_folder(self.folder)
         for rel, identity in self.identities.items():
             link = self.links[rel]
             # A file that changed since it was listed is not what the journal means.
             if location.store.link(location.path(rel), link) and location.store.identity(link) != identity:
                 location.store.remove(link)
+        return [self.folder]
 
     def is_meant(self, rel: str, now: str) -> bool:
         """Say whether a file whose identity is this now is the one that the journal means."""

@@ -29,6 +29,8 @@ STAGING_PREFIX = ".staging_"
 JOURNAL = "journal.json"
 # Whoever takes this folder for abandoned removes it, and a journal that comes later stands there without.
 MARK = "mark.staged"
+# The links to what a commit replaces: in a folder of their own, where no staged file can have their names.
+LINKS = ".replaced"
 RECORD = "partitions.json"
 # An empty file that the first commit leaves: whether the control folder is inside its dataset or beside it. The name
 # tells, so that a listing is enough.
