@@ -6,6 +6,7 @@ import builtins
 import errno
 import inspect
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -237,6 +238,14 @@ def not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
 
 
+def not_publishable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def access(path: str, _: int) -> bool:
+        return not path.endswith("day=mon")
+
+    monkeypatch.setattr(os, "access", access)
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
+
+
 def held_dataset(_: pytest.MonkeyPatch) -> None:
     with exclusive(LocalStore(), "lake/.orders.merganser", ORDERS, 1):
         upsert({"id": [1], "status": ["paid"], "day": ["mon"]}, lock_timeout=0.1)
@@ -338,7 +347,7 @@ def not_published_before(monkeypatch: pytest.MonkeyPatch) -> None:
             try:
                 manager.atomic_replace_files(new, f"{ORDERS}/day=mon/a.parquet")
             except core.DatasetMergeError as error:
-                if "decided" not in str(error):
+                if "was journaled" not in str(error):
                     raise
 
 
@@ -509,7 +518,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "UnsupportedFileError": [bare_parquet, delta_table, old_timestamps, far_timestamp],
     "OutOfMemoryError": [no_memory, no_memory_in_duckdb],
     "StagingError": [full_disk],
-    "DatasetPermissionError": [not_allowed],
+    "DatasetPermissionError": [not_allowed, not_publishable],
     "LockTimeoutError": [held_dataset],
     "ConcurrentWriteError": [changed_meanwhile, changed_after_the_decision],
     "UndoError": [nothing_retained, nothing_to_undo],

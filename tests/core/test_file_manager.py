@@ -252,7 +252,7 @@ def test_cleaning_up_leaves_a_half_published_replacement_to_recovery(
     staged = [put(f"{folder}/{n}.staged", ids([n + 100])) for n in range(2)]
     with monkeypatch.context() as patch:
         patch.setattr(LocalStore, "replace", refuse)
-        with pytest.raises(DatasetMergeError, match="not yet fully published"):
+        with pytest.raises(DatasetMergeError, match="not fully published"):
             manager.atomic_replace_files(staged, old)
     assert [read(path) for path in old] == [[100], [1]]
     with pytest.raises(DatasetMergeError, match=r"not fully published. Call cleanup_staging_files\(\), then recover"):

@@ -272,6 +272,63 @@ def test_a_user_who_may_only_read_is_told_whom_to_ask(shared: Path) -> None:
     assert snapshot(str(path.parent)) == before
 
 
+PARTLY = """
+from merganser.core import DatasetPermissionError
+rows = pa.table({"id": [1, 9], "day": ["mon", "tue"], "by": [0, 0]})
+try:
+    merganser.merge(rows, path, "upsert", "id", engine="arrow", batch_id="three")
+except DatasetPermissionError as error:
+    print(error)
+"""
+
+
+@as_root
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["t/day=tue", ".t.merganser/history", ".t.merganser/batches"])
+def test_a_commit_that_could_not_be_published_is_not_journaled(shared: Path, closed: str) -> None:
+    # C5, C7: one folder of an earlier writer stops a commit before it blocks all others
+    path = make_folder(shared / "lake", 0o2775, group=TEAM) / "t"
+    run_as(ALICE, FIRST, path)
+    (path.parent / closed).chmod(0o2755)
+    before = snapshot(str(path))
+    said = run_as(BOB, PARTLY, path)
+    assert f"Cannot publish a commit to {path}: this user may not write in {path.parent / closed}." in said
+    assert f"{path.parent / closed} belongs to user {ALICE} and group {TEAM}, with mode 2755." in said
+    assert "Nothing was published; ask the owner to let you write there" in said
+    assert snapshot(str(path)) == before
+    assert merganser.recover(path) is False
+    run_as(ALICE, "assert upsert([1, 7]).target_count_after == 5", path)
+
+
+JOURNALED = """
+from merganser.core import DatasetMergeError
+from merganser.core.local import LocalStore
+LocalStore.find_unwritable, find = lambda *_: None, LocalStore.find_unwritable
+def replace(self, source, target, original=LocalStore.replace):
+    LocalStore.find_unwritable = find
+    original(self, source, target)
+LocalStore.replace = replace
+try:
+    upsert([9], day="tue")
+except DatasetMergeError as error:
+    print(error)
+"""
+
+
+@as_root
+@pytest.mark.slow
+def test_what_denies_a_journaled_commit_is_described(shared: Path) -> None:
+    # C4, C7: permissions that were taken away in between
+    path = make_folder(shared / "lake", 0o2775, group=TEAM) / "t"
+    run_as(ALICE, FIRST, path)
+    (path / "day=tue").chmod(0o2755)
+    said = run_as(BOB, JOURNALED, path)
+    assert f"A commit to {path} was journaled but not fully published: [Errno 13]" in said
+    assert f"{path}/day=tue belongs to user {ALICE} and group {TEAM}, with mode 2755: ask the owner" in said
+    assert "Fix the cause, then call recover(path) to complete it." in said
+    run_as(ALICE, "assert merganser.recover(path)\nassert count_rows() == 5", path)
+
+
 REFUSED = """
 try:
     merganser.merge(pa.table({"id": [1]}), path, "delete", "id", engine="arrow")

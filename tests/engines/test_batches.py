@@ -110,7 +110,7 @@ def test_a_batch_that_was_interrupted_while_published_is_known(
 
     with monkeypatch.context() as patch:
         patch.setattr(commit, "publish", broken)
-        with pytest.raises(DatasetMergeError, match="decided"):
+        with pytest.raises(DatasetMergeError, match="was journaled"):
             io.merge(pairs([1, 2], "new"), f"{lake}/t", key_columns="id", batch_id="b")
     assert recover(f"{lake}/t")
     assert [row["v"] for row in rows(io, f"{lake}/t")] == ["new", "new"]

@@ -111,7 +111,7 @@ def test_a_merge_that_stops_after_its_journal_says_so_and_is_finished_by_the_nex
         original(self, source, target)
 
     monkeypatch.setattr(LocalStore, "replace", refuse)
-    with pytest.raises(DatasetMergeError, match=r"decided but not yet fully published.*f1\.parquet.*recover\(path\)"):
+    with pytest.raises(DatasetMergeError, match=r"was journaled but not fully published.*f1\.parquet.*recover\(path\)"):
         io.merge(table([0, 10, 99], "new"), path, "upsert", "id")
     with pytest.raises(DatasetMergeError, match=r"recover\(path\)"):
         io.plan(table([0], "new"), path, "upsert", "id")

@@ -380,7 +380,7 @@ def test_a_file_that_changed_after_the_decision_is_not_retained_for_the_one_that
 
     with monkeypatch.context() as patch:
         patch.setattr(commit, "publish", broken)
-        with pytest.raises(DatasetMergeError, match="decided"):
+        with pytest.raises(DatasetMergeError, match="was journaled"):
             open_door("arrow").merge(table([0, 10], "new"), path, key_columns="id", retain=1)
     put(f"{path}/f0.parquet", table([0], "by another program"))
     with pytest.raises(ConcurrentWriteError, match=r"f0\.parquet"):
@@ -619,7 +619,7 @@ def test_an_interrupted_undo_spares_what_another_program_wrote(path: str, monkey
     (gone,) = (file.path for file in history(path)[0].files if file.operation == "removed")
     with monkeypatch.context() as patch:
         patch.setattr(commit, "publish", broken)
-        with pytest.raises(DatasetMergeError, match="decided"):
+        with pytest.raises(DatasetMergeError, match="was journaled"):
             undo(path)
     put(f"{path}/{gone}", table([77], "theirs"))
     before = snapshot(path)

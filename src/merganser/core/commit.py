@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from merganser.core.access import check_access, describe_denied
 from merganser.core.batch import BATCHES, forget_batch, write_batch
 from merganser.core.dataset import check_target
 from merganser.core.errors import ConcurrentWriteError, DatasetMergeError, MerganserError, UnreadableFileError
@@ -125,6 +126,7 @@ class Session:
     def commit(self, staging: Staging, journal: Journal, check: Callable[[], object] | None = None) -> None:
         """Make the staged files durable, look once more whether they still fit, journal the change, and publish it."""
         store = self.location.store
+        check_access(self.location, self.control, journal)
         with store.create(staging.mark):
             pass
         links = Replaced(staging, journal.replaced).keep()
@@ -219,8 +221,8 @@ def _decided(location: Location, staging: Staging) -> Iterator[None]:
         if isinstance(error, MerganserError) or location.store.read_small(staging.journal) is None:
             raise
         message = (
-            f"A change of {location.display} is decided but not yet fully published: {error}. Remove the cause, then "
-            "call recover(path), which finishes it."
+            f"A commit to {location.display} was journaled but not fully published: {error}."
+            f"{describe_denied(location.store, error)} Fix the cause, then call recover(path) to complete it."
         )
         raise DatasetMergeError(message) from error
 

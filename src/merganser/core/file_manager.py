@@ -107,8 +107,10 @@ class IncrementalFileManager:
             return
         with storing(staging):
             store.flush(sorted({f"{staging.folder}/{folder}" for rel in staged for folder in _folders(rel)}))
-            # Left by an earlier call; a commit marks the folder anew.
+            # Left by an earlier call; a commit makes its own.
             store.remove(staging.mark)
+            if store.local:
+                store.remove_folder(f"{staging.folder}/{LINKS}")
             self._session.commit(staging, Journal(moves))
 
     def cleanup_staging_files(self) -> None:

@@ -121,6 +121,17 @@ class LocalStore(Store):
             if wanted != (stat.S_IMODE(status.st_mode), status.st_gid):
                 _set_access(descriptor, *wanted)
 
+    def find_unwritable(self, files: Iterable[str], folders: Iterable[str]) -> str | None:
+        # The file that a link leads to is replaced, not the link.
+        real = (os.path.realpath(file) if os.path.islink(file) else file for file in files)
+        for folder in sorted({*map(os.path.dirname, real), *folders}):
+            made = folder
+            while not os.path.lexists(made):
+                made = os.path.dirname(made)
+            if not os.access(made, os.W_OK | os.X_OK):
+                return made
+        return None
+
     def flush(self, paths: Iterable[str]) -> None:
         # Disks take many such requests at once, and answer them together.
         files = list(paths)

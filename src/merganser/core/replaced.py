@@ -42,8 +42,6 @@ class Replaced:
         location = self.staging.location
         if not (self.identities and location.store.local):
             return []
-        # An earlier commit from the same staging folder may have left links to other files.
-        location.store.remove_folder(self.folder)
         location.store.make_folder(self.folder)
         for rel, identity in self.identities.items():
             link = self.links[rel]

@@ -98,6 +98,10 @@ class Store(ABC):
         if new:
             self.flush([*new, above])
 
+    def find_unwritable(self, files: Iterable[str], folders: Iterable[str]) -> str | None:  # noqa: ARG002  as below
+        """Find a folder that files cannot be moved into, or that denies changes; None where only a try reports that."""
+        return None
+
     @abstractmethod
     def flush(self, paths: Iterable[str]) -> None:
         """Force files or folders to disk, where that has a meaning."""
