@@ -290,3 +290,17 @@ def test_a_file_that_changed_before_the_journal_is_not_taken_for_the_one_that_wa
     with pytest.raises(ConcurrentWriteError, match=r"f0\.parquet was changed by another program"):
         merganser.recover(place.path)
     assert place.bytes() == before
+
+
+def test_a_file_that_has_nothing_to_do_with_a_commit_stops_no_recovery(lake: str) -> None:
+    # C4, M9: a merge refuses Parquet data under another name
+    place = decided("retained_merge", lake)
+    before = place.bytes()
+    stray = Path(place.path, "x.bak")
+    stray.write_bytes(Path(place.path, "f0.parquet").read_bytes())
+    assert merganser.recover(place.path) is True
+    assert len(merganser.history(place.path)) == 2
+    assert merganser.vacuum(place.path) == []
+    merganser.undo(place.path)
+    stray.unlink()
+    assert data_files(place.bytes()) == data_files(before)

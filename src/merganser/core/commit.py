@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from merganser.core.access import check_access, describe_denied
 from merganser.core.batch import BATCHES, forget_batch, write_batch
-from merganser.core.dataset import check_target
+from merganser.core.dataset import check_alone, check_target
 from merganser.core.errors import ConcurrentWriteError, DatasetMergeError, MerganserError, UnreadableFileError
 from merganser.core.history import HISTORY, HistoryRecord, new_id, save_record
 from merganser.core.json_text import load_json
@@ -241,7 +241,7 @@ def writing(
     """Hold a dataset exclusively, recovered from whatever an earlier writer left unfinished.
 
     `started` is when the work began that will be committed, by the monotonic clock; now, if it begins here. `checked`
-    says that `check_target` was called.
+    says that `check_target` or `check_alone` was called.
     """
     started = time.monotonic() if started is None else started
     if not checked:
@@ -269,7 +269,7 @@ def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeou
     control = control_folder(location)
     if not find_staging(location, control):
         return False
-    check_target(location)
+    check_alone(location)
     with exclusive(location.store, control, location.display, lock_timeout):
         return _recover(location, control, location.store.names(control))
 

@@ -72,15 +72,21 @@ def list_files(location: Location, *, alone: bool = False) -> list[DataFile]:
 
     With `alone`, for whoever is going to write, a root with another dataset below it is refused (M10).
     """
+    files, others = _find_files(location, alone=alone)
+    for rel in others:
+        _refuse_disguised(location, rel)
+    return sorted(files, key=attrgetter("rel"))
+
+
+def _find_files(location: Location, *, alone: bool) -> tuple[list[DataFile], list[str]]:
+    """Find data files and other visible files, in no order, unless tables or datasets are below the root."""
     if not _is_there(location):
-        return []
+        return [], []
     files, others, marks = _walk(location)
     check_tables(location, marks)
     if alone:
         check_below(location, marks, (file.real for file in files if file.real is not None))
-    for rel in others:
-        _refuse_disguised(location, rel)
-    return sorted(files, key=attrgetter("rel"))
+    return files, others
 
 
 def _walk(location: Location) -> tuple[list[DataFile], list[str], list[str]]:
@@ -127,6 +133,12 @@ def _has_control(location: Location) -> bool:
     if store.kind(control) is None:
         return False
     return not control.startswith(f"{location.root}/") or find_owner(store, control) == location.root
+
+
+def check_alone(location: Location) -> None:
+    """Refuse a root with another dataset below or above it, as `check_target` does, whatever other files are there."""
+    check_above(location, alone=True)
+    _find_files(location, alone=True)
 
 
 def has_files(location: Location) -> bool:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.commit import LOCK_TIMEOUT, Journal, Move, Removal, writing
-from merganser.core.dataset import make_record
+from merganser.core.dataset import check_alone, make_record
 from merganser.core.errors import UndoError
 from merganser.core.history import HistoryFile, HistoryRecord, read_records, standing
 from merganser.core.options import check_retain
@@ -52,7 +52,8 @@ def undo(
     location = locate(path, filesystem, ignore_table_format=ignore_table_format)
     if location.store.kind(control_folder(location)) is None:
         raise _nothing_to_undo(location)
-    with writing(location, lock_timeout, started) as session:
+    check_alone(location)
+    with writing(location, lock_timeout, started, checked=True) as session:
         last = next(standing(read_records(location.store, session.control)), None)
         if last is None:
             raise _nothing_to_undo(location)
@@ -88,7 +89,8 @@ def vacuum(
     location = locate(path, filesystem, ignore_table_format=True)
     if not retained_ids(location.store, control_folder(location)):
         return []
-    with writing(location, lock_timeout) as session:
+    check_alone(location)
+    with writing(location, lock_timeout, checked=True) as session:
         store, control = location.store, session.control
         return drop(store, control, unreachable(store, control, retain))
 
