@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.crash.faults import SCENARIOS, Fault, InjectedError, Place, injected, new_place
 from tests.crash.test_crash_sweep import data_files, settled, sweep, undisturbed
@@ -304,3 +306,63 @@ def test_a_file_that_has_nothing_to_do_with_a_commit_stops_no_recovery(lake: str
     merganser.undo(place.path)
     stray.unlink()
     assert data_files(place.bytes()) == data_files(before)
+
+
+AUDITS = ["lake/audit", "lake/deep/er/audit", "elsewhere"]
+
+
+def stopped_with_feed(lake: str, feed: str) -> None:
+    """Leave a journaled merge with a change feed, after one that was published."""
+
+    def merge(ids: list[int]) -> None:
+        merganser.merge(pa.table({"id": ids}), f"{lake}/lake/t", "upsert", "id", engine="arrow", audit=feed)
+
+    def die(*_: Any) -> None:
+        raise InjectedError("killed")
+
+    merge([1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalStore, "replace", die)
+        with pytest.raises(DatasetMergeError):
+            merge([1, 2])
+    assert len(os.listdir(feed)) == 1
+
+
+@pytest.mark.parametrize("audit", AUDITS)
+def test_a_copy_publishes_its_own_change_feed(audit: str, lake: str) -> None:
+    # C4, R5: one that is not copied along is the original's
+    feed = f"{lake}/{audit}"
+    stopped_with_feed(lake, feed)
+    shutil.copytree(f"{lake}/lake", f"{lake}/backup")
+    assert merganser.recover(f"{lake}/backup/t") is True
+    assert merganser.PyArrowDatasetIO().read(f"{lake}/backup/t").count_rows() == 2
+    assert len(os.listdir(feed)) == 1
+    if audit != "elsewhere":
+        assert len(os.listdir(feed.replace("/lake/", "/backup/", 1))) == 2
+    assert merganser.recover(f"{lake}/lake/t") is True
+    assert len(os.listdir(feed)) == 2
+
+
+@pytest.mark.parametrize("audit", AUDITS)
+def test_a_dataset_that_was_moved_publishes_its_change_feed(audit: str, lake: str) -> None:
+    # C4, R5
+    feed = f"{lake}/{audit}"
+    stopped_with_feed(lake, feed)
+    os.rename(f"{lake}/lake", f"{lake}/moved")
+    assert merganser.recover(f"{lake}/moved/t") is True
+    assert len(os.listdir(feed.replace("/lake/", "/moved/", 1))) == 2
+
+
+@pytest.mark.parametrize("audit", AUDITS)
+def test_a_journal_with_absolute_paths_of_a_change_feed_recovers(audit: str, lake: str) -> None:
+    # C4, R5: of a version before this one
+    feed = f"{lake}/{audit}"
+    stopped_with_feed(lake, feed)
+    (journal,) = Path(lake, "lake", ".t.merganser").glob("*/journal.json")
+    found = json.loads(journal.read_bytes())
+    for move in found["feed"]:
+        move["target"] = f"{feed}/{os.path.basename(move['target'])}"
+    del found["mark"]
+    journal.write_text(json.dumps(found))
+    assert merganser.recover(f"{lake}/lake/t") is True
+    assert len(os.listdir(feed)) == 2

@@ -17,6 +17,7 @@ from merganser.core.access import check_access, describe_denied
 from merganser.core.batch import BATCHES, forget_batch, write_batch
 from merganser.core.dataset import check_alone, check_target
 from merganser.core.errors import ConcurrentWriteError, DatasetMergeError, MerganserError, UnreadableFileError
+from merganser.core.feed import journal_feed, resolve_feed
 from merganser.core.history import HISTORY, HistoryRecord, new_id, save_record
 from merganser.core.json_text import load_json
 from merganser.core.lock import exclusive
@@ -60,7 +61,8 @@ class Removal:
 class Journal:
     """Everything a commit does: the partition record if it changes, the batch if it has an id, moves, then removals.
 
-    `feed` are moves to paths outside the dataset.
+    `feed` are moves to paths outside the dataset; `mark` is the identity of the mark of the staging folder, if one of
+    them is where a copy of the dataset would find the original's.
     `history` tells what it did. The files that the last `retain` commits replaced or removed are kept; an undo keeps
     none, and forgets the batch that it undoes.
     """
@@ -73,6 +75,7 @@ class Journal:
     history: HistoryRecord | None = None
     retain: int = 0
     forget: str | None = None
+    mark: str | None = None
 
     @property
     def replaced(self) -> dict[str, str]:
@@ -143,7 +146,7 @@ class Session:
                 store.write_small(f"{self.control}/{place_mark(self.location, self.control)}", b"")
             self.still_held()
             with _decided(self.location, staging):
-                store.write_small(staging.journal, journal.to_json())
+                store.write_small(staging.journal, journal_feed(staging, journal).to_json())
                 self._check_taken_over(staging)
                 publish(self.location, self.control, staging, journal)
         # What is done must not be done again over a staged file that takes an old one's name.
@@ -299,7 +302,7 @@ def _recover(location: Location, control: str, names: Collection[str]) -> bool:
         journal = _read_journal(staging)
         if journal is not None and not _abandoned(staging):
             with _decided(location, staging):
-                publish(location, control, staging, journal)
+                publish(location, control, staging, resolve_feed(staging, journal))
         with storing(staging):
             staging.remove()
     return bool(found)
