@@ -302,7 +302,7 @@ def _recover(location: Location, control: str, names: Collection[str]) -> bool:
         journal = _read_journal(staging)
         if journal is not None and not _abandoned(staging):
             with _decided(location, staging):
-                publish(location, control, staging, resolve_feed(staging, journal))
+                publish(location, control, staging, resolve_feed(staging, journal), recovering=True)
         with storing(staging):
             staging.remove()
     return bool(found)
@@ -328,13 +328,13 @@ def _abandoned(staging: Staging) -> bool:
     return staging.location.store.kind(staging.mark) is None
 
 
-def publish(location: Location, control: str, staging: Staging, journal: Journal) -> None:
+def publish(location: Location, control: str, staging: Staging, journal: Journal, *, recovering: bool = False) -> None:
     """Do what the journal says and is still undone; safe to repeat, safe to interrupt."""
     store = location.store
     _note(location, control, journal)
     replaced = Replaced(staging, journal.replaced)
     removed = _find_removed(location, replaced, journal.removals)
-    _move(location, staging, journal, replaced)
+    _move(location, staging, journal, replaced, recovering=recovering)
     _remove(location, removed)
     touched = [location.path(move.target) for move in journal.moves]
     touched += [location.path(removal.target) for removal in journal.removals]
@@ -359,17 +359,21 @@ def _note(location: Location, control: str, journal: Journal) -> None:
         forget_batch(store, control, journal.forget)
 
 
-def _move(location: Location, staging: Staging, journal: Journal, replaced: Replaced) -> None:
+def _move(location: Location, staging: Staging, journal: Journal, replaced: Replaced, *, recovering: bool) -> None:
     """Put the staged files that still wait in their places."""
     store, staged = location.store, [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
     folders = {_folder(path) for path in staged}
     waiting = {f"{folder}/{name}" for folder in folders for name in store.names(folder)}
     goals = [location.path(move.target) for move in journal.moves] + [move.target for move in journal.feed]
-    for folder in sorted({_folder(goal) for goal in goals}):
+    folders = {_folder(goal) for goal in goals}
+    # One that exists in recovery was perhaps made by the process that was killed.
+    new = {folder for folder in folders if store.local and (recovering or store.kind(folder) is None)}
+    for folder in sorted(folders):
         store.make_folder(folder)
     # After a power cut a file could be in neither folder, if it was moved into one that is not yet on the disk.
-    new = [goal for goal, move in zip(goals, journal.moves, strict=False) if move.replaces is None]
-    store.flush([*_folders_to_flush(location, new), *sorted({_folder(move.target) for move in journal.feed})])
+    inside = [goal for goal in goals[: len(journal.moves)] if _folder(goal) in new]
+    fed = {_folder(move.target) for move in journal.feed} & new
+    store.flush([*_folders_to_flush(location, inside), *sorted(fed)])
     for move, path, goal in zip((*journal.moves, *journal.feed), staged, goals, strict=True):
         if path in waiting:
             if move not in journal.feed:
