@@ -205,8 +205,8 @@ def test_a_source_that_cannot_be_opened_says_what_to_do(tmp_path: Path, cli: Cal
             assert told in cli("merge", text, str(tmp_path / "t"), "--key", "id", *options, code=1).stderr
     (tmp_path / "a.csv").write_bytes(CSV)
     told = cli("merge", str(tmp_path / "a.csv"), "/proc/no/such/place", "--key", "id", code=1).stderr
-    assert "Cannot stage files for /proc/no/such/place" in told
-    assert "see to space and permissions there" in told
+    assert "Cannot write the lock or staged files of /proc/no/such/place" in told
+    assert "check free space and permissions there" in told
 
 
 def test_a_dataset_is_asked_for_types_only_where_the_source_tells_none(

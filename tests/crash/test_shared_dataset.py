@@ -266,7 +266,7 @@ def test_a_user_who_may_only_read_is_told_whom_to_ask(shared: Path) -> None:
     before = snapshot(str(path.parent))
     said = run_as(CAROL, READS, path, groups=())
     lock = f"{path.parent}/.t.merganser/lock"
-    assert f"Cannot stage files for {path}" in said
+    assert f"Cannot write the lock or staged files of {path}" in said
     assert f"{lock} belongs to user {ALICE} and group {TEAM}, with mode 664." in said
     assert "ask the owner to let you write there (a group that shares the dataset needs chgrp -R and chmod" in said
     assert snapshot(str(path.parent)) == before
@@ -349,7 +349,7 @@ def test_the_first_merge_of_a_user_who_may_only_read(shared: Path, inside: bool)
         lake.chmod(0o555)
     before = snapshot(str(lake))
     said = run_as(CAROL, REFUSED, lake / "t")
-    assert said.startswith("DatasetPermissionError Cannot stage files for")
+    assert said.startswith("DatasetPermissionError Cannot write the lock or staged files of")
     assert f"{lake}/t belongs to user {ALICE} and group {TEAM}, with mode 755." in said
     assert snapshot(str(lake)) == before
 

@@ -317,7 +317,7 @@ def _read_journal(staging: Staging) -> Journal | None:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = (
-            f"{staging.journal} is not a journal of merganser's: {error}. Find out who wrote it, and move it away to "
+            f"{staging.journal} is not a journal of merganser's: {error}. Move it out of the control folder to "
             "discard that commit."
         )
         raise UnreadableFileError(message) from error

@@ -62,6 +62,6 @@ class Replaced:
 def held_back(location: Location, rel: str, what: str) -> ConcurrentWriteError:
     """Describe a file that is not the one that the journal means."""
     return ConcurrentWriteError(
-        f"{location.shown(rel)} was changed by another program after this merge was decided, so {what} is held back. "
-        "Move that file out of the dataset, then call recover(path)."
+        f"{location.shown(rel)} was changed by another program after this commit was journaled, so {what} was not "
+        "published. Move that file out of the dataset, then call recover(path)."
     )

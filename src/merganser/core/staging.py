@@ -37,7 +37,7 @@ RECORD = "partitions.json"
 INSIDE, BESIDE = "dataset.inside", "dataset.beside"
 _PREFIX, _SUFFIX = ".", ".merganser"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
-_SEE_TO_IT = "see to space and permissions there"
+_SEE_TO_IT = "check free space and permissions there"
 
 
 def control_name(name: str) -> str:
@@ -143,13 +143,14 @@ def explain_unwritable(store: Store, display: str, folder: str) -> Iterator[None
             raise
         remedy = "keep the dataset on a disk that has file locks" if error.errno in _NO_LOCKS else _SEE_TO_IT
         message = (
-            f"Cannot stage files for {display} in {folder}: {error}. Nothing was published; {remedy}, then run again."
+            f"Cannot write the lock or staged files of {display} in {folder}: {error}. Nothing was published; "
+            f"{remedy}, then run again."
         )
         if not isinstance(error, PermissionError):
             raise StagingError(message) from error
         if store.local:
             message = (
-                f"Cannot stage files for {display} in {folder}: {error}. "
+                f"Cannot write the lock or staged files of {display} in {folder}: {error}. "
                 f"{describe_owner(str(error.filename or folder))}. Nothing was published; ask the owner to let you "
                 f"write there (a group that shares the dataset needs chgrp -R and chmod -R g+rwX on {folder}), or run "
                 "as a user who may."
