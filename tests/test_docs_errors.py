@@ -459,6 +459,11 @@ def deep_source(_: pytest.MonkeyPatch) -> None:
     mg.merge("monday.json", ORDERS, key_columns="id", engine="arrow")
 
 
+def unbalanced_source(_: pytest.MonkeyPatch) -> None:
+    Path("monday.json").write_text('{"id": 1}]', "utf-8")
+    mg.merge("monday.json", ORDERS, key_columns="id", engine="arrow")
+
+
 def deep_record(_: pytest.MonkeyPatch) -> None:
     (record,) = Path("lake/.orders.merganser/history").iterdir()
     record.write_text(DEEP, "utf-8")
@@ -514,7 +519,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "PartitionValueError": [empty_partition, out_of_scope],
     "PartitionMoveError": [moves],
     "TargetPathError": [a_file, dataset_below, dataset_above, two_mounts, no_dataset, nothing_there],
-    "UnreadableFileError": [cut_short, bad_source, deep_source, deep_record, no_journal],
+    "UnreadableFileError": [cut_short, bad_source, deep_source, unbalanced_source, deep_record, no_journal],
     "UnsupportedFileError": [bare_parquet, delta_table, old_timestamps, far_timestamp],
     "OutOfMemoryError": [no_memory, no_memory_in_duckdb],
     "StagingError": [full_disk],

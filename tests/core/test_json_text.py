@@ -59,6 +59,55 @@ def test_what_would_crash_the_reader_of_pyarrow_is_refused(opening: str, closing
         pajson.read_json(ShallowJson(io.BytesIO(text)))
 
 
+def is_sound(text: bytes, deepest: int) -> bool:
+    """Go through a text byte by byte."""
+    depth, in_string, escaped = 0, False, False
+    for sign in map(chr, text):
+        if in_string and sign in "\r\n":
+            return False
+        if escaped:
+            escaped = False
+        elif sign == "\\":
+            escaped = True
+        elif sign == '"':
+            in_string = not in_string
+        elif not in_string:
+            depth += (sign in "[{") - (sign in "]}")
+            if not 0 <= depth <= deepest:
+                return False
+    return True
+
+
+@given(
+    st.text(st.sampled_from('[]{}"\\\r\na'), max_size=40),
+    st.integers(0, 6),
+    st.lists(st.integers(1, 9), min_size=1, max_size=9),
+)
+def test_what_is_not_json_hides_no_depth(text: str, deepest: int, sizes: list[int]) -> None:
+    data = text.encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_text, "DEEPEST", deepest)
+        passed = not is_refused(data, sizes)
+    assert passed == is_sound(data, deepest)
+
+
+@pytest.mark.parametrize(
+    ("before", "reason"),
+    [
+        ("]" * 30_000, "closes nothing"),
+        ("}" * 30_000, "closes nothing"),
+        ('"', "inside a string"),
+        ('"\\', "inside a string"),
+        ('{"a": "', "inside a string"),
+    ],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r", "\r\n"])
+def test_what_is_not_json_does_not_crash_the_reader_of_pyarrow(before: str, reason: str, newline: str) -> None:
+    text = f'{{"a": 1}}{newline}{before}{newline}{{"a": {"[" * 20_000}1{"]" * 20_000}}}{newline}'.encode()
+    with pytest.raises(pa.ArrowInvalid, match=f"not valid JSON: .*{reason}"):
+        pajson.read_json(ShallowJson(io.BytesIO(text)))
+
+
 def test_brackets_in_strings_are_text() -> None:
     rows = [{"id": 1, "v": "[" * 20_000}, {"id": 2, "v": '\\"{' * 20_000}]
     text = "\n".join(map(json.dumps, rows)).encode()

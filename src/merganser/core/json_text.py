@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 # Deeper than any Parquet file that PyArrow reads, and less than its JSON reader survives.
 DEEPEST = 200
-_OPENING, _QUOTE, _BACKSLASH = ord("["), ord('"'), ord("\\")
-_SIGNS = bytes.maketrans(b"{}", b"[]")
-_OTHERS = bytes(set(range(256)) - set(b'[]{}"'))
+_OPENING, _QUOTE, _BACKSLASH, _NEWLINE = ord("["), ord('"'), ord("\\"), ord("\n")
+_SIGNS = bytes.maketrans(b"{}\r", b"[]\n")
+_LINE_ENDS = np.frombuffer(b"\r\n", np.uint8)
+_OTHERS = bytes(set(range(256)) - set(b'[]{}"\r\n'))
 
 
 def load_json(text: str | bytes) -> Any:
@@ -28,7 +29,11 @@ def load_json(text: str | bytes) -> Any:
 
 
 class ShallowJson:
-    """A stream of JSON that raises ArrowInvalid where it is nested too deeply; PyArrow's reader would crash."""
+    """A stream of JSON that raises ArrowInvalid where it is nested too deeply; PyArrow's reader would crash.
+
+    PyArrow parses each line by itself, so what is not JSON must not hide the depth of a later line: a bracket that
+    closes nothing and a string that spans lines are refused as well.
+    """
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -49,29 +54,37 @@ class ShallowJson:
 
     def _check(self, data: bytes) -> None:
         signs = np.frombuffer(self._without_escapes(data).translate(_SIGNS, _OTHERS), np.uint8)
-        quotes = signs == _QUOTE
-        # Whether an odd number of quotes comes before; a quote itself is no bracket in any case.
-        inside = np.cumsum(quotes, dtype=np.int32) + self._in_string
-        steps = np.where(signs == _OPENING, 1, -1)[~quotes & (inside % 2 == 0)]
+        quotes, newlines = signs == _QUOTE, signs == _NEWLINE
+        # Whether an odd number of quotes comes before; a quote itself is not a bracket in any case.
+        inside = (np.cumsum(quotes, dtype=np.int32) + self._in_string) % 2 == 1
+        if (newlines & inside).any():
+            raise pa.ArrowInvalid("it is not valid JSON: a line ends inside a string")
+        steps = np.where(signs == _OPENING, 1, -1)[~(quotes | newlines | inside)]
         depths = self._depth + np.cumsum(steps)
+        if depths.min(initial=0) < 0:
+            raise pa.ArrowInvalid("it is not valid JSON: a bracket closes nothing")
         if depths.max(initial=0) > DEEPEST:
             raise pa.ArrowInvalid(f"it is nested over {DEEPEST} levels deep, which no column can hold")
         self._in_string ^= bool(np.count_nonzero(quotes) % 2)
         self._depth = int(depths[-1]) if len(depths) else self._depth
 
     def _without_escapes(self, data: bytes) -> bytes | bytearray:
-        """Blank what follows a backslash, so that every quote left begins or ends a string."""
+        """Blank what follows a backslash, unless a line ends there: every quote left begins or ends a string."""
         if not self._escapes and b"\\" not in data:
             return data
         changed = bytearray(data)
-        if self._escapes:
-            changed[0] = 0
         signs = np.frombuffer(changed, np.uint8)
+        if self._escapes:
+            _blank(signs, np.array([0]))
         places = np.flatnonzero(signs == _BACKSLASH)
         # Of several in a row, each second one is itself escaped.
         first = np.flatnonzero(np.diff(places, prepend=-2) != 1)
         runs = np.repeat(first, np.diff(first, append=len(places)))
         escaping = places[(np.arange(len(places)) - runs) % 2 == 0] + 1
         self._escapes = bool(len(escaping)) and int(escaping[-1]) == len(data)
-        signs[escaping[: len(escaping) - self._escapes]] = 0
+        _blank(signs, escaping[: len(escaping) - self._escapes])
         return changed
+
+
+def _blank(signs: np.ndarray, places: np.ndarray) -> None:
+    signs[places[~np.isin(signs[places], _LINE_ENDS)]] = 0
