@@ -6,34 +6,40 @@ import re
 
 MASK = "***"
 _AZURE = "".join(f"(?<!{scheme}://)" for scheme in ("abfs", "abfss", "wasb", "wasbs"))
-# Lengths have a limit, so that no row makes this slow.
+_WITH_PORTS = ("http", "https", "hdfs", "webhdfs", "ftp", "sftp", "ssh", "sc", "spark")
+_PORTS = "|".join(rf"(?<=\b{scheme}://)" for scheme in _WITH_PORTS)
+# No alternative crosses another `://`, so that this takes time in proportion to the length.
 _USER = re.compile(
-    r"(?<=://)(?:"
+    r"://(?:"
     # A container of Azure stands where others have a user.
-    rf"{_AZURE}[^\s/?#:]{{0,1000}}"
-    r"|[^\s/?#:]{0,1000}:[^\s/?#]{0,1000}"
+    rf"{_AZURE}[^\s/?#:]*"
+    r"|[^\s/?#:]*:[^\s/?#]*"
     # A password may hold a slash, though it should be escaped; a port is not one.
-    r"|[^\s/?#:@]{0,1000}:(?!\d+/)[^\s@]{0,1000}"
-    r")@"
+    rf"|(?!(?:{_PORTS})[^\s/?#:@]*:\d{{1,5}}[/?#])[^\s/?#:@]*:(?:[^\s@:]++|:(?!//))*+"
+    r")@",
+    re.IGNORECASE,
 )
 _SECRETS = (
     r"(?:x-(?:amz|goog)-(?:credential|signature|security-token)|awsaccesskeyid|googleaccessid|signature|sig|"
-    r"(?:[a-z]{1,20}_){0,3}(?:access_?key(?:_?id)?|secret(?:_?(?:access_?)?key)?|token)|api_?key|password|passwd|pwd)"
+    r"(?:[a-z]{1,20}_){0,3}(?:access_?key(?:_?id)?|secret(?:_?(?:access_?)?key)?|token)|api_?key|password|passwd|pwd|"
+    r"auth|jwt|credential|policy)"
 )
-_QUERY = re.compile(rf"([?&;]{_SECRETS}=)[^&;#\s'\"]+", re.IGNORECASE)
+_QUERY = re.compile(rf"([?&;#]{_SECRETS}=)(?:\"[^\"\n]*\"|'[^'\n]*'|['\"]?[^&;#\s'\"]+)", re.IGNORECASE)
+# Connection strings of Azure, which are not URLs.
+_CONNECTION = re.compile(r"\b((?:account|sharedaccess)(?:key|signature)=)[^;\s'\"]+", re.IGNORECASE)
 # Control characters, line and paragraph separators, what changes the direction of a line, and halves of a character.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def mask_credentials(text: str) -> str:
-    """Hide what in a URL lets someone in: the user with the password, and keys, signatures and tokens of its query.
+    """Hide what lets someone in: in a URL the user with the password and secrets of the query, and keys of Azure.
 
     >>> mask_credentials("Cannot read ftp://ada:secret@example.org/jobs.csv?token=abc&day=1.")
     'Cannot read ftp://***@example.org/jobs.csv?token=***&day=1.'
     """
-    if "://" not in text:
-        return text
-    return _QUERY.sub(rf"\1{MASK}", _USER.sub(f"{MASK}@", text))
+    if "://" in text:
+        text = _QUERY.sub(rf"\1{MASK}", _USER.sub(f"://{MASK}@", text))
+    return _CONNECTION.sub(rf"\1{MASK}", text) if "=" in text else text
 
 
 def escape_controls(text: str, keep: str = "") -> str:

@@ -143,6 +143,9 @@ def test_storage_options_reach_the_filesystem(tmp_path: Path, cli: Callable[...,
     cli("history", target, *options)
     told = cli("history", target, "--storage-option", "auto_mkdir", code=2).stderr
     assert "name=value" in told
+    told = cli("history", target, "--storage-option", "secret hunter2", code=2).stderr
+    assert "'--storage-option': it is not of the form name=value." in told
+    assert "hunter2" not in told
 
 
 # M11

@@ -229,7 +229,8 @@ def pair(text: str) -> tuple[str, str]:
     """Take an option of the form `name=value`."""
     name, equals, value = text.partition("=")
     if not (name and equals):
-        message = f"{text!r} is not of the form name=value."
+        # Not quoted: it may be a secret.
+        message = "it is not of the form name=value."
         raise click.BadParameter(message)
     return name, value
 
