@@ -312,7 +312,7 @@ def test_a_commit_below_is_not_recovered_into_the_bucket(monkeypatch: pytest.Mon
     try:
         with monkeypatch.context() as patch:
             patch.setattr(commit, "publish", fail)
-            with pytest.raises(DatasetMergeError, match="decided but not yet"):
+            with pytest.raises(DatasetMergeError, match="journaled but not fully published"):
                 ARROW.merge(table([1]), "memory://orders/orders", key_columns="id")
         before = {name: store.cat_file(name) for name in store.find("/")}
         with pytest.raises(TargetPathError, match=r"contains the dataset memory://orders/orders.*recover\("):
