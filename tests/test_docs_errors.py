@@ -246,6 +246,14 @@ def not_publishable(monkeypatch: pytest.MonkeyPatch) -> None:
     upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
 
 
+def not_readable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def names(_: LocalStore, folder: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", folder)
+
+    monkeypatch.setattr(LocalStore, "names", names)
+    mg.history(ORDERS)
+
+
 def held_dataset(_: pytest.MonkeyPatch) -> None:
     with exclusive(LocalStore(), "lake/.orders.merganser", ORDERS, 1):
         upsert({"id": [1], "status": ["paid"], "day": ["mon"]}, lock_timeout=0.1)
@@ -523,7 +531,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "UnsupportedFileError": [bare_parquet, delta_table, old_timestamps, far_timestamp],
     "OutOfMemoryError": [no_memory, no_memory_in_duckdb],
     "StagingError": [full_disk],
-    "DatasetPermissionError": [not_allowed, not_publishable],
+    "DatasetPermissionError": [not_allowed, not_publishable, not_readable],
     "LockTimeoutError": [held_dataset],
     "ConcurrentWriteError": [changed_meanwhile, changed_after_the_decision],
     "UndoError": [nothing_retained, nothing_to_undo],

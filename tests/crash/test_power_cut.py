@@ -16,6 +16,7 @@ from tests.crash.faults import SCENARIOS, Fault, InjectedError, Place, injected,
 
 import merganser
 from merganser.core.errors import DatasetMergeError
+from merganser.core.local import LocalStore
 from merganser.core.staging import JOURNAL
 
 if TYPE_CHECKING:
@@ -207,6 +208,23 @@ def test_the_next_writer_removes_unfinished_small_files(
             "undo": {".staging", "history"},
         }[name]
     )
+
+
+def test_unfinished_small_files_that_cannot_be_removed_stop_nobody(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # C4
+    place = new_place("local", lake)
+    SCENARIOS["first_load"].change(place)
+    remove, left = LocalStore.remove, Path(place.control, f"partitions.json.{'0f' * 16}.new")
+    left.write_text("{")
+
+    def refuse(self: LocalStore, path: str) -> None:
+        if path == str(left):
+            raise PermissionError("not yours")
+        remove(self, path)
+
+    monkeypatch.setattr(LocalStore, "remove", refuse)
+    SCENARIOS["upsert"].change(place)
+    assert len(merganser.history(place.path)) == 2
 
 
 def test_only_unfinished_small_files_are_removed(lake: str) -> None:

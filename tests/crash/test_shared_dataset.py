@@ -329,6 +329,36 @@ def test_what_denies_a_journaled_commit_is_described(shared: Path) -> None:
     run_as(ALICE, "assert merganser.recover(path)\nassert count_rows() == 5", path)
 
 
+UNREADABLE = """
+from merganser.core import DatasetPermissionError
+rows = pa.table({"id": [1, 9], "day": ["mon"] * 2, "by": [0, 0]})
+for call in (
+    lambda: merganser.recover(path),
+    lambda: merganser.history(path),
+    lambda: merganser.plan(rows, path, "upsert", "id", engine="arrow"),
+):
+    try:
+        call()
+    except DatasetPermissionError as error:
+        print(error)
+"""
+
+
+@as_root
+@pytest.mark.slow
+def test_a_control_folder_that_may_not_be_read_is_named(shared: Path) -> None:
+    # C5, C7
+    path = make_folder(shared / "lake", 0o2775, group=TEAM) / "t"
+    run_as(ALICE, FIRST, path)
+    control = path.parent / ".t.merganser"
+    control.chmod(0o700)
+    before = snapshot(str(path.parent))
+    said = run_as(CAROL, UNREADABLE, path, groups=())
+    assert said.count(f"Cannot read the control folder of {path}: [Errno 13]") == 3
+    assert said.count(f"belongs to user {ALICE} and group {TEAM}, with mode") == 3
+    assert snapshot(str(path.parent)) == before
+
+
 REFUSED = """
 try:
     merganser.merge(pa.table({"id": [1]}), path, "delete", "id", engine="arrow")

@@ -25,7 +25,15 @@ from merganser.core.memory import naming_memory
 from merganser.core.progress import nobody
 from merganser.core.replaced import Replaced, held_back
 from merganser.core.retained import drop, retain_replaced, unreachable
-from merganser.core.staging import RECORD, control_folder, find_staging, open_staging, place_mark, storing
+from merganser.core.staging import (
+    RECORD,
+    control_folder,
+    explain_unreadable,
+    find_staging,
+    open_staging,
+    place_mark,
+    storing,
+)
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
@@ -279,8 +287,10 @@ def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeou
 
 def pending_commit(location: Location) -> bool:
     """Say whether a journaled commit waits for recovery."""
-    found = find_staging(location, control_folder(location))
-    return any(location.store.read_small(staging.journal) is not None for staging in found)
+    control = control_folder(location)
+    with explain_unreadable(location, control):
+        found = find_staging(location, control)
+        return any(location.store.read_small(staging.journal) is not None for staging in found)
 
 
 def check_settled(location: Location) -> None:
@@ -297,7 +307,9 @@ def _recover(location: Location, control: str, names: Collection[str]) -> bool:
     found = find_staging(location, control, names)
     # Below it only commits write small files, and one that was killed left its staging folder too.
     for folder in (control, *(f"{control}/{name}" for name in (HISTORY, BATCHES) if found)):
-        location.store.remove_unfinished(folder)
+        # They only take room.
+        with contextlib.suppress(OSError):
+            location.store.remove_unfinished(folder)
     for staging in found:
         journal = _read_journal(staging)
         if journal is not None and not _abandoned(staging):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from merganser.core.errors import UnreadableFileError
 from merganser.core.json_text import load_json
 from merganser.core.shown import ShownFiles
-from merganser.core.staging import control_folder
+from merganser.core.staging import control_folder, explain_unreadable
 from merganser.core.store import locate
 from merganser.printable import mask_credentials
 
@@ -109,7 +109,9 @@ def history(path: str | os.PathLike[str], *, filesystem: Any = None) -> list[His
     [('upsert', 2, 'monday')]
     """
     location = locate(path, filesystem)
-    return list(read_records(location.store, control_folder(location)))
+    control = control_folder(location)
+    with explain_unreadable(location, control):
+        return list(read_records(location.store, control))
 
 
 def read_records(store: Store, control: str) -> Iterator[HistoryRecord]:

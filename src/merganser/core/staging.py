@@ -158,6 +158,23 @@ def explain_unwritable(store: Store, display: str, folder: str) -> Iterator[None
         raise DatasetPermissionError(message) from error
 
 
+@contextmanager
+def explain_unreadable(location: Location, control: str) -> Iterator[None]:
+    """Name the owner of a control folder that this user may not read, and the remedy."""
+    try:
+        yield
+    except PermissionError as error:
+        if isinstance(error, MerganserError):
+            raise
+        owner = f" {describe_owner(str(error.filename or control))}." if location.store.local else ""
+        message = (
+            f"Cannot read the control folder of {location.display}: {error}.{owner} Ask the owner to let you read "
+            f"there (a group that shares the dataset needs chgrp -R and chmod -R g+rwX on {control}), or run as a user "
+            "who may."
+        )
+        raise DatasetPermissionError(message) from error
+
+
 def open_staging(location: Location, control: str, file_done: Callable[[], None] = nobody) -> Staging:
     """Make a new staging folder."""
     folder = f"{control}/{STAGING_PREFIX}{uuid.uuid4().hex}"
@@ -168,5 +185,7 @@ def open_staging(location: Location, control: str, file_done: Callable[[], None]
 
 def find_staging(location: Location, control: str, names: Collection[str] | None = None) -> list[Staging]:
     """Find what earlier merges left behind, by the names in the control folder."""
-    names = location.store.names(control) if names is None else names
+    if names is None:
+        with explain_unreadable(location, control):
+            names = location.store.names(control)
     return [Staging(location, f"{control}/{name}") for name in names if name.startswith(STAGING_PREFIX)]
