@@ -139,13 +139,13 @@ def _look_above(store: Store, path: str) -> Iterator[_Level]:
 def _find_nearest(store: Store, levels: Iterable[_Level], own: str | None = None) -> Dataset | None:
     for number, level in enumerate(levels):
         beside, inside = control_name(level.child), control_name(level.folder.rpartition("/")[2])
-        for name in dict.fromkeys((inside, beside)):
+        # What is beside the path itself is its own, unless the folder around it has the same name.
+        for name in dict.fromkeys((inside, beside) if number else (inside,)):
             path = f"{level.folder}/{name}"
             control = _look_into(store, path) if name in level.found else None
             # In the control folder of the path itself, a staging folder alone is that of its own first load.
             if control is None or not (control.has_commits or (control.has_staging and path != own)):
                 continue
-            # The first level is around the path itself, and what is beside it there is its own.
             if control.owner == level.folder or (number and name == beside):
                 return Dataset(control.owner, path)
     return None
