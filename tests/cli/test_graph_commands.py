@@ -331,7 +331,7 @@ def test_a_schema_is_kept_to(jobs: str, tmp_path: Path, cli: Run) -> None:
     ("text", "why"),
     [
         (b"{", "it cannot be read as JSON"),
-        (b"\xff", "it is no text in UTF-8"),
+        (b"\xff", "it is not a string in UTF-8"),
         (b"[]", "it is no object"),
         (b'{"node": {}}', "it has 'node', which means nothing here"),
         (b'{"nodes": []}', "'nodes' is no object"),
@@ -445,6 +445,7 @@ def test_a_query_is_narrowed(jobs: str, answer: Read) -> None:
         (["(Job) x"], "before 'x': expected -"),
         (["(Job {url})"], "expected an operator"),
         (["(Job {url: 'a'})"], "expected a value as in JSON"),
+        ([f"(Job {{url: {'[' * 20_000}"], "the value is nested too deeply"),
         (["(Job {url: $url})"], "Give --param url=VALUE"),
         (["(Job)", "--param", "url=1"], "No query has $url"),
         (["(Job)<-[A]->(Job)"], "points one way"),

@@ -21,7 +21,7 @@ def read_schema(path: str) -> GraphSchema:
         message = f"Cannot read the schema {path}: {error.strerror}. Check the path of --schema and its permissions."
         raise UnreadableFileError(message) from error
     except UnicodeDecodeError as error:
-        raise _no_schema(path, "it is no text in UTF-8") from error
+        raise _no_schema(path, "it is not a string in UTF-8") from error
     try:
         found = load_json(text)
     except ValueError as error:

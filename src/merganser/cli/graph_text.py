@@ -176,6 +176,8 @@ class _Reader:
             return self.parameters[name]
         try:
             found, self.place = _READ_JSON(self.text, self.skip())
+        except RecursionError:
+            raise self.wrong("the value is nested too deeply") from None
         except ValueError:
             raise self.wrong('expected a value as in JSON, such as 7, "text" or [1, 2], or a parameter $name') from None
         return found
