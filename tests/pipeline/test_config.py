@@ -57,7 +57,7 @@ to_node = { type = "Company", match = { name = "company" } }
 """
 # What is put in place of what, and what the message then says: the table, the key, and the remedy.
 BROKEN = {
-    "no TOML": ("[pipeline]", "[pipeline", "", "", r"no TOML: .*line 2"),
+    "no TOML": ("[pipeline]", "[pipeline", "", "", r"it is not TOML: .*line 2"),
     "no pipeline": (GOOD[: GOOD.index("[[source]]")], "", "[pipeline]", "", "the table is missing. Add it"),
     "unknown table": ("[[check]]", "[[chek]]", "[chek]", "", "no such table. Did you mean 'check'"),
     "one bracket": ("[[source]]", "[source]", "[source]", "", r"two brackets, \[\[source\]\]"),

@@ -58,7 +58,7 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, str] | None = No
         raise ConfigurationError(message, file=shown) from error
     except (ValueError, RecursionError) as error:
         # Nested too deeply, or a number with more digits than Python reads, which is no error of TOML's.
-        message = f"it is no TOML: {error}. Correct it there."
+        message = f"it is not TOML: {error}. Correct it there."
         raise ConfigurationError(message, file=shown) from error
     try:
         return _pipeline(given, dict(parameters or {}), Path(file).absolute().parent)
