@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, settings
 from tests.support import DOORS, open_door
 
@@ -121,6 +122,14 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         if _engine_of(item) in SPARK and any(text in str(error) for text in DECLINED):
             pytest.xfail(str(error))
         raise
+
+
+@pytest.fixture(autouse=True)
+def _empty_memory() -> Iterator[None]:
+    """Leave nothing on `memory://`, which is one filesystem for all tests of a process."""
+    yield
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
 
 
 @pytest.fixture
