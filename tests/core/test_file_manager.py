@@ -377,6 +377,7 @@ def test_a_disk_that_fails_before_the_journal_changes_nothing(lake: str, monkeyp
 @pytest.mark.parametrize("given", [True, False])
 def test_manager_on_another_filesystem(monkeypatch: pytest.MonkeyPatch, given: bool) -> None:
     monkeypatch.setattr(MemoryFileSystem, "store", {})
+    monkeypatch.setattr(MemoryFileSystem, "pseudo_dirs", [""])
     memory = fsspec.filesystem("memory")
     filesystem = memory if given else None
     root = "/lake/t" if given else "memory://lake/t"
