@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import inspect
+import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from tests.support import hostile_cell, unchanged
 from merganser.core import errors
 from merganser.core.errors import DatasetMergeError, MerganserError, PipelineError, StagingError
 from merganser.engines.spark.error_transport import KEY, decode_error, encode_error, seal, unseal
-from merganser.engines.spark.run import explained, marked, spread
+from merganser.engines.spark.run import explained, find_missing_module, marked, spread
 from merganser.graph import Edge, Node
 from merganser.pipeline import Dataset, Pipeline, Source, run
 
@@ -102,6 +103,50 @@ def test_a_module_that_executors_lack_is_named(spark: Any) -> None:
     for collect in (frame.toArrow, lambda: list(frame.toLocalIterator())):
         with pytest.raises(DatasetMergeError, match="has no module 'surely_not_installed'"), explained():
             collect()
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "x.py", line 1\n    import y\n{}\n'
+LACKING = TRACEBACK.format("ModuleNotFoundError: No module named 'a.b'")
+THROWN = "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
+JAVA = (
+    "An error occurred while calling o1.next\n: org.apache.spark.SparkException: Exception thrown in awaitResult: \n"
+    "\tat a.b(c.scala:1)\n\tat d.e(f.scala:2)\nCaused by: org.apache.spark.api.python.PythonException: "
+)
+
+
+# M11
+@pytest.mark.parametrize(
+    ("report", "module"),
+    [
+        (LACKING, "a.b"),
+        (THROWN + LACKING, "a.b"),
+        (f"[PYTHON_EXCEPTION] An exception was thrown from Python worker: {LACKING}", "a.b"),
+        (JAVA + LACKING, "a.b"),
+        (JAVA + THROWN + LACKING, "a.b"),
+        (THROWN + TRACEBACK.format(f"ValueError: {MISSING}"), None),
+        (THROWN + TRACEBACK.format(f"ValueError: x\n{LACKING}"), None),
+        (f"[CAST_INVALID_INPUT] The value '{LACKING}", None),
+        (f"[CAST_INVALID_INPUT] The value '\n{THROWN}{LACKING}", None),
+        (JAVA.replace("PythonException: ", f"SparkException: The value '\n{LACKING}"), None),
+        ("", None),
+        ("Traceback (most recent call last):\n", None),
+    ],
+)
+def test_only_the_first_traceback_names_a_missing_module(report: str, module: str | None) -> None:
+    assert find_missing_module(report) == module
+
+
+# M11
+@pytest.mark.parametrize(
+    "piece",
+    ["An exception was thrown from x. ", "An exception was thrown from x.\n", "\tat x\n", ": x", " ", "\n", "x:"],
+)
+def test_a_report_is_searched_in_time_linear_in_its_length(piece: str) -> None:
+    report = piece * (300_000 // len(piece))
+    started = time.process_time()
+    for prefix in ("", JAVA, ": ", "Caused by: "):
+        assert find_missing_module(f"{prefix}{report}!") is None
+    assert time.process_time() - started < 5
 
 
 # M11

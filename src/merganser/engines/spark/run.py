@@ -39,12 +39,12 @@ with suppress(ImportError):
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     _FAILURES += (Py4JJavaError,)
-# The first traceback of a Python worker up to its last line: no row has a say in anything before that.
-_JAVA = r"An error occurred while calling \S+\n: (?:\S+: Exception thrown in awaitResult: \n(?:\tat .*\n)*Caused by: )+"
-_WORKER = rf"(?:{_JAVA}\S+PythonException: )?\s*(?:(?:\[PYTHON_EXCEPTION\] )?An exception was thrown from .*?[.:]\s+)*"
-_MISSING = re.compile(
-    rf"{_WORKER}Traceback \(most recent call last\):\n(?: .*\n)*ModuleNotFoundError: No module named '([\w.]+)'"
+# Every line before the first traceback of a Python worker: no row has a say in these.
+_BEFORE = re.compile(
+    r"\s*|\tat .*|An error occurred while calling \S+|(?:Caused by|): \S+: Exception thrown in awaitResult: |"
+    r"(?:(?:Caused by|): \S+PythonException: )?\s*(?:(?:\[PYTHON_EXCEPTION\] )?An exception was thrown from .*)?"
 )
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 
 def spread(spark: SparkSession, task: Callable[[Any], Any], orders: Sequence[Any]) -> list[Any]:
@@ -140,12 +140,22 @@ def explained() -> Iterator[None]:
         found = unseal(text, KEY)
         if found is not None:
             raise found from None
-        missing = _MISSING.match(text)
+        missing = find_missing_module(text)
         if missing is not None:
             message = (
-                f"The Python of the executors has no module {missing[1]!r}. For merganser itself, call "
+                f"The Python of the executors has no module {missing!r}. For merganser itself, call "
                 "merganser.engines.spark.ship(spark) or submit with --py-files; for others, set PYSPARK_PYTHON to a "
                 "Python that has them."
             )
             raise DatasetMergeError(message) from error
         raise
+
+
+def find_missing_module(report: str) -> str | None:
+    """Find in Spark's report of a failed task the module that the first traceback ends with, if it is missing."""
+    before, _, after = report.partition("Traceback (most recent call last):\n")
+    if not all(map(_BEFORE.fullmatch, before.split("\n"))):
+        return None
+    last = next((line for line in after.split("\n") if not line.startswith(" ")), "")
+    found = _MISSING.match(last)
+    return found and found[1]
