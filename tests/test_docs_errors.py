@@ -127,6 +127,13 @@ def nested_key(_: pytest.MonkeyPatch) -> None:
     upsert({"id": [[1]]}, "lake/nested")
 
 
+def deep_column(_: pytest.MonkeyPatch) -> None:
+    kind = pa.int64()
+    for _level in range(99):
+        kind = pa.struct([("a", kind)])
+    mg.merge(pa.table({"id": [1], "v": pa.nulls(1, kind)}), "lake/nested", key_columns="id")
+
+
 def too_large(_: pytest.MonkeyPatch) -> None:
     upsert({"id": [2**31], "status": ["new"], "day": ["mon"]})
 
@@ -522,7 +529,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "DuplicateKeyError": [repeated_key, repeated_key_of_an_update],
     "SchemaMismatchError": [other_columns, files_disagree],
     "ColumnTypeError": [other_type, keys_of_two_types],
-    "UnsupportedTypeError": [nested_key],
+    "UnsupportedTypeError": [nested_key, deep_column],
     "ColumnValueError": [too_large, unknown_operation],
     "PartitionValueError": [empty_partition, out_of_scope],
     "PartitionMoveError": [moves],

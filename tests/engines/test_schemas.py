@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.support import data_files, load, put, rows, snapshot, unchanged
+from tests.support import data_files, load, open_door, put, rows, snapshot, unchanged
 
 from merganser.core import ColumnTypeError, ColumnValueError, SchemaMismatchError, UnsupportedTypeError
 
@@ -526,6 +526,41 @@ def test_types_that_are_not_carried_are_refused_by_name(io: Door, lake: str, kin
     with unchanged(f"{lake}/t"), pytest.raises(UnsupportedTypeError, match=r"'v'.* has type") as caught:
         io.merge(pa.table({"id": [1], "v": pa.nulls(1, kind)}), f"{lake}/t", key_columns="id")
     assert str(kind) in str(caught.value)
+
+
+def nested(levels: int, *, lists: bool = False) -> pa.DataType:
+    kind = pa.int64()
+    for _ in range(levels):
+        kind = pa.list_(kind) if lists else pa.struct([("a", kind)])
+    return kind
+
+
+# S5, on engines that take Arrow types as they are.
+@pytest.mark.parametrize("name", ["arrow", "duckdb"])
+@pytest.mark.parametrize("kind", [nested(99), nested(1000), nested(50, lists=True)], ids=["99", "1000", "50 lists"])
+@pytest.mark.parametrize("door", ["merge", "merge into a target", "overwrite"])
+def test_types_nested_too_deeply_are_refused_before_anything_is_written(
+    name: str, lake: str, kind: pa.DataType, door: str
+) -> None:
+    io = open_door(name)
+    if door != "merge":
+        put(f"{lake}/t/a.parquet", keyed(["a"]))
+    source = pa.table({"id": [1], "v": pa.nulls(1, kind)})
+    write = partial(io.merge, key_columns="id") if door != "overwrite" else partial(io.write_dataset, mode="overwrite")
+    with (
+        unchanged(f"{lake}/t"),
+        pytest.raises(UnsupportedTypeError, match="'v' of the source is nested over 98 levels"),
+    ):
+        write(source, f"{lake}/t")
+
+
+# S5, on engines that take Arrow types as they are.
+@pytest.mark.parametrize("name", ["arrow", "duckdb"])
+@pytest.mark.parametrize("kind", [nested(98), nested(49, lists=True)], ids=["98", "49 lists"])
+def test_the_deepest_types_that_can_be_read_again_are_carried(name: str, lake: str, kind: pa.DataType) -> None:
+    io = open_door(name)
+    io.merge(pa.table({"id": [1], "v": pa.nulls(1, kind)}), f"{lake}/t", key_columns="id")
+    assert io.merge(pa.table({"id": [2], "v": pa.nulls(1, kind)}), f"{lake}/t", key_columns="id").inserted == 1
 
 
 DAY_MS = 86_400_000

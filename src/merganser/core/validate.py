@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from merganser.core.strategy import Rule
 
 
+# PyArrow's reader refuses a Parquet schema of over 100, which counts the root and the values.
+_MOST_LEVELS = 98
+
+
 def check_key_columns(schema: pa.Schema, keys: Iterable[str], side: str) -> None:
     """Refuse keys that a side does not have (K2) or cannot compare (K7)."""
     for name in keys:
@@ -106,14 +110,32 @@ def check_moves(moved: int, sample: pa.Table, partition_columns: Sequence[str]) 
 
 
 def check_carried(schema: pa.Schema, side: str) -> None:
-    """Refuse types that PyArrow reads or casts wrongly once they span chunks (S5)."""
+    """Refuse types that PyArrow cannot read again, or reads or casts wrongly once they span chunks (S5)."""
     for field in schema:
+        # First: what follows, and the name of the type, go down to its last level.
+        if _count_levels(field.type) > _MOST_LEVELS:
+            message = (
+                f"Column {field.name!r} of the {side} is nested over {_MOST_LEVELS} levels deep, where a list counts "
+                "as two; PyArrow could not read it again. Flatten it, or store it as a string."
+            )
+            raise UnsupportedTypeError(message)
         if _uncarried(field.type):
             message = (
                 f"Column {field.name!r} of the {side} has type {field.type}: a list view, or a dictionary inside a "
                 "nested type, is not carried. Cast it to the plain list or value type first."
             )
             raise UnsupportedTypeError(message)
+
+
+def _count_levels(kind: pa.DataType) -> int:
+    most, open_ = 0, [(kind, 0)]
+    while open_:
+        inner, level = open_.pop()
+        most = max(most, level)
+        # A list, but not a struct, is a repeated group inside a group of Parquet.
+        level += 1 if pa.types.is_struct(inner) or pa.types.is_map(inner) else 2
+        open_ += [(inner.field(at).type, level) for at in range(inner.num_fields)]
+    return most
 
 
 def _uncarried(kind: pa.DataType, *, inside: bool = False) -> bool:
