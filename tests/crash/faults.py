@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import merganser
 from merganser.core.local import LocalStore
 from merganser.core.remote import RemoteStore
-from merganser.core.staging import JOURNAL, STAGING_PREFIX, control_folder
+from merganser.core.staging import BESIDE, INSIDE, JOURNAL, STAGING_PREFIX, control_folder
 from merganser.core.store import locate
 
 if TYPE_CHECKING:
@@ -222,9 +222,10 @@ class Place:
         return [name for name in location.store.names(self.control) if name.startswith(STAGING_PREFIX)]
 
     def control_files(self) -> list[str]:
-        """Give every file in the control folder."""
+        """Give every file in the control folder but the one that says where the dataset is."""
         filesystem, _ = fsspec.core.url_to_fs(self.path)
-        return sorted(filesystem.find(self.control)) if filesystem.exists(self.control) else []
+        found = filesystem.find(self.control) if filesystem.exists(self.control) else []
+        return sorted(path for path in found if path.rpartition("/")[2] not in (INSIDE, BESIDE))
 
     def expire_lease(self) -> None:
         """Let a lease that outlived its failed holder run out at once."""
