@@ -21,7 +21,7 @@ STORIES = {
         "rows: 0 inserted, 3 updated, 0 deleted, 5 total; files: 2 rewritten",
         "the same 5 rows as before: True",
         "PartitionMoveError: Partition columns cannot change for existing keys",
-        "DuplicateKeyError: 1 key",
+        "DuplicateKeyError: The source has 1 duplicate key",
         "rows: 0 inserted, 3 updated, 2 deleted, 3 total; files: 2 rewritten",
         "2025-01-07  order 5  sent  3.00",
     ),
