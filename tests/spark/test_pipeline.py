@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import orc
 from tests.spark.postings import datasets, graph_rows, parquet_rows, whole
-from tests.support import data_files, open_spark, rows, snapshot
+from tests.support import data_files, open_spark, put, rows, snapshot
 
 from merganser.cli.app import app
 from merganser.core.errors import AccountingError, ConfigurationError, InvalidArgumentError, PipelineError, QualityError
@@ -144,6 +144,16 @@ def test_what_a_cast_has_lost_is_told_whatever_derive_and_where_make_of_it(spark
     (rule,) = outcome.sources[0].rules
     assert (rule.name, rule.rows) == ("cast pay", 1)
     assert [row["id"] for row in rows(open_spark(), str(tmp_path / "lake/people"))] == [2, 3]
+
+
+def test_a_source_that_is_a_table_of_another_format_is_refused(spark: Any, tmp_path: Path) -> None:
+    put(f"{tmp_path}/feed/day=mon/a.parquet", pa.table({"id": [1]}))
+    Path(tmp_path, "feed/_delta_log").mkdir()
+    Path(tmp_path, "feed/_delta_log/00000000000000000000.json").write_text("{}", "utf-8")
+    for path in ("feed", "feed/day=mon"):
+        with pytest.raises(ConfigurationError, match="Delta Lake table"):
+            run(people(tmp_path, source={"format": "parquet", "path": str(tmp_path / path)}), spark=spark)
+    assert not Path(tmp_path, "lake").exists()
 
 
 def test_files_that_would_not_be_read_are_told(spark: Any, tmp_path: Path) -> None:

@@ -141,6 +141,12 @@ def check_alone(location: Location) -> None:
     _find_files(location, alone=True)
 
 
+def check_plain(location: Location) -> None:
+    """Refuse a folder that is, contains or is part of a table of another format."""
+    check_above(location, alone=False)
+    _find_files(location, alone=False)
+
+
 def has_files(location: Location) -> bool:
     """Say whether there is any data file below a root, looking no further than the first."""
     if not _is_there(location):

@@ -6,6 +6,7 @@ makes it clean. What a row was in its file is kept beside it, for the quarantine
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 from pyspark.sql.types import StringType, StructType
 
-from merganser.core.errors import PipelineError
+from merganser.core.dataset import check_plain
+from merganser.core.errors import PipelineError, UnsupportedFileError
+from merganser.core.store import locate
 from merganser.graph.sql import backquoted
 from merganser.pipeline.config import Edge
 from merganser.pipeline.kinds import expressions
@@ -54,6 +57,8 @@ class Raw:
 def list_files(spark: SparkSession, source: Source) -> list[tuple[str, int, int]]:
     """List the files of a source: path, size and microsecond of the last change."""
     chosen = {name: _setting(value) for name, value in source.options.items() if name.lower() in _CHOOSE}
+    if source.format == "parquet":
+        _check_plain(source)
     with running(source, "listing its files"), explained(source, "path"):
         found, below = (
             spark.read.format("binaryFile").options(**{**chosen, **more}).load(list(source.path))
@@ -66,6 +71,15 @@ def list_files(spark: SparkSession, source: Source) -> list[tuple[str, int, int]
         message = f"{what}. Correct the path, or set recursiveFileLookup = true in options."
         raise source.refuse("path", message)
     return sorted((str(path), int(size), int(changed)) for path, size, changed in rows)
+
+
+def _check_plain(source: Source) -> None:
+    """Refuse folders of this machine that are tables of another format: Spark would read their dead files too."""
+    for path in filter(os.path.isdir, source.path):
+        try:
+            check_plain(locate(path))
+        except UnsupportedFileError as error:
+            raise source.refuse("path", str(error)) from error
 
 
 def read_raw(spark: SparkSession, source: Source) -> Raw:
