@@ -67,7 +67,7 @@ docs: $(STAMP) ## build the documentation site into the folder site; a warning o
 	@echo "open site/index.html"
 
 demo: $(STAMP) ## run three days of a feed through the pipeline, into the folder demo
-	@JAVA_HOME=$$(sh scripts/java.sh --require) && export JAVA_HOME && $(PY) -m merganser.pipeline.demo demo
+	@JAVA_HOME=$$(sh scripts/java.sh --require) && export JAVA_HOME && $(PY) -m merganser.demo.story demo
 
 bench: $(STAMP) ## merge with this library and with every peer: make bench ARGS="A B --rows 1000000 --only arrow,polars"
 	@$(WITH_JAVA) $(PY) -m benchmarks.run $(ARGS)

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from benchmarks.graph_peers import Row, jobs, print_peers
-from merganser.core.errors import MergePerformanceWarning
+from merganser.errors import MergePerformanceWarning
 from merganser.graph import GraphDatabase
-from merganser.graph.tables import MIGRATIONS
+from merganser.graph.sqlite.tables import MIGRATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow.parquet as pq
 
-from merganser.pipeline.feed import DayFacts, write_day
+from merganser.demo.feed import DayFacts, write_day
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,12 +15,12 @@ from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, settings
 from tests.support import DOORS, open_door
 
-from merganser.core.errors import MerganserError
+from merganser.errors import MerganserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from merganser.core.io import DatasetIO
+    from merganser.core.merge.dataset_io import DatasetIO
 
 # Two busy cores make single examples slow now and then; that is no failure. Whether a change may land does not depend
 # on chance; everywhere else every run tries new examples.

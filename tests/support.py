@@ -22,18 +22,18 @@ import pyarrow.parquet as pq
 from fsspec.implementations.memory import MemoryFileSystem
 
 from merganser import DuckDBDatasetIO
-from merganser.core import thrift
-from merganser.core.io import Job
-from merganser.core.local import LocalStore
+from merganser.core.merge.dataset_io import Job
+from merganser.core.parquet import thrift
+from merganser.core.storage.local import LocalStore
 from merganser.engines import ENGINES, open_engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from merganser.core.io import DatasetIO
-    from merganser.core.result import MergeResult
-    from merganser.core.storage import Store
+    from merganser.core.merge.dataset_io import DatasetIO
+    from merganser.core.model.result import MergeResult
+    from merganser.core.storage.store import Store
 
 Door: TypeAlias = "DatasetIO[Any, Any, Any]"
 FIXTURES = Path(__file__).parent / "fixtures"

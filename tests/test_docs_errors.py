@@ -20,14 +20,14 @@ import pytest
 from tests.support import FIXTURES, put, put_int96, spark_session
 
 import merganser as mg
-from merganser import core, engines
-from merganser.core import errors, staged
-from merganser.core.dataset import check_listing
-from merganser.core.errors import MerganserError
-from merganser.core.local import LocalStore
-from merganser.core.lock import exclusive
-from merganser.core.scan import OpenFile
+from merganser import core, engines, errors
+from merganser.core.commit import staged_files as staged
+from merganser.core.dataset.snapshot import check_listing
+from merganser.core.rows.key_scan import OpenFile
+from merganser.core.storage.local import LocalStore
+from merganser.core.storage.lock import exclusive
 from merganser.engines.arrow import ArrowEngine
+from merganser.errors import MerganserError
 from merganser.graph import EdgeType, GraphDatabase, GraphSchema, NodeType
 from merganser.pipeline import Check, Dataset, Pipeline, RunOutcome, Source, load, run
 

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.commit import recover
-from merganser.core.compact import compact
-from merganser.core.dedupe import dedupe
-from merganser.core.history import history
-from merganser.core.inspect import inspect
-from merganser.core.undo import undo, vacuum
+from merganser.core.commit.commit import recover
+from merganser.core.commit.history import history
+from merganser.core.commit.undo import undo, vacuum
+from merganser.core.maintenance.compact import compact
+from merganser.core.maintenance.dedupe import dedupe
+from merganser.core.maintenance.inspect import inspect
 from merganser.engines import open_engine
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from merganser.core.merge import WriteMode
-    from merganser.core.plan import MergePlan
-    from merganser.core.result import MergeResult, WriteResult
-    from merganser.core.strategy import MergeStrategy
+    from merganser.core.merge.driver import WriteMode
+    from merganser.core.merge.planner import MergePlan
+    from merganser.core.model.result import MergeResult, WriteResult
+    from merganser.core.model.strategy import MergeStrategy
 
 __all__ = ["compact", "dedupe", "history", "inspect", "merge", "plan", "recover", "undo", "vacuum", "write_dataset"]
 

@@ -12,8 +12,8 @@ import pytest
 from tests.browser.contrast import contrast, luminance
 from tests.pipeline.outcomes import EMPTY, EXTREME, ONE, USUAL, WRONG, ZERO
 
-from merganser.pipeline.figures import shown
-from merganser.pipeline.page import report_page
+from merganser.pipeline.report.page import report_page
+from merganser.pipeline.report.report_fields import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Dialog, Page
 
-    from merganser.pipeline.outcome import RunOutcome
+    from merganser.pipeline.run_result import RunOutcome
 
 OUTCOMES = {"usual": USUAL, "zero": ZERO, "one": ONE, "empty": EMPTY, "extreme": EXTREME, "wrong": WRONG}
 # Besides the two usual widths: a very narrow one, and both sides of the width at which the layout changes.

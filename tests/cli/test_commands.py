@@ -17,8 +17,8 @@ import pytest
 from tests.support import open_door, plain_rows, put, snapshot, unchanged
 
 from merganser.cli.app import COMMANDS, app
-from merganser.core import commit
-from merganser.core.options import MergeOptions, WriteOptions
+from merganser.core.commit import commit
+from merganser.core.model.options import MergeOptions, WriteOptions
 from merganser.engines import ENGINES
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def test_an_interrupted_merge_says_what_became_of_the_dataset(
 
     arguments = ["merge", str(tmp_path / "tuesday.csv"), orders, "--key", "id"]
     with unchanged(orders), monkeypatch.context() as patch:
-        patch.setattr("merganser.core.merge._stage", interrupt)
+        patch.setattr("merganser.core.merge.driver._stage", interrupt)
         assert cli(*arguments, code=1).stderr.endswith("Error: Interrupted. Nothing was changed.\n")
     with monkeypatch.context() as patch:
         patch.setattr(commit, "publish", interrupt)

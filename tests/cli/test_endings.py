@@ -14,8 +14,8 @@ import pytest
 from tests.support import data_files, unchanged
 
 import merganser
-from merganser.core.commit import writing
-from merganser.core.store import locate
+from merganser.core.commit.commit import writing
+from merganser.core.storage.location import locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

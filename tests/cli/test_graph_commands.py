@@ -16,7 +16,7 @@ import pytest
 from tests.support import snapshot, unchanged
 
 from merganser.cli.app import app
-from merganser.cli.graph import COMMANDS, graph
+from merganser.cli.graph.commands import COMMANDS, graph
 from merganser.graph import GraphDatabase
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ import pytest
 from tests.support import FIXTURES, open_door, plain_rows, unchanged
 
 from merganser.cli.sources import like_target, open_source
-from merganser.core.dataset import load_target as load_all
-from merganser.core.errors import UnsupportedFileError
-from merganser.core.formats import GUESS
-from merganser.core.source import read_source
-from merganser.core.store import locate
+from merganser.core.dataset.snapshot import load_target as load_all
+from merganser.core.sources.formats import GUESS
+from merganser.core.sources.source import read_source
+from merganser.core.storage.location import locate
+from merganser.errors import UnsupportedFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

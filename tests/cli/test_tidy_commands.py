@@ -155,7 +155,7 @@ def test_a_commit_that_is_not_finished_is_told(
         raise OSError("the disk is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("merganser.core.commit._remove", fail)
+        patch.setattr("merganser.core.commit.publish._remove", fail)
         assert "merganser recover" in cli(arguments[0], orders, *arguments[1:], code=3).stderr
     cli("recover", orders)
     assert len(data_files(orders)) == (2 if arguments == ("compact",) else 9)

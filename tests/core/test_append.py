@@ -19,20 +19,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from merganser.core import append, threads
-from merganser.core.append import write_rows
-from merganser.core.encode import schema_options
-from merganser.core.engine import Layout
-from merganser.core.oldfile import CannotSpliceError
-from merganser.core.splice import splice
-from merganser.core.staging import Staging
-from merganser.core.store import locate
+from merganser.core.columnar import threads
+from merganser.core.model.engine import Layout
+from merganser.core.parquet.encode import schema_options
+from merganser.core.parquet.source_file import CannotSpliceError
+from merganser.core.parquet.splice import splice
+from merganser.core.rows import append
+from merganser.core.rows.append import write_rows
+from merganser.core.storage.location import locate
+from merganser.core.storage.staging import Staging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from merganser.core.oldfile import OldFile
-    from merganser.core.splice import NewGroup
+    from merganser.core.parquet.source_file import OldFile
+    from merganser.core.parquet.splice import NewGroup
 
 ROWS = 2_000
 TABLE = pa.table(

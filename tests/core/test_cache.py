@@ -21,19 +21,20 @@ from tests.support import data_files, lasting, open_door, opened, plain_rows, pu
 from tests.values import PLAIN, build, cells
 
 import merganser
-from merganser.core import cache, summary
-from merganser.core.commit import writing
-from merganser.core.dataset import load_target
-from merganser.core.errors import SchemaMismatchError
-from merganser.core.local import LocalStore
-from merganser.core.remote import RemoteStore
-from merganser.core.store import locate
+from merganser.core.commit.commit import writing
+from merganser.core.dataset import file_statistics as summary
+from merganser.core.dataset import statistics_cache as cache
+from merganser.core.dataset.snapshot import load_target
+from merganser.core.storage.local import LocalStore
+from merganser.core.storage.location import locate
+from merganser.core.storage.remote import RemoteStore
+from merganser.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from merganser.core.dataset import Target
-    from merganser.core.strategy import MergeStrategy
+    from merganser.core.dataset.snapshot import Target
+    from merganser.core.model.strategy import MergeStrategy
 
 IO = open_door("arrow")
 FILES = [f"f{number}.parquet" for number in range(5)]
@@ -295,7 +296,7 @@ def test_an_older_cache_that_comes_late_only_costs_time(lake: str) -> None:
 def test_a_cache_may_be_replaced_while_a_merge_runs(lake: str) -> None:
     path = make(lake)
     touch(path)
-    with mock.patch("merganser.core.staged.check_listing", side_effect=lambda _: flip(cache_of(path))):
+    with mock.patch("merganser.core.commit.staged_files.check_listing", side_effect=lambda _: flip(cache_of(path))):
         IO.merge(table([20], "new"), path, "upsert", "id")
     assert opened_for(path) == ["f0.parquet", "f2.parquet"]
 
@@ -316,7 +317,7 @@ def test_a_cache_that_cannot_be_written_is_no_failure(step: str, lake: str) -> N
         cache.save_cache(*arguments)
         saving.clear()
 
-    with mock.patch.object(LocalStore, step, fail), mock.patch("merganser.core.staged.save_cache", save):
+    with mock.patch.object(LocalStore, step, fail), mock.patch("merganser.core.commit.staged_files.save_cache", save):
         touch(path)
     assert not cache_of(path).exists()
     assert not list(cache_of(path).parent.glob(".staging_*"))

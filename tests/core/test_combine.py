@@ -8,10 +8,10 @@ from typing import Any, cast, get_args
 
 import pytest
 
-from merganser.core.combine import NEEDS
-from merganser.core.errors import InvalidArgumentError
-from merganser.core.options import make_options, make_request
-from merganser.core.strategy import RULES, MergeStrategy
+from merganser.core.model.option_checks import NEEDS
+from merganser.core.model.options import make_options, make_request
+from merganser.core.model.strategy import RULES, MergeStrategy
+from merganser.errors import InvalidArgumentError
 
 PAGE = Path(__file__).parents[2] / "docs" / "changes.md"
 VALUES: dict[str, Any] = {

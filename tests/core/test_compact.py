@@ -25,10 +25,13 @@ from tests.support import FIXTURES, data_files, fixture, lasting, load, open_doo
 from tests.values import NESTED, PLAIN, build, cells
 
 import merganser
-from merganser.core import spool, staged
-from merganser.core.commit import writing
-from merganser.core.dataset import check_listing
-from merganser.core.errors import (
+from merganser.core.columnar import spool
+from merganser.core.commit import staged_files as staged
+from merganser.core.commit.commit import writing
+from merganser.core.dataset.snapshot import check_listing
+from merganser.core.maintenance.compact_writer import pack
+from merganser.core.storage.location import locate
+from merganser.errors import (
     ConcurrentWriteError,
     CountMismatchError,
     DatasetMergeError,
@@ -40,11 +43,9 @@ from merganser.core.errors import (
     UnsupportedFileError,
     UnsupportedTypeError,
 )
-from merganser.core.pack import pack
-from merganser.core.store import locate
 
 if TYPE_CHECKING:
-    from merganser.core.progress import Progress
+    from merganser.progress import Progress
 
 ARROW = open_door("arrow")
 
@@ -459,7 +460,7 @@ def test_a_stranger_in_between_is_noticed(path: str, monkeypatch: pytest.MonkeyP
 
 
 def test_rows_that_got_lost_are_noticed(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merganser.core.compact.pack", lambda pieces, *others: pack(pieces[1:], *others))
+    monkeypatch.setattr("merganser.core.maintenance.compact.pack", lambda pieces, *others: pack(pieces[1:], *others))
     with unchanged(path), pytest.raises(CountMismatchError, match="20 rows were to be packed"):
         merganser.compact(path)
 
@@ -645,7 +646,7 @@ def test_a_file_that_changes_once_a_compaction_is_decided_holds_it_back(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("merganser.core.commit.publish", stop)
+        patch.setattr("merganser.core.commit.publish.publish", stop)
         with pytest.raises(KeyboardInterrupt):
             merganser.compact(path)
     put(f"{path}/2024/f1.parquet", table(500, 1))

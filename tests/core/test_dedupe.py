@@ -29,11 +29,15 @@ from tests.support import (
 from tests.values import NESTED, PLAIN, build, cells
 
 import merganser
-from merganser.core import dedupe as driver
-from merganser.core import repeats, spool, staged
-from merganser.core.commit import writing
-from merganser.core.dataset import check_listing
-from merganser.core.errors import (
+from merganser.core.columnar import spool
+from merganser.core.columnar.hashing import hash_keys
+from merganser.core.commit import staged_files as staged
+from merganser.core.commit.commit import writing
+from merganser.core.dataset.snapshot import check_listing
+from merganser.core.maintenance import dedupe as driver
+from merganser.core.maintenance import duplicates as repeats
+from merganser.core.storage.location import locate
+from merganser.errors import (
     ConcurrentWriteError,
     CountMismatchError,
     DuplicateKeyError,
@@ -44,11 +48,9 @@ from merganser.core.errors import (
     TargetPathError,
     UnsupportedTypeError,
 )
-from merganser.core.hashing import hash_keys
-from merganser.core.store import locate
 
 if TYPE_CHECKING:
-    from merganser.core.progress import Progress
+    from merganser.progress import Progress
 
 ARROW = open_door("arrow")
 

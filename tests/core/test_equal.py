@@ -12,9 +12,9 @@ from tests import oracle
 from tests.support import plain_values
 from tests.values import FLOATS, NESTED, PLAIN, build, cells
 
-from merganser.core.equal import same_rows
-from merganser.core.keys import not_lower
-from merganser.core.schema import cast_column, plain
+from merganser.core.columnar.equality import same_rows
+from merganser.core.model.keys import not_lower
+from merganser.core.model.schema import cast_column, plain
 
 
 def column(values: list[Any], kind: pa.DataType) -> pa.ChunkedArray:

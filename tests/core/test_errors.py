@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 import merganser
-from merganser import core, engines
-from merganser.core import errors
-from merganser.core.errors import DatasetMergeError, GraphError, MerganserError
+from merganser import core, engines, errors
+from merganser.errors import DatasetMergeError, GraphError, MerganserError
 
 SOURCE = Path(merganser.__file__).parent
 CLASSES: dict[str, type[MerganserError]] = {
@@ -52,7 +51,7 @@ def test_every_class_is_ours_documented_and_says_so(name: str) -> None:
     found = CLASSES[name]
     assert issubclass(found, MerganserError)
     assert found.__doc__
-    assert found.__module__ == "merganser.core.errors"
+    assert found.__module__ == "merganser.errors"
     assert getattr(core, name) is found
 
 

@@ -23,7 +23,7 @@ from merganser.core import (
     list_dataset_files,
     recover,
 )
-from merganser.core.local import LocalStore
+from merganser.core.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

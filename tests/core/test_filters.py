@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merganser.core.filters import decode_filters, encode_filters, make_filter
-from merganser.core.hashing import hash_keys, xxh64
+from merganser.core.columnar.hashing import hash_keys, xxh64
+from merganser.core.rows.key_filter import decode_filters, encode_filters, make_filter
 
 CHANCE = np.random.default_rng(7)
 

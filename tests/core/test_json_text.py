@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merganser.core import json_text
-from merganser.core.json_text import DEEPEST, ShallowJson, load_json
+from merganser import safe_json as json_text
+from merganser.safe_json import DEEPEST, ShallowJson, load_json
 
 
 def depth(value: Any) -> int:

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from merganser.core import errors
-from merganser.core.errors import MerganserError, MergePerformanceWarning
+from merganser import errors
+from merganser.errors import MerganserError, MergePerformanceWarning
 from merganser.printable import escape_controls, mask_credentials, printable
 
 CLASSES = [

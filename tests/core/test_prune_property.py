@@ -21,12 +21,12 @@ from tests.oracle import is_null
 from tests.support import plain_rows, put
 from tests.values import BYTES, DECIMALS, FLOATS, INTEGERS, PLAIN, TEXTS, TIMES, build, cells
 
-from merganser.core.dataset import load_target
-from merganser.core.keys import canonical_keys
-from merganser.core.prune import might_match
-from merganser.core.schema import conform
-from merganser.core.store import locate
-from merganser.core.thrift import FILE_METADATA, Struct, ThriftList, read_struct, write_struct
+from merganser.core.dataset.snapshot import load_target
+from merganser.core.model.keys import canonical_keys
+from merganser.core.model.schema import conform
+from merganser.core.parquet.thrift import FILE_METADATA, Struct, ThriftList, read_struct, write_struct
+from merganser.core.rows.bounds import might_match
+from merganser.core.storage.location import locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

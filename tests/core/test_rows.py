@@ -23,10 +23,10 @@ from tests.support import plain_rows
 from tests.values import NESTED, PLAIN, build, cells
 
 from merganser.core import StagingError
-from merganser.core import rows as under_test
-from merganser.core import spool as spooling
-from merganser.core.rows import EVEN, HEAVY, evened, gathered, take
-from merganser.core.spool import spool
+from merganser.core.columnar import spool as spooling
+from merganser.core.columnar import take as under_test
+from merganser.core.columnar.spool import spool
+from merganser.core.columnar.take import EVEN, HEAVY, evened, gathered, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

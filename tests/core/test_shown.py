@@ -10,7 +10,7 @@ import pytest
 from tests.support import open_door
 
 import merganser
-from merganser.core.inspect import inspect
+from merganser.core.maintenance.inspect import inspect
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,14 +20,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merganser.core import oldfile, thrift
-from merganser.core import splice as splice_module
-from merganser.core.encode import encode_row_group, open_writer_like, writer_options
-from merganser.core.errors import UnsupportedFileError
-from merganser.core.footer import Footer, load_footer, read_footer
-from merganser.core.local import LocalStore
-from merganser.core.oldfile import CannotSpliceError, OldFile, extent_of, open_old
-from merganser.core.splice import NewGroup, check_fits, splice
+from merganser.core.parquet import source_file as oldfile
+from merganser.core.parquet import splice as splice_module
+from merganser.core.parquet import thrift
+from merganser.core.parquet.encode import encode_row_group, open_writer_like, writer_options
+from merganser.core.parquet.footer import Footer, load_footer, read_footer
+from merganser.core.parquet.source_file import CannotSpliceError, OldFile, extent_of, open_old
+from merganser.core.parquet.splice import NewGroup, check_fits, splice
+from merganser.core.storage.local import LocalStore
+from merganser.errors import UnsupportedFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

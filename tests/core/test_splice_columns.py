@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.test_splice import WRITERS, Old, by_every_reader, footer_of, read_bytes, rich_table, written_by
 
-from merganser.core.encode import encode_row_group, writer_options
-from merganser.core.footer import load_footer
-from merganser.core.oldfile import CannotSpliceError, extent_of, open_old
-from merganser.core.splice import NewGroup, splice
+from merganser.core.parquet.encode import encode_row_group, writer_options
+from merganser.core.parquet.footer import load_footer
+from merganser.core.parquet.source_file import CannotSpliceError, extent_of, open_old
+from merganser.core.parquet.splice import NewGroup, splice
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merganser.core.errors import UnsupportedFileError
-from merganser.core.oldfile import CannotSpliceError, open_old
-from merganser.core.splice import splice
+from merganser.core.parquet.source_file import CannotSpliceError, open_old
+from merganser.core.parquet.splice import splice
+from merganser.errors import UnsupportedFileError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from merganser.core.threads import in_threads, open_pool
+from merganser.core.columnar.threads import in_threads, open_pool
 
 
 def test_reads_that_do_not_wait_are_done_in_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     # On a busy machine any task may wait for its turn.
-    monkeypatch.setattr("merganser.core.threads._LONG", 60.0)
+    monkeypatch.setattr("merganser.core.columnar.threads._LONG", 60.0)
     assert in_threads(lambda _: threading.get_ident(), range(5)) == [threading.get_ident()] * 5
 
 

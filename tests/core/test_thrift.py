@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merganser.core import thrift
-from merganser.core.thrift import Struct, ThriftError, ThriftList, read_struct, read_struct_at, write_struct
+from merganser.core.parquet import thrift
+from merganser.core.parquet.thrift import Struct, ThriftError, ThriftList, read_struct, read_struct_at, write_struct
 
 
 def footer_of(**options: Any) -> bytes:

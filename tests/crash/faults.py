@@ -22,15 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import merganser
-from merganser.core.local import LocalStore
-from merganser.core.remote import RemoteStore
-from merganser.core.staging import BESIDE, INSIDE, JOURNAL, STAGING_PREFIX, control_folder
-from merganser.core.store import locate
+from merganser.core.storage.local import LocalStore
+from merganser.core.storage.location import locate
+from merganser.core.storage.remote import RemoteStore
+from merganser.core.storage.staging import BESIDE, INSIDE, JOURNAL, STAGING_PREFIX, control_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from merganser.core.storage import Store
+    from merganser.core.storage.store import Store
 
 Mode = Literal["before", "after", "dead"]
 MUTATING = (

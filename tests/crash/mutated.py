@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.errors import MerganserError
 from merganser.engines import open_engine
+from merganser.errors import MerganserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,13 +22,14 @@ import pytest
 from tests.crash.faults import Place, new_place
 
 import merganser
-from merganser.core import liveness, lock, staged
-from merganser.core.dataset import check_listing
-from merganser.core.errors import ConcurrentWriteError, LockTimeoutError
-from merganser.core.local import LocalStore
-from merganser.core.remote import RemoteStore
-from merganser.core.staging import JOURNAL
-from merganser.core.store import locate
+from merganser.core.commit import staged_files as staged
+from merganser.core.dataset.snapshot import check_listing
+from merganser.core.storage import liveness, lock
+from merganser.core.storage.local import LocalStore
+from merganser.core.storage.location import locate
+from merganser.core.storage.remote import RemoteStore
+from merganser.core.storage.staging import JOURNAL
+from merganser.errors import ConcurrentWriteError, LockTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -156,7 +157,7 @@ STALLED = """
 import sys, time
 import pyarrow as pa
 import merganser
-from merganser.core.local import LocalStore
+from merganser.core.storage.local import LocalStore
 path, where = sys.argv[1:]
 original, calls = getattr(LocalStore, where), []
 def stalled(self, *arguments):

@@ -19,11 +19,12 @@ from tests.crash.faults import SCENARIOS, Fault, InjectedError, Place, injected,
 from tests.crash.test_crash_sweep import data_files, settled, sweep, undisturbed
 
 import merganser
-from merganser.core.commit import Journal, Move, writing
-from merganser.core.errors import ConcurrentWriteError, DatasetMergeError
-from merganser.core.local import LocalStore
-from merganser.core.staging import open_staging
-from merganser.core.store import locate
+from merganser.core.commit.commit import writing
+from merganser.core.commit.journal import Journal, Move
+from merganser.core.storage.local import LocalStore
+from merganser.core.storage.location import locate
+from merganser.core.storage.staging import open_staging
+from merganser.errors import ConcurrentWriteError, DatasetMergeError
 
 
 @pytest.fixture(autouse=True)

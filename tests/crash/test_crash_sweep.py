@@ -18,9 +18,10 @@ from tests.crash.faults import SCENARIOS, Fault, InjectedError, Place, another_d
 from tests.crash.killed import journaled, killed_steps
 
 import merganser
-from merganser.core.commit import Journal, Move, Removal, writing
-from merganser.core.errors import DatasetMergeError, StagingError
-from merganser.core.store import locate
+from merganser.core.commit.commit import writing
+from merganser.core.commit.journal import Journal, Move, Removal
+from merganser.core.storage.location import locate
+from merganser.errors import DatasetMergeError, StagingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

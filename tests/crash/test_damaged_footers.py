@@ -20,9 +20,9 @@ import pytest
 from tests.support import FIXTURES, open_door, snapshot
 
 import merganser
-from merganser.core import thrift
-from merganser.core.errors import UnreadableFileError
-from merganser.core.footer import load_footer
+from merganser.core.parquet import thrift
+from merganser.core.parquet.footer import load_footer
+from merganser.errors import UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,9 +15,9 @@ import pytest
 from tests.crash.faults import SCENARIOS, Fault, InjectedError, Place, injected, new_place
 
 import merganser
-from merganser.core.errors import DatasetMergeError
-from merganser.core.local import LocalStore
-from merganser.core.staging import JOURNAL
+from merganser.core.storage.local import LocalStore
+from merganser.core.storage.staging import JOURNAL
+from merganser.errors import DatasetMergeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,11 +26,12 @@ from tests.crash.test_concurrency import dead_pid, in_threads, process
 from tests.support import unchanged
 
 import merganser
-from merganser.core import IncrementalFileManager, liveness, lock, tickets
-from merganser.core.errors import LockTimeoutError
-from merganser.core.remote import RemoteStore
-from merganser.core.store import locate
-from merganser.core.tickets import LocalQueue, RemoteQueue
+from merganser.core import IncrementalFileManager
+from merganser.core.storage import liveness, lock, tickets
+from merganser.core.storage.location import locate
+from merganser.core.storage.remote import RemoteStore
+from merganser.core.storage.tickets import LocalQueue, RemoteQueue
+from merganser.errors import LockTimeoutError
 
 if TYPE_CHECKING:
     import subprocess
@@ -173,7 +174,7 @@ def test_writers_are_served_in_the_order_they_came(place: Place) -> None:
 WAITER = """
 import sys
 from merganser.core import lock
-from merganser.core.store import locate
+from merganser.core.storage.location import locate
 folder = sys.argv[1]
 with lock.exclusive(locate(folder).store, folder, "t", 60):
     print("served", flush=True)
@@ -275,7 +276,7 @@ def test_a_free_lock_is_taken_rather_than_reported_as_held(place: Place, timeout
 HOLDER = """
 import sys, time
 from merganser.core import lock
-from merganser.core.store import locate
+from merganser.core.storage.location import locate
 folder = sys.argv[1]
 with lock.exclusive(locate(folder).store, folder, "t", 60):
     print("held", flush=True)

@@ -17,10 +17,11 @@ import pytest
 from tests.support import put
 
 import merganser
-from merganser.core import staged, staging
-from merganser.core.errors import ConcurrentWriteError
-from merganser.core.local import LocalStore
-from merganser.core.store import locate
+from merganser.core.commit import staged_files as staged
+from merganser.core.storage import staging
+from merganser.core.storage.local import LocalStore
+from merganser.core.storage.location import locate
+from merganser.errors import ConcurrentWriteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

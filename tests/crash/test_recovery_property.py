@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from tests.crash.faults import Fault, InjectedError, Place, injected, new_place
 
 import merganser
-from merganser.core.commit import Journal, Move, Removal, writing
-from merganser.core.errors import DatasetMergeError
-from merganser.core.history import HistoryFile, HistoryRecord
-from merganser.core.store import locate
+from merganser.core.commit.commit import writing
+from merganser.core.commit.history import HistoryFile, HistoryRecord
+from merganser.core.commit.journal import Journal, Move, Removal
+from merganser.core.storage.location import locate
+from merganser.errors import DatasetMergeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,8 +20,8 @@ from tests.crash.faults import another_disk
 from tests.support import put, snapshot, unchanged
 
 import merganser
-from merganser.core.errors import DatasetPermissionError, StagingError
-from merganser.core.local import LocalStore
+from merganser.core.storage.local import LocalStore
+from merganser.errors import DatasetPermissionError, StagingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,7 +156,7 @@ def test_two_users_of_a_group_take_turns(shared: Path, exists: bool, mode: int, 
 
 
 KILLED = """
-from merganser.core.local import LocalStore
+from merganser.core.storage.local import LocalStore
 LocalStore.replace = lambda *_: os._exit(7)
 """
 
@@ -302,7 +302,7 @@ def test_a_commit_that_could_not_be_published_is_not_journaled(shared: Path, clo
 
 JOURNALED = """
 from merganser.core import DatasetMergeError
-from merganser.core.local import LocalStore
+from merganser.core.storage.local import LocalStore
 LocalStore.find_unwritable, find = lambda *_: None, LocalStore.find_unwritable
 def replace(self, source, target, original=LocalStore.replace):
     LocalStore.find_unwritable = find

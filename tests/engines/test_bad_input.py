@@ -17,7 +17,9 @@ import pytest
 from tests.support import data_files, load, on_executors, put, rows, snapshot, unchanged
 
 import merganser
-from merganser.core.errors import (
+from merganser.core.storage.local import LocalStore
+from merganser.core.storage.remote import RemoteStore
+from merganser.errors import (
     DatasetMergeError,
     InvalidArgumentError,
     MerganserError,
@@ -25,8 +27,6 @@ from merganser.core.errors import (
     TargetPathError,
     UnreadableFileError,
 )
-from merganser.core.local import LocalStore
-from merganser.core.remote import RemoteStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,18 +13,19 @@ import pytest
 from tests.support import open_door, rows, snapshot, unchanged
 
 from merganser import recover
-from merganser.core import commit
-from merganser.core.batch import committed_batch, make_batch
-from merganser.core.commit import Journal, Move, Removal, writing
-from merganser.core.dataset import list_files
-from merganser.core.errors import (
+from merganser.core.commit import commit
+from merganser.core.commit.batches import committed_batch, make_batch
+from merganser.core.commit.commit import writing
+from merganser.core.commit.journal import Journal, Move, Removal
+from merganser.core.dataset.snapshot import list_files
+from merganser.core.storage.location import locate
+from merganser.core.storage.staging import open_staging
+from merganser.errors import (
     ConcurrentWriteError,
     DatasetMergeError,
     InvalidArgumentError,
     UnreadableFileError,
 )
-from merganser.core.staging import open_staging
-from merganser.core.store import locate
 
 if TYPE_CHECKING:
     from tests.support import Door

@@ -14,7 +14,7 @@ import pytest
 from tests import oracle
 from tests.support import data_files, lasting, load, open_door, plain_rows, put, rows, snapshot, unchanged
 
-from merganser.core.errors import (
+from merganser.errors import (
     ColumnValueError,
     DatasetMergeError,
     DuplicateKeyError,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from tests.support import Door
 
-    from merganser.core.plan import MergePlan
-    from merganser.core.result import MergeResult
+    from merganser.core.merge.planner import MergePlan
+    from merganser.core.model.result import MergeResult
 
 NAN, INFINITY = float("nan"), float("inf")
 

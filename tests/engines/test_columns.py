@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import data_files, load, on_executors, put
 
-from merganser.core import kernel
-from merganser.core.texts import replaced_texts
+from merganser.core.columnar.dictionaries import replaced_texts
+from merganser.core.rows import rewrite as kernel
 
 if TYPE_CHECKING:
     from tests.support import Door

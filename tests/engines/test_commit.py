@@ -19,8 +19,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.support import engine_type, load, put, rows, snapshot, unchanged
 
 import merganser
-from merganser.core.errors import CountMismatchError, DatasetMergeError
-from merganser.core.local import LocalStore
+from merganser.core.storage.local import LocalStore
+from merganser.errors import CountMismatchError, DatasetMergeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

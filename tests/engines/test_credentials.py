@@ -12,8 +12,8 @@ from tests.support import SECRET, VaultFileSystem, open_vault
 
 import merganser
 from merganser.core import ParquetMetadataAnalyzer, list_dataset_files
-from merganser.core.errors import DatasetMergeError, InvalidArgumentError, TargetPathError, UnreadableFileError
 from merganser.engines.duckdb import engine as duckdb_engine
+from merganser.errors import DatasetMergeError, InvalidArgumentError, TargetPathError, UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

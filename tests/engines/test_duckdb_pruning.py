@@ -23,13 +23,13 @@ from tests.support import open_door, put, read_table
 from tests.values import PLAIN, build, cells
 
 from merganser import DuckDBDatasetIO
-from merganser.core.io import Job
-from merganser.core.keys import canonical, canonical_keys
-from merganser.core.prune import might_match
-from merganser.core.thrift import FILE_METADATA, Struct, ThriftList, read_struct
+from merganser.core.merge.dataset_io import Job
+from merganser.core.model.keys import canonical, canonical_keys
+from merganser.core.parquet.thrift import FILE_METADATA, Struct, ThriftList, read_struct
+from merganser.core.rows.bounds import might_match
 from merganser.engines.duckdb import engine as duckdb_engine
 from merganser.engines.duckdb.engine import DuckDBEngine
-from merganser.engines.duckdb.scan import _Scan
+from merganser.engines.duckdb.key_scan import _Scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -23,16 +23,16 @@ from fsspec.implementations.memory import MemoryFileSystem
 from tests.support import data_files, load, put, rows, snapshot, unchanged
 
 import merganser
-from merganser.core.errors import DatasetMergeError, UnreadableFileError, UnsupportedFileError
-from merganser.core.local import LocalStore
-from merganser.core.thrift import FILE_METADATA, read_struct_at, write_struct
+from merganser.core.parquet.thrift import FILE_METADATA, read_struct_at, write_struct
+from merganser.core.storage.local import LocalStore
+from merganser.errors import DatasetMergeError, UnreadableFileError, UnsupportedFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.support import Door
 
-    from merganser.core.strategy import MergeStrategy
+    from merganser.core.model.strategy import MergeStrategy
 
 
 def table(ids: list[int], value: str = "old") -> pa.Table:

@@ -20,8 +20,11 @@ from tests.support import load, open_door, put, rows, snapshot, unchanged
 
 import merganser
 from merganser import history, recover, undo, vacuum
-from merganser.core import commit
-from merganser.core.errors import (
+from merganser.core.commit import commit
+from merganser.core.commit.history import new_id
+from merganser.core.storage.local import LocalStore
+from merganser.core.storage.location import locate
+from merganser.errors import (
     ConcurrentWriteError,
     DatasetMergeError,
     InvalidArgumentError,
@@ -29,9 +32,6 @@ from merganser.core.errors import (
     UndoError,
     UnreadableFileError,
 )
-from merganser.core.history import new_id
-from merganser.core.local import LocalStore
-from merganser.core.store import locate
 
 if TYPE_CHECKING:
     from tests.support import Door

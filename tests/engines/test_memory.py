@@ -16,9 +16,9 @@ from tests.support import open_door, put, unchanged
 
 import merganser
 from merganser import DuckDBDatasetIO
-from merganser.core import scan
-from merganser.core.errors import DatasetMergeError, OutOfMemoryError
-from merganser.core.local import LocalStore
+from merganser.core.rows import key_scan as scan
+from merganser.core.storage.local import LocalStore
+from merganser.errors import DatasetMergeError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +97,7 @@ def test_staging_for_which_there_is_no_memory(
 
 def test_compaction_for_which_there_is_no_memory(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     put(f"{path}/b.parquet", SOURCE)
-    monkeypatch.setattr("merganser.core.compact.load_existing", fail(MemoryError()))
+    monkeypatch.setattr("merganser.core.maintenance.compact.load_existing", fail(MemoryError()))
     with unchanged(path), pytest.raises(OutOfMemoryError, match=r"during a change of .*/t: no more could be allocated"):
         merganser.compact(path)
 
@@ -109,7 +109,7 @@ def test_a_source_larger_than_the_memory_of_the_process(path: str, name: str) ->
         command = [sys.executable, "-c", LIMITED, path, name]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1, ended.stderr
-    assert "merganser.core.errors.OutOfMemoryError: Out of memory during" in ended.stderr
+    assert "merganser.errors.OutOfMemoryError: Out of memory during" in ended.stderr
 
 
 # D7

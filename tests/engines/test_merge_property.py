@@ -23,8 +23,10 @@ from tests import oracle
 from tests.support import lasting, load, open_door, plain_rows, plain_values, put, snapshot, unchanged
 from tests.values import FLOATS, NESTED, PLAIN, build, carried, cells, stored
 
-from merganser.core.dataset import make_record
-from merganser.core.errors import (
+from merganser.core.dataset.snapshot import make_record
+from merganser.core.storage.location import locate
+from merganser.core.storage.staging import RECORD, control_folder
+from merganser.errors import (
     ColumnValueError,
     DuplicateKeyError,
     KeyColumnError,
@@ -33,15 +35,13 @@ from merganser.core.errors import (
     TargetPathError,
     UnsupportedTypeError,
 )
-from merganser.core.staging import RECORD, control_folder
-from merganser.core.store import locate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from merganser.core.io import DatasetIO
-    from merganser.core.plan import MergePlan
-    from merganser.core.result import MergeResult
+    from merganser.core.merge.dataset_io import DatasetIO
+    from merganser.core.merge.planner import MergePlan
+    from merganser.core.model.result import MergeResult
 
 REFUSALS = {
     "null key": KeyColumnError,

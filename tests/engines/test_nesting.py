@@ -15,12 +15,15 @@ import pytest
 from tests.support import load, open_door, put, rows, snapshot
 
 import merganser
-from merganser.core import IncrementalFileManager, commit, merge, plan_incremental_rewrite, staging
-from merganser.core.errors import DatasetMergeError, InvalidArgumentError, TargetPathError
-from merganser.core.local import LocalStore
-from merganser.core.plan import decide
-from merganser.core.staging import control_folder
-from merganser.core.store import locate
+from merganser.core import IncrementalFileManager, plan_incremental_rewrite
+from merganser.core.commit import commit
+from merganser.core.merge import driver as merge
+from merganser.core.merge.planner import decide
+from merganser.core.storage import staging
+from merganser.core.storage.local import LocalStore
+from merganser.core.storage.location import locate
+from merganser.core.storage.staging import control_folder
+from merganser.errors import DatasetMergeError, InvalidArgumentError, TargetPathError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,15 +12,15 @@ import pytest
 from tests.fixtures.make_arrow_fixtures import KIND, rows_of
 from tests.support import FIXTURES, data_files, edit_footer, fixture, load, plain_rows, put, put_int96, unchanged
 
-from merganser.core.errors import UnsupportedFileError
-from merganser.core.int96 import split
-from merganser.core.local import LocalStore
-from merganser.core.scan import open_parquet
+from merganser.core.parquet.int96 import split
+from merganser.core.rows.key_scan import open_parquet
+from merganser.core.storage.local import LocalStore
+from merganser.errors import UnsupportedFileError
 
 if TYPE_CHECKING:
     from tests.support import Door
 
-    from merganser.core.strategy import MergeStrategy
+    from merganser.core.model.strategy import MergeStrategy
 
 NEAR, FAR = "arrow21_int96", "arrow21_int96_far"
 CHANGED = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)

@@ -9,14 +9,14 @@ import pytest
 from tests.support import open_door, put, snapshot
 
 import merganser
-from merganser.core.errors import InvalidArgumentError
+from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support import Door
 
-    from merganser.core.progress import Progress
+    from merganser.progress import Progress
 
 
 def test_a_listener_hears_of_every_stage_and_file(io: Door, tmp_path: Path) -> None:

@@ -368,7 +368,7 @@ def test_the_footer_of_a_file_is_read_once(lake: str, monkeypatch: pytest.Monkey
         return original(*arguments, **options)
 
     original = pq.ParquetFile
-    monkeypatch.setattr("merganser.core.scan.pq.ParquetFile", remembering)
+    monkeypatch.setattr("merganser.core.rows.key_scan.pq.ParquetFile", remembering)
     result = open_door("arrow").merge(keyed([5, 12, 25]), path, "upsert", "id")
     assert (result.updated, result.inserted) == (2, 1)
     assert len(opened) >= 4

@@ -14,8 +14,8 @@ from tests.support import data_files, put, rows
 
 from merganser import merge_parquet_dataset_pyarrow
 from merganser.core import InvalidArgumentError, MergeResult, MergeStats, compute_merge_stats
-from merganser.core.errors import CountMismatchError
 from merganser.engines import ENGINES, open_engine
+from merganser.errors import CountMismatchError
 
 if TYPE_CHECKING:
     from tests.support import Door

@@ -37,8 +37,8 @@ from merganser.core import (
     SchemaMismatchError,
     UnreadableFileError,
 )
-from merganser.core.history import NOT_YET
-from merganser.core.thrift import Struct, ThriftList
+from merganser.core.commit.history import NOT_YET
+from merganser.core.parquet.thrift import Struct, ThriftList
 from merganser.engines.duckdb import engine as duckdb_engine
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from tests.support import Door
 
     from merganser.core import MergePlan, MergeResult
-    from merganser.core.history import HistoryRecord
-    from merganser.core.io import Job
+    from merganser.core.commit.history import HistoryRecord
+    from merganser.core.merge.dataset_io import Job
     from merganser.engines.duckdb.engine import DuckDBEngine
 
 STRATEGIES = tuple(oracle.STRATEGIES)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.support import Door
 
-    from merganser.core.merge import WriteMode
+    from merganser.core.merge.driver import WriteMode
 
 TIME = dt.datetime(2024, 2, 29, 12, 34, 56, 789000, tzinfo=dt.UTC)
 DAY = dt.date(2024, 2, 29)

@@ -21,16 +21,17 @@ from hypothesis import strategies as st
 from tests.support import open_door, put, rows, snapshot
 from tests.values import PLAIN, build, cells
 
-from merganser.core import sift, summary
-from merganser.core.errors import MerganserError
-from merganser.core.local import LocalStore
+from merganser.core.dataset import file_statistics as summary
+from merganser.core.merge import filter_pruning as sift
+from merganser.core.storage.local import LocalStore
+from merganser.errors import MerganserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tests.support import Door
 
-    from merganser.core.strategy import MergeStrategy
+    from merganser.core.model.strategy import MergeStrategy
 
 PASSED_OVER = "no source key passes the filter of its keys"
 FILES = 6

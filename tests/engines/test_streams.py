@@ -26,8 +26,8 @@ from tests.support import load, open_door, put, rows, unchanged
 
 from merganser import DuckDBDatasetIO
 from merganser.core import DatasetMergeError, MerganserError, UnreadableFileError
-from merganser.core import rows as row_work
-from merganser.core import spool as spooling
+from merganser.core.columnar import spool as spooling
+from merganser.core.columnar import take as row_work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

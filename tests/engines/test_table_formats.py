@@ -21,7 +21,7 @@ from merganser.core import (
     list_dataset_files,
     plan_incremental_rewrite,
 )
-from merganser.core.errors import InvalidArgumentError, UnsupportedFileError
+from merganser.errors import InvalidArgumentError, UnsupportedFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ import pytest
 from tests.support import hostile_cell, on_executors, rows, snapshot, unchanged
 
 import merganser
-from merganser.core.errors import ColumnValueError, DuplicateKeyError, UnreadableFileError
+from merganser.errors import ColumnValueError, DuplicateKeyError, UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

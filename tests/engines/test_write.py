@@ -13,7 +13,7 @@ from tests.support import data_files, load, put, read_table, rows, snapshot, unc
 
 from merganser import PyArrowDatasetIO
 from merganser.core import SchemaMismatchError, WriteResult
-from merganser.core.errors import TargetPathError
+from merganser.errors import TargetPathError
 
 if TYPE_CHECKING:
     from tests.support import Door

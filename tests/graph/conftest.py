@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from merganser.graph import GraphDatabase, write
+from merganser.graph import GraphDatabase
+from merganser.graph.sqlite import write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,13 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from tests.graph.graph_oracle import content, failing, nodes_of, unchanged
 
-from merganser.core.errors import (
+from merganser.errors import (
     GraphError,
     MergeConflictError,
     MergePerformanceWarning,
     UniqueConstraintError,
 )
-from merganser.graph import BulkResult, GraphDatabase, lookup
+from merganser.graph import BulkResult, GraphDatabase
+from merganser.graph.sqlite import lookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from tests.graph.graph_oracle import content, failing, unchanged
 
-from merganser.core.errors import MergeConflictError, NodeNotFoundError, UniqueConstraintError
-from merganser.graph import BulkResult, Endpoint, lookup
+from merganser.errors import MergeConflictError, NodeNotFoundError, UniqueConstraintError
+from merganser.graph import BulkResult, Endpoint
+from merganser.graph.sqlite import lookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,8 +24,8 @@ from merganser.graph import (
     NodeNotFoundError,
     NodeType,
     UniqueConstraintError,
-    merge,
 )
+from merganser.graph.merging import merge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -305,7 +305,7 @@ def test_what_makes_no_sense_is_refused_in_words(db: GraphDatabase, call: Callab
     db.create_property_index("T", "other")
     with unchanged(db), pytest.raises((ValueError, TypeError)) as caught:
         call(db)
-    assert type(caught.value).__module__ == "merganser.core.errors"
+    assert type(caught.value).__module__ == "merganser.errors"
 
 
 def test_depth_may_be_any_number(db: GraphDatabase) -> None:

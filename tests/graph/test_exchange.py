@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import FIXTURES
 
-from merganser.core.errors import (
+from merganser.errors import (
     GraphFileError,
     GraphSchemaError,
     InvalidArgumentError,

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from tests.graph.graph_oracle import dump, nodes_of
 
-from merganser.core.errors import GraphFileError, InvalidArgumentError, PropertyValueError
-from merganser.graph import GraphDatabase, tables
+from merganser.errors import GraphFileError, InvalidArgumentError, PropertyValueError
+from merganser.graph import GraphDatabase
+from merganser.graph.sqlite import tables
 
 
 def refused(file: str, word: str) -> None:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.graph.graph_oracle import OnPurposeError, Oracle, RefusedError, content, nodes_of, tagged
 
-from merganser.core.errors import MergeConflictError, UniqueConstraintError
-from merganser.graph import BulkResult, Endpoint, GraphDatabase, lookup
+from merganser.errors import MergeConflictError, UniqueConstraintError
+from merganser.graph import BulkResult, Endpoint, GraphDatabase
+from merganser.graph.sqlite import lookup
 
 if TYPE_CHECKING:
     from collections.abc import Callable

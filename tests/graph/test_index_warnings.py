@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.graph.graph_oracle import failing, unchanged
 
-from merganser.core.errors import MergePerformanceWarning
+from merganser.errors import MergePerformanceWarning
 
 if TYPE_CHECKING:
     from merganser.graph import GraphDatabase

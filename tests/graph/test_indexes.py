@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.graph.graph_oracle import nodes_of, unchanged
 
-from merganser.core.errors import GraphError, UniqueConstraintError
+from merganser.errors import GraphError, UniqueConstraintError
 from merganser.graph import GraphDatabase, IndexInfo
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.graph.graph_oracle import Oracle, content, dump, unchanged
 
-from merganser.core.errors import InvalidArgumentError
+from merganser.errors import InvalidArgumentError
 from merganser.graph import EdgeType, GraphDatabase, GraphSchema, NodeType
 
 pytestmark = pytest.mark.filterwarnings("ignore:MERGE on")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.graph.graph_oracle import nodes_of, unchanged
 
-from merganser.core.errors import GraphLockedError
+from merganser.errors import GraphLockedError
 from merganser.graph import GraphDatabase
 
 if TYPE_CHECKING:

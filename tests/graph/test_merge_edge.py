@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.graph.graph_oracle import content, unchanged
 
-from merganser.core.errors import MergeConflictError, NodeNotFoundError, UniqueConstraintError
+from merganser.errors import MergeConflictError, NodeNotFoundError, UniqueConstraintError
 from merganser.graph import MergedEdge
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.graph.graph_oracle import content, nodes_of, unchanged
 
-from merganser.core.errors import GraphError, InvalidArgumentError, MergeConflictError
+from merganser.errors import GraphError, InvalidArgumentError, MergeConflictError
 from merganser.graph import MergedNode, Node
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.graph.graph_oracle import content, failing, unchanged
 
-from merganser.core.errors import GraphSchemaError, MergeConflictError, MergePerformanceWarning, UniqueConstraintError
+from merganser.errors import GraphSchemaError, MergeConflictError, MergePerformanceWarning, UniqueConstraintError
 from merganser.graph import EdgeType, GraphDatabase, GraphSchema, MergedEdge, MergedNode, NodeType
 
 if TYPE_CHECKING:

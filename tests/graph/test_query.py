@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from merganser.core.errors import InvalidArgumentError, PropertyTypeError, PropertyValueError
+from merganser.errors import InvalidArgumentError, PropertyTypeError, PropertyValueError
 from merganser.graph import EdgeQuery, GraphDatabase, NodeQuery
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from merganser.core.errors import InvalidArgumentError
+from merganser.errors import InvalidArgumentError
 from merganser.graph import Endpoint, GraphDatabase, NodeNotFoundError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.graph.graph_oracle import content, nodes_of, unchanged
 
-from merganser.core.errors import GraphError, GraphSchemaError, NodeNotFoundError
+from merganser.errors import GraphError, GraphSchemaError, NodeNotFoundError
 from merganser.graph import BulkResult, EdgeType, GraphDatabase, GraphSchema, NodeType
 
 if TYPE_CHECKING:

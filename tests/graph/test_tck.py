@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.graph.graph_oracle import content, nodes_of, unchanged
 
-from merganser.core.errors import MergeConflictError
+from merganser.errors import MergeConflictError
 
 if TYPE_CHECKING:
     from merganser.graph import GraphDatabase

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.graph.graph_oracle import OnPurposeError, content, dump, failing, nodes_of, unchanged
 
-from merganser.core.errors import GraphError, InvalidArgumentError, MergeConflictError
+from merganser.errors import GraphError, InvalidArgumentError, MergeConflictError
 from merganser.graph import GraphDatabase
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merganser.core.errors import InvalidArgumentError, NodeNotFoundError
+from merganser.errors import InvalidArgumentError, NodeNotFoundError
 from merganser.graph import GraphDatabase, Path
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from merganser.pipeline.outcome import RuleCount, RunOutcome, SourceOutcome, StepOutcome
+from merganser.pipeline.run_result import RuleCount, RunOutcome, SourceOutcome, StepOutcome
 
 HOSTILE = "</script><img src=\"http://example.invalid/x.png\" onerror=alert(1)>&amp; 'q' \x00\ud800"
 

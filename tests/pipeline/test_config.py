@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from merganser.core.errors import ConfigurationError
-from merganser.pipeline.config import Dataset, Edge, Ends, Graph, Node, Pipeline, Source
-from merganser.pipeline.toml_file import load
+from merganser.errors import ConfigurationError
+from merganser.pipeline.config.tables import Dataset, Edge, Ends, Graph, Node, Pipeline, Source
+from merganser.pipeline.config.toml_file import load
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from merganser.pipeline.__main__ import _parser
-from merganser.pipeline.config import OPTIONS, Check, Dataset, Edge, Graph, Node, Pipeline, Source, Table
-from merganser.pipeline.toml_file import PARAMETERS, load
+from merganser.pipeline.config.tables import OPTIONS, Check, Dataset, Edge, Graph, Node, Pipeline, Source, Table
+from merganser.pipeline.config.toml_file import PARAMETERS, load
 
 TEXT = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text("utf-8")
 EXAMPLE = re.findall(r"^```toml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)[0]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from merganser.core.errors import InvalidArgumentError
-from merganser.pipeline import feed as feed_module
-from merganser.pipeline.feed import DayFacts, write_day
-from merganser.pipeline.feed_numbers import Feed
-from merganser.pipeline.feed_text import Writer
-from merganser.pipeline.feed_words import COUNTRIES
+from merganser.demo import feed as feed_module
+from merganser.demo.feed import DayFacts, write_day
+from merganser.demo.feed_numbers import Feed
+from merganser.demo.feed_text import Writer
+from merganser.demo.feed_words import COUNTRIES
+from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from pathlib import Path

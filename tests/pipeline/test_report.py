@@ -24,11 +24,11 @@ from tests.pipeline.outcomes import (
     a_step,
 )
 
-from merganser.core.errors import InvalidArgumentError
-from merganser.pipeline.charts import SLIVER, shares
-from merganser.pipeline.outcome import RuleCount, RunOutcome
-from merganser.pipeline.page import report_page
-from merganser.pipeline.terminal import WIDTH, report_lines, shortened, text_width
+from merganser.errors import InvalidArgumentError
+from merganser.pipeline.report.charts import SLIVER, shares
+from merganser.pipeline.report.page import report_page
+from merganser.pipeline.report.terminal import WIDTH, report_lines, shortened, text_width
+from merganser.pipeline.run_result import RuleCount, RunOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

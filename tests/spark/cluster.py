@@ -26,9 +26,9 @@ from tests.spark.postings import whole
 from tests.support import QUICK_JAVA, data_files, put
 
 from merganser import SparkDatasetIO
+from merganser.demo.feed import write_day
 from merganser.engines.spark import ship
 from merganser.pipeline import run
-from merganser.pipeline.feed import write_day
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

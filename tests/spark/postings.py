@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from tests.support import open_door, rows
 
 from merganser import ParquetGraph
+from merganser.demo import story as demo
 from merganser.graph import GraphDatabase
-from merganser.pipeline import Pipeline, demo, load
+from merganser.pipeline import Pipeline, load
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ import pytest
 from tests.spark.cluster import POSTINGS, ROWS, SOURCE
 from tests.spark.postings import datasets, whole
 
+from merganser.demo.feed import write_day
 from merganser.pipeline import run
-from merganser.pipeline.feed import write_day
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 ROOT = Path(__file__).parents[2]

@@ -14,10 +14,10 @@ from pyspark.errors import PySparkException
 from tests.support import load, put, read_table, rows, unchanged
 from tests.values import NESTED, PLAIN, carried
 
-from merganser.core.errors import InvalidArgumentError, TargetPathError, UnreadableFileError, UnsupportedTypeError
-from merganser.core.files import SourceFiles
-from merganser.engines.spark import portions
+from merganser.core.sources.files import SourceFiles
+from merganser.engines.spark import input_splits as portions
 from merganser.engines.spark.types import carried_schema, spark_schema
+from merganser.errors import InvalidArgumentError, TargetPathError, UnreadableFileError, UnsupportedTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

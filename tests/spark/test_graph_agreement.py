@@ -10,7 +10,7 @@ import pytest
 from tests.graph.graph_oracle import content
 
 from merganser.graph import Endpoint, GraphDatabase, ParquetGraph, SqliteGraph
-from merganser.graph.spark.stream import arrow_batches
+from merganser.graph.spark.collect import arrow_batches
 from merganser.graph.values import plain
 
 if TYPE_CHECKING:

@@ -10,7 +10,9 @@ import pytest
 from tests.graph.graph_oracle import content, nodes_of, unchanged
 from tests.support import snapshot
 
-from merganser.core.errors import (
+from merganser.core.storage.local import LocalStore
+from merganser.core.storage.lock import exclusive
+from merganser.errors import (
     InvalidArgumentError,
     KeyColumnError,
     LockTimeoutError,
@@ -18,8 +20,6 @@ from merganser.core.errors import (
     PropertyTypeError,
     UniqueConstraintError,
 )
-from merganser.core.local import LocalStore
-from merganser.core.lock import exclusive
 from merganser.graph import Endpoint, GraphDatabase, ParquetGraph
 
 if TYPE_CHECKING:

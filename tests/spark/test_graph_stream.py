@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from merganser.core.errors import InvalidArgumentError
-from merganser.engines.spark.run import marked
-from merganser.graph.spark import stream
-from merganser.graph.spark.stream import arrow_batches
+from merganser.engines.spark.jobs import marked
+from merganser.errors import InvalidArgumentError
+from merganser.graph.spark import collect as stream
+from merganser.graph.spark.collect import arrow_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from merganser.core.errors import MissingExtraError
 from merganser.engines.spark.java import check_java
+from merganser.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from merganser.core.errors import OutOfMemoryError
-from merganser.engines.spark.run import spread
+from merganser.engines.spark.jobs import spread
+from merganser.errors import OutOfMemoryError
 
 
 # X1

@@ -19,7 +19,7 @@ from tests.support import data_files, lasting, open_door, snapshot
 
 import merganser
 from merganser import GraphDatabase, ParquetGraph, SparkDatasetIO
-from merganser.core.errors import (
+from merganser.errors import (
     ColumnTypeError,
     ColumnValueError,
     ConcurrentWriteError,

@@ -18,13 +18,15 @@ from tests.spark.postings import datasets, graph_rows, parquet_rows, whole
 from tests.support import data_files, open_spark, put, rows, snapshot
 
 from merganser.cli.app import app
-from merganser.core.errors import AccountingError, ConfigurationError, InvalidArgumentError, PipelineError, QualityError
-from merganser.pipeline import Check, Dataset, Graph, Node, Pipeline, RunOutcome, Source, demo, run, session
+from merganser.demo import story as demo
+from merganser.demo.feed import write_day
+from merganser.errors import AccountingError, ConfigurationError, InvalidArgumentError, PipelineError, QualityError
+from merganser.pipeline import Check, Dataset, Graph, Node, Pipeline, RunOutcome, Source, run
 from merganser.pipeline.__main__ import main
-from merganser.pipeline.feed import write_day
-from merganser.pipeline.report import write_report
-from merganser.pipeline.steps import DatasetStep, GraphStep
-from merganser.pipeline.terminal import report_lines
+from merganser.pipeline.report.files import write_report
+from merganser.pipeline.report.terminal import report_lines
+from merganser.pipeline.runner import session
+from merganser.pipeline.runner.steps import DatasetStep, GraphStep
 
 pytestmark = pytest.mark.timeout(400)
 FEED_ROWS = 600

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.graph.graph_oracle import OnPurposeError, content, dump, nodes_of, unchanged
 
-from merganser.core.errors import GraphError, InvalidArgumentError, KeyColumnError, NodeNotFoundError
-from merganser.graph import Endpoint, GraphDatabase, GraphMergeResult, SqliteGraph, resume
-from merganser.graph.spark import stream
+from merganser.errors import GraphError, InvalidArgumentError, KeyColumnError, NodeNotFoundError
+from merganser.graph import Endpoint, GraphDatabase, GraphMergeResult, SqliteGraph
+from merganser.graph.spark import collect as stream
+from merganser.graph.sqlite import checkpoints as resume
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.support import put, rows, snapshot
 
-from merganser.core.errors import InvalidArgumentError, TargetPathError, UnsupportedFileError
+from merganser.errors import InvalidArgumentError, TargetPathError, UnsupportedFileError
 
 if TYPE_CHECKING:
     from tests.support import Door

@@ -14,8 +14,8 @@ import pytest
 from tests.support import put, rows
 
 import merganser.engines.spark as engine
-from merganser.core import dataset
-from merganser.core.footer import read_footer
+from merganser.core.dataset import snapshot as dataset
+from merganser.core.parquet.footer import read_footer
 from merganser.engines.spark import engine as spark_engine
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import pytest
 from pyspark.errors import PySparkException
 from tests.support import hostile_cell, unchanged
 
-from merganser.core import errors
-from merganser.core.errors import DatasetMergeError, MerganserError, PipelineError, StagingError
+from merganser import errors
 from merganser.engines.spark.error_transport import KEY, decode_error, encode_error, seal, unseal
-from merganser.engines.spark.run import explained, find_missing_module, marked, spread
+from merganser.engines.spark.jobs import explained, find_missing_module, marked, spread
+from merganser.errors import DatasetMergeError, MerganserError, PipelineError, StagingError
 from merganser.graph import Edge, Node
 from merganser.pipeline import Dataset, Pipeline, Source, run
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from merganser.core.commit import writing
-from merganser.core.store import locate
-from merganser.engines.spark.run import spread
-from merganser.engines.spark.watch import watched
+from merganser.core.commit.commit import writing
+from merganser.core.storage.location import locate
+from merganser.engines.spark.jobs import spread
+from merganser.engines.spark.progress import watched
 
 
 def test_files_are_told_of_when_they_appear(spark: Any, lake: str) -> None:

@@ -19,7 +19,7 @@ from tests.support import data_files, engine_type, put, rows, unchanged
 from merganser import DatasetMergeError, DuckDBDatasetIO, DuckDBParquetHandler, MergeResult, WriteResult
 from merganser.engines.duckdb import engine as engine_module
 from merganser.engines.duckdb import instance
-from merganser.engines.duckdb import scan as scan_module
+from merganser.engines.duckdb import key_scan as scan_module
 from merganser.engines.duckdb.version import detect_version
 
 if TYPE_CHECKING:

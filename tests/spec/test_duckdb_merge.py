@@ -16,7 +16,7 @@ from tests.support import data_files, put, rows, snapshot, unchanged
 
 from merganser import DatasetMergeError, DuckDBDatasetIO
 from merganser.core import PathValidator
-from merganser.engines.duckdb import client
+from merganser.engines.duckdb import connection as client
 from merganser.engines.duckdb import engine as engine_module
 from merganser.engines.duckdb import version as version_module
 from merganser.engines.duckdb.version import FIRST_WITH_MERGE, detect_version, parse_version

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-KERNELS = {"merganser.core.kernel", "merganser.core.append"}
+KERNELS = {"merganser.core.rows.rewrite", "merganser.core.rows.append"}
 
 
 def _refuse(*_arguments: Any) -> NoReturn:
-    from merganser.core.oldfile import CannotSpliceError  # noqa: PLC0415  loaded by then
+    from merganser.core.parquet.source_file import CannotSpliceError  # noqa: PLC0415  loaded by then
 
     raise CannotSpliceError("splicing is off")
 

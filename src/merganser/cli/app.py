@@ -7,17 +7,17 @@ import click
 from merganser.cli.group import LazyGroup
 
 COMMANDS = {
-    "merge": ("merganser.cli.change:merge", "Merge keyed rows into a dataset."),
-    "plan": ("merganser.cli.change:plan", "Show what a merge would do to each file, and why."),
-    "write": ("merganser.cli.change:write", "Append rows to a dataset, or overwrite it."),
-    "inspect": ("merganser.cli.look:inspect", "Describe a dataset, and what could be better about it."),
-    "history": ("merganser.cli.look:history", "List the commits into a dataset."),
-    "compact": ("merganser.cli.tidy:compact", "Put small files of a dataset together."),
-    "dedupe": ("merganser.cli.tidy:dedupe", "Remove rows whose key another row has."),
-    "undo": ("merganser.cli.keep:undo", "Take the last commit back."),
-    "recover": ("merganser.cli.keep:recover", "Finish or remove what a killed merge left behind."),
-    "vacuum": ("merganser.cli.keep:vacuum", "Remove retained files that no undo needs."),
-    "graph": ("merganser.cli.graph:graph", "Merge into a property graph, ask it and look at it."),
+    "merge": ("merganser.cli.dataset.write:merge", "Merge keyed rows into a dataset."),
+    "plan": ("merganser.cli.dataset.write:plan", "Show what a merge would do to each file, and why."),
+    "write": ("merganser.cli.dataset.write:write", "Append rows to a dataset, or overwrite it."),
+    "inspect": ("merganser.cli.dataset.inspect:inspect", "Describe a dataset, and what could be better about it."),
+    "history": ("merganser.cli.dataset.inspect:history", "List the commits into a dataset."),
+    "compact": ("merganser.cli.dataset.maintenance:compact", "Put small files of a dataset together."),
+    "dedupe": ("merganser.cli.dataset.maintenance:dedupe", "Remove rows whose key another row has."),
+    "undo": ("merganser.cli.dataset.recovery:undo", "Take the last commit back."),
+    "recover": ("merganser.cli.dataset.recovery:recover", "Finish or remove what a killed merge left behind."),
+    "vacuum": ("merganser.cli.dataset.recovery:vacuum", "Remove retained files that no undo needs."),
+    "graph": ("merganser.cli.graph.commands:graph", "Merge into a property graph, ask it and look at it."),
     "run": ("merganser.cli.pipeline:run", "Run a pipeline from its TOML file, on Spark."),
     "demo": ("merganser.cli.pipeline:demo", "Run three days of a made-up feed through the pipeline, on Spark."),
 }

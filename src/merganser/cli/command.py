@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 import pyarrow as pa
 
-from merganser.core.commit import LOCK_TIMEOUT, pending_commit
-from merganser.core.errors import MerganserError, TargetPathError
-from merganser.core.json_text import load_json
-from merganser.core.staging import control_folder
-from merganser.core.store import locate, open_url
+from merganser.core.commit.commit import pending_commit
+from merganser.core.storage.location import locate, open_url
+from merganser.core.storage.lock import LOCK_TIMEOUT
+from merganser.core.storage.staging import control_folder
+from merganser.errors import MerganserError, TargetPathError
 from merganser.printable import CONTROL, escape_controls, mask_credentials, printable
+from merganser.safe_json import load_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from merganser.core.store import Location
+    from merganser.core.storage.location import Location
 
     Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 

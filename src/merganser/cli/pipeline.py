@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from merganser.cli.command import Answer, answering, pair, say
-from merganser.core.errors import MerganserError
 from merganser.engines import load
+from merganser.errors import MerganserError
 from merganser.pipeline.launch import launch
-from merganser.pipeline.terminal import report_lines
+from merganser.pipeline.report.terminal import report_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +52,6 @@ def demo(folder: str, rows: int) -> None:
     Everything is written into FOLDER.
     """
     try:
-        load("merganser.pipeline.demo", "main", "merganser[spark]")(folder, rows)
+        load("merganser.demo.story", "main", "merganser[spark]")(folder, rows)
     except MerganserError as error:
         raise click.ClickException(str(error)) from error

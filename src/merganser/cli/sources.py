@@ -15,15 +15,15 @@ import click
 import pyarrow as pa
 
 from merganser.cli.command import filesystem_of, pair
-from merganser.core.dataset import load_target
-from merganser.core.errors import InvalidArgumentError, MerganserError, UnreadableFileError
-from merganser.core.formats import GUESS, READERS, Reading
-from merganser.core.source import open_path
+from merganser.core.dataset.snapshot import load_target
+from merganser.core.sources.formats import GUESS, READERS, Reading
+from merganser.core.sources.source import open_path
+from merganser.errors import InvalidArgumentError, MerganserError, UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from merganser.core.store import Location
+    from merganser.core.storage.location import Location
 
 STDIN = "-"
 TABLE = "::"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from merganser.core.commit import recover
-from merganser.core.dataset import list_dataset_files
-from merganser.core.doors import (
+from merganser.core.commit.commit import recover
+from merganser.core.commit.history import HistoryFile, HistoryRecord
+from merganser.core.dataset.snapshot import list_dataset_files
+from merganser.core.file_api.file_manager import IncrementalFileManager
+from merganser.core.file_api.rewrite_plan import (
     ConservativeMembershipChecker,
     IncrementalRewritePlan,
     ParquetFileMetadata,
@@ -13,7 +15,28 @@ from merganser.core.doors import (
     confirm_affected_files,
     plan_incremental_rewrite,
 )
-from merganser.core.errors import (
+from merganser.core.file_api.table_checks import (
+    TableLike,
+    validate_keys_and_schema,
+    validate_no_null_keys,
+    validate_partition_column_immutability,
+)
+from merganser.core.maintenance.inspect import Inspection, KeyRange
+from merganser.core.merge.planner import FilePlan, MergePlan
+from merganser.core.model.keys import normalize_keys
+from merganser.core.model.partitions import parse_hive_partition_path
+from merganser.core.model.result import (
+    CompactResult,
+    DedupeResult,
+    MergeFileMetadata,
+    MergeResult,
+    MergeStats,
+    WriteResult,
+    compute_merge_stats,
+)
+from merganser.core.model.strategy import MergeStrategy
+from merganser.core.storage.sql_paths import PathValidator
+from merganser.errors import (
     AccountingError,
     ColumnTypeError,
     ColumnValueError,
@@ -51,29 +74,6 @@ from merganser.core.errors import (
     UnreadableFileError,
     UnsupportedFileError,
     UnsupportedTypeError,
-)
-from merganser.core.file_manager import IncrementalFileManager
-from merganser.core.history import HistoryFile, HistoryRecord
-from merganser.core.hive import parse_hive_partition_path
-from merganser.core.inspect import Inspection, KeyRange
-from merganser.core.keys import normalize_keys
-from merganser.core.paths import PathValidator
-from merganser.core.plan import FilePlan, MergePlan
-from merganser.core.result import (
-    CompactResult,
-    DedupeResult,
-    MergeFileMetadata,
-    MergeResult,
-    MergeStats,
-    WriteResult,
-    compute_merge_stats,
-)
-from merganser.core.strategy import MergeStrategy
-from merganser.core.table_checks import (
-    TableLike,
-    validate_keys_and_schema,
-    validate_no_null_keys,
-    validate_partition_column_immutability,
 )
 
 __all__ = [

@@ -5,10 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from merganser.core.errors import InvalidArgumentError, MissingExtraError
+from merganser.errors import InvalidArgumentError, MissingExtraError
 
 if TYPE_CHECKING:
-    from merganser.core.io import DatasetIO
+    from merganser.core.merge.dataset_io import DatasetIO
 
 
 class _Entry(NamedTuple):

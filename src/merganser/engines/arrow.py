@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.io import DatasetIO
-from merganser.core.judge import decided, deleting
-from merganser.core.keys import latest_rows, null_keys
-from merganser.core.matches import Matches
-from merganser.core.read import open_dataset
-from merganser.core.rows import evened, take
-from merganser.core.schema import conform
-from merganser.core.source import read_source
-from merganser.core.store import locate
-from merganser.core.tables import TableEngine, columns_with_nulls, key_facts, matched_rows
+from merganser.core.columnar.take import evened, take
+from merganser.core.dataset.read import open_dataset
+from merganser.core.merge.dataset_io import DatasetIO
+from merganser.core.model.keys import latest_rows, null_keys
+from merganser.core.model.schema import conform
+from merganser.core.rows.match_actions import decided, deleting
+from merganser.core.rows.matches import Matches
+from merganser.core.rows.table_engine import TableEngine, columns_with_nulls, key_facts, matched_rows
+from merganser.core.sources.source import read_source
+from merganser.core.storage.location import locate
 
 if TYPE_CHECKING:
     import os
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     import pyarrow.dataset as pads
 
-    from merganser.core.engine import MatchCounts, ScanFile, SourceFacts
-    from merganser.core.io import Job
-    from merganser.core.result import MergeStats
-    from merganser.core.staging import Staging
-    from merganser.core.storage import Store
-    from merganser.core.strategy import MergeStrategy, Terms
+    from merganser.core.merge.dataset_io import Job
+    from merganser.core.model.engine import MatchCounts, ScanFile, SourceFacts
+    from merganser.core.model.result import MergeStats
+    from merganser.core.model.strategy import MergeStrategy, Terms
+    from merganser.core.storage.staging import Staging
+    from merganser.core.storage.store import Store
 
 
 class PyArrowDatasetIO(DatasetIO[pa.Table, pa.Table, Matches]):
@@ -84,7 +84,7 @@ def merge_parquet_dataset_pyarrow(
 
 
 class ArrowEngine(TableEngine):
-    """The verbs of `merganser.core.engine.Engine` on Arrow tables."""
+    """The verbs of `merganser.core.model.engine.Engine` on Arrow tables."""
 
     name = "arrow"
 

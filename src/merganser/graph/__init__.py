@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.errors import (
+from merganser.engines import load
+from merganser.errors import (
     EdgeNotFoundError,
     GraphError,
     GraphFileError,
@@ -17,18 +18,17 @@ from merganser.core.errors import (
     PropertyValueError,
     UniqueConstraintError,
 )
-from merganser.engines import load
-from merganser.graph.bulk import Endpoint
 from merganser.graph.database import GraphDatabase
 from merganser.graph.exchange.loading import ImportResult
-from merganser.graph.neighbourhood import Neighbourhood
-from merganser.graph.pattern import Pattern
-from merganser.graph.query import EdgeQuery, NodeQuery
+from merganser.graph.merging.bulk import Endpoint
+from merganser.graph.querying.pattern import Pattern
+from merganser.graph.querying.query import EdgeQuery, NodeQuery
+from merganser.graph.querying.results import Edges, Nodes, Paths
+from merganser.graph.querying.stats import GraphStats
+from merganser.graph.querying.traverse import Traversal
 from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node, Path
-from merganser.graph.results import Edges, Nodes, Paths
 from merganser.graph.schema import EdgeType, GraphSchema, NodeType
-from merganser.graph.stats import GraphStats
-from merganser.graph.traverse import Traversal
+from merganser.graph.view.neighbourhood import Neighbourhood
 
 if TYPE_CHECKING:
     from merganser.graph.spark import ExchangeResult, GraphMergeResult, ParquetGraph, SqliteGraph

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merganser.graph import bulk, indexes, merge, merge_pattern, write
-from merganser.graph.asking import Asking
-from merganser.graph.exchange.door import Exchange
-from merganser.graph.store import Store
+from merganser.graph.exchange.exchange_mixin import Exchange
+from merganser.graph.merging import bulk, merge, merge_pattern
+from merganser.graph.query_mixin import Asking
+from merganser.graph.sqlite import indexes, write
+from merganser.graph.sqlite.store import Store
 
 if TYPE_CHECKING:
     import os
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Literal, Self
 
-    from merganser.graph.bulk import Columns, Endpoint
-    from merganser.graph.merge import OnMatch
+    from merganser.graph.merging.bulk import Columns, Endpoint
+    from merganser.graph.merging.merge import OnMatch
     from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node
     from merganser.graph.schema import GraphSchema
-    from merganser.graph.sql import Table
+    from merganser.graph.sqlite.sql import Table
 
 
 class GraphDatabase(Asking, Exchange):

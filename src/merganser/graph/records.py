@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from merganser.core.shown import Shown
+from merganser.display import Shown
 from merganser.graph.values import decode
 
 if TYPE_CHECKING:

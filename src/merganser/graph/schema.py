@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from merganser.core.errors import GraphSchemaError, InvalidArgumentError
+from merganser.errors import GraphSchemaError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class GraphSchema:
     >>> schema.check_node("Job", {"title": "Engineer"})
     Traceback (most recent call last):
     ...
-    merganser.core.errors.GraphSchemaError: A 'Job' node needs the property 'url'. Give it, or change the schema.
+    merganser.errors.GraphSchemaError: A 'Job' node needs the property 'url'. Give it, or change the schema.
     """
 
     nodes: Mapping[str, NodeType] = field(default_factory=dict)

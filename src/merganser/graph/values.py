@@ -13,7 +13,7 @@ from datetime import date, datetime, time
 from json.encoder import encode_basestring
 from typing import Any, TypeAlias
 
-from merganser.core.errors import GraphFileError, InvalidArgumentError, PropertyTypeError, PropertyValueError
+from merganser.errors import GraphFileError, InvalidArgumentError, PropertyTypeError, PropertyValueError
 
 # Any stands for the values inside lists and dicts.
 Value: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.errors import AccountingError, ConfigurationError, PipelineError, QualityError
 from merganser.engines import load as _load_extra
-from merganser.pipeline.config import Check, Dataset, Edge, Ends, Graph, Node, Pipeline, Source
-from merganser.pipeline.outcome import RuleCount, RunOutcome, SourceOutcome, StepOutcome
-from merganser.pipeline.page import report_page
-from merganser.pipeline.report import write_report
-from merganser.pipeline.terminal import report_lines
-from merganser.pipeline.toml_file import load
+from merganser.errors import AccountingError, ConfigurationError, PipelineError, QualityError
+from merganser.pipeline.config.tables import Check, Dataset, Edge, Ends, Graph, Node, Pipeline, Source
+from merganser.pipeline.config.toml_file import load
+from merganser.pipeline.report.files import write_report
+from merganser.pipeline.report.page import report_page
+from merganser.pipeline.report.terminal import report_lines
+from merganser.pipeline.run_result import RuleCount, RunOutcome, SourceOutcome, StepOutcome
 
 if TYPE_CHECKING:
-    from merganser.pipeline.driver import run
+    from merganser.pipeline.runner.driver import run
 
 __all__ = [
     "AccountingError",
@@ -46,6 +46,6 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "run":
-        return _load_extra("merganser.pipeline.driver", "run", "merganser[spark]")
+        return _load_extra("merganser.pipeline.runner.driver", "run", "merganser[spark]")
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from merganser.core.errors import MerganserError
+from merganser.errors import MerganserError
 from merganser.pipeline.launch import launch
-from merganser.pipeline.terminal import report_lines
+from merganser.pipeline.report.terminal import report_lines
 from merganser.printable import escape_controls, printable
 
 if TYPE_CHECKING:

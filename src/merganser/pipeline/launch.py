@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from merganser.core.errors import ConfigurationError
 from merganser.engines import load as load_extra
-from merganser.pipeline.report import write_report
-from merganser.pipeline.toml_file import load
+from merganser.errors import ConfigurationError
+from merganser.pipeline.config.toml_file import load
+from merganser.pipeline.report.files import write_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from merganser.pipeline.outcome import RunOutcome
+    from merganser.pipeline.run_result import RunOutcome
 
 
 def launch(
@@ -30,8 +30,8 @@ def launch(
     try:
         pipeline = load(file, parameters)
         # Configurations are checked without Spark, and on machines without it.
-        run = load_extra("merganser.pipeline.driver", "run", "merganser[spark]")
-        open_session = load_extra("merganser.pipeline.session", "open_session", "merganser[spark]")
+        run = load_extra("merganser.pipeline.runner.driver", "run", "merganser[spark]")
+        open_session = load_extra("merganser.pipeline.runner.session", "open_session", "merganser[spark]")
         with open_session(pipeline.name, master, settings, progress=sys.stderr.isatty()) as spark:
             outcome = run(pipeline, spark=spark, parameters=parameters, run_id=run_id, say=say)
     except ConfigurationError as error:

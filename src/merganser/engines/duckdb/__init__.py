@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from merganser.engines.duckdb.door import DuckDBDatasetIO, DuckDBParquetHandler
+from merganser.engines.duckdb.dataset_io import DuckDBDatasetIO, DuckDBParquetHandler
 
 __all__ = ["DuckDBDatasetIO", "DuckDBParquetHandler"]

@@ -17,27 +17,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.engine import SAMPLE, SourceFacts
-from merganser.core.judge import decided, deleting
-from merganser.core.keys import SOURCE_ROW, canonical_keys, canonical_type, comparable, comparable_type, key_names
-from merganser.core.matches import Matches
-from merganser.core.rows import EVEN, evened, take
-from merganser.core.schema import conform, conformed
-from merganser.core.source import stream_source
-from merganser.core.spool import spool
-from merganser.core.tables import TableEngine, columns_with_nulls, lasting
-from merganser.engines.duckdb.client import one_row, query, registered, stream
-from merganser.engines.duckdb.scan import scan_keys
+from merganser.core.columnar.spool import spool
+from merganser.core.columnar.take import EVEN, evened, take
+from merganser.core.model.engine import SAMPLE, SourceFacts
+from merganser.core.model.keys import SOURCE_ROW, canonical_keys, canonical_type, comparable, comparable_type, key_names
+from merganser.core.model.schema import conform, conformed
+from merganser.core.rows.match_actions import decided, deleting
+from merganser.core.rows.matches import Matches
+from merganser.core.rows.table_engine import TableEngine, columns_with_nulls, lasting
+from merganser.core.sources.source import stream_source
+from merganser.engines.duckdb.connection import one_row, query, registered, stream
+from merganser.engines.duckdb.key_scan import scan_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from merganser.core.engine import MatchCounts, ScanFile
-    from merganser.core.staging import Staging
-    from merganser.core.storage import Store
-    from merganser.core.strategy import Rule, Terms
+    from merganser.core.model.engine import MatchCounts, ScanFile
+    from merganser.core.model.strategy import Rule, Terms
+    from merganser.core.storage.staging import Staging
+    from merganser.core.storage.store import Store
     from merganser.engines.duckdb.instance import Instance
 
 # When row groups are tested against the source, these make a round of every so many rows, unless it has too few.
@@ -49,7 +49,7 @@ INSERT, UPDATE = "INSERT", "UPDATE"
 
 
 class DuckDBEngine(TableEngine):
-    """The verbs of `merganser.core.engine.Engine` in SQL, in an instance of the engine's own."""
+    """The verbs of `merganser.core.model.engine.Engine` in SQL, in an instance of the engine's own."""
 
     name = "duckdb"
 

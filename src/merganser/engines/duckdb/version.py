@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import duckdb
 
-from merganser.core.errors import DatasetMergeError, InvalidArgumentError
+from merganser.errors import DatasetMergeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping

@@ -1,6 +1,6 @@
 """The Spark engine."""
 
-from merganser.engines.spark.door import SparkDatasetIO
-from merganser.engines.spark.ship import ship
+from merganser.engines.spark.dataset_io import SparkDatasetIO
+from merganser.engines.spark.package import ship
 
 __all__ = ["SparkDatasetIO", "ship"]

@@ -19,10 +19,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.threads import in_threads
-from merganser.engines.spark.far import Far
-from merganser.engines.spark.near import Near
-from merganser.engines.spark.run import spread
+from merganser.core.columnar.threads import in_threads
+from merganser.engines.spark.broadcast import Near
+from merganser.engines.spark.jobs import spread
+from merganser.engines.spark.shuffle import Far
 from merganser.engines.spark.source import open_source, stage
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from merganser.core.engine import (
+    from merganser.core.columnar.hashing import Hashes
+    from merganser.core.columnar.threads import Answer, Item
+    from merganser.core.model.engine import (
         Appended,
         AuditTerms,
         Layout,
@@ -41,13 +43,11 @@ if TYPE_CHECKING:
         ScanFile,
         SourceFacts,
     )
-    from merganser.core.hashing import Hashes
-    from merganser.core.staging import Staging
-    from merganser.core.storage import Store
-    from merganser.core.strategy import Terms
-    from merganser.core.threads import Answer, Item
+    from merganser.core.model.strategy import Terms
+    from merganser.core.storage.staging import Staging
+    from merganser.core.storage.store import Store
+    from merganser.engines.spark.execution import Way
     from merganser.engines.spark.source import Given, Source
-    from merganser.engines.spark.way import Way
 
 # Bytes of source rows that each task may hold.
 NEAR = 64 << 20
@@ -58,7 +58,7 @@ _FEW_LARGE = 4
 
 
 class SparkEngine:
-    """The verbs of `merganser.core.engine.Engine` as Spark jobs."""
+    """The verbs of `merganser.core.model.engine.Engine` as Spark jobs."""
 
     name = "spark"
 

@@ -16,9 +16,9 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from merganser.core import errors
-from merganser.core.errors import MerganserError, MergeConflictError
-from merganser.core.shown import plain
+from merganser import errors
+from merganser.display import plain
+from merganser.errors import MerganserError, MergeConflictError
 
 # Executors load this module too; they sign with the driver's key, which is an argument of their task.
 KEY = secrets.token_bytes(32)

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 
-from merganser.core.errors import MissingExtraError
+from merganser.errors import MissingExtraError
 
 REQUIRED = 17
 _VERSION = re.compile(r'version "(\d+)')

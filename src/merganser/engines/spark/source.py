@@ -12,11 +12,11 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame as AnyDataFrame
 
-from merganser.core.rows import cut, gathered
-from merganser.core.source import stream_source
-from merganser.engines.spark.parts import Part, Parts, Profile, Shape, merged, write_parts
-from merganser.engines.spark.portions import Portions, carried_rows, open_files
-from merganser.engines.spark.run import ANSWERS, answers, marked, one_answer, orders_frame, spread, unpacked
+from merganser.core.columnar.take import cut, gathered
+from merganser.core.sources.source import stream_source
+from merganser.engines.spark.input_splits import Portions, carried_rows, open_files
+from merganser.engines.spark.jobs import ANSWERS, answers, marked, one_answer, orders_frame, spread, unpacked
+from merganser.engines.spark.staged_source import Part, Parts, Profile, Shape, merged, write_parts
 from merganser.engines.spark.types import carried_schema, frame_schema
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from merganser.core.staging import Staging
+    from merganser.core.storage.staging import Staging
 
     Batches = Iterator[pa.RecordBatch]
     # A batch of source rows, with the number of its part and that of its first row there.

@@ -9,8 +9,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from merganser.core.errors import UnsupportedTypeError
-from merganser.core.schema import plain
+from merganser.core.model.schema import plain
+from merganser.errors import UnsupportedTypeError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

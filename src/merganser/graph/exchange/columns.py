@@ -9,7 +9,7 @@ import pyarrow as pa
 from merganser.graph.values import encode
 
 if TYPE_CHECKING:
-    from merganser.graph.exchange.kinds import Found
+    from merganser.graph.exchange.property_types import Found
     from merganser.graph.values import Properties
 
 # Marks of a field: its values are JSON text; it holds a property of another name.

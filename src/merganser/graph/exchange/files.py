@@ -6,12 +6,12 @@ import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
-from merganser.core.errors import GraphFileError, InvalidArgumentError, MerganserError
+from merganser.errors import GraphFileError, InvalidArgumentError, MerganserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from merganser.core.store import Location
+    from merganser.core.storage.location import Location
 
 
 @contextmanager

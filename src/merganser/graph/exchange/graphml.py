@@ -6,10 +6,10 @@ import re
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape, quoteattr
 
-from merganser.core.errors import PropertyValueError
-from merganser.core.store import locate
+from merganser.core.storage.location import locate
+from merganser.errors import PropertyValueError
 from merganser.graph.exchange.files import replacing
-from merganser.graph.exchange.kinds import find_kinds, type_clash
+from merganser.graph.exchange.property_types import find_kinds, type_clash
 from merganser.graph.values import decode, encode
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
-    from merganser.graph.exchange.kinds import Found
-    from merganser.graph.store import Store
+    from merganser.graph.exchange.property_types import Found
+    from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Value
 
 _HEAD = """<?xml version="1.0" encoding="UTF-8"?>

@@ -5,20 +5,20 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.errors import GraphFileError
-from merganser.core.json_text import load_json
-from merganser.core.store import locate
+from merganser.core.storage.location import locate
+from merganser.errors import GraphFileError
 from merganser.graph.exchange.files import read, replacing
 from merganser.graph.exchange.loading import Incoming, NewEdge, NewNode, load
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, at, milliseconds
 from merganser.graph.values import encode
+from merganser.safe_json import load_json
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, KeysView
 
     from merganser.graph.exchange.loading import ImportResult
-    from merganser.graph.store import Store
+    from merganser.graph.sqlite.store import Store
 
 FORMAT, VERSION = "merganser-graph", 1
 

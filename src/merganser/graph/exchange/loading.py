@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from merganser.core.errors import GraphFileError, UniqueConstraintError
-from merganser.core.shown import Shown
+from merganser.display import Shown
+from merganser.errors import GraphFileError, UniqueConstraintError
+from merganser.graph.sqlite.write import check_type, labelled, now, refused
 from merganser.graph.values import HIGHEST, LOWEST, decode, encode, plain, without_null
-from merganser.graph.write import check_type, labelled, now, refused
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from merganser.graph.sql import Table
-    from merganser.graph.store import Store
+    from merganser.graph.sqlite.sql import Table
+    from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Properties
 
 _INSERT_NODES = "INSERT INTO nodes (id, type, properties, created_at, updated_at) VALUES (?, ?, ?, ?, ?)"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.errors import InvalidArgumentError, MissingExtraError
-from merganser.graph.exchange.kinds import type_clash
+from merganser.errors import InvalidArgumentError, MissingExtraError
 from merganser.graph.exchange.loading import Incoming, NewEdge, NewNode, load
+from merganser.graph.exchange.property_types import type_clash
 from merganser.graph.values import decode
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from merganser.graph.exchange.loading import ImportResult
-    from merganser.graph.store import Store
+    from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Properties
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merganser.core.errors import InvalidArgumentError
-from merganser.core.store import locate
+from merganser.core.storage.location import locate
+from merganser.errors import InvalidArgumentError
 from merganser.graph.exchange.columns import EDGE_COLUMNS, VERTEX_COLUMNS, columns
 from merganser.graph.exchange.files import named, replacing
-from merganser.graph.exchange.kinds import find_kinds
+from merganser.graph.exchange.property_types import find_kinds
 from merganser.graph.values import decode
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import sqlite3
     from typing import BinaryIO
 
-    from merganser.core.store import Location
-    from merganser.graph.sql import Table
-    from merganser.graph.store import Store
+    from merganser.core.storage.location import Location
+    from merganser.graph.sqlite.sql import Table
+    from merganser.graph.sqlite.store import Store
 
 PART = "part-0.parquet"
 BATCH = 50_000

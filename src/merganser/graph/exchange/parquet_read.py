@@ -12,25 +12,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merganser.core.errors import GraphFileError, MerganserError, UnreadableFileError, UnsupportedFileError
-from merganser.core.footer import load_footer
-from merganser.core.json_text import load_json
-from merganser.core.store import locate
+from merganser.core.parquet.footer import load_footer
+from merganser.core.storage.location import locate
+from merganser.errors import GraphFileError, MerganserError, UnreadableFileError, UnsupportedFileError
 from merganser.graph.exchange.columns import is_json, property_name
 from merganser.graph.exchange.loading import Incoming, NewEdge, NewNode, load
 from merganser.graph.exchange.parquet import BATCH, is_data
-from merganser.graph.lookup import column_values
 from merganser.graph.records import at
-from merganser.graph.write import labelled
+from merganser.graph.sqlite.lookup import column_values
+from merganser.graph.sqlite.write import labelled
+from merganser.safe_json import load_json
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Hashable, Iterable, Iterator
 
-    from merganser.core.footer import Footer
-    from merganser.core.store import Location
+    from merganser.core.parquet.footer import Footer
+    from merganser.core.storage.location import Location
     from merganser.graph.exchange.loading import ImportResult
-    from merganser.graph.store import Store
+    from merganser.graph.sqlite.store import Store
 
 _ID_COLUMNS = ("id", "src", "dst")
 _ID_TYPES = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)

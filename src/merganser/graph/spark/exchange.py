@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from merganser.core.errors import InvalidArgumentError, NodeNotFoundError
-from merganser.core.shown import Shown
-from merganser.graph.bulk import Endpoint
+from merganser.display import Shown
+from merganser.errors import InvalidArgumentError, NodeNotFoundError
 from merganser.graph.database import GraphDatabase
+from merganser.graph.merging.bulk import Endpoint
 from merganser.graph.spark.columns import KEYS, TIMES, property_of
 from merganser.graph.spark.reading import quoted
 from merganser.graph.spark.sqlite_graph import SqliteGraph
 from merganser.graph.spark.sqlite_rows import staged
-from merganser.graph.sql import backquoted
+from merganser.graph.sqlite.sql import backquoted
 
 if TYPE_CHECKING:
     import os

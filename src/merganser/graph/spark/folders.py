@@ -9,18 +9,18 @@ from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.batch import committed_batch
-from merganser.core.commit import pending_commit, recover
-from merganser.core.dataset import list_files
-from merganser.core.errors import InvalidArgumentError, UnreadableFileError
-from merganser.core.footer import read_footer
-from merganser.core.hive import folder_name, parse_hive_partition_path
-from merganser.core.json_text import load_json
-from merganser.core.lock import exclusive
-from merganser.core.options import check_batch_id
-from merganser.core.store import locate
-from merganser.graph.indexes import read_names
+from merganser.core.commit.batches import committed_batch
+from merganser.core.commit.commit import pending_commit, recover
+from merganser.core.dataset.snapshot import list_files
+from merganser.core.model.options import check_batch_id
+from merganser.core.model.partitions import folder_name, parse_hive_partition_path
+from merganser.core.parquet.footer import read_footer
+from merganser.core.storage.location import locate
+from merganser.core.storage.lock import exclusive
+from merganser.errors import InvalidArgumentError, UnreadableFileError
 from merganser.graph.spark.results import merge_result
+from merganser.graph.sqlite.indexes import read_names
+from merganser.safe_json import load_json
 
 if TYPE_CHECKING:
     import os
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from merganser.core.store import Location
+    from merganser.core.storage.location import Location
     from merganser.graph.spark.results import GraphMergeResult
 
 # Hidden from readers of Parquet; beside the datasets, whose own control folders belong to their merges.

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from merganser.core.errors import PropertyTypeError
+from merganser.errors import PropertyTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

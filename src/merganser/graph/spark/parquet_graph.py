@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from merganser.core.commit import LOCK_TIMEOUT
-from merganser.core.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError
+from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.engines.spark import SparkDatasetIO
+from merganser.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError
 from merganser.graph.spark import exchange
 from merganser.graph.spark.columns import TIMES
-from merganser.graph.spark.ends import End, check_missing, refuse_missing, without_missing
+from merganser.graph.spark.endpoints import End, check_missing, refuse_missing, without_missing
 from merganser.graph.spark.folders import Folder, type_names
 from merganser.graph.spark.reading import quoted, united
 from merganser.graph.spark.records import edge_records, node_records
 from merganser.graph.spark.results import merge_result
 from merganser.graph.spark.source import RecordRows
-from merganser.graph.write import check_type
+from merganser.graph.sqlite.write import check_type
 
 if TYPE_CHECKING:
     import os
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from merganser.graph.bulk import Endpoint
     from merganser.graph.database import GraphDatabase
-    from merganser.graph.spark.ends import Missing
+    from merganser.graph.merging.bulk import Endpoint
+    from merganser.graph.spark.endpoints import Missing
     from merganser.graph.spark.exchange import ExchangeResult
     from merganser.graph.spark.records import EdgeMerge, NodeMerge, Records
     from merganser.graph.spark.results import GraphMergeResult

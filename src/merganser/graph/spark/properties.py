@@ -28,9 +28,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from merganser.core.errors import InvalidArgumentError, PropertyTypeError
-from merganser.graph.indexes import read_names
+from merganser.errors import InvalidArgumentError, PropertyTypeError
 from merganser.graph.spark.reading import quoted
+from merganser.graph.sqlite.indexes import read_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

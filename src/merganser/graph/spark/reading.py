@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from merganser.core.errors import SchemaMismatchError
+from merganser.errors import SchemaMismatchError
 from merganser.graph.spark.columns import KEYS, TIMES
-from merganser.graph.sql import backquoted
+from merganser.graph.sqlite.sql import backquoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

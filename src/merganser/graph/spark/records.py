@@ -16,10 +16,9 @@ from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from merganser.core.errors import InvalidArgumentError, KeyColumnError, PropertyValueError
-from merganser.core.options import check_names
-from merganser.graph.bulk import Endpoint
-from merganser.graph.indexes import read_names
+from merganser.core.model.options import check_names
+from merganser.errors import InvalidArgumentError, KeyColumnError, PropertyValueError
+from merganser.graph.merging.bulk import Endpoint
 from merganser.graph.spark.ids import edge_id, node_id
 from merganser.graph.spark.properties import (
     check_roles,
@@ -32,7 +31,8 @@ from merganser.graph.spark.properties import (
     read_properties,
     stored_type,
 )
-from merganser.graph.write import check_type
+from merganser.graph.sqlite.indexes import read_names
+from merganser.graph.sqlite.write import check_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from merganser.core.shown import Shown
+from merganser.display import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from merganser.core.result import MergeResult
+    from merganser.core.model.result import MergeResult
 
 
 @dataclass(frozen=True, slots=True)

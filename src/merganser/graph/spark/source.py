@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import NullType, StructType
 
-from merganser.core.errors import InvalidArgumentError
-from merganser.core.schema import check_types, conform, same_meaning
-from merganser.engines.spark.run import explained, marked
+from merganser.core.model.schema import check_types, conform, same_meaning
+from merganser.engines.spark.jobs import explained, marked
 from merganser.engines.spark.types import frame_schema
+from merganser.errors import InvalidArgumentError
 from merganser.graph.spark.columns import KEYS, TIMES, column_of
 from merganser.graph.spark.reading import quoted
 

@@ -13,18 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from merganser.core.errors import NodeNotFoundError
-from merganser.graph.bulk import BulkEdges, BulkNodes, Endpoint
+from merganser.errors import NodeNotFoundError
 from merganser.graph.database import GraphDatabase
-from merganser.graph.indexes import create_index, has_index
-from merganser.graph.lookup import column_values, find, first_places, keys_of
-from merganser.graph.merge import find_nodes
-from merganser.graph.resume import Batch, ResumePoint
-from merganser.graph.spark import stream
-from merganser.graph.spark.ends import check_missing
+from merganser.graph.merging.bulk import BulkEdges, BulkNodes, Endpoint
+from merganser.graph.merging.merge import find_nodes
+from merganser.graph.spark import collect as stream
+from merganser.graph.spark.endpoints import check_missing
 from merganser.graph.spark.records import edge_records, node_records
 from merganser.graph.spark.results import GraphMergeResult
-from merganser.graph.sql import has_path
+from merganser.graph.sqlite.checkpoints import Batch, ResumePoint
+from merganser.graph.sqlite.indexes import create_index, has_index
+from merganser.graph.sqlite.lookup import column_values, find, first_places, keys_of
+from merganser.graph.sqlite.sql import has_path
 from merganser.graph.values import plain
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from merganser.graph.spark.ends import Missing
+    from merganser.graph.spark.endpoints import Missing
     from merganser.graph.spark.records import EdgeMerge, NodeMerge, Records
-    from merganser.graph.store import Store
+    from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Properties
 
     # Merges a table of records, and gives the rows left out, the records created and those changed.

@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merganser.core.errors import (
+from merganser.core.storage.location import locate
+from merganser.core.storage.lock import exclusive
+from merganser.errors import (
     InvalidArgumentError,
     KeyColumnError,
     MerganserError,
     PropertyTypeError,
     UniqueConstraintError,
 )
-from merganser.core.lock import exclusive
-from merganser.core.store import locate
-from merganser.graph.bulk import Endpoint
 from merganser.graph.exchange.columns import TYPES
 from merganser.graph.exchange.files import replacing
-from merganser.graph.exchange.kinds import find_kinds
-from merganser.graph.indexes import read_names
-from merganser.graph.lookup import column_values
+from merganser.graph.exchange.property_types import find_kinds
+from merganser.graph.merging.bulk import Endpoint
 from merganser.graph.spark.columns import column_of
-from merganser.graph.sql import key
+from merganser.graph.sqlite.indexes import read_names
+from merganser.graph.sqlite.lookup import column_values
+from merganser.graph.sqlite.sql import key
 from merganser.graph.values import decode, equal, plain
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from merganser.core.store import Location
+    from merganser.core.storage.location import Location
     from merganser.graph.database import GraphDatabase
-    from merganser.graph.exchange.kinds import Found
+    from merganser.graph.exchange.property_types import Found
     from merganser.graph.spark.parquet_graph import ParquetGraph
-    from merganser.graph.sql import Table
+    from merganser.graph.sqlite.sql import Table
     from merganser.graph.values import Value
 
     Names = Mapping[str, Sequence[str]]

@@ -1,0 +1,112 @@
+"""`inspect` and `history`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from merganser.api import history as records_of
+from merganser.api import inspect as inspect_dataset
+from merganser.cli.command import (
+    Answer,
+    answering,
+    check_there,
+    columns_option,
+    filesystem_of,
+    named,
+    storage_option,
+    table_format_option,
+)
+from merganser.display import counted, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from merganser.core.commit.history import HistoryRecord
+    from merganser.core.maintenance.inspect import Inspection
+
+
+@click.command()
+@click.argument("target", type=click.Path())
+@columns_option("--key", "key_columns", told="Columns that name a row, to look into.")
+@storage_option()
+@table_format_option
+@answering
+def inspect(
+    target: str,
+    *,
+    key_columns: Sequence[Sequence[str]],
+    storage_option: Sequence[tuple[str, str]],
+    ignore_table_format: bool,
+) -> Answer:
+    """Describe a dataset, and what could be better about it.
+
+    TARGET is a folder or URL. With --key, also the range of the keys, in how many files one key may lie, and how many
+    keys are there more than once.
+    """
+    found = inspect_dataset(
+        target,
+        named(key_columns),
+        filesystem=filesystem_of(target, storage_option),
+        ignore_table_format=ignore_table_format,
+    )
+    return Answer(found.to_dict(), _inspected(found))
+
+
+def _inspected(found: Inspection) -> Iterator[str]:
+    parts = f" in {counted(found.partition_count, 'partition')} by {', '.join(found.partition_columns)}"
+    yield f"{found.path}: {counted(found.rows, 'row')}, {_bytes(found.size_bytes)}"
+    yield (
+        f"files: {found.file_count:,}{parts if found.partition_columns else ''}, "
+        f"{counted(found.row_group_count, 'row group')}; "
+        f"smallest {_bytes(found.smallest_file)}, median {_bytes(found.median_file)}, "
+        f"largest {_bytes(found.largest_file)}"
+    )
+    yield "columns:"
+    wide = max(map(len, found.columns))
+    yield from (f"  {name:<{wide}}  {kind}" for name, kind in found.columns.items())
+    for key in found.keys:
+        yield (
+            f"key {key.column}: from {key.lowest} to {key.highest}; one key may lie in "
+            f"{key.mean_files:.3g} of {counted(found.file_count, 'file')}, "
+            f"at most {key.most_files:,}"
+        )
+    if found.duplicate_keys is not None:
+        yield f"keys that are there more than once: {found.duplicate_keys:,}"
+    yield from (f"* {finding}" for finding in found.findings)
+
+
+def _bytes(size: int) -> str:
+    for unit, below in (("kB", 10**6), ("MB", 10**9), ("GB", 10**12)):
+        if size < below:
+            return f"{size / (below / 1000):,.1f} {unit}"
+    return f"{size / 10**12:,.1f} TB"
+
+
+@click.command()
+@click.argument("target", type=click.Path())
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Of commits, the newest.")
+@storage_option()
+@answering
+def history(target: str, limit: int, storage_option: Sequence[tuple[str, str]]) -> Answer:
+    """List the commits into a dataset.
+
+    TARGET is a folder or URL.
+    """
+    check_there(target, storage_option)
+    records = records_of(target, filesystem=filesystem_of(target, storage_option))[:limit]
+    return Answer(plain(records), [record_line(record) for record in records] or [f"{target}: no commits"])
+
+
+def record_line(record: HistoryRecord) -> str:
+    """Describe a commit in a line."""
+    what = record.strategy or record.mode or ""
+    counts = [
+        f"{count:,} {word}"
+        for word, count in (("inserted", record.inserted), ("updated", record.updated), ("deleted", record.deleted))
+        if count
+    ]
+    batch = f" (batch {record.batch_id})" if record.batch_id else ""
+    told = ", ".join(counts) or "no row changed"
+    return f"{record.committed_at:%Y-%m-%d %H:%M:%S} UTC  {record.operation} {what}: {told}{batch}".replace(" :", ":")

@@ -1,0 +1,86 @@
+"""How far a merge has come: a bar on a terminal, a line for each stage elsewhere; both on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from merganser.cli.command import say
+from merganser.display import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from merganser.progress import Listener, Progress
+
+STAGES = {
+    "read": "reading the source",
+    "plan": "comparing keys",
+    "rewrite": "rewriting files",
+    "add": "writing new files",
+    "commit": "putting files in place",
+}
+_CELLS = 24
+
+
+@contextmanager
+def watching() -> Iterator[Listener]:
+    """Show what is told, until it ends."""
+    shown = _Bar() if sys.stderr is not None and sys.stderr.isatty() else _Lines()
+    try:
+        yield shown
+    finally:
+        shown.close()
+
+
+class _Lines:
+    """A line for each stage."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.stage != self._stage and progress.stage in STAGES:
+            self._stage = progress.stage
+            say(f"{time.strftime('%H:%M:%S')} {_told(progress)}")
+
+    def close(self) -> None:
+        """Leave what was printed."""
+
+
+class _Bar:
+    """One line that changes, and is gone at the end."""
+
+    def __init__(self) -> None:
+        from rich.console import Console  # noqa: PLC0415  a terminal alone needs it
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415  as above
+        from rich.progress import Progress as Bars  # noqa: PLC0415  as above
+
+        columns = BarColumn(_CELLS), TextColumn("{task.description}", markup=False), TimeRemainingColumn()
+        self._bars = Bars(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bars.add_task("", total=None)
+        self._stage = ""
+        self._bars.start()
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.stage not in STAGES:
+            return
+        if progress.stage != self._stage:
+            # How long files take is learnt anew.
+            self._stage = progress.stage
+            self._bars.reset(self._task)
+        self._bars.update(
+            self._task, description=_told(progress), completed=progress.done, total=progress.total or None
+        )
+
+    def close(self) -> None:
+        """Take the line away."""
+        self._bars.stop()
+
+
+def _told(progress: Progress) -> str:
+    files = f", {progress.done:,} of {counted(progress.total, 'file')}" if progress.total else ""
+    rows = f", {counted(progress.rows, 'row')}" if progress.rows else ""
+    return f"{STAGES[progress.stage]}{files}{rows}"

@@ -1,0 +1,1 @@
+"""Arrow arrays and tables: taking, comparing, hashing and spooling rows. Knows no dataset."""

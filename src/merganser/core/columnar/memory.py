@@ -1,0 +1,28 @@
+"""Lack of memory, called that wherever it shows."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from merganser.errors import MerganserError, OutOfMemoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def naming_memory(action: str) -> Iterator[None]:
+    """Say what was being done when memory ran out: "reading x", "merge into y"."""
+    try:
+        yield
+    except (MemoryError, OSError) as error:
+        lacking = isinstance(error, MemoryError) or error.errno == errno.ENOMEM
+        if isinstance(error, MerganserError) or not lacking:
+            raise
+        message = (
+            f"Out of memory during {action}: {str(error) or 'no more could be allocated'}. Free or add memory, or work "
+            "on fewer rows at a time."
+        )
+        raise OutOfMemoryError(message) from error

@@ -1,0 +1,1 @@
+"""The journaled commit, with recovery, history and undo."""

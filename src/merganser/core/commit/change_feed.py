@@ -1,0 +1,50 @@
+"""Where a change feed is, as a journal records it: relative to the dataset where that is possible.
+
+The change feed of a copied dataset is then the copy's own. One elsewhere belongs to the original, whose recovery
+publishes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from merganser.core.commit.journal import Journal
+    from merganser.core.storage.staging import Staging
+
+_ABOVE = "../"
+
+
+def journal_feed(staging: Staging, journal: Journal) -> Journal:
+    """Make the paths of the feed relative to the dataset where they are below its parent folder."""
+    parent = _parent(staging)
+    feed = [
+        replace(move, target=_ABOVE + move.target[len(parent) :]) if move.target.startswith(parent) else move
+        for move in journal.feed
+    ]
+    elsewhere = any(not move.target.startswith(_ABOVE) for move in feed)
+    return replace(journal, feed=feed, mark=_mark(staging) if elsewhere else None)
+
+
+def resolve_feed(staging: Staging, journal: Journal) -> Journal:
+    """Make the paths of a journal's feed absolute; in a copy of the dataset, leave out the original's."""
+    is_copy = journal.mark is not None and journal.mark != _mark(staging)
+    feed = [
+        replace(move, target=_parent(staging) + move.target.removeprefix(_ABOVE))
+        if move.target.startswith(_ABOVE)
+        else move
+        for move in journal.feed
+        if move.target.startswith(_ABOVE) or not is_copy
+    ]
+    return replace(journal, feed=feed)
+
+
+def _parent(staging: Staging) -> str:
+    return staging.location.root.rpartition("/")[0] + "/"
+
+
+def _mark(staging: Staging) -> str | None:
+    """Identify the staging folder, which a copy has another of; None where moving a file changes its identity."""
+    store = staging.location.store
+    return store.identity(staging.mark) if store.local else None

@@ -1,0 +1,264 @@
+"""The commit: from the moment the journal is on disk the change will happen; before it, it never happened.
+
+The journal lists every move and removal. Publishing does what it says and may stop anywhere; recovery does what is
+still undone, any number of times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from merganser.core.columnar.memory import naming_memory
+from merganser.core.commit.batches import BATCHES
+from merganser.core.commit.change_feed import journal_feed, resolve_feed
+from merganser.core.commit.history import HistoryRecord, new_id
+from merganser.core.commit.journal import Journal, _read_journal
+from merganser.core.commit.permissions import check_access, describe_denied
+from merganser.core.commit.publish import _folder, publish
+from merganser.core.commit.replaced_files import Replaced
+from merganser.core.commit.retained import drop, retain_replaced
+from merganser.core.dataset.snapshot import check_alone, check_target
+from merganser.core.storage.location import locate
+from merganser.core.storage.lock import LOCK_TIMEOUT, exclusive
+from merganser.core.storage.staging import (
+    HISTORY,
+    RECORD,
+    control_folder,
+    explain_unreadable,
+    find_staging,
+    open_staging,
+    place_mark,
+    storing,
+)
+from merganser.errors import ConcurrentWriteError, DatasetMergeError, MerganserError
+from merganser.progress import nobody
+from merganser.safe_json import load_json
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Collection, Iterator
+
+    from merganser.core.storage.location import Location
+    from merganser.core.storage.staging import Staging
+    from merganser.core.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The right to change a dataset, while the lock is held; `marked` says that its control folder tells of it."""
+
+    location: Location
+    control: str
+    still_held: Callable[[], None]
+    started: float
+    marked: bool = False
+
+    @contextlib.contextmanager
+    def staging(self, file_done: Callable[[], None] = nobody) -> Iterator[Staging]:
+        """Open a staging folder that is gone afterwards, unless its commit is journaled and unfinished."""
+        staging = open_staging(self.location, self.control, file_done)
+        try:
+            yield staging
+        except BaseException:
+            # If even this fails, the next merge removes it.
+            with contextlib.suppress(OSError):
+                if self.location.store.read_small(staging.journal) is None:
+                    staging.remove()
+            raise
+        # What is published stays published; leftovers are the next merge's to remove.
+        with contextlib.suppress(OSError):
+            staging.remove()
+
+    def commit(self, staging: Staging, journal: Journal, check: Callable[[], object] | None = None) -> None:
+        """Make the staged files durable, look once more whether they still fit, journal the change, and publish it."""
+        store = self.location.store
+        check_access(self.location, self.control, journal)
+        with store.create(staging.mark):
+            pass
+        links = Replaced(staging, journal.replaced).keep()
+        staged = [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
+        store.flush([*staged, *links, staging.mark, staging.folder, self.control, _folder(self.control)])
+        for folder in sorted({_folder(move.target) for move in journal.feed}):
+            store.make_durable(folder)
+        if journal.history is not None:
+            journal = replace(journal, history=self._signed(journal.history, journal, staging))
+        with _retaining(self.location, self.control, staging, journal.history):
+            if check is not None:
+                check()
+            if not self.marked:
+                store.write_small(f"{self.control}/{place_mark(self.location, self.control)}", b"")
+            self.still_held()
+            with _decided(self.location, staging):
+                store.write_small(staging.journal, journal_feed(staging, journal).to_json())
+                self._check_taken_over(staging)
+                publish(self.location, self.control, staging, journal)
+        # What is done must not be done again over a staged file that takes an old one's name.
+        with contextlib.suppress(OSError):
+            store.remove(staging.journal)
+
+    def _check_taken_over(self, staging: Staging) -> None:
+        """Leave a commit alone that another writer has removed, or will finish, because this one had stalled."""
+        _check_staged(staging)
+        try:
+            self.still_held()
+        except ConcurrentWriteError as error:
+            message = (
+                f"Another writer took {self.location.display} over just when this change was decided. It, or "
+                "recover(path), finishes the change; do not run it again."
+            )
+            raise ConcurrentWriteError(message) from error
+
+    def _signed(self, record: HistoryRecord, journal: Journal, staging: Staging) -> HistoryRecord:
+        """Complete a record with what is known at this moment, the last before the commit is decided."""
+        store, now = self.location.store, datetime.now(UTC)
+        modified = {move.target: store.modified(f"{staging.folder}/{move.staged}") for move in journal.moves}
+        kept = {rel: self.location.path(rel) for rel in (journal.replaced if journal.retain else ())}
+        # A link that leads nowhere has nothing to retain.
+        kept = {rel: path for rel, path in kept.items() if store.kind(path) == "file"}
+        names = {rel: f"{number}.replaced" for number, rel in enumerate(kept)}
+        before = {rel: store.modified(path) for rel, path in kept.items()}
+        return replace(
+            record,
+            id=new_id(store, self.control, now),
+            committed_at=now,
+            duration=round(time.monotonic() - self.started, 6),
+            files=[
+                replace(
+                    file,
+                    modified=modified.get(file.path),
+                    modified_before=before.get(file.path),
+                    retained=names.get(file.path),
+                )
+                for file in record.files
+            ],
+            partitions_before=None if journal.record is None else _read_partitions(store, self.control),
+        )
+
+
+def _read_partitions(store: Store, control: str) -> dict[str, Any]:
+    """Read the partition record as it is; without one, or with a damaged one, it is empty."""
+    try:
+        found = load_json(store.read_small(f"{control}/{RECORD}") or b"{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@contextlib.contextmanager
+def _retaining(location: Location, control: str, staging: Staging, record: HistoryRecord | None) -> Iterator[None]:
+    """Keep what a commit is about to replace, unless it comes to nothing."""
+    try:
+        if record is not None:
+            retain_replaced(location, control, record)
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            if record is not None and location.store.read_small(staging.journal) is None:
+                drop(location.store, control, [record.id])
+        raise
+
+
+@contextlib.contextmanager
+def _decided(location: Location, staging: Staging) -> Iterator[None]:
+    """Say of an error that comes once the journal is there that the change will happen all the same."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, MerganserError) or location.store.read_small(staging.journal) is None:
+            raise
+        message = (
+            f"A commit to {location.display} was journaled but not fully published: {error}."
+            f"{describe_denied(location.store, error)} Fix the cause, then call recover(path) to complete it."
+        )
+        raise DatasetMergeError(message) from error
+
+
+def _check_staged(staging: Staging) -> None:
+    if _abandoned(staging):
+        staging.remove()
+        message = f"Another writer removed the staged files of {staging.location.display}. Nothing changed; run again."
+        raise ConcurrentWriteError(message)
+
+
+@contextlib.contextmanager
+def writing(
+    location: Location, timeout: float = LOCK_TIMEOUT, started: float | None = None, *, checked: bool = False
+) -> Iterator[Session]:
+    """Hold a dataset exclusively, recovered from whatever an earlier writer left unfinished.
+
+    `started` is when the work began that will be committed, by the monotonic clock; now, if it begins here. `checked`
+    says that `check_target` or `check_alone` was called.
+    """
+    started = time.monotonic() if started is None else started
+    if not checked:
+        check_target(location)
+    control = control_folder(location)
+    with (
+        naming_memory(f"a change of {location.display}"),
+        exclusive(location.store, control, location.display, timeout) as still_held,
+    ):
+        names = location.store.names(control)
+        _recover(location, control, names)
+        yield Session(location, control, still_held, started, place_mark(location, control) in names)
+
+
+def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeout: float = LOCK_TIMEOUT) -> bool:
+    """Finish or remove what an interrupted merge left behind; True if there was anything.
+
+    Every merge and write does this first; call it to have the dataset whole before reading it.
+
+    >>> recover("no/such/dataset")
+    False
+    """
+    # A commit that was journaled has to be finished, whatever came into the folder since.
+    location = locate(path, filesystem, ignore_table_format=True)
+    control = control_folder(location)
+    if not find_staging(location, control):
+        return False
+    check_alone(location)
+    with exclusive(location.store, control, location.display, lock_timeout):
+        return _recover(location, control, location.store.names(control))
+
+
+def pending_commit(location: Location) -> bool:
+    """Say whether a journaled commit waits for recovery."""
+    control = control_folder(location)
+    with explain_unreadable(location, control):
+        found = find_staging(location, control)
+        return any(location.store.read_small(staging.journal) is not None for staging in found)
+
+
+def check_settled(location: Location) -> None:
+    """Refuse to plan while a commit is half published, by another process or by one that was killed."""
+    if pending_commit(location):
+        message = (
+            f"A commit into {location.display} is being published, or was interrupted. Wait for it, or call "
+            "recover(path), then plan again."
+        )
+        raise DatasetMergeError(message)
+
+
+def _recover(location: Location, control: str, names: Collection[str]) -> bool:
+    found = find_staging(location, control, names)
+    # Below it only commits write small files, and one that was killed left its staging folder too.
+    for folder in (control, *(f"{control}/{name}" for name in (HISTORY, BATCHES) if found)):
+        # They only take room.
+        with contextlib.suppress(OSError):
+            location.store.remove_unfinished(folder)
+    for staging in found:
+        journal = _read_journal(staging)
+        if journal is not None and not _abandoned(staging):
+            with _decided(location, staging):
+                publish(location, control, staging, resolve_feed(staging, journal), recovering=True)
+        with storing(staging):
+            staging.remove()
+    return bool(found)
+
+
+def _abandoned(staging: Staging) -> bool:
+    """Say whether a journal came too late: another writer had cleared the folder that it is in."""
+    return staging.location.store.kind(staging.mark) is None

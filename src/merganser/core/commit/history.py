@@ -1,0 +1,242 @@
+"""The history: a small, readable record of every commit, in files whose names sort by time.
+
+A record is part of its commit's journal, and is written once all that the journal says is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from merganser.core.storage.location import locate
+from merganser.core.storage.staging import HISTORY, control_folder, explain_unreadable
+from merganser.display import ShownFiles
+from merganser.errors import UnreadableFileError
+from merganser.printable import mask_credentials
+from merganser.safe_json import load_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from merganser.core.model.options import Options, Request
+    from merganser.core.model.result import MergeResult, WriteResult
+    from merganser.core.storage.store import Store
+
+VERSION = 1
+STAMP = "%Y%m%dT%H%M%S.%fZ"
+_ID = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-[0-9a-f]{8}")
+_SUFFIX = ".json"
+NOT_YET = datetime.min.replace(tzinfo=UTC)
+
+Operation = Literal["merge", "write_dataset", "compact", "dedupe", "undo"]
+FileChange = Literal["rewritten", "inserted", "removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryFile:
+    """One data file that a commit touched, its path relative to the dataset.
+
+    A removed file has rows and size before only, an inserted one after only; an overwrite never counted the rows that
+    it removed. `modified` is when the file that was written was last changed, where a store tells that reliably;
+    `retained` is the name under which the file that was there before is kept for `undo`, and `modified_before` when
+    that was last changed.
+    """
+
+    path: str
+    operation: FileChange
+    rows: int | None = None
+    size: int | None = None
+    rows_before: int | None = None
+    size_before: int | None = None
+    modified: int | None = None
+    modified_before: int | None = None
+    retained: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryRecord(ShownFiles):
+    """One commit: when it was, what was asked for and what it did; a count that nobody counted is None.
+
+    `id`, `committed_at` and `duration`, the seconds until the commit was decided, are set by the commit itself.
+    `options` are those that differ from the defaults. `undoes` is the record whose commit an undo took back, and
+    `partitions_before` what was recorded of partition columns, if the commit changed that.
+    """
+
+    file_class = HistoryFile
+
+    id: str = ""
+    committed_at: datetime = NOT_YET
+    operation: Operation
+    undoes: str | None = None
+    strategy: str | None = None
+    mode: str | None = None
+    key_columns: list[str] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    batch_id: str | None = None
+    engine: str | None = None
+    duration: float = 0.0
+    source_count: int | None = None
+    target_count_before: int | None = None
+    target_count_after: int | None = None
+    inserted: int | None = None
+    updated: int | None = None
+    deleted: int | None = None
+    skipped: int = 0
+    files: list[HistoryFile] = field(default_factory=list)
+    audit_files: list[str] = field(default_factory=list)
+    partitions_before: dict[str, Any] | None = None
+
+    @classmethod
+    def from_plain(cls, found: Mapping[str, Any]) -> HistoryRecord:
+        """Build a record from what JSON made of it."""
+        committed_at = datetime.fromisoformat(found["committed_at"])
+        return cls(**{**found, "committed_at": committed_at, "files": [HistoryFile(**file) for file in found["files"]]})
+
+
+def history(path: str | os.PathLike[str], *, filesystem: Any = None) -> list[HistoryRecord]:
+    """Give the record of every commit into a dataset, the newest first.
+
+    >>> import merganser, pyarrow as pa, tempfile
+    >>> orders = f"{tempfile.mkdtemp()}/orders"
+    >>> result = merganser.merge(pa.table({"id": [1, 2]}), orders, key_columns="id", batch_id="monday")
+    >>> [(record.strategy, record.inserted, record.batch_id) for record in history(orders)]
+    [('upsert', 2, 'monday')]
+    """
+    location = locate(path, filesystem)
+    control = control_folder(location)
+    with explain_unreadable(location, control):
+        return list(read_records(location.store, control))
+
+
+def read_records(store: Store, control: str) -> Iterator[HistoryRecord]:
+    """Read the records one by one, the newest first."""
+    for name in reversed(_names(store, control)):
+        path = f"{control}/{HISTORY}/{name}"
+        try:
+            found = load_json(store.read_small(path) or b"")
+            if found.pop("version") != VERSION:
+                message = f"{path} was written by another version of merganser. Read the history with that version."
+                raise UnreadableFileError(message)
+            yield HistoryRecord.from_plain(found)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            message = f"{path} is damaged: {error}. Remove it if it is lost; undo then passes over that commit."
+            raise UnreadableFileError(message) from error
+
+
+def standing(records: Iterable[HistoryRecord]) -> Iterator[HistoryRecord]:
+    """Leave out undos and what they undid; what undoes is newer, so it comes first."""
+    undone = set()
+    for record in records:
+        if record.undoes is not None:
+            undone.add(record.undoes)
+        elif record.id not in undone:
+            yield record
+
+
+def save_record(store: Store, control: str, record: HistoryRecord) -> None:
+    """Keep a commit's record."""
+    store.make_folder(f"{control}/{HISTORY}")
+    text = json.dumps({"version": VERSION, **asdict(record)}, indent=1, default=datetime.isoformat)
+    store.write_small(f"{control}/{HISTORY}/{record.id}.json", text.encode())
+
+
+def new_id(store: Store, control: str, now: datetime) -> str:
+    """Name a record so that it sorts after all there are, even if the clock went back or another machine's is ahead."""
+    newest = "".join(_names(store, control)[-1:]).partition("-")[0]
+    stamp = now.strftime(STAMP)
+    if newest >= stamp:
+        stamp = (datetime.strptime(newest, STAMP).replace(tzinfo=UTC) + timedelta(microseconds=1)).strftime(STAMP)
+    return f"{stamp}-{uuid.uuid4().hex[:8]}"
+
+
+def merge_record(engine: str, request: Request, result: MergeResult, files: list[HistoryFile]) -> HistoryRecord:
+    """Describe a merge."""
+    return HistoryRecord(
+        operation="merge",
+        strategy=result.strategy,
+        key_columns=request.keys,
+        options=_asked(request.options),
+        batch_id=result.batch_id,
+        engine=engine,
+        source_count=result.source_count,
+        target_count_before=result.target_count_before,
+        target_count_after=result.target_count_after,
+        inserted=result.inserted,
+        updated=result.updated,
+        deleted=result.deleted,
+        skipped=result.skipped,
+        files=files,
+        audit_files=result.audit_files,
+    )
+
+
+def write_record(
+    engine: str, options: Options, result: WriteResult, before: int | None, files: list[HistoryFile]
+) -> HistoryRecord:
+    """Describe an append, or an overwrite, which never counted the rows `before` it."""
+    appends = before is not None
+    return HistoryRecord(
+        operation="write_dataset",
+        mode=result.mode,
+        options=_asked(options),
+        engine=engine,
+        source_count=result.row_count,
+        target_count_before=before,
+        target_count_after=(before or 0) + result.row_count,
+        inserted=result.row_count,
+        updated=0,
+        deleted=0 if appends else None,
+        files=files,
+    )
+
+
+def tidy_record(
+    operation: Literal["compact", "dedupe"],
+    options: Options,
+    asked: Mapping[str, Any],
+    rows: tuple[int, int],
+    files: list[HistoryFile],
+    keys: Sequence[str] = (),
+) -> HistoryRecord:
+    """Describe what brought in no row: what was asked for beyond the usual options, and the rows before and after."""
+    before, after = rows
+    return HistoryRecord(
+        operation=operation,
+        key_columns=list(keys),
+        options={**_asked(options), **asked},
+        target_count_before=before,
+        target_count_after=after,
+        inserted=0,
+        updated=0,
+        deleted=before - after,
+        files=files,
+    )
+
+
+def _asked(options: Options) -> dict[str, Any]:
+    """Give the options that differ from their defaults as JSON would have them."""
+    given = {one.name: (_plain(getattr(options, one.name)), _plain(one.default)) for one in fields(options)}
+    told_elsewhere = {"batch_id", "progress"}
+    return {name: value for name, (value, default) in given.items() if value != default and name not in told_elsewhere}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str | os.PathLike):
+        # Of these only the path of an audit could hold a password.
+        return mask_credentials(os.fspath(value))
+    return load_json(json.dumps(value, default=str))
+
+
+def is_id(text: str) -> bool:
+    """Say whether a text could name a record."""
+    return _ID.fullmatch(text) is not None
+
+
+def _names(store: Store, control: str) -> list[str]:
+    names = store.names(f"{control}/{HISTORY}")
+    return [name for name in names if name.endswith(_SUFFIX) and is_id(name.removesuffix(_SUFFIX))]

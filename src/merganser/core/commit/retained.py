@@ -1,0 +1,88 @@
+"""Retained files: what commits replaced or removed, kept in the control folder so that `undo` can bring it back.
+
+Each commit has a folder of its own there, filled before the commit is decided; its record says what is in it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from merganser.core.commit.history import is_id, read_records, standing
+from merganser.core.storage.store import is_same_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from merganser.core.commit.history import HistoryRecord
+    from merganser.core.storage.location import Location
+    from merganser.core.storage.store import Store
+
+RETAINED = "retained"
+
+
+def retained_path(control: str, commit: str, name: str) -> str:
+    """Give the path of a file that is retained of a commit."""
+    return f"{control}/{RETAINED}/{commit}/{name}"
+
+
+def retain_replaced(location: Location, control: str, record: HistoryRecord) -> None:
+    """Keep what a commit is about to replace or remove."""
+    names = {file.path: file.retained for file in record.files if file.retained is not None}
+    if not names:
+        return
+    store, folder = location.store, f"{control}/{RETAINED}/{record.id}"
+    store.make_folder(folder)
+    for rel, name in names.items():
+        store.duplicate(location.path(rel), retained_path(control, record.id, name))
+    store.flush([folder, f"{control}/{RETAINED}", control])
+
+
+def is_whole(store: Store, control: str, record: HistoryRecord) -> bool:
+    """Say whether everything that a commit replaced or removed is retained, as it was."""
+    needed = [file for file in record.files if file.operation != "inserted"]
+    if not needed:
+        return True
+    folder = f"{control}/{RETAINED}/{record.id}"
+    if store.kind(folder) is None:
+        return False
+    sizes = {info.rel: info.size for info in store.walk(folder, enter=lambda _: False)}
+    return all(
+        file.retained is not None
+        and sizes.get(file.retained) == file.size_before
+        and is_same_time(file.modified_before, store.modified(f"{folder}/{file.retained}"))
+        for file in needed
+    )
+
+
+def retained_ids(store: Store, control: str) -> list[str]:
+    """List the commits that have retained files, or what is left of them, the oldest first."""
+    return [name for name in store.names(f"{control}/{RETAINED}") if is_id(name)]
+
+
+def unreachable(store: Store, control: str, most: int | None) -> list[str]:
+    """Name the commits whose retained files no undo can use, or nobody asks for: all but the newest so many."""
+    ids = retained_ids(store, control)
+    kept = set(islice(_reachable(store, control, set(ids)), most)) if ids and most != 0 else set()
+    return [one for one in ids if one not in kept]
+
+
+def _reachable(store: Store, control: str, waiting: set[str]) -> Iterator[str]:
+    """Name the commits whose retained files undo could use, the newest first, until one that cannot be undone."""
+    for record in standing(read_records(store, control)):
+        if not waiting or not is_whole(store, control, record):
+            return
+        if record.id in waiting:
+            waiting.remove(record.id)
+            yield record.id
+
+
+def drop(store: Store, control: str, ids: Iterable[str]) -> list[str]:
+    """Remove what is retained of commits, and give the folders removed; what cannot be only takes room."""
+    dropped = []
+    for one in ids:
+        with suppress(OSError):
+            store.remove_folder(f"{control}/{RETAINED}/{one}")
+            dropped.append(f"{control}/{RETAINED}/{one}")
+    return dropped

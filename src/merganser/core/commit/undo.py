@@ -1,0 +1,162 @@
+"""Undo: the last commit taken back, by a commit of its own; and vacuum, which removes what no undo can use."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from merganser.core.commit.commit import writing
+from merganser.core.commit.history import HistoryFile, HistoryRecord, read_records, standing
+from merganser.core.commit.journal import Journal, Move, Removal
+from merganser.core.commit.retained import drop, is_whole, retained_ids, retained_path, unreachable
+from merganser.core.dataset.snapshot import check_alone, make_record
+from merganser.core.model.options import check_retain
+from merganser.core.storage.location import locate
+from merganser.core.storage.lock import LOCK_TIMEOUT
+from merganser.core.storage.staging import control_folder, storing
+from merganser.core.storage.store import is_same_time
+from merganser.errors import UndoError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from merganser.core.commit.history import FileChange
+    from merganser.core.storage.location import Location
+    from merganser.core.storage.staging import Staging
+    from merganser.core.storage.store import FileInfo
+
+OPPOSITE: dict[FileChange, FileChange] = {"rewritten": "rewritten", "inserted": "removed", "removed": "inserted"}
+
+
+def undo(
+    path: str | os.PathLike[str],
+    *,
+    filesystem: Any = None,
+    lock_timeout: float = LOCK_TIMEOUT,
+    ignore_table_format: bool = False,
+) -> HistoryRecord:
+    """Take the last commit back, and give its record; called again, it takes back the one before.
+
+    Files that the commit replaced or removed have to be retained (`merge(..., retain=1)`). Its `batch_id` may be merged
+    again. An undo cannot be undone; run the merge again instead. `ignore_table_format` is that of `merge`.
+
+    >>> import merganser, pyarrow as pa, tempfile
+    >>> orders = f"{tempfile.mkdtemp()}/orders"
+    >>> for day in ([1, 2], [2, 3]):
+    ...     result = merganser.merge(pa.table({"id": day}), orders, key_columns="id", retain=1)
+    >>> undo(orders).inserted
+    1
+    >>> merganser.merge(pa.table({"id": [3]}), orders, key_columns="id").target_count_before
+    2
+    """
+    started = time.monotonic()
+    location = locate(path, filesystem, ignore_table_format=ignore_table_format)
+    if location.store.kind(control_folder(location)) is None:
+        raise _nothing_to_undo(location)
+    check_alone(location)
+    with writing(location, lock_timeout, started, checked=True) as session:
+        last = next(standing(read_records(location.store, session.control)), None)
+        if last is None:
+            raise _nothing_to_undo(location)
+        _check_retained(location, session.control, last)
+        found = _check_untouched(location, last)
+        with session.staging() as staging, storing(staging):
+            journal = _opposite(last, found, staging)
+            session.commit(staging, journal, lambda: _check_untouched(location, last))
+    return last
+
+
+def vacuum(
+    path: str | os.PathLike[str],
+    *,
+    retain: int | None = None,
+    filesystem: Any = None,
+    lock_timeout: float = LOCK_TIMEOUT,
+) -> list[str]:
+    """Remove retained files that no undo can reach any more; gives the folders removed, one for each commit.
+
+    With `retain`, only what the newest so many commits with retained files left stays.
+
+    >>> import merganser, pyarrow as pa, tempfile
+    >>> orders = f"{tempfile.mkdtemp()}/orders"
+    >>> for _ in range(3):
+    ...     result = merganser.merge(pa.table({"id": [1]}), orders, key_columns="id", retain=5)
+    >>> len(vacuum(orders, retain=1))
+    1
+    """
+    if retain is not None:
+        check_retain(retain)
+    # What is retained is no part of any table.
+    location = locate(path, filesystem, ignore_table_format=True)
+    if not retained_ids(location.store, control_folder(location)):
+        return []
+    check_alone(location)
+    with writing(location, lock_timeout, checked=True) as session:
+        store, control = location.store, session.control
+        return drop(store, control, unreachable(store, control, retain))
+
+
+def _opposite(last: HistoryRecord, found: Mapping[str, FileInfo], staging: Staging) -> Journal:
+    """Stage what a commit replaced and removed, and turn round all that it did."""
+    moves, removals = [], []
+    for file in last.files:
+        now = found[file.path].identity if file.path in found else None
+        if file.retained is not None:
+            staged = staging.new_path()
+            staging.location.store.duplicate(retained_path(staging.control, last.id, file.retained), staged)
+            moves.append(Move(staged.rpartition("/")[2], file.path, now))
+        elif now is not None:
+            removals.append(Removal(file.path, now))
+    partitions = None if last.partitions_before is None else last.partitions_before or make_record({})
+    history = HistoryRecord(
+        operation="undo",
+        undoes=last.id,
+        inserted=last.deleted,
+        updated=last.updated,
+        deleted=last.inserted,
+        files=[
+            HistoryFile(file.path, OPPOSITE[file.operation], file.rows_before, file.size_before, file.rows, file.size)
+            for file in last.files
+        ],
+    )
+    return Journal(moves, removals, partitions, history=history, forget=last.batch_id)
+
+
+def _nothing_to_undo(location: Location) -> UndoError:
+    return UndoError(f"There is no commit into {location.display} to undo. See history(path) for those there were.")
+
+
+def _check_retained(location: Location, control: str, last: HistoryRecord) -> None:
+    if not is_whole(location.store, control, last):
+        message = (
+            f"The files that the {_named(last)} replaced or removed are not retained as they were, so it cannot be "
+            "undone. Pass "
+            f"retain=1 or more to the next merges into {location.display}, to be able to undo them."
+        )
+        raise UndoError(message)
+
+
+def _check_untouched(location: Location, last: HistoryRecord) -> dict[str, FileInfo]:
+    """Refuse to undo what another program has changed since; gives the files as they are."""
+    found = location.listing()
+    for file in last.files:
+        if file.operation == "removed":
+            same = file.path not in found
+        else:
+            same = (
+                file.path in found
+                and found[file.path].size == file.size
+                and is_same_time(file.modified, location.store.modified(location.path(file.path)))
+            )
+        if not same:
+            message = (
+                f"{location.shown(file.path)} was changed by another program after the {_named(last)}, and undoing "
+                "that would lose the change. Put the file back as it was, or merge the rows that you want instead."
+            )
+            raise UndoError(message)
+    return found
+
+
+def _named(record: HistoryRecord) -> str:
+    return f"{record.operation} of {record.committed_at:%Y-%m-%d %H:%M:%S} UTC"

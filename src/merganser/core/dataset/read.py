@@ -1,0 +1,138 @@
+"""Reading: exactly the data files as an Arrow dataset."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pads
+
+from merganser.core.columnar.threads import in_threads
+from merganser.core.dataset.snapshot import load_target
+from merganser.core.model.partitions import UNKNOWN, untoken
+from merganser.core.parquet.footer import read_footer
+from merganser.core.parquet.int96 import find_instants, split
+from merganser.core.rows.key_scan import open_parquet, read_group
+from merganser.errors import UnsupportedFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from merganser.core.dataset.snapshot import Target
+    from merganser.core.parquet.footer import Footer
+    from merganser.core.storage.location import Location
+
+_ARROW = re.compile(r"parquet-cpp-arrow version (\d+)\.")
+_FORWARD = 23
+# Days from 1970 that 64 bits of nanoseconds hold.
+_NANOSECOND_DAYS = 106_000
+_ARROW_NAMES = ("__filename", "__fragment_index", "__batch_index", "__last_in_fragment")
+
+
+def open_dataset(location: Location) -> pads.Dataset:
+    """Open exactly the data files as an Arrow dataset, partition columns in their recorded types (O3)."""
+    return as_dataset(load_target(location, [], None, {}))
+
+
+def as_dataset(target: Target) -> pads.Dataset:
+    """Give the data files of a snapshot as an Arrow dataset."""
+    location = target.location
+    kept = [name for name in _ARROW_NAMES if target.schema is not None and name in target.schema.names]
+    if kept:
+        message = (
+            f"{location.display} has a column {kept[0]!r}, a name that Arrow's datasets keep for themselves. Rename it."
+        )
+        raise UnsupportedFileError(message)
+    formats = {unit: _format(unit) for unit in ("us", "ns")}
+    units = _int96_units(target)
+    filesystem = location.store.arrow_filesystem()
+    fragments = [
+        formats[units.get(number, "us")].make_fragment(
+            location.path(file.rel), filesystem, partition_expression=_expression(target, number)
+        )
+        for number, file in enumerate(target.files)
+    ]
+    schema = target.schema if target.schema is not None else pa.schema([])
+    return pads.FileSystemDataset(fragments, schema, formats["us"], filesystem)
+
+
+def _format(unit: str) -> pads.ParquetFileFormat:
+    options = pads.ParquetReadOptions(coerce_int96_timestamp_unit=unit)
+    scan = pads.ParquetFragmentScanOptions(arrow_extensions_enabled=True)
+    return pads.ParquetFileFormat(read_options=options, default_fragment_scan_options=scan)
+
+
+def _int96_units(target: Target) -> dict[int, str]:
+    """Choose for each file that holds INT96 the unit in which Arrow's datasets read all of its instants (S6)."""
+    if target.template is None or target.summaries is None:
+        return {}
+    location, numbers = target.location, target.summaries.schema_numbers
+    # A file with the first one's schema has INT96 if that one has; only another schema has to be looked up.
+    unsure = range(len(target.files)) if target.template.has_int96 else np.flatnonzero(numbers).tolist()
+
+    def choose(number: int) -> tuple[int, str]:
+        rel = target.files[number].rel
+        path = location.path(rel)
+        footer = target.footers.get(rel) or read_footer(location.store, path, location.shown(rel))
+        return number, "us" if not footer.int96_columns or _counts_forward(footer) else _find_unit(
+            location, path, footer
+        )
+
+    return dict(in_threads(choose, list(unsure)))
+
+
+def _counts_forward(footer: Footer) -> bool:
+    """Say whether the writer is known to count time of day from midnight on, before 1970 too."""
+    metadata = footer.metadata
+    writer = metadata.created_by or ""
+    # PyArrow copies Spark's keys from a file that it read into one that it writes.
+    by_spark = writer.startswith("parquet-mr") and any(
+        key.startswith(b"org.apache.spark.") for key in metadata.metadata or {}
+    )
+    arrow = _ARROW.match(writer)
+    return by_spark or (arrow is not None and int(arrow[1]) >= _FORWARD)
+
+
+def _find_unit(location: Location, path: str, footer: Footer) -> str:
+    backward = beyond = None
+    for name, instants in _read_instants(location, path, footer):
+        time, days, _ = split(instants)
+        if (time < 0).any():
+            backward = name
+        if (np.abs(days) > _NANOSECOND_DAYS).any() or (time % 1000).any():
+            beyond = name
+    if backward is None:
+        return "us"
+    if beyond is not None:
+        message = (
+            f"Column {backward!r} of {footer.shown} holds INT96 instants before 1970 as PyArrow before 23 wrote them. "
+            f"Arrow can read them in nanoseconds only, and column {beyond!r} holds instants outside of 1678 to 2262 or "
+            "finer than microseconds. A merge into this dataset, or from the file itself, reads them: rewrite it with "
+            f"write_dataset({footer.shown!r}, <new folder>)."
+        )
+        raise UnsupportedFileError(message)
+    return "ns"
+
+
+def _read_instants(location: Location, path: str, footer: Footer) -> Iterator[tuple[str, pa.Array]]:
+    columns, schema = sorted(footer.int96_columns), footer.schema
+    with open_parquet(location.store, path, footer) as parquet:
+        for group in range(footer.metadata.num_row_groups):
+            table = read_group(parquet, group, columns, footer.shown, int96_as_bytes=True)
+            for name in columns:
+                for chunk in table.column(name).chunks:
+                    yield from ((name, found) for found in find_instants(chunk, schema.field(name).type))
+
+
+def _expression(target: Target, file: int) -> pads.Expression:
+    expression = pads.scalar(True)  # noqa: FBT003  Arrow's own signature
+    for name, kind in target.partition_types.items():
+        value = target.path_value(file, name)
+        if value is UNKNOWN:
+            continue
+        column = pads.field(name)
+        equal = column.is_null() if value is None else column == pads.scalar(untoken(value, kind))
+        expression = expression & equal
+    return expression

@@ -1,0 +1,189 @@
+"""Replacing data files by hand: staged beside the dataset, published under a journal."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from merganser.core.commit.commit import writing
+from merganser.core.commit.journal import Journal, Move
+from merganser.core.dataset.snapshot import is_data_file
+from merganser.core.parquet.footer import read_footer
+from merganser.core.storage.location import list_paths, locate
+from merganser.core.storage.staging import JOURNAL, LINKS, MARK, open_staging, storing
+from merganser.errors import DatasetMergeError, InvalidArgumentError, UnreadableFileError
+
+if TYPE_CHECKING:
+    import os
+    from types import TracebackType
+    from typing import Self
+
+    from merganser.core.commit.commit import Session
+    from merganser.core.storage.location import Paths
+    from merganser.core.storage.staging import Staging
+
+
+class IncrementalFileManager:
+    """Stages files beside a dataset and replaces its data files with them, under a journal.
+
+    The dataset is held exclusively from `create_staging_directory` to `cleanup_staging_files`, or to the end of a
+    `with` block.
+
+    >>> import tempfile, merganser, pyarrow as pa, pyarrow.parquet as pq
+    >>> lake = tempfile.mkdtemp()
+    >>> (old,) = merganser.write_dataset(pa.table({"id": [1]}), f"{lake}/t", engine="arrow").files
+    >>> with IncrementalFileManager() as manager:
+    ...     folder = manager.create_staging_directory(f"{lake}/t")
+    ...     pq.write_table(pa.table({"id": [1, 2]}), f"{folder}/new.staged")
+    ...     manager.atomic_replace_files([f"{folder}/new.staged"], [old.path])
+    >>> pq.read_table(old.path).num_rows
+    2
+    """
+
+    def __init__(self) -> None:
+        self._held = contextlib.ExitStack()
+        self._session: Session | None = None
+        self._staging: Staging | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # What cannot be removed now must not hide why; the next merge removes it.
+        with contextlib.suppress(*([] if error is None else [OSError])):
+            self.cleanup_staging_files()
+
+    def create_staging_directory(
+        self, base_path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
+    ) -> str:
+        """Create a hidden `.staging_<uuid>` folder for a dataset, lock the dataset, and give the folder's path.
+
+        Args:
+            base_path: The folder of the dataset, or its fsspec URL; it need not exist.
+            filesystem: An fsspec or PyArrow filesystem that has the path.
+            ignore_table_format: Take a table of another format for plain Parquet files.
+        """
+        self.cleanup_staging_files()
+        location = locate(base_path, filesystem, ignore_table_format=ignore_table_format)
+        self._session = self._held.enter_context(writing(location))
+        self._staging = open_staging(location, self._session.control)
+        return self._staging.folder
+
+    def atomic_replace_files(self, source_files: Paths, target_files: Paths, filesystem: Any = None) -> None:
+        """Put staged files in the place of data files, or beside them: all of them or, after a failure, none.
+
+        May be called several times. Once the journal is written the replacement will happen: if the process is killed
+        or the disk fails, `recover`, or the next merge, completes it.
+
+        Args:
+            source_files: Staged Parquet files, of any name, in the staging folder or in folders below it.
+            target_files: For each of them the data file that it replaces, or a new path in the dataset.
+            filesystem: An fsspec or PyArrow filesystem that has the paths; without it, that of the staging folder.
+        """
+        if self._session is None or self._staging is None:
+            message = "There is no staging folder. Call create_staging_directory first."
+            raise InvalidArgumentError(message)
+        staging, store = self._staging, self._staging.location.store
+        sources, targets = list_paths(source_files, "source_files"), list_paths(target_files, "target_files")
+        if len(sources) != len(targets):
+            message = f"{len(sources)} source files cannot replace {len(targets)} target files. Give pairs."
+            raise InvalidArgumentError(message)
+        if filesystem is None and not store.local:
+            filesystem = getattr(store, "filesystem", None)
+        staged = [_staged(staging, path, goal, filesystem) for path, goal in zip(sources, targets, strict=True)]
+        if store.read_small(staging.journal) is not None:
+            message = (
+                f"An earlier replacement in {staging.location.display} is not fully published. Call "
+                "cleanup_staging_files(), then recover(path) to complete it."
+            )
+            raise DatasetMergeError(message)
+        goals = [_goal(staging, path, goal, filesystem) for path, goal in zip(sources, targets, strict=True)]
+        _check_pairs(staging, staged, goals)
+        location = staging.location
+        moves = [Move(rel, goal, store.identity(location.path(goal))) for rel, goal in zip(staged, goals, strict=True)]
+        if not moves:
+            return
+        with storing(staging):
+            store.flush(sorted({f"{staging.folder}/{folder}" for rel in staged for folder in _folders(rel)}))
+            # Left by an earlier call; a commit makes its own.
+            store.remove(staging.mark)
+            if store.local:
+                store.remove_folder(f"{staging.folder}/{LINKS}")
+            self._session.commit(staging, Journal(moves))
+
+    def cleanup_staging_files(self) -> None:
+        """Remove the staging folder with what is left in it, and unlock the dataset; fine if there is none.
+
+        A replacement that is journaled but not fully published is left for `recover`.
+        """
+        with self._held:
+            staging, self._session, self._staging = self._staging, None, None
+            if staging is not None and staging.location.store.read_small(staging.journal) is None:
+                staging.remove()
+
+
+def _folders(rel: str) -> list[str]:
+    """Name the folders of a relative path, each below the one before."""
+    parts = rel.split("/")[:-1]
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+
+
+def _staged(staging: Staging, path: str, goal: str, filesystem: Any) -> str:
+    """Give the path of a staged file below the staging folder, if it is there and is Parquet."""
+    found = locate(path, filesystem)
+    rel = found.root.removeprefix(f"{staging.folder}/")
+    if rel == found.root or not staging.location.store.reaches(found.store):
+        message = f"Cannot move {path} onto {goal}: it must be staged. Write it below {staging.folder}."
+        raise InvalidArgumentError(message)
+    if rel.partition("/")[0] in {JOURNAL, LINKS, MARK}:
+        message = f"Cannot move {path} onto {goal}: a commit uses that name itself. Give the staged file another."
+        raise InvalidArgumentError(message)
+    if found.store.kind(found.root) != "file":
+        message = f"There is no staged file {path}. Write it before replacing {goal} with it."
+        raise UnreadableFileError(message)
+    read_footer(found.store, found.root, path)
+    return rel
+
+
+def _goal(staging: Staging, path: str, goal: str, filesystem: Any) -> str:
+    """Give the path of a data file below the dataset, if one may be there."""
+    location = staging.location
+    rel = goal.removeprefix(f"{location.url}/")
+    if rel == goal or {"", ".", ".."} & {*rel.split("/")}:
+        # Links of folders are followed, but not that of the file: it stays, and what it leads to is replaced.
+        folder, _, name = goal.rpartition("/")
+        found = locate(folder or ("/" if goal.startswith("/") else "."), filesystem)
+        inside = location.store.reaches(found.store) and f"{found.root}/{name}".startswith(f"{location.root}/")
+        rel = f"{found.root}/{name}"[len(location.root) + 1 :] if inside else ""
+    if not is_data_file(rel):
+        message = (
+            f"Cannot move {path} onto {goal}: it is not the path of a data file in {location.display}. Give one inside "
+            "the dataset that ends in .parquet and is not hidden."
+        )
+        raise InvalidArgumentError(message)
+    return rel
+
+
+def _check_pairs(staging: Staging, staged: list[str], goals: list[str]) -> None:
+    """Refuse pairs of which not all can be published."""
+    location = staging.location
+    # Two paths may be one file, by a link.
+    real = [locate(location.path(rel), getattr(location.store, "filesystem", None)).root for rel in goals]
+    for what, found, shown in (
+        ("target", real, [location.shown(rel) for rel in goals]),
+        ("staged file", staged, staged),
+    ):
+        times = Counter(found)
+        repeated = [name for name, one in zip(shown, found, strict=True) if times[one] > 1]
+        if repeated:
+            message = f"The {what} {repeated[-1]} is given {len(repeated)} times. Give each one once."
+            raise InvalidArgumentError(message)
+    above = {folder for rel in goals for folder in _folders(rel)}
+    blocked = [rel for rel in goals if rel in above or location.store.kind(location.path(rel)) == "directory"]
+    blocked += [rel for rel in sorted(above) if location.store.kind(location.path(rel)) == "file"]
+    if blocked:
+        message = f"{location.shown(blocked[0])} cannot be a file and a folder. Give another target."
+        raise InvalidArgumentError(message)

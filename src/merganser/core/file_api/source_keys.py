@@ -1,0 +1,191 @@
+"""Keys by themselves: whatever a caller gives as keys becomes one table, read once, in the types of the target."""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+import os
+from collections.abc import Iterable, Mapping
+from numbers import Number
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from merganser.core.model.keys import null_keys
+from merganser.core.model.schema import cast_column, check_types, check_unique, conform, decoded, plain
+from merganser.core.model.validation import check_key_columns, check_null_keys
+from merganser.errors import ColumnTypeError, InvalidArgumentError, KeyColumnError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Arrow takes values of one of these for one type. Of two of them it takes one for the other, and may cut a time off.
+_FAMILIES: tuple[type, ...] = (bool, Number, dt.datetime, dt.date, dt.time, dt.timedelta, str, bytes)
+_EXPECTED = (
+    "Give a list of values (of tuples or dicts for several key columns), an Arrow array or table, a pandas or Polars "
+    "frame, or a path"
+)
+
+
+def read_keys(source_keys: Any, keys: Sequence[str], partition_schema: pa.Schema | None = None) -> pa.Table:
+    """Read the key columns, in types of their own; strings become what a partition schema says of their column.
+
+    NULL and NaN are refused (K3).
+    """
+    found = _to_table(source_keys, keys)
+    check_unique(found.schema, "source")
+    check_key_columns(found.schema, keys, "source")
+    table = decode_columns(found, keys)
+    check_null_keys(null_keys(table, keys))
+    return pa.table([_read_as(table.column(name), name, partition_schema) for name in keys], names=list(keys))
+
+
+def decode_columns(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Take some columns out of a table, without dictionaries: those may hold a NULL that is not counted."""
+    columns = [table.column(name) for name in names]
+    return pa.table([decoded(c) if pa.types.is_dictionary(c.type) else c for c in columns], names=list(names))
+
+
+def conform_keys(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Cast keys as a merge casts them (S3), where the target's type is known."""
+    goal = pa.schema([(field.name, types.get(field.name, field.type)) for field in table.schema])
+    check_types(table.schema, goal)
+    return conform(table, goal)
+
+
+def check_partition_schema(partition_schema: object) -> None:
+    """Refuse what is not a schema."""
+    if partition_schema is not None and not isinstance(partition_schema, pa.Schema):
+        message = f"partition_schema must be a pyarrow.Schema, not {type(partition_schema).__name__}."
+        raise InvalidArgumentError(message)
+
+
+def natural_array(values: Sequence[Any]) -> pa.Array:
+    """Let Arrow choose a type for Python values, and help it where integers need the unsigned one."""
+    try:
+        return pa.array(values, from_pandas=True)
+    except OverflowError:
+        return pa.array(values, pa.uint64(), from_pandas=True)
+
+
+def _to_table(source_keys: Any, keys: Sequence[str]) -> pa.Table:
+    if hasattr(source_keys, "__arrow_c_stream__") or hasattr(source_keys, "__arrow_c_array__"):
+        column = read_arrow(source_keys)
+        return pa.Table.from_struct_array(column) if pa.types.is_struct(column.type) else _one_column(column, keys)
+    if isinstance(source_keys, str | os.PathLike) or not isinstance(source_keys, Iterable):
+        # Imported here: PyArrow's datasets bring pandas along, which `import merganser.core` must not.
+        from merganser.core.sources.source import read_source  # noqa: PLC0415
+
+        return read_source(source_keys)
+    if isinstance(source_keys, Mapping | bytes | bytearray):
+        message = f"source_keys is a {type(source_keys).__name__}, which is not a list of keys. {_EXPECTED}."
+        raise InvalidArgumentError(message)
+    if inspect.isgenerator(source_keys) and inspect.getgeneratorstate(source_keys) == inspect.GEN_CLOSED:
+        message = "source_keys is a generator that was read to its end before. Give a list, which can be read again."
+        raise InvalidArgumentError(message)
+    # Arrays of NumPy and pandas, unless they hold objects: those may be tuples.
+    if getattr(getattr(source_keys, "dtype", None), "kind", "O") != "O":
+        return _one_column(_typed(source_keys, keys[0]), keys)
+    return _from_rows(list(source_keys), keys)
+
+
+def read_arrow(source_keys: Any) -> pa.ChunkedArray:
+    """Read what has the Arrow PyCapsule interface: a column, or a table as a column of structs."""
+    try:
+        if hasattr(source_keys, "__arrow_c_stream__"):
+            return pa.chunked_array(source_keys)
+        return pa.chunked_array([pa.array(source_keys)])
+    except pa.ArrowException as error:
+        message = f"Cannot read keys from {type(source_keys).__name__}: {error}. {_EXPECTED}."
+        raise InvalidArgumentError(message) from error
+
+
+def _one_column(column: pa.Array | pa.ChunkedArray, keys: Sequence[str]) -> pa.Table:
+    if len(keys) > 1:
+        message = (
+            f"source_keys is one column, but the key has {len(keys)}: {', '.join(keys)}. Give a table with these, or a "
+            "list of tuples."
+        )
+        raise InvalidArgumentError(message)
+    return pa.table([column], names=list(keys))
+
+
+def _from_rows(rows: list[Any], keys: Sequence[str]) -> pa.Table:
+    kinds = set(map(type, rows))
+    if kinds and all(issubclass(kind, Mapping) for kind in kinds):
+        columns = [_named(rows, name) for name in keys]
+    elif kinds and all(issubclass(kind, tuple | list) for kind in kinds):
+        columns = [list(map(itemgetter(at), rows)) for at in _places(rows, keys)]
+    elif rows and (len(keys) > 1 or any(issubclass(kind, Mapping | tuple) for kind in kinds)):
+        message = (
+            f"source_keys holds {_shown(kinds)}; the key columns are {', '.join(keys)}. Give all keys as tuples of "
+            "their values, or all as dicts."
+        )
+        raise InvalidArgumentError(message)
+    else:
+        columns = [rows for _ in keys]
+    return pa.table([_typed(column, name) for column, name in zip(columns, keys, strict=True)], names=list(keys))
+
+
+def _places(rows: list[Any], keys: Sequence[str]) -> Sequence[int]:
+    """Find where each key column is in every tuple: where its field is in named tuples and rows of Spark."""
+    fields: list[str] = list(getattr(rows[0], "_fields", None) or getattr(rows[0], "__fields__", None) or [])
+    if set(keys) <= {*fields} and len(set(map(type, rows))) == 1:
+        return [fields.index(name) for name in keys]
+    if set(map(len, rows)) != {len(keys)}:
+        wrong = next(row for row in rows if len(row) != len(keys))
+        message = f"The key {wrong!r} should have {len(keys)} values, one for each of {', '.join(keys)}. Correct it."
+        raise InvalidArgumentError(message)
+    return range(len(keys))
+
+
+def _named(rows: list[Any], name: str) -> list[Any]:
+    try:
+        return list(map(itemgetter(name), rows))
+    except KeyError as error:
+        row = next(row for row in rows if name not in row)
+        message = f"Key column {name!r} is missing from the key {row!r}. Give every key a value of that name."
+        raise KeyColumnError(message) from error
+
+
+def _typed(values: Any, name: str) -> pa.Array:
+    """Give Python values the type that Arrow infers, where all are of one."""
+    kinds = set(map(type, values)) - {type(None)} if isinstance(values, list) else set()
+    try:
+        found = _keep_nanoseconds(natural_array(values), values, kinds)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+        message = f"The values of key column {name!r} have no common type: {error}. Give values of one type."
+        raise ColumnTypeError(message) from error
+    # NULL is refused later, in whatever disguise: pandas has types of its own for it.
+    if not found.null_count:
+        families = {next((family for family in _FAMILIES if issubclass(kind, family)), kind) for kind in kinds}
+        zones = {value.tzinfo is None for value in values} if families == {dt.datetime} else set()
+        if len(families) > 1 or len(zones) > 1:
+            what = _shown(kinds) if len(families) > 1 else "times with a zone and without one"
+            message = f"The values of key column {name!r} are {what}. Give values of one type."
+            raise ColumnTypeError(message)
+    return found
+
+
+def _keep_nanoseconds(found: pa.Array, values: Any, kinds: set[type]) -> pa.Array:
+    """Take the times of pandas as exactly as they are: Arrow infers microseconds."""
+    part = next((part for part in ("nanosecond", "nanoseconds") if any(hasattr(kind, part) for kind in kinds)), None)
+    if part is None or not any(getattr(value, part, 0) for value in values):
+        return found
+    fine = pa.timestamp("ns", found.type.tz) if pa.types.is_timestamp(found.type) else pa.duration("ns")
+    return pa.array(values, fine, from_pandas=True)
+
+
+def _read_as(column: pa.ChunkedArray, name: str, partition_schema: pa.Schema | None) -> pa.ChunkedArray:
+    """Read strings as the text of folders is read: in the type of the partition column."""
+    if partition_schema is None or name not in partition_schema.names:
+        return column
+    texts = cast_column(column, plain(column.type), name)
+    if not pa.types.is_large_string(texts.type):
+        return column
+    return cast_column(texts, plain(partition_schema.field(name).type), name)
+
+
+def _shown(kinds: Iterable[type]) -> str:
+    return " and ".join(sorted(kind.__name__ for kind in kinds))

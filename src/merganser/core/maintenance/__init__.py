@@ -1,0 +1,1 @@
+"""Calls that bring in no rows: compact, dedupe and inspect."""

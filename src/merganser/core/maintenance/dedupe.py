@@ -1,0 +1,219 @@
+"""Deduplication: of the rows of one key one stays, in a commit like any other; other files are left alone."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from merganser.core.columnar.threads import WORKERS, open_pool
+from merganser.core.commit.commit import check_settled, pending_commit, writing
+from merganser.core.commit.history import tidy_record
+from merganser.core.commit.journal import Journal
+from merganser.core.commit.staged_files import (
+    NewFile,
+    commit_files,
+    make_moves,
+    make_removals,
+    preserved_files,
+    staged_footers,
+    touched_files,
+)
+from merganser.core.dataset.snapshot import check_target, has_files, load_existing, no_files
+from merganser.core.maintenance.duplicates import find_repeats
+from merganser.core.model.keys import normalize_keys
+from merganser.core.model.options import Options, named_columns
+from merganser.core.model.result import DedupeResult
+from merganser.core.model.validation import check_carried, check_order_columns
+from merganser.core.rows.rewrite import GroupChange, rewrite_file
+from merganser.core.storage.location import locate
+from merganser.core.storage.lock import LOCK_TIMEOUT
+from merganser.core.storage.staging import storing
+from merganser.errors import CountMismatchError
+from merganser.progress import Teller
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from merganser.core.commit.commit import Session
+    from merganser.core.dataset.snapshot import Target
+    from merganser.core.maintenance.duplicates import Repeats
+    from merganser.core.model.engine import Rewritten
+    from merganser.core.storage.location import Location
+    from merganser.core.storage.staging import Staging
+    from merganser.progress import Listener
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    keys: list[str]
+    order_by: list[str]
+    options: Options
+
+
+@dataclass(frozen=True, slots=True)
+class _Losses:
+    """The row groups that lose rows, by file, with None for those that lose all, and the files that lose all."""
+
+    changes: Mapping[int, Mapping[int, GroupChange | None]]
+    removed: Sequence[int]
+
+
+def dedupe(
+    path: str | os.PathLike[str],
+    key_columns: Sequence[str] | str,
+    order_by: Sequence[str] | str = (),
+    *,
+    retain: int = 0,
+    lock_timeout: float = LOCK_TIMEOUT,
+    progress: Listener | None = None,
+    filesystem: Any = None,
+    dry_run: bool = False,
+    ignore_table_format: bool = False,
+) -> DedupeResult:
+    """Remove rows whose key another row of the dataset has: the highest in `order_by` stays, of equal ones the last.
+
+    As in a merge, NULL is lowest and NaN highest, and rows whose key holds NULL or NaN all stay. Without `order_by`,
+    rows of one key go only if they are the same in every column; others are refused. With `dry_run` nothing is written.
+    `ignore_table_format` is that of `merge`.
+
+    >>> import merganser, pyarrow as pa, tempfile
+    >>> orders = f"{tempfile.mkdtemp()}/orders"
+    >>> for version in (1, 2):
+    ...     result = merganser.write_dataset(pa.table({"id": [7], "version": [version]}), orders)
+    >>> result = dedupe(orders, "id", order_by="version")
+    >>> result.duplicate_keys, result.deleted, result.target_count_after
+    (1, 1, 1)
+    """
+    started = time.monotonic()
+    options = Options(
+        retain=retain, lock_timeout=lock_timeout, progress=progress, ignore_table_format=ignore_table_format
+    )
+    request = _Request(normalize_keys(key_columns), named_columns(order_by, "order_by"), options)
+    location = locate(path, filesystem, ignore_table_format=ignore_table_format)
+    check_target(location, listed=True)
+    teller = Teller(progress)
+    if dry_run:
+        check_settled(location)
+        target, repeats = _look(location, request, teller)
+        losses = _losses(target, repeats)
+        return _result(target, request, repeats, losses, [], dry_run=True)
+    if not has_files(location) and not pending_commit(location):
+        raise no_files(location)
+    with writing(location, lock_timeout, started, checked=True) as session:
+        target, repeats = _look(location, request, teller)
+        losses = _losses(target, repeats)
+        result = _result(target, request, repeats, losses, [])
+        if len(repeats.rows):
+            check_carried(target.schema, "target")
+            teller.begin("rewrite", len(losses.changes))
+            with session.staging(teller.file_done) as staging, storing(staging):
+                new = _rewrite(target, losses, len(repeats.rows), staging)
+                result = _result(target, request, repeats, losses, new)
+                teller.begin("commit", len(new))
+                _commit(session, staging, target, request, losses, new, result)
+    teller.begin("done")
+    return result
+
+
+def _look(location: Location, request: _Request, teller: Teller) -> tuple[Target, Repeats]:
+    target = load_existing(location, request.keys, alone=True)
+    check_order_columns(target.schema, request.order_by, "order_by", "target")
+    teller.begin("plan", rows=target.rows)
+    return target, find_repeats(target, request.keys, request.order_by)
+
+
+def _losses(target: Target, repeats: Repeats) -> _Losses:
+    """Say of each file what it loses."""
+    ends = np.cumsum(target.group_rows)
+    groups = np.searchsorted(ends, repeats.rows, side="right")
+    touched, starts, lost = np.unique(groups, return_index=True, return_counts=True)
+    positions = np.split(repeats.rows - (ends - target.group_rows)[groups], starts[1:])
+    changes: dict[int, dict[int, GroupChange | None]] = {}
+    for group, gone in zip(touched.tolist(), positions, strict=False):
+        whole = len(gone) == target.group_rows[group]
+        change = None if whole else GroupChange(np.empty(0, np.int64), frozenset(), _no_columns, gone)
+        changes.setdefault(int(target.group_file[group]), {})[int(target.group_number[group])] = change
+    by_file = np.bincount(target.group_file[touched], lost, len(target.files)).astype(np.int64)
+    removed = {file for file in changes if by_file[file] == target.file_rows[file]}
+    return _Losses({file: some for file, some in changes.items() if file not in removed}, sorted(removed))
+
+
+def _no_columns(_: Sequence[str]) -> pa.Table:
+    """Give the new values of rows of which none has any."""
+    return pa.table({})
+
+
+def _rewrite(target: Target, losses: _Losses, expected: int, staging: Staging) -> list[NewFile]:
+    # As in a merge, one file uses every worker for its row groups, and many files use one each.
+    workers = max(1, WORKERS // max(1, len(losses.changes)))
+    location = target.location
+
+    def rewrite(file: int) -> Rewritten:
+        path = location.path(target.files[file].rel)
+        done = rewrite_file(location.store, path, staging.new_path(), losses.changes[file], workers)
+        staging.file_done()
+        return done
+
+    with open_pool(len(losses.changes), WORKERS, "rewrite") as pool:
+        rewritten = list(pool.map(rewrite, losses.changes))
+    footers = staged_footers(staging, [one.staged for one in rewritten])
+    new = [
+        NewFile(one.staged, target.files[file].rel, footer, file)
+        for file, one, footer in zip(losses.changes, rewritten, footers, strict=True)
+    ]
+    before = sum(target.file_rows[file] for file in (*losses.changes, *losses.removed))
+    after = sum(footer.metadata.num_rows for footer in footers)
+    if before - after != expected:
+        message = f"{expected} rows were to go, but {before - after} did. Nothing was published; please report this."
+        raise CountMismatchError(message)
+    return new
+
+
+def _commit(
+    session: Session,
+    staging: Staging,
+    target: Target,
+    request: _Request,
+    losses: _Losses,
+    new: Sequence[NewFile],
+    result: DedupeResult,
+) -> None:
+    asked = {"order_by": request.order_by} if request.order_by else {}
+    touched = touched_files(target, new, losses.removed)
+    rows = result.target_count_before, result.target_count_after
+    history = tidy_record("dedupe", request.options, asked, rows, touched, request.keys)
+    moves, removals = make_moves(target, new), make_removals(target, losses.removed)
+    commit_files(session, staging, Journal(moves, removals, history=history, retain=request.options.retain), target)
+
+
+def _result(
+    target: Target,
+    request: _Request,
+    repeats: Repeats,
+    losses: _Losses,
+    new: Sequence[NewFile],
+    *,
+    dry_run: bool = False,
+) -> DedupeResult:
+    location = target.location
+    rewritten = [file.described(location) for file in new]
+    preserved = preserved_files(target, [*losses.changes, *losses.removed])
+    gone = len(repeats.rows)
+    return DedupeResult(
+        target.rows,
+        target.rows - gone,
+        repeats.keys,
+        gone,
+        [*rewritten, *preserved],
+        [location.shown(target.files[file].rel) for file in losses.changes],
+        [location.shown(target.files[file].rel) for file in losses.removed],
+        [file.path for file in preserved],
+        request.keys,
+        request.order_by,
+        dry_run,
+    )

@@ -1,0 +1,1 @@
+"""The driver of a merge, from source to result."""

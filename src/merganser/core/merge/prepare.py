@@ -1,0 +1,218 @@
+"""Preparation: a source is validated against a snapshot of its target, and each partition gets its folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic
+
+import pyarrow as pa
+
+from merganser.core.dataset.snapshot import (
+    Target,
+    list_files,
+    load_target,
+    make_record,
+    partition_columns_of,
+    read_record,
+)
+from merganser.core.merge.scope import check_source, make_scope
+from merganser.core.model.engine import H
+from merganser.core.model.option_checks import OPERATIONS
+from merganser.core.model.options import check_order
+from merganser.core.model.partitions import UNKNOWN, check_partition_type, folder_name, render, tokens
+from merganser.core.model.projection import find_needs, takes, without_operation
+from merganser.core.model.schema import (
+    check_columns,
+    check_types,
+    check_unique,
+    declared,
+    operation_field,
+    stored_schema,
+)
+from merganser.core.model.strategy import Action, Terms, rule_of
+from merganser.core.model.validation import (
+    check_carried,
+    check_duplicate_keys,
+    check_inserted,
+    check_key_columns,
+    check_null_keys,
+    check_order_columns,
+    check_partition_columns,
+    check_required,
+    check_storable,
+)
+from merganser.errors import InvalidArgumentError, PartitionValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from merganser.core.merge.scope import Scope
+    from merganser.core.model.engine import Engine, G, M, SourceFacts
+    from merganser.core.model.options import Options, Request
+    from merganser.core.model.partitions import Unknown
+    from merganser.core.model.projection import Needs
+    from merganser.core.storage.location import Location
+    from merganser.core.storage.staging import Staging
+
+
+@dataclass(frozen=True)
+class Prepared(Generic[H]):
+    """A validated source beside the snapshot it will be merged into; `folders` are those of `facts.partitions`."""
+
+    handle: H
+    source_count: int
+    facts: SourceFacts
+    terms: Terms
+    # The columns that rows of new files take from the source.
+    inserts: frozenset[str]
+    target: Target
+    schema: pa.Schema
+    folders: list[str]
+    record: Mapping[str, Any] | None
+    scope: Scope | None = None
+
+
+def prepare(
+    engine: Engine[G, H, M], given: G, location: Location, request: Request, staging: Staging | None
+) -> Prepared[H]:
+    """Validate the source against the target; what comes out may be merged."""
+    keys, options = request.keys, request.options
+    have = engine.schema(given)
+    check_unique(have, "source")
+    check_key_columns(have, keys, "source")
+    types = {field.name: field.type for field in have if takes(request, field.name)}
+    target = load_target(location, keys, options.partition_columns, types, engine.each, alone=True)
+    if staging is None:
+        # Without the lock, files may be replaced while they are looked at.
+        target = replace(target, footers={})
+    schema = target.schema
+    have = without_operation(have, schema, options)
+    if schema is None:
+        check_carried(have, "source")
+        check_storable(have)
+        schema = stored_schema(have, target.partition_columns)
+    _check_partition_columns(target.partition_columns, schema)
+    order = "dedup_order_by" if options.dedup_order_by else "sequence_column"
+    check_order_columns(schema, request.order_by, order, "target" if target.files else "source")
+    needs = find_needs(request, schema, target.partition_columns)
+    goal = _goal(have, schema, needs, options)
+    check_order(request, ordered=engine.ordered(given))
+    handle = engine.conform(given, goal, staging)
+    bounds = target.bounds(keys) if target.files and keys else None
+    partitions = target.partition_columns if set(target.partition_columns) <= needs.columns else []
+    terms = needs.terms
+    facts = engine.facts(handle, keys, partitions, None if request.one_row_per_key else bounds, terms)
+    source_count = facts.rows
+    check_null_keys(facts.null_keys)
+    # Rows that delete by one key all mean the same, so any of them will do.
+    if request.one_row_per_key or (facts.duplicate_keys and terms.rule.matched is Action.DELETE):
+        handle = engine.deduplicate(handle, keys, request.order_by)
+        facts = engine.facts(handle, keys, partitions, bounds, terms)
+    check_duplicate_keys(facts, terms.rule)
+    required = target.required | {field.name for field in schema if not field.nullable}
+    check_required(facts, sorted(required & (terms.columns | needs.inserts)))
+    if terms.rule.inserts:
+        check_inserted(sorted(required - needs.inserts))
+    scope = None if options.scope is None else make_scope(options.scope, target.partition_types)
+    if scope is not None:
+        check_source(scope, facts.partitions)
+    # Recorded with the first write of a source that has them; then the record holds.
+    stale = set(target.partition_columns) != set(read_record(location)) or not target.files
+    told = len(partitions) == len(target.partition_columns)
+    record = make_record(target.partition_types) if stale and told else None
+    folders = _folders(target, facts) if needs.appends else []
+    return Prepared(handle, source_count, facts, terms, needs.inserts, target, schema, folders, record, scope)
+
+
+def _goal(have: pa.Schema, schema: pa.Schema, needs: Needs, options: Options) -> pa.Schema:
+    """Check the columns that the source has, and say what those that are needed are to become."""
+    check_columns(have, schema, needs.columns)
+    goal = pa.schema([field for field in schema if field.name in needs.columns], schema.metadata)
+    check_carried(pa.schema([have.field(name) for name in goal.names]), "source")
+    check_carried(schema, "target")
+    check_types(have, goal)
+    if options.operation_column is None:
+        return goal
+    return goal.append(operation_field(options.operation_column, options.operation_values or OPERATIONS))
+
+
+def prepare_overwrite(
+    engine: Engine[G, H, M], given: G, location: Location, options: Options, staging: Staging
+) -> Prepared[H]:
+    """Take the source's own schema: nothing of the target but its files matters any more (O2)."""
+    have = engine.schema(given)
+    check_unique(have, "source")
+    check_carried(have, "source")
+    check_storable(have)
+    found = list_files(location, alone=True)
+    columns = options.partition_columns
+    if columns is None:
+        columns = [name for name in partition_columns_of(found) if name in have.names]
+    _check_partition_columns(columns, have)
+    types = {name: declared(have.field(name).type) for name in columns}
+    for name, kind in types.items():
+        check_partition_type(kind, name)
+    schema = stored_schema(have, columns)
+    handle = engine.conform(given, schema, staging)
+    terms = Terms(rule_of("insert"), frozenset())
+    facts = engine.facts(handle, [], columns, None, terms)
+    check_required(facts, [field.name for field in have if not field.nullable])
+    target = Target(location, tuple(found), None, types, None, None)
+    everything = frozenset(have.names)
+    folders = _folders(target, facts)
+    return Prepared(handle, facts.rows, facts, terms, everything, target, schema, folders, make_record(types))
+
+
+def _check_partition_columns(columns: Sequence[str], schema: pa.Schema) -> None:
+    check_partition_columns(schema, columns, "source")
+    hidden = [name for name in columns if name.startswith(".")]
+    if hidden:
+        message = (
+            f"Partition column {hidden[0]!r} begins with a dot, so its folders would be hidden. Rename the column."
+        )
+        raise PartitionValueError(message)
+    if columns and len(columns) == len(schema.names):
+        message = "Every column is a partition column, so files would have none. Leave at least one out."
+        raise InvalidArgumentError(message)
+
+
+def _folders(target: Target, facts: SourceFacts) -> list[str]:
+    """Give each partition of the source its folder: the one that exists, however it is spelled, or a new one (H3)."""
+    columns = target.partition_columns
+    if not columns:
+        return [""]
+    known = _known_folders(target)
+    texts = [render(facts.partitions.column(name), name) for name in columns]
+    folders = []
+    for row, values in enumerate(tokens(facts.partitions, columns)):
+        depth = next(depth for depth in range(len(columns), -1, -1) if depth == 0 or values[:depth] in known)
+        new = [folder_name(columns[at], texts[at][row]) for at in range(depth, len(columns))]
+        folders.append(known.get(values[:depth], "") + "".join(f"{name}/" for name in new))
+    return folders
+
+
+def _known_folders(target: Target) -> dict[tuple[Hashable | Unknown, ...], str]:
+    known: dict[tuple[Hashable | Unknown, ...], str] = {}
+    one_each = {file.rel.rpartition("/")[0]: number for number, file in reversed(list(enumerate(target.files)))}
+    for number in sorted(one_each.values()):
+        file, values = target.files[number], target.partitions[number]
+        if list(file.folders) != target.partition_columns or UNKNOWN in values:
+            continue
+        path, depth = "", 0
+        folders = {}
+        for segment in file.rel.split("/")[:-1]:
+            path += f"{segment}/"
+            name, equals, _ = segment.partition("=")
+            depth += bool(name and equals)
+            if depth:
+                folders[values[:depth]] = path
+        # A column that stands twice in a path means its last folder only.
+        if depth == len(values):
+            for prefix, folder in folders.items():
+                known.setdefault(prefix, folder)
+    return known
+
+
+def empty_folder(target: Target) -> str:
+    """Give the folder of a file without rows: partition columns NULL, so that their names survive."""
+    return "".join(f"{folder_name(name, None)}/" for name in target.partition_columns)

@@ -1,0 +1,84 @@
+"""A scope: the partitions that a source speaks for, so that rows elsewhere are not missing from it (M6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from merganser.core.model.partitions import HIVE_NULL, UNKNOWN, parse, token, tokens
+from merganser.errors import InvalidArgumentError, PartitionValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from merganser.core.dataset.snapshot import Target
+    from merganser.core.model.partitions import Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The values in scope of some partition columns, by their place among all of them."""
+
+    values: Mapping[int, frozenset[Hashable]]
+
+    def holds(self, partition: Sequence[Hashable | Unknown]) -> bool:
+        """Say whether a partition is in scope."""
+        return all(partition[at] in values for at, values in self.values.items())
+
+
+def make_scope(given: Mapping[str, Sequence[Any]], types: Mapping[str, pa.DataType]) -> Scope:
+    """Read a scope as the caller gives it; text is read as that of a folder, before it was escaped."""
+    columns = list(types)
+    unknown = [name for name in given if name not in types]
+    if unknown:
+        message = (
+            f"scope names {unknown[0]!r}, which is no partition column. Those of the dataset are: "
+            f"{', '.join(columns) or 'none'}."
+        )
+        raise InvalidArgumentError(message)
+    return Scope(
+        {columns.index(name): frozenset(_value(one, name, types[name]) for one in given[name]) for name in given}
+    )
+
+
+def _value(value: Any, name: str, kind: pa.DataType) -> Hashable:
+    if isinstance(value, str):
+        found = parse(None if value == HIVE_NULL else value, kind)
+    else:
+        try:
+            typed = pa.scalar(value, kind)
+            # Arrow cuts a number to what fits.
+            found = token(typed) if typed.as_py() == value else UNKNOWN
+        except (pa.ArrowException, TypeError, OverflowError):
+            found = UNKNOWN
+    if isinstance(found, type(UNKNOWN)):
+        message = f"scope has {value!r} for {name!r}, which is no {kind}. Give a value of that type, or its text."
+        raise InvalidArgumentError(message)
+    return found
+
+
+def check_source(scope: Scope, partitions: pa.Table) -> None:
+    """Refuse source rows outside the scope: what is deleted and what is written must be the same partitions."""
+    for partition in tokens(partitions, partitions.column_names):
+        if not scope.holds(partition):
+            shown = ", ".join(
+                f"{name}={value!r}" for name, value in zip(partitions.column_names, partition, strict=True)
+            )
+            message = f"The source has rows of {shown}, outside the scope. Filter them out, or widen the scope."
+            raise PartitionValueError(message)
+
+
+def in_scope(scope: Scope | None, target: Target) -> list[bool]:
+    """Say of each file whether its rows may be missing; without a scope, those of every file may."""
+    if scope is None:
+        return [True] * len(target.files)
+    for file, partition in enumerate(target.partitions):
+        if target.file_rows[file] and any(partition[at] is UNKNOWN for at in scope.values):
+            message = (
+                f"The path of {target.location.shown(target.files[file].rel)} does not tell whether it is in scope. "
+                "Move it into its partition's folder."
+            )
+            raise PartitionValueError(message)
+    return [scope.holds(partition) for partition in target.partitions]

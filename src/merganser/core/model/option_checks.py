@@ -1,0 +1,99 @@
+"""Which options go with which strategy, and with each other: those that could mean nothing are refused, with why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from merganser.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from merganser.core.model.options import Request
+    from merganser.core.model.strategy import Rule
+
+OPERATIONS = {
+    "insert": ["c", "r", "I", "insert"],
+    "update": ["u", "U", "update"],
+    "delete": ["d", "D", "delete"],
+}
+
+# What an option needs of a strategy, and what stands against it where that is not so.
+NEEDS: dict[str, tuple[Callable[[Rule], bool], str]] = {
+    "dedup_order_by": (lambda rule: rule.one_row_per_key, "does not choose between source rows with one key"),
+    "update_columns": (lambda rule: rule.replaces, "replaces no row"),
+    "insert_columns": (lambda rule: rule.inserts, "adds no row"),
+    "skip_unchanged": (lambda rule: rule.replaces, "replaces no row, so that none could be left unchanged"),
+    "on_partition_move": (lambda rule: rule.replaces, "replaces no row, so that none could move"),
+    "scope": (lambda rule: rule.deletes_missing, "deletes no missing row, which is all that a scope limits"),
+    "operation_column": (
+        lambda rule: rule.replaces and not rule.deletes_missing,
+        "does one thing with all source rows, or deletes by itself what they lack",
+    ),
+}
+
+
+def check_combination(request: Request) -> None:
+    """Refuse options that the strategy, or another option, leaves without a meaning."""
+    options = request.options
+    given = {name for name in NEEDS if getattr(options, name) not in (None, False, (), [], "refuse")}
+    for name in sorted(given):
+        fits, fault = NEEDS[name]
+        if not fits(request.rule):
+            message = f"{name} does not go with strategy {request.strategy!r}, which {fault}. Leave one of them out."
+            raise InvalidArgumentError(message)
+    for wrong, message in _conflicts(request):
+        if wrong:
+            raise InvalidArgumentError(message)
+
+
+def _conflicts(request: Request) -> list[tuple[bool, str]]:
+    options, sequence = request.options, request.options.sequence_column
+    listed = [name for name in ("update_columns", "insert_columns") if getattr(options, name) is not None]
+    named = [*listed, *(["skip_unchanged"] if isinstance(options.skip_unchanged, list | tuple) else [])]
+    partial = next((name for name in named if sequence is not None and sequence not in getattr(options, name)), None)
+    moves = options.on_partition_move == "move"
+    unknown = sorted(set(options.operation_values or ()) - set(OPERATIONS))
+    values = [value for some in (options.operation_values or {}).values() for value in some]
+    return [
+        (
+            sequence is not None and bool(options.dedup_order_by),
+            "sequence_column and dedup_order_by both say which row of a key counts. Pass one of them.",
+        ),
+        (
+            sequence in request.keys,
+            f"sequence_column {sequence!r} is a key column, so rows of one key never differ in it. Choose another.",
+        ),
+        (
+            partial is not None,
+            f"{partial} leaves out the sequence_column {sequence!r}, which tells how new rows are. Add it.",
+        ),
+        (
+            moves and bool(listed),
+            "on_partition_move='move' takes whole rows from the source. Leave update_columns and insert_columns out.",
+        ),
+        (
+            moves and not options.check_partition_moves,
+            "check_partition_moves=False promises that no key moves. With on_partition_move='move', leave it out.",
+        ),
+        (
+            bool(options.skip_unchanged) and options.rewrite_all,
+            "rewrite_mode='full' rewrites every file, skip_unchanged as few as it can. Pass one of them.",
+        ),
+        (
+            options.operation_values is not None and options.operation_column is None,
+            "operation_values say what the values of an operation_column mean. Name that column too.",
+        ),
+        (
+            bool(unknown),
+            f"operation_values names {', '.join(map(repr, unknown))}. The operations are insert, update and delete.",
+        ),
+        (
+            len(values) != len(set(map(repr, values))) or not all(isinstance(one, str | int) for one in values),
+            "operation_values must be texts or whole numbers, each with one meaning.",
+        ),
+        (
+            options.operation_column in request.keys and options.operation_column is not None,
+            f"operation_column {options.operation_column!r} is a key column. It is not stored, so it cannot be one.",
+        ),
+    ]

@@ -1,0 +1,121 @@
+"""What a merge takes from the source: the columns that matched and new rows get, and the terms that follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from merganser.core.model.strategy import Terms
+from merganser.errors import InvalidArgumentError, SchemaMismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from merganser.core.model.options import Options, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a merge takes from the source: all columns that it reads, and of them those of rows of new files.
+
+    `appends` says whether there may be new files.
+    """
+
+    terms: Terms
+    columns: frozenset[str]
+    inserts: frozenset[str]
+    appends: bool
+
+
+def takes(request: Request, name: str) -> bool:
+    """Say whether a merge takes a column from the source, if both have it."""
+    options, rule = request.options, request.rule
+    return (
+        name in request.keys
+        or name in request.order_by
+        or (rule.replaces and (options.update_columns is None or name in options.update_columns))
+        or (rule.inserts and (options.insert_columns is None or name in options.insert_columns))
+    )
+
+
+def find_needs(request: Request, schema: pa.Schema, partition_columns: Sequence[str]) -> Needs:
+    """Find the columns that matched and new rows take from the source, each all of them unless they are named (M2)."""
+    options, rule, keys = request.options, request.rule, frozenset(request.keys)
+    for argument in ("update_columns", "insert_columns"):
+        for name in getattr(options, argument) or ():
+            if name not in schema.names:
+                message = (
+                    f"{argument} names {name!r}, which the target lacks. Its columns are: {', '.join(schema.names)}."
+                )
+                raise InvalidArgumentError(message)
+    moves = options.on_partition_move == "move"
+    everything = frozenset(schema.names)
+    updates, inserts = (
+        frozenset() if not wanted else everything if named is None else frozenset(named)
+        for wanted, named in (
+            (rule.replaces, options.update_columns),
+            (rule.inserts or moves, options.insert_columns),
+        )
+    )
+    inserts |= keys if rule.inserts else frozenset()
+    movable = frozenset(partition_columns) - keys
+    _check_partial(updates, inserts, movable, request)
+    terms = Terms(
+        rule,
+        updates,
+        options.sequence_column,
+        options.operation_column,
+        _find_compared(options.skip_unchanged, updates - keys),
+        places=movable <= updates,
+    )
+    columns = frozenset(name for name in schema.names if takes(request, name))
+    return Needs(terms, columns, inserts, appends=rule.inserts or moves)
+
+
+def _find_compared(skip_unchanged: bool | Sequence[str], replaced: frozenset[str]) -> frozenset[str] | None:  # noqa: FBT001
+    """Find the columns in which a matched row has to be equal to be left alone; None if all are replaced (M5)."""
+    if isinstance(skip_unchanged, bool):
+        return replaced if skip_unchanged else None
+    for name in skip_unchanged:
+        if name not in replaced:
+            message = (
+                f"skip_unchanged names {name!r}, which no match replaces. What a match replaces: "
+                f"{', '.join(sorted(replaced))}."
+            )
+            raise InvalidArgumentError(message)
+    return frozenset(skip_unchanged)
+
+
+def _check_partial(updates: frozenset[str], inserts: frozenset[str], movable: frozenset[str], request: Request) -> None:
+    """Refuse to write rows of which only a part of the partition is known."""
+    if request.rule.inserts and not movable <= inserts:
+        message = (
+            f"insert_columns leaves out the partition column {min(movable - inserts)!r}, so new rows would have no "
+            "place. Add it."
+        )
+        raise InvalidArgumentError(message)
+    if movable & updates and not movable <= updates:
+        message = (
+            f"update_columns has the partition column {min(movable & updates)!r} but not {min(movable - updates)!r}. "
+            "Name all of them, or none."
+        )
+        raise InvalidArgumentError(message)
+
+
+def without_operation(have: pa.Schema, schema: pa.Schema | None, options: Options) -> pa.Schema:
+    """Give the columns of the source that may be stored."""
+    name = options.operation_column
+    if name is None:
+        return have
+    if name not in have.names:
+        message = f"Operation column {name!r} is missing from the source. Its columns are: {', '.join(have.names)}."
+        raise SchemaMismatchError(message)
+    if schema is not None and name in schema.names:
+        message = (
+            f"The target has a column {name!r} of its own, and the operation column is not stored. Rename the column "
+            "in the source."
+        )
+        raise SchemaMismatchError(message)
+    return have.remove(have.get_field_index(name))

@@ -1,0 +1,190 @@
+"""What a merge did: counts that add up, and every file with its fate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal
+
+from merganser.core.model.strategy import Action, rule_of
+from merganser.display import ShownFiles
+from merganser.errors import CountMismatchError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from merganser.core.model.strategy import MergeStrategy
+
+FileOperation = Literal["rewritten", "inserted", "preserved"]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeFileMetadata:
+    """One data file after a merge or write, as its footer describes it."""
+
+    path: str
+    row_count: int
+    operation: FileOperation
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult(ShownFiles):
+    """The outcome of a merge; `target_count_after` is always `target_count_before + inserted - deleted`.
+
+    `skipped` are matched rows that stayed as they were, because the source's were late or equal.
+    `replayed` says that nothing was done, because a batch of this `batch_id` was committed before: the outcome is that
+    batch's, without the files it left alone and without its audit.
+    """
+
+    file_class = MergeFileMetadata
+
+    strategy: str
+    source_count: int
+    target_count_before: int
+    target_count_after: int
+    inserted: int
+    updated: int
+    deleted: int
+    files: list[MergeFileMetadata]
+    rewritten_files: list[str]
+    inserted_files: list[str]
+    preserved_files: list[str]
+    removed_files: list[str] = field(default_factory=list)
+    audit: pa.Table | None = None
+    batch_id: str | None = None
+    replayed: bool = False
+    skipped: int = 0
+    audit_files: list[str] = field(default_factory=list)
+
+    @property
+    def stats(self) -> MergeStats:
+        """The counts alone."""
+        return MergeStats(
+            inserted=self.inserted, updated=self.updated, deleted=self.deleted, total=self.target_count_after
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult(ShownFiles):
+    """The outcome of `write_dataset`: the files it wrote, and those an overwrite removed."""
+
+    file_class = MergeFileMetadata
+
+    mode: str
+    row_count: int
+    files: list[MergeFileMetadata]
+    removed_files: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactResult(ShownFiles):
+    """The outcome of `compact`: the files it removed, and those that have their rows; no row changed.
+
+    Of a dry run, `removed_files` are those that would be put together. What would come of them is not known before it
+    is written, so `file_count_after` and `size_after` are None, and `files` are those that would be left alone.
+    """
+
+    file_class = MergeFileMetadata
+
+    row_count: int
+    file_count_before: int
+    file_count_after: int | None
+    size_before: int
+    size_after: int | None
+    files: list[MergeFileMetadata]
+    inserted_files: list[str]
+    removed_files: list[str]
+    preserved_files: list[str]
+    sort_by: list[str] = field(default_factory=list)
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DedupeResult(ShownFiles):
+    """The outcome of `dedupe`: `duplicate_keys` stood in several rows, of which `deleted` rows are gone.
+
+    A dry run counts the same; its `files` are those that would be left alone.
+    """
+
+    file_class = MergeFileMetadata
+
+    target_count_before: int
+    target_count_after: int
+    duplicate_keys: int
+    deleted: int
+    files: list[MergeFileMetadata]
+    rewritten_files: list[str]
+    removed_files: list[str]
+    preserved_files: list[str]
+    key_columns: list[str]
+    order_by: list[str] = field(default_factory=list)
+    dry_run: bool = False
+
+
+class MergeStats(dict[str, int]):
+    """Merge counts as a dict with attributes: inserted, updated, deleted, and total, the rows after.
+
+    >>> stats = MergeStats(inserted=1, updated=2, deleted=0, total=10)
+    >>> stats["updated"], stats.total
+    (2, 10)
+    """
+
+    inserted: int
+    updated: int
+    deleted: int
+    total: int
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        message = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(message)
+
+
+def compute_merge_stats(
+    *,
+    strategy: MergeStrategy,
+    target_before: int,
+    target_after: int,
+    inserted_rows: int,
+    updated_rows: int,
+    deleted_rows: int,
+    by_operation: bool = False,
+) -> MergeStats:
+    """Put the counts of a merge together; numbers that cannot be true are refused.
+
+    Args:
+        strategy: The strategy of the merge, which limits what it can have counted.
+        target_before: Rows of the target before the merge.
+        target_after: Rows of the target after it.
+        inserted_rows: Rows that were added.
+        updated_rows: Rows that were replaced.
+        deleted_rows: Rows that were removed.
+        by_operation: Whether source rows may delete, by an operation column.
+
+    >>> compute_merge_stats(strategy="upsert", target_before=2, target_after=3, inserted_rows=1, updated_rows=1,
+    ...                     deleted_rows=0)
+    {'inserted': 1, 'updated': 1, 'deleted': 0, 'total': 3}
+    """
+    rule = rule_of(strategy)
+    counts = {"inserted": inserted_rows, "updated": updated_rows, "deleted": deleted_rows, "total": target_after}
+    for name, count in {**counts, "target_before": target_before}.items():
+        if not isinstance(count, Integral):
+            message = f"The count of {name} must be an integer, not {count!r}."
+            raise InvalidArgumentError(message)
+    shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+    if min(*counts.values(), target_before) < 0:
+        reason = "a count is negative"
+    elif target_after != target_before + inserted_rows - deleted_rows:
+        reason = f"{target_before} rows before + inserted - deleted is not the rows after"
+    elif updated_rows + deleted_rows > target_before:
+        reason = f"more rows changed than the {target_before} there were"
+    elif (inserted_rows and not rule.inserts) or (updated_rows and not rule.replaces):
+        reason = f"strategy {strategy!r} does not do that"
+    elif deleted_rows and not (rule.deletes_missing or rule.matched is Action.DELETE or by_operation):
+        reason = f"strategy {strategy!r} deletes nothing"
+    else:
+        return MergeStats(counts)
+    message = f"The counts do not add up ({shown}): {reason}. Nothing was published; please report this."
+    raise CountMismatchError(message)

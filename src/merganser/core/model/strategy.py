@@ -1,0 +1,105 @@
+"""The truth table: what each strategy does with a row, by where its key stands, and what options add to that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal, get_args
+
+from merganser.errors import InvalidArgumentError
+
+MergeStrategy = Literal["upsert", "insert", "update", "full_merge", "deduplicate", "delete"]
+
+
+class Action(IntEnum):
+    """What happens to a row; a number, so that arrays can hold it."""
+
+    KEEP = 0
+    REPLACE = 1
+    DELETE = 2
+    # Out of the file that it is in, and into a new one of its new partition.
+    MOVE = 3
+    INSERT = 4
+    IGNORE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One strategy: what happens to matched target rows, new source rows and missing target rows."""
+
+    matched: Action
+    new: Action
+    missing: Action
+    one_row_per_key: bool = False
+
+    @property
+    def replaces(self) -> bool:
+        """Whether a matched row is rewritten."""
+        return self.matched is Action.REPLACE
+
+    @property
+    def touches(self) -> bool:
+        """Whether anything happens to a matched row."""
+        return self.matched is not Action.KEEP
+
+    @property
+    def inserts(self) -> bool:
+        """Whether new rows are added."""
+        return self.new is Action.INSERT
+
+    @property
+    def deletes_missing(self) -> bool:
+        """Whether target rows without a source row go."""
+        return self.missing is Action.DELETE
+
+
+RULES: dict[str, Rule] = {
+    "insert": Rule(Action.KEEP, Action.INSERT, Action.KEEP),
+    "update": Rule(Action.REPLACE, Action.IGNORE, Action.KEEP),
+    "upsert": Rule(Action.REPLACE, Action.INSERT, Action.KEEP),
+    "full_merge": Rule(Action.REPLACE, Action.INSERT, Action.DELETE),
+    "deduplicate": Rule(Action.REPLACE, Action.INSERT, Action.KEEP, one_row_per_key=True),
+    "delete": Rule(Action.DELETE, Action.IGNORE, Action.KEEP),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """A rule, and what options make of it.
+
+    What happens to a match is the first of these that is asked for and true:
+
+    1. it is late, its value of `sequence` being lower than the target's: the target row is kept;
+    2. its source row says so in the boolean column `deletes`: the target row is deleted;
+    3. its source row belongs to another partition: it moves;
+    4. it is equal in all columns that are `compared`, of `columns`, those that a match replaces: the target row is
+       kept;
+    5. what the rule says.
+    """
+
+    rule: Rule
+    columns: frozenset[str]
+    sequence: str | None = None
+    deletes: str | None = None
+    compared: frozenset[str] | None = None
+    # Whether a match takes its partition from the source; where not, its row stays wherever it is.
+    places: bool = True
+
+    @property
+    def looks(self) -> bool:
+        """Whether the values of matched target rows matter."""
+        return self.rule.touches and (self.sequence is not None or self.compared is not None)
+
+    @property
+    def deletes_keys(self) -> bool:
+        """Whether a source row may delete what has its key, in whatever partition."""
+        return self.rule.matched is Action.DELETE or self.deletes is not None
+
+
+def rule_of(strategy: str) -> Rule:
+    """Look a strategy up; an unknown one is an error that lists the known ones (T6)."""
+    rule = RULES.get(strategy) if isinstance(strategy, str) else None
+    if rule is None:
+        message = f"Unknown strategy {strategy!r}. Choose one of: {', '.join(get_args(MergeStrategy))}."
+        raise InvalidArgumentError(message)
+    return rule

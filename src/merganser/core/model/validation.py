@@ -1,0 +1,172 @@
+"""Validation: facts in; an error or nothing out. Nothing is written before all of it has passed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merganser.core.model.keys import check_key_type
+from merganser.core.model.schema import shown_value
+from merganser.errors import (
+    ColumnValueError,
+    DuplicateKeyError,
+    InvalidArgumentError,
+    KeyColumnError,
+    PartitionMoveError,
+    UnsupportedTypeError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from merganser.core.model.engine import SourceFacts
+    from merganser.core.model.strategy import Rule
+
+
+# PyArrow's reader refuses a Parquet schema of over 100, which counts the root and the values.
+_MOST_LEVELS = 98
+
+
+def check_key_columns(schema: pa.Schema, keys: Iterable[str], side: str) -> None:
+    """Refuse keys that a side does not have (K2) or cannot compare (K7)."""
+    for name in keys:
+        if name not in schema.names:
+            message = f"Key column {name!r} is missing from the {side}. Its columns are: {', '.join(schema.names)}."
+            raise KeyColumnError(message)
+        check_key_type(schema.field(name).type, name)
+
+
+def check_partition_columns(schema: pa.Schema, columns: Sequence[str], side: str) -> None:
+    """Refuse partition columns that a side does not have."""
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        message = (
+            f"Partition column {missing[0]!r} is missing from the {side}. Its columns are: {', '.join(schema.names)}."
+        )
+        raise InvalidArgumentError(message)
+
+
+def check_order_columns(schema: pa.Schema, columns: Sequence[str], argument: str, side: str) -> None:
+    """Refuse columns to order by that do not exist or have no order."""
+    for name in columns:
+        if name not in schema.names:
+            message = f"{argument} names {name!r}, which the {side} lacks. Its columns are: {', '.join(schema.names)}."
+            raise InvalidArgumentError(message)
+        check_key_type(schema.field(name).type, name)
+
+
+def check_null_keys(counts: Mapping[str, int]) -> None:
+    """Refuse NULL keys (K3)."""
+    if counts:
+        shown = ", ".join(f"{name!r} in {rows} row{'s' * (rows != 1)}" for name, rows in counts.items())
+        message = f"The source has NULL or NaN in key columns: {shown}. Filter or fill those rows before merging."
+        raise KeyColumnError(message)
+
+
+def check_duplicate_keys(facts: SourceFacts, rule: Rule) -> None:
+    """Refuse two source rows with one key (K5), and advise what keeps the strategy's meaning."""
+    if facts.duplicate_keys:
+        # deduplicate is an upsert: it inserts where update does not, and replaces where insert does not.
+        remedy = (
+            "Use strategy='deduplicate' to keep one row per key, or set sequence_column to the column that orders them."
+            if rule.replaces and rule.inserts and not rule.deletes_missing
+            else "Set sequence_column to the column that orders them, or keep one row per key in the source."
+        )
+        message = (
+            f"The source has {facts.duplicate_keys} duplicate key{'s' * (facts.duplicate_keys != 1)}, for example "
+            f"{shown_keys(facts.duplicate_sample)}. {remedy}"
+        )
+        raise DuplicateKeyError(message)
+
+
+def check_required(facts: SourceFacts, required: Iterable[str]) -> None:
+    """Refuse NULL in a column that the target declares never NULL (S1)."""
+    for name in required:
+        if name in facts.columns_with_nulls:
+            message = f"Column {name!r} holds NULL in the source, but the target declares it never NULL. Fill it first."
+            raise ColumnValueError(message)
+
+
+def check_inserted(untold: Sequence[str]) -> None:
+    """Refuse new rows without a column that the target declares never NULL."""
+    if untold:
+        message = (
+            f"insert_columns leaves out {', '.join(map(repr, untold))}, which the target declares never NULL. Add it."
+        )
+        raise ColumnValueError(message)
+
+
+def check_moves(moved: int, sample: pa.Table, partition_columns: Sequence[str]) -> None:
+    """Refuse to move rows between partitions (H4)."""
+    if moved:
+        message = (
+            f"Partition columns cannot change for existing keys: {moved} row{'s' * (moved != 1)} of the target would "
+            f"change {', '.join(map(repr, partition_columns))}, for example {shown_keys(sample)}. Pass "
+            "on_partition_move='move' to move them, or keep their partition values."
+        )
+        raise PartitionMoveError(message)
+
+
+def check_carried(schema: pa.Schema, side: str) -> None:
+    """Refuse types that PyArrow cannot read again, or reads or casts wrongly once they span chunks (S5)."""
+    for field in schema:
+        # First: what follows, and the name of the type, go down to its last level.
+        if _count_levels(field.type) > _MOST_LEVELS:
+            message = (
+                f"Column {field.name!r} of the {side} is nested over {_MOST_LEVELS} levels deep, where a list counts "
+                "as two; PyArrow could not read it again. Flatten it, or store it as a string."
+            )
+            raise UnsupportedTypeError(message)
+        if _uncarried(field.type):
+            message = (
+                f"Column {field.name!r} of the {side} has type {field.type}: a list view, or a dictionary inside a "
+                "nested type, is not carried. Cast it to the plain list or value type first."
+            )
+            raise UnsupportedTypeError(message)
+
+
+def _count_levels(kind: pa.DataType) -> int:
+    most, open_ = 0, [(kind, 0)]
+    while open_:
+        inner, level = open_.pop()
+        most = max(most, level)
+        # A list, but not a struct, is a repeated group inside a group of Parquet.
+        level += 1 if pa.types.is_struct(inner) or pa.types.is_map(inner) else 2
+        open_ += [(inner.field(at).type, level) for at in range(inner.num_fields)]
+    return most
+
+
+def _uncarried(kind: pa.DataType, *, inside: bool = False) -> bool:
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return True
+    if pa.types.is_dictionary(kind):
+        return inside or pa.types.is_nested(kind.value_type)
+    return any(_uncarried(kind.field(at).type, inside=True) for at in range(kind.num_fields))
+
+
+def check_storable(schema: pa.Schema) -> None:
+    """Refuse column types that Parquet cannot hold (S5)."""
+    for field in schema:
+        try:
+            pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
+        except (pa.ArrowException, OSError) as error:
+            message = f"Column {field.name!r} has type {field.type}, which Parquet cannot hold: {error}. Cast it first."
+            raise UnsupportedTypeError(message) from error
+
+
+def check_writable(column: str | None, path: str) -> None:
+    """Refuse to write a column whose Parquet type PyArrow cannot write (S5)."""
+    if column is not None:
+        message = (
+            f"Column {column!r} of {path} has a Parquet type that PyArrow cannot write (INTERVAL, GEOMETRY or "
+            "VARIANT). Rewrite the dataset without it, or with another type."
+        )
+        raise UnsupportedTypeError(message)
+
+
+def shown_keys(sample: pa.Table) -> str:
+    """Show a few keys."""
+    rows = ([(name, sample.column(name)[row]) for name in sample.column_names] for row in range(sample.num_rows))
+    return "; ".join(", ".join(f"{name}={shown_value(value)}" for name, value in row) for row in rows)

@@ -1,0 +1,1 @@
+"""Parquet files as bytes: footers, column chunks, and splicing unchanged chunks into a new file."""

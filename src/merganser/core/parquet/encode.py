@@ -1,0 +1,313 @@
+"""Write rows the way an old Parquet file wrote them.
+
+`encode_row_group` makes a row group that may take the place of an old one; `open_writer_like` rewrites a file whole.
+Both ask `writer_options` what the old file did, so a spliced file and a rewritten one have the same schema, the same
+key-value metadata and the same encodings. `is_stored_alike` tells whether a column came out as the old file has it.
+
+A row group that changes loses its bloom filters, for a missing filter is never wrong; a new file has them for the
+columns that `filtered_columns` names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merganser.core.parquet import thrift
+from merganser.errors import UnreadableFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from merganser.core.parquet.chunks import Chunk
+    from merganser.core.parquet.footer import Footer
+
+_INTEGERS = {"INT32", "INT64"}
+_DICTIONARY = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
+_FILTERED = {"INT32", "INT64", "BYTE_ARRAY"}
+_WRITABLE_ENCODINGS = {
+    "DELTA_BINARY_PACKED": _INTEGERS,
+    "DELTA_LENGTH_BYTE_ARRAY": {"BYTE_ARRAY"},
+    "DELTA_BYTE_ARRAY": {"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"},
+    "BYTE_STREAM_SPLIT": {"FLOAT", "DOUBLE", "INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"},
+}
+_DATA_PAGE_V2 = 3
+_DATA_PAGES = (0, _DATA_PAGE_V2)
+_PLAIN_ENCODING = 0
+_VERSIONS = rb"(?:\s+version\s+(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?)?"
+_ODD_WRITER = re.compile(rb"\s*(parquet-mr|parquet-cpp)(?![-\w])" + _VERSIONS, re.IGNORECASE)
+
+_REPEATED = 2
+_DECIMAL, _TIME, _TIMESTAMP, _INTEGER = 5, 7, 8, 10
+_INT32, _INT64, _FIXED = 1, 2, 7
+_PLAIN: tuple[object, ...] = ()
+_INTERVAL: tuple[object, ...] = ("INTERVAL",)
+_CONVERTED: dict[int, tuple[object, ...]] = {
+    0: ("STRING",),
+    4: ("ENUM",),
+    6: ("DATE",),
+    # These do not say whether they mean UTC, and readers differ.
+    7: ("TIME", 1, None),
+    8: ("TIME", 2, None),
+    9: ("TIMESTAMP", 1, None),
+    10: ("TIMESTAMP", 2, None),
+    19: ("JSON",),
+    20: ("BSON",),
+    21: _INTERVAL,
+    **{11 + power: ("INTEGER", 8 << power, False) for power in range(4)},
+    **{15 + power: ("INTEGER", 8 << power, True) for power in range(4)},
+}
+_LOGICAL = {1: ("STRING",), 4: ("ENUM",), 6: ("DATE",), 12: ("JSON",), 13: ("BSON",), 14: ("UUID",)}
+# Bytes that read the same with and without the annotation, in the same order where an order is defined at all.
+_STANDS_FOR: dict[tuple[object, ...], set[tuple[object, ...]]] = {
+    ("ENUM",): {_PLAIN, ("STRING",)},
+    ("JSON",): {_PLAIN, ("STRING",)},
+    ("BSON",): {_PLAIN},
+    ("UUID",): {_PLAIN},
+    _INTERVAL: {_PLAIN},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """What a reader takes from the schema to decode one column chunk."""
+
+    path: tuple[bytes, ...]
+    repetitions: tuple[int, ...]
+    physical: int
+    length: int | None
+    meaning: tuple[object, ...]
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether a row may hold several values."""
+        return _REPEATED in self.repetitions
+
+    @property
+    def has_no_order(self) -> bool:
+        """Whether the format defines no order of the values, so that no bound of them means anything."""
+        return self.meaning == _INTERVAL
+
+
+def encode_row_group(batches: Iterable[pa.RecordBatch], schema: pa.Schema, options: Mapping[str, Any]) -> pa.Buffer:
+    """Encode rows as a Parquet file in memory, with the `writer_options` of an old row group.
+
+    The rows make one row group (PyArrow's limit is 64 Mi rows; beyond it more); no rows make none.
+    """
+    table = pa.Table.from_batches(batches, schema=schema)
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, schema.remove_metadata(), **options) as writer:
+        if table.num_rows:
+            writer.write_table(table, row_group_size=table.num_rows)
+    return sink.getvalue()
+
+
+def open_writer_like(where: Any, schema: pa.Schema, footer: Footer) -> pq.ParquetWriter:
+    """Open a writer for a whole file with the encodings and the key-value metadata, verbatim, of an old one."""
+    writer = pq.ParquetWriter(where, schema.remove_metadata(), **writer_options(footer))
+    key_values: Any = footer.metadata.metadata
+    if key_values:
+        writer.add_key_value_metadata(key_values)
+    return writer
+
+
+def writer_options(footer: Footer, row_group: int = 0) -> dict[str, Any]:
+    """Return the arguments of `pq.ParquetWriter` that keep what one row group of an old file did, leaf by leaf.
+
+    A file without row groups says only what its schema says; the rest is PyArrow's default.
+    """
+    return options_by_group(footer, [row_group])[row_group]
+
+
+def options_by_group(footer: Footer, row_groups: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """Return the writer options of several row groups, looking through the footer once."""
+    metadata = footer.metadata
+    leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    shared = schema_options(metadata)
+    wanted = set(row_groups)
+    if not metadata.num_row_groups or not wanted:
+        return dict.fromkeys(wanted, shared)
+    options = {}
+    for number, chunks in footer.chunks(wanted).items():
+        newer = any(page == _DATA_PAGE_V2 for chunk in chunks for page, _, _ in chunk.pages)
+        version = {"data_page_version": "2.0" if newer else "1.0"}
+        options[number] = shared | _chunk_options(leaves, chunks) | version
+    return options
+
+
+def schema_options(metadata: pq.FileMetaData | None) -> dict[str, Any]:
+    """Return those arguments of `pq.ParquetWriter` that keep an old file's schema; without one, the newest form."""
+    leaves = [] if metadata is None else [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    return {
+        "version": "2.6",  # below it, nanoseconds and unsigned integers would change their type
+        "store_schema": False,
+        "use_compliant_nested_type": _names_list_items_element(leaves),
+        "store_decimal_as_integer": any(_is_decimal(leaf) and leaf.physical_type in _INTEGERS for leaf in leaves),
+        "write_time_adjusted_to_utc": any(_is_utc_time(leaf) for leaf in leaves),
+    }
+
+
+def new_file_options(footer: Footer) -> dict[str, Any]:
+    """Return the arguments of `pq.ParquetWriter` for a new file beside an old one.
+
+    It has dictionaries where the old one has them: where values are too many for one, the search for them is in vain.
+    """
+    metadata = footer.metadata
+    shared = schema_options(metadata)
+    with suppress(UnreadableFileError):
+        if metadata.num_row_groups and metadata.row_group(0).num_rows:
+            return shared | {"use_dictionary": writer_options(footer)["use_dictionary"]}
+    return shared
+
+
+def filtered_columns(footer: Footer) -> frozenset[str]:
+    """Name the columns that have a bloom filter in the first row group, where it means to all readers what it says.
+
+    DuckDB gives filters of some bytes a meaning of its own: one of INTERVAL holds normalised hashes. Of floats, 0.0 and
+    -0.0 are equal and have different hashes.
+    """
+    metadata = footer.metadata
+    if not metadata.num_row_groups:
+        return frozenset()
+    leaves = (metadata.schema.column(leaf) for leaf in range(metadata.num_columns))
+    with suppress(UnreadableFileError):
+        return frozenset(
+            leaf.path
+            for leaf, chunk in zip(leaves, footer.chunks([0])[0], strict=True)
+            if chunk.has_bloom_filter and leaf.physical_type in _FILTERED and "." not in leaf.path
+        )
+    return frozenset()
+
+
+def read_leaves(schema: Sequence[thrift.Struct]) -> tuple[Leaf, ...]:
+    """Walk the flattened schema tree; each entry of `parents` is a group with the children it still expects."""
+    leaves = []
+    parents: list[tuple[int, tuple[bytes, ...], tuple[int, ...]]] = [(schema[0].get(5, 0) if schema else 0, (), ())]
+    for element in schema[1:]:
+        while parents and not parents[-1][0]:
+            parents.pop()
+        if not parents or len(parents) > thrift.MAX_DEPTH:
+            raise thrift.ThriftError("the schema is not a tree, or a very deep one")
+        expected, path, repetitions = parents.pop()
+        parents.append((expected - 1, path, repetitions))
+        path, repetitions = (*path, element[4]), (*repetitions, element.get(3, -1))
+        physical, children = element.get(1), element.get(5, 0)
+        if (physical is None) == (children == 0) or children < 0 or not 0 <= repetitions[-1] <= _REPEATED:
+            raise thrift.ThriftError("a schema element is neither a column nor a group of columns")
+        if physical is None:
+            parents.append((children, path, repetitions))
+        else:
+            length = element.get(2) if physical == _FIXED else None
+            leaves.append(Leaf(path, repetitions, physical, length, _meaning(element, physical)))
+    if any(expected for expected, _, _ in parents):
+        raise thrift.ThriftError("the schema ends inside a group")
+    return tuple(leaves)
+
+
+def is_stored_alike(old: Leaf, new: Leaf) -> bool:
+    """Whether a chunk of `new` read through the schema of `old` gives the values that were written.
+
+    Levels are compared group by group: equal maxima may still mean that another group is NULL.
+    """
+    if (old.path, old.repetitions, old.physical, old.length) != (new.path, new.repetitions, new.physical, new.length):
+        return False
+    if old.meaning[-1:] == (None,):
+        return old.meaning[:2] == new.meaning[:2]
+    return old.meaning == new.meaning or new.meaning in _STANDS_FOR.get(old.meaning, ())
+
+
+def is_read_specially(created_by: bytes) -> bool:
+    """Whether the writer's name makes readers decode chunks in another way, which would not suit new ones.
+
+    parquet-mr before 1.2.9 miscounted the bytes of a chunk, so readers take more than the footer says; of parquet-cpp
+    before 2.0 they expect that a v2 page is compressed even where it says otherwise. Distrusted statistics are no such
+    case: readers pass over those of the new chunks as well.
+    """
+    writer = _ODD_WRITER.match(created_by)
+    if writer is None:
+        return False
+    version = tuple(int(part or 0) for part in writer.groups()[1:])
+    return version < ((1, 2, 9) if writer[1].lower() == b"parquet-mr" else (2, 0, 0))
+
+
+def _chunk_options(leaves: Sequence[Any], chunks: Sequence[Chunk]) -> dict[str, Any]:
+    codecs: dict[str, str] = {}
+    dictionary: dict[str, bool] = {}
+    statistics: dict[str, bool] = {}
+    encodings: dict[str, str] = {}
+    for leaf, chunk in zip(leaves, chunks, strict=True):
+        codecs[leaf.path] = chunk.codec
+        # INT96 has no usable statistics, but what takes its place does.
+        statistics[leaf.path] = chunk.has_statistics or leaf.physical_type == "INT96"
+        if leaf.physical_type != "BOOLEAN":
+            dictionary[leaf.path] = bool(_DICTIONARY & chunk.encodings) and not _gave_up_dictionary(chunk.pages)
+        encoding = _special_encoding(leaf, chunk)
+        if encoding and not dictionary.get(leaf.path):
+            encodings[leaf.path] = encoding
+    return {
+        # One name where all columns agree: it also reaches a leaf whose path comes out different.
+        "compression": next(iter(codecs.values())) if len(set(codecs.values())) == 1 else codecs,
+        "use_dictionary": _where_true(dictionary),
+        "write_statistics": _where_true(statistics),
+        "column_encoding": encodings or None,
+        "write_page_index": any(chunk.has_page_index for chunk in chunks),
+    }
+
+
+def _where_true(choices: dict[str, bool]) -> bool | list[str]:
+    """Return True for all, False for none, else the paths chosen."""
+    chosen = [path for path, choice in choices.items() if choice]
+    if not chosen:
+        return False
+    return True if len(chosen) == len(choices) else chosen
+
+
+def _special_encoding(leaf: Any, chunk: Chunk) -> str | None:
+    # A decimal may change its physical type in a whole rewrite, and the encoding would no longer suit it.
+    if _is_decimal(leaf):
+        return None
+    writable = (name for name, types in _WRITABLE_ENCODINGS.items() if leaf.physical_type in types)
+    return next((name for name in writable if name in chunk.encodings), None)
+
+
+def _is_decimal(leaf: Any) -> bool:
+    return bool(leaf.logical_type.type == "DECIMAL" or leaf.converted_type == "DECIMAL")
+
+
+def _is_utc_time(leaf: Any) -> bool:
+    return bool(leaf.logical_type.type == "TIME" and json.loads(leaf.logical_type.to_json()).get("isAdjustedToUTC"))
+
+
+def _names_list_items_element(leaves: Sequence[Any]) -> bool:
+    paths = [leaf.path for leaf in leaves]
+    return any(".list.element" in path for path in paths) or not any(".list." in path for path in paths)
+
+
+def _gave_up_dictionary(pages: Sequence[tuple[int, int, int]]) -> bool:
+    """Say whether some data pages are plain: the writer began a dictionary that grew too large, as ours would."""
+    return any(page in _DATA_PAGES and encoding == _PLAIN_ENCODING for page, encoding, _ in pages)
+
+
+def _meaning(element: thrift.Struct, physical: int) -> tuple[object, ...]:
+    """Return what the annotation says about values, the same for the old form of annotation and the new."""
+    logical, converted = element.get(10), element.get(6)
+    if logical is None:
+        if converted == _DECIMAL:
+            return "DECIMAL", element.get(7, 0), element.get(8, 0)
+        meaning = _PLAIN if converted is None else _CONVERTED.get(converted, ("CONVERTED", converted))
+    else:
+        ((number, detail),) = logical.values.items()
+        if number == _DECIMAL:
+            return "DECIMAL", detail[1], detail[2]
+        if number in (_TIME, _TIMESTAMP):
+            return "TIME" if number == _TIME else "TIMESTAMP", *detail[2].values, detail[1]
+        meaning = ("INTEGER", detail[1], detail[2]) if number == _INTEGER else _LOGICAL.get(number, ("LOGICAL", number))
+        if number in (16, 17, 18):
+            meaning = (*meaning, thrift.write_struct(detail))
+    return _PLAIN if meaning == ("INTEGER", {_INT32: 32, _INT64: 64}.get(physical), True) else meaning

@@ -1,0 +1,379 @@
+"""Footers: one ranged read each, the row groups they describe, and the bounds of key columns that can be trusted.
+
+A bound is trusted only when the footer proves it: declared column order, exact, no NaN, of the key's own type. What
+is not trusted becomes None, which means "unbounded".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from decimal import Context, Decimal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merganser.core.parquet import int96
+from merganser.core.parquet.chunks import find_bounds, read_chunks
+from merganser.core.parquet.thrift import ThriftError, scan_fields, varint
+from merganser.errors import MerganserError, UnreadableFileError, UnsupportedFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from merganser.core.parquet.chunks import Chunk, StoredBounds
+    from merganser.core.storage.store import Store
+
+MAGIC = b"PAR1"
+ENCRYPTED_MAGIC = b"PARE"
+_TAIL = 8
+_GUESS = 64 << 10
+_LAYOUTS = {
+    name: struct.Struct(layout)
+    for name, layout in {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}.items()
+}
+_TYPE_DEFINED = b"\x1c\x00\x00"
+_PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+_DISTRUSTED = re.compile(r"parquet-mr version 1\.[0-9]\.|parquet-cpp version 1\.[0-2]\.")
+_ENCRYPTION_FIELDS = {8, 9}
+_EXTENSIONS = {"UUID", "JSON"}
+_UNWRITABLE = {"INTERVAL", "GEOMETRY", "GEOGRAPHY", "VARIANT"}
+_EXACT = Context(prec=80)
+_BITS = {"INT32": 32, "INT64": 64}
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_UNIT_NAMES = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+
+
+@dataclass(frozen=True)
+class Footer:
+    """A parsed footer with the bytes it came from; `shown` is the path of the file in messages."""
+
+    metadata: pq.FileMetaData
+    raw: bytes
+    size: int
+    shown: str
+    _chunks: dict[int, list[Chunk]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # PyArrow would serialise its own view, which ends the process over some damage.
+        return parse_footer, (self.raw, self.size, self.shown)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the file's columns, with INT96 as the instant that it is (S6)."""
+        return arrow_schema(self.metadata)
+
+    @cached_property
+    def int96_columns(self) -> frozenset[str]:
+        """The columns that hold INT96, themselves or inside."""
+        leaves = [self.metadata.schema.column(leaf).physical_type for leaf in range(self.metadata.num_columns)]
+        if "INT96" not in leaves:
+            return frozenset()
+        ahead = iter(leaves)
+        own = {field.name: {next(ahead) for _ in range(count_leaves(field.type))} for field in self.schema}
+        return frozenset(name for name, types in own.items() if "INT96" in types)
+
+    @cached_property
+    def int96_as_bytes(self) -> pq.FileMetaData:
+        """What PyArrow makes of the footer where INT96 is called twelve bytes."""
+        if not self.int96_columns:
+            return self.metadata
+        try:
+            return parse_footer(int96.as_bytes(self.raw), self.size, self.shown).metadata
+        except ThriftError as error:
+            raise self.damaged(error) from error
+
+    def decode(self, table: pa.Table) -> pa.Table:
+        """Put instants in the place of INT96 in rows that were read with `int96_as_bytes`."""
+        return int96.decode_columns(table, self.int96_columns, self.schema, self.shown) if self.int96_columns else table
+
+    def chunks(self, row_groups: Iterable[int]) -> dict[int, list[Chunk]]:
+        """Give what the footer says of the column chunks of some row groups."""
+        wanted = set(row_groups)
+        try:
+            self._chunks.update(read_chunks(self.raw, wanted - self._chunks.keys()))
+        except ThriftError as error:
+            raise self.damaged(error) from error
+        found = {group: self._chunks[group] for group in wanted}
+        if any(len(chunks) != self.metadata.num_columns for chunks in found.values()):
+            raise self.damaged("a row group does not have the columns of the schema")
+        return found
+
+    def damaged(self, reason: object) -> UnreadableFileError:
+        """Say that the footer cannot be read."""
+        return _damaged(self.shown, reason)
+
+
+def read_footer(store: Store, path: str, shown: str) -> Footer:
+    """Read one footer; a file that cannot be read or must not be rewritten is an error that names it."""
+    with _opening(shown), store.open_input(path) as stream:
+        return load_footer(stream, shown)
+
+
+def load_footer(stream: pa.NativeFile, shown: str) -> Footer:
+    """Read the footer of an open file."""
+    with _opening(shown):
+        size = stream.size()
+        guess = stream.read_at(min(size, _GUESS), max(0, size - _GUESS))
+        length = _footer_length(guess, size, shown)
+        if length + _TAIL > len(guess):
+            guess = stream.read_at(length + _TAIL, size - length - _TAIL)
+    return parse_footer(guess[len(guess) - length - _TAIL : -_TAIL], size, shown)
+
+
+def parse_footer(raw: bytes, size: int, shown: str) -> Footer:
+    """Parse the bytes of a footer."""
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(b"".join((MAGIC, raw, struct.pack("<I", len(raw)), MAGIC))))
+        # Decoded only when it is asked for.
+        metadata.created_by  # noqa: B018
+    except (OSError, pa.ArrowException, OverflowError, UnicodeDecodeError) as error:
+        raise _damaged(shown, error) from error
+    footer = Footer(metadata, raw, size, shown)
+    if _declared_orders(footer) is None:
+        _refuse_encrypted(footer)
+    return footer
+
+
+@contextmanager
+def _opening(shown: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, MerganserError):
+            raise
+        message = f"Cannot read {shown}: {error}. Restore or remove the file."
+        raise UnreadableFileError(message) from error
+
+
+def _damaged(shown: str, reason: object) -> UnreadableFileError:
+    return UnreadableFileError(f"The Parquet footer of {shown} cannot be read: {reason}. Restore or remove the file.")
+
+
+def _footer_length(tail: bytes, size: int, shown: str) -> int:
+    if size >= len(MAGIC) + _TAIL and tail[-4:] == ENCRYPTED_MAGIC:
+        raise _encrypted(shown)
+    if size < len(MAGIC) + _TAIL or tail[-4:] != MAGIC:
+        message = f"{shown} is not a Parquet file, or is cut short ({size} bytes). Restore or remove the file."
+        raise UnreadableFileError(message)
+    (length,) = struct.unpack("<I", tail[-8:-4])
+    if length + _TAIL + len(MAGIC) > size:
+        message = f"The Parquet footer of {shown} is longer than the file. Restore or remove the file."
+        raise UnreadableFileError(message)
+    return int(length)
+
+
+def _refuse_encrypted(footer: Footer) -> None:
+    try:
+        fields = {number for number, _, _ in scan_fields(footer.raw)}
+    except ThriftError as error:
+        raise footer.damaged(error) from error
+    if fields & _ENCRYPTION_FIELDS:
+        raise _encrypted(footer.shown)
+
+
+def _encrypted(shown: str) -> UnsupportedFileError:
+    return UnsupportedFileError(
+        f"{shown} is encrypted; rewriting it would write plaintext. Merge into an unencrypted copy of the dataset."
+    )
+
+
+def arrow_schema(metadata: pq.FileMetaData) -> pa.Schema:
+    """Give the Arrow schema that reading a file gives, INT96 as timestamp[us, UTC], UUID and JSON as such."""
+    schema = metadata.schema.to_arrow_schema()
+    leaves = [metadata.schema.column(leaf) for leaf in range(metadata.num_columns)]
+    if not any(leaf.physical_type == "INT96" or leaf.logical_type.type in _EXTENSIONS for leaf in leaves):
+        return schema
+    walked = iter(leaves)
+    return pa.schema([_with_meaning(field, walked) for field in schema], schema.metadata)
+
+
+def _with_meaning(field: pa.Field, leaves: Iterator[Any]) -> pa.Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_with_meaning(child, leaves) for child in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_with_meaning(kind.key_field, leaves), _with_meaning(kind.item_field, leaves))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_with_meaning(kind.value_field, leaves))
+    elif pa.types.is_large_list(kind):
+        kind = pa.large_list(_with_meaning(kind.value_field, leaves))
+    elif pa.types.is_fixed_size_list(kind):
+        kind = pa.list_(_with_meaning(kind.value_field, leaves), kind.list_size)
+    else:
+        kind = _leaf_type(kind, next(leaves))
+    return field.with_type(kind)
+
+
+def _leaf_type(kind: pa.DataType, leaf: Any) -> pa.DataType:
+    if leaf.physical_type == "INT96":
+        return int96.INSTANT
+    if leaf.logical_type.type == "UUID" and kind == pa.binary(16):
+        return pa.uuid()
+    if leaf.logical_type.type == "JSON" and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return pa.json_(kind)
+    return kind
+
+
+def count_leaves(kind: pa.DataType) -> int:
+    """Count the column chunks that a column of a type takes."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return count_leaves(kind.storage_type)
+    return sum(count_leaves(kind.field(at).type) for at in range(kind.num_fields)) if pa.types.is_nested(kind) else 1
+
+
+def unwritable(metadata: pq.FileMetaData) -> str | None:
+    """Name a column whose Parquet type PyArrow reads as bare bytes and cannot write, if there is one."""
+    columns = (metadata.schema.column(leaf) for leaf in range(metadata.num_columns))
+    return next((c.path for c in columns if {c.logical_type.type, c.converted_type} & _UNWRITABLE), None)
+
+
+Bound = tuple[Any, Any] | None
+
+
+def key_bounds(footer: Footer, column: str, kind: pa.DataType) -> list[Bound]:
+    """Give the canonical (min, max) of a key column in each row group, None where nothing is proven (P4)."""
+    metadata = footer.metadata
+    unproven: list[Bound] = [None] * metadata.num_row_groups
+    leaf = _leaf(metadata, column)
+    orders = _declared_orders(footer)
+    if leaf is None or orders is None or not orders[leaf]:
+        return unproven
+    described = metadata.schema.column(leaf)
+    decode = _decoder(described, kind)
+    if decode is None or (_distrusted_writer(metadata) and not _plain_signed(described)):
+        return unproven
+    found = find_bounds(footer.raw, column, metadata.num_row_groups)
+    if found is None:
+        return unproven
+    physical = _PHYSICAL.index(described.physical_type)
+    return [
+        None
+        if stored is None or stored.physical != physical
+        else _proven(stored, metadata.row_group(group).num_rows, described, decode)
+        for group, stored in enumerate(found)
+    ]
+
+
+def _proven(stored: StoredBounds, rows: int, column: Any, decode: Any) -> Bound:
+    # Bounds of no values at all: one of the two claims is wrong.
+    if stored.null_count is not None and stored.null_count >= rows:
+        return None
+    layout = _LAYOUTS.get(column.physical_type)
+    if layout is None:
+        width = column.length if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else None
+        fits = width is None or len(stored.low) == len(stored.high) == width
+        return _ordered(decode(stored.low, stored.high)) if fits else None
+    if not len(stored.low) == len(stored.high) == layout.size:
+        return None
+    return _ordered(decode(layout.unpack(stored.low)[0], layout.unpack(stored.high)[0]))
+
+
+def _ordered(bound: tuple[Any, Any]) -> Bound:
+    low, high = bound
+    if any(isinstance(value, float) and math.isnan(value) for value in bound) or low > high:
+        return None
+    return bound
+
+
+def _leaf(metadata: pq.FileMetaData, column: str) -> int | None:
+    # A leaf's path joins names with dots, and a plain column's name may hold dots itself.
+    for leaf in range(metadata.num_columns):
+        described = metadata.schema.column(leaf)
+        if described.path == column and described.max_repetition_level == 0 and described.name == column:
+            return leaf
+    return None
+
+
+def _declared_orders(footer: Footer) -> Sequence[bool] | None:
+    """Read the column orders off the end of the footer; None if they do not stand there in their usual form."""
+    leaves = footer.metadata.num_columns
+    end = len(footer.raw) - 1
+    start = end - leaves * len(_TYPE_DEFINED)
+    header = bytes([leaves << 4 | 0xC]) if leaves < 0xF else b"\xfc" + varint(leaves)
+    if start < len(header) + 1 or footer.raw[end:] != b"\x00" or footer.raw[start - len(header) : start] != header:
+        return None
+    entries = footer.raw[start:end]
+    return [entries[3 * leaf : 3 * leaf + 3] == _TYPE_DEFINED for leaf in range(leaves)]
+
+
+def _distrusted_writer(metadata: pq.FileMetaData) -> bool:
+    return bool(_DISTRUSTED.match(metadata.created_by or ""))
+
+
+def _plain_signed(column: Any) -> bool:
+    logical = column.logical_type.type
+    unsigned = "UINT" in column.converted_type or "isSigned=false" in str(column.logical_type)
+    return "BYTE_ARRAY" not in column.physical_type and logical != "DECIMAL" and not unsigned
+
+
+def _decoder(column: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911  pyarrow's column schema; one line a type
+    """Choose how a footer's raw (min, max) becomes the canonical form of a key of this Arrow type."""
+    physical = column.physical_type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_decimal(kind):
+        return _decimal_decoder(column, kind)
+    if pa.types.is_float16(kind):
+        return (
+            _both(lambda raw: float(np.frombuffer(raw, np.float16)[0]) + 0.0)
+            if physical == "FIXED_LEN_BYTE_ARRAY"
+            else None
+        )
+    if pa.types.is_floating(kind):
+        return _both(lambda raw: float(raw) + 0.0) if physical in {"FLOAT", "DOUBLE"} else None
+    if pa.types.is_boolean(kind):
+        return _both(int) if physical == "BOOLEAN" else None
+    if pa.types.is_integer(kind):
+        return _integer_decoder(physical, kind)
+    if pa.types.is_temporal(kind):
+        return _temporal_decoder(column, kind)
+    ordered = "BYTE_ARRAY" in physical and not {column.logical_type.type, column.converted_type} & _UNWRITABLE
+    return _both(bytes) if ordered else None
+
+
+def _both(one: Any) -> Any:
+    return lambda low, high: (one(low), one(high))
+
+
+def _integer_decoder(physical: str, kind: pa.DataType) -> Any:
+    if physical not in _BITS:
+        return None
+    if pa.types.is_unsigned_integer(kind):
+        return _both(lambda raw: int(raw) % (1 << _BITS[physical]))
+    return _both(int)
+
+
+def _decimal_decoder(column: Any, kind: pa.DataType) -> Any:
+    if column.logical_type.type != "DECIMAL" or column.scale != kind.scale:
+        return None
+
+    def one(raw: int | bytes) -> Decimal:
+        unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
+        return _EXACT.scaleb(Decimal(unscaled), -kind.scale)
+
+    return _both(one)
+
+
+def _temporal_decoder(column: Any, kind: pa.DataType) -> Any:
+    if column.physical_type not in _BITS:
+        return None
+    if pa.types.is_date(kind):
+        days = 1 if pa.types.is_date32(kind) else 86_400_000
+        return _both(lambda raw: raw * days) if column.logical_type.type == "DATE" else None
+    if pa.types.is_duration(kind):
+        return _both(int)
+    stored = next((unit for name, unit in _UNIT_NAMES.items() if f"timeUnit={name}" in str(column.logical_type)), None)
+    if stored is None:
+        return None
+    wanted, have = _PER_SECOND[kind.unit], _PER_SECOND[stored]
+    # A coarser key type takes the floor of a minimum and the ceiling of a maximum.
+    return lambda low, high: (low * wanted // have, -(-high * wanted // have))

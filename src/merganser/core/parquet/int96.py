@@ -1,0 +1,135 @@
+"""INT96 instants, decoded here because no option of PyArrow's reader gives every one of them (S6).
+
+An INT96 is a Julian day and the nanoseconds since its midnight. PyArrow before 23, and what writes through it, counted
+backwards for instants before 1970: the nanoseconds are negative. PyArrow's reader takes them for unsigned where it is
+to make microseconds, which moves 1965 to 2549, and where it makes nanoseconds, instants before 1678 and after 2262
+overflow. So the column is read as the twelve bytes that it holds, through a footer that calls it so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from merganser.core.parquet import thrift
+from merganser.core.parquet.chunks import field_of, list_of
+from merganser.core.parquet.thrift import Struct
+from merganser.errors import UnsupportedFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import numpy.typing as npt
+
+INSTANT = pa.timestamp("us", "UTC")
+_BYTES = pa.binary(12)
+_LAYOUT = np.dtype([("nanoseconds", "<i8"), ("day", "<i4")])
+_EPOCH = 2_440_588  # the Julian day of 1970-01-01
+_DAY = 86_400_000_000
+# Days from the epoch that 64 bits of microseconds hold, with room for any number of nanoseconds.
+_MOST_DAYS = 106_000_000
+_SCHEMA, _ROW_GROUPS, _COLUMNS, _META = 2, 4, 1, 3
+_TYPE, _LENGTH, _CONVERTED, _LOGICAL, _STATISTICS = 1, 2, 6, 10, 12
+_INT96, _FIXED = 3, 7
+
+
+def as_bytes(raw: bytes) -> bytes:
+    """Give a footer in which INT96 is twelve bytes, which are stored alike; raises `ThriftError` if it is damaged."""
+    tree = thrift.read_struct(raw)
+    elements = list_of(tree, _SCHEMA, thrift.STRUCT)
+    column = {_LENGTH: _BYTES.byte_width, _CONVERTED: None, _LOGICAL: None}
+    elements[:] = [_retyped(element, column) for element in elements]
+    for group in list_of(tree, _ROW_GROUPS, thrift.STRUCT):
+        for chunk in list_of(group, _COLUMNS, thrift.STRUCT):
+            if (meta := field_of(chunk, _META, thrift.STRUCT)) is not None:
+                chunk.values[_META] = _retyped(meta, {_STATISTICS: None})
+    return thrift.write_struct(tree)
+
+
+def _retyped(described: Struct, changes: Mapping[int, int | None]) -> Struct:
+    if field_of(described, _TYPE, thrift.I32) != _INT96:
+        return described
+    changed = {_TYPE: _FIXED, **changes}
+    return Struct(described.replace(changed).values, {**described.wires, **dict.fromkeys(changed, thrift.I32)})
+
+
+def decode_columns(table: pa.Table, columns: Iterable[str], schema: pa.Schema, shown: str) -> pa.Table:
+    """Put instants in the place of the bytes of these columns, wherever the schema has an instant."""
+    for name in columns:
+        number = table.schema.get_field_index(name)
+        if number >= 0:
+            kind, column = schema.field(name).type, table.column(number)
+            where = f"Column {name!r} of {shown}"
+            chunks = [_decoded(chunk, kind, where) for chunk in column.chunks or [pa.array([], column.type)]]
+            table = table.set_column(number, name, pa.chunked_array(chunks))
+    return table
+
+
+def _decoded(array: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
+    if pa.types.is_timestamp(kind):
+        return _instants(array, where) if array.type == _BYTES else array
+    if not pa.types.is_nested(kind):
+        return array
+    # A copy begins where its buffers begin, as the parts below are taken to.
+    array = pa.concat_arrays([array, array.slice(0, 0)])
+    nulls = array.is_null()
+    if pa.types.is_struct(kind):
+        children = [_decoded(array.field(at), field.type, where) for at, field in enumerate(kind)]
+        fields = [field.with_type(child.type) for field, child in zip(array.type, children, strict=True)]
+        return pa.StructArray.from_arrays(children, fields=fields, mask=nulls)
+    if pa.types.is_map(kind):
+        keys, items = _decoded(array.keys, kind.key_type, where), _decoded(array.items, kind.item_type, where)
+        made = pa.map_(array.type.key_field.with_type(keys.type), array.type.item_field.with_type(items.type))
+        return pa.MapArray.from_arrays(array.offsets, keys, items, made, mask=nulls)
+    return _decoded_list(array, kind, nulls, where)
+
+
+def _decoded_list(array: pa.Array, kind: pa.DataType, nulls: pa.BooleanArray, where: str) -> pa.Array:
+    values = _decoded(array.values, kind.value_type, where)
+    item = array.type.value_field.with_type(values.type)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.FixedSizeListArray.from_arrays(values, type=pa.list_(item, kind.list_size), mask=nulls)
+    if pa.types.is_large_list(kind):
+        return pa.LargeListArray.from_arrays(array.offsets, values, pa.large_list(item), mask=nulls)
+    return pa.ListArray.from_arrays(array.offsets, values, pa.list_(item), mask=nulls)
+
+
+def _instants(array: pa.Array, where: str) -> pa.Array:
+    nanoseconds, days, missing = split(array)
+    if len(days) and np.abs(days).max() > _MOST_DAYS:
+        message = (
+            f"{where} holds an INT96 instant {int(np.abs(days).max()) // 365} years from 1970, further than "
+            "microseconds reach. Correct the value where the file comes from."
+        )
+        raise UnsupportedFileError(message)
+    # Cut like DuckDB and Spark cut, towards midnight.
+    microseconds = np.sign(nanoseconds) * (np.abs(nanoseconds) // 1000)
+    return pa.array(days * _DAY + microseconds, pa.int64(), mask=missing).cast(INSTANT)
+
+
+def find_instants(array: pa.Array, kind: pa.DataType) -> Iterator[pa.Array]:
+    """Give the bytes of all INT96 of a column, wherever its type has an instant."""
+    if array.type == _BYTES and pa.types.is_timestamp(kind):
+        yield array
+    elif pa.types.is_struct(kind):
+        for child, field in zip(array.flatten(), kind, strict=True):
+            yield from find_instants(child, field.type)
+    elif pa.types.is_map(kind):
+        yield from find_instants(array.keys, kind.key_type)
+        yield from find_instants(array.items, kind.item_type)
+    elif pa.types.is_nested(kind):
+        yield from find_instants(array.values, kind.value_type)
+
+
+def split(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Give the nanoseconds and the days since 1970 of INT96 bytes, both 0 where they are NULL, which comes third."""
+    missing: Any = array.is_null().to_numpy(zero_copy_only=False)
+    stored = array.buffers()[1]
+    if stored is None:
+        return np.zeros(len(array), np.int64), np.zeros(len(array), np.int64), missing
+    values = np.frombuffer(stored, _LAYOUT, len(array), array.offset * _LAYOUT.itemsize)
+    nanoseconds, days = values["nanoseconds"].copy(), values["day"].astype(np.int64) - _EPOCH
+    nanoseconds[missing] = days[missing] = 0
+    return nanoseconds, days, missing

@@ -1,0 +1,304 @@
+"""A new Parquet file from column chunks of an old one, copied byte for byte, and chunks encoded anew.
+
+A Parquet file is column chunks and a footer that points at them. `splice` places one row group after another, each
+chunk from the old file or from new columns, and ends with the old footer, in which only row groups, offsets and the
+number of rows have changed: schema, created_by, column orders and key-value metadata stay verbatim.
+
+A new chunk is read through the old schema, so it may enter only if that gives what its own schema would; where this is
+in doubt, `CannotSpliceError` asks for a whole rewrite.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct as binary
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+from merganser.core.parquet import thrift
+from merganser.core.parquet.source_file import (
+    COLUMNS,
+    COMPRESSED_SIZE,
+    DATA_PAGE,
+    DICTIONARY_PAGE,
+    GROUP_ROWS,
+    INDEX_PAGE,
+    MAGIC,
+    META,
+    NUM_ROWS,
+    ROW_GROUPS,
+    CannotSpliceError,
+    OldFile,
+    extent_of,
+    open_new,
+    read_at,
+)
+from merganser.core.parquet.thrift import Struct, ThriftError, ThriftList
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pyarrow as pa
+
+COPY_PIECE, MIN_KERNEL_COPY = 8 << 20, 64 << 10  # below the latter, reading is cheaper than flushing
+
+_GROUP_SIZE, _SORTING, _GROUP_OFFSET, _GROUP_COMPRESSED, _ORDINAL = 2, 4, 5, 6, 7
+_FILE_OFFSET, _OFFSET_INDEX, _OFFSET_INDEX_LENGTH, _COLUMN_INDEX, _COLUMN_INDEX_LENGTH = 2, 4, 5, 6, 7
+_UNCOMPRESSED_SIZE, _STATISTICS, _BLOOM, _BLOOM_LENGTH = 6, 12, 14, 15
+_MAX_ORDINAL = 32_767
+_NO_KERNEL_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
+
+
+@dataclass(frozen=True, slots=True)
+class NewGroup:
+    """Columns encoded anew, one or more in each buffer (a Parquet file in memory), and the rest from an old row group.
+
+    Without `rest`, the buffers hold all columns.
+    """
+
+    columns: Sequence[pa.Buffer]
+    rest: int | None = None
+
+
+def check_fits(old: OldFile, new: pa.Buffer) -> None:
+    """Raise `CannotSpliceError` if columns of `new` may not stand in `old`; a buffer without rows will do to ask."""
+    open_new(old, new)
+
+
+def splice(old: OldFile, groups: Iterable[int | NewGroup], out: BinaryIO) -> int:
+    """Write the file that `groups` describe and return its number of rows; a number is that row group of the old file.
+
+    The iterable is consumed as the file grows. After a `CannotSpliceError` what was written to `out` is worthless.
+    """
+    output = _Output(old, out)
+    placed: list[_Placed] = []
+    for group in groups:
+        if isinstance(group, int):
+            copied = old.row_group(group)
+            placed.append(_place(copied, [_Piece(old, chunk) for chunk in copied[COLUMNS]], output))
+        else:
+            placed += [_place(*part, output) for part in _mixed(old, group)]
+    _write_page_indexes(placed, output)
+    return _write_footer(old, placed, output)
+
+
+class _Piece(NamedTuple):
+    """A column chunk and the file that holds it."""
+
+    file: OldFile
+    chunk: Struct
+
+
+def _mixed(old: OldFile, group: NewGroup) -> list[tuple[Struct, list[_Piece]]]:
+    """Lay new columns and the rest together; as many row groups come of it as the new columns have."""
+    opened = [open_new(old, buffer) for buffer in group.columns]
+    counts = {len(new.tree[ROW_GROUPS]) for new, _ in opened}
+    rest = None if group.rest is None else old.row_group(group.rest)
+    if len(counts) != 1 or (rest is not None and counts != {1}):
+        raise CannotSpliceError("the new columns do not have the same row groups")
+    mixed = []
+    for number in range(counts.pop()):
+        pieces: dict[int, _Piece] = {}
+        if rest is not None:
+            pieces = {leaf: _Piece(old, chunk) for leaf, chunk in enumerate(rest[COLUMNS])}
+        rows = [] if rest is None else [rest[GROUP_ROWS]]
+        for new, leaves in opened:
+            part = new.tree[ROW_GROUPS][number]
+            rows.append(part[GROUP_ROWS])
+            for leaf, chunk in zip(leaves, part[COLUMNS], strict=True):
+                pieces[leaf] = _Piece(new, _without_order(chunk) if old.leaves[leaf].has_no_order else chunk)
+        if len(pieces) != len(old.leaves) or len(set(rows)) != 1:
+            raise CannotSpliceError("the new columns and the rest do not make a row group")
+        replaced = {leaf for _, leaves in opened for leaf in leaves}
+        mixed.append(_described(part if rest is None else rest, [pieces[leaf] for leaf in sorted(pieces)], replaced))
+    return mixed
+
+
+def _described(group: Struct, pieces: list[_Piece], replaced: set[int]) -> tuple[Struct, list[_Piece]]:
+    """Say of a row group what its chunks say; it is in no order any more if a column is new that had one."""
+    metas = [piece.chunk[META] for piece in pieces]
+    changes: dict[int, object] = {_GROUP_SIZE: sum(meta[_UNCOMPRESSED_SIZE] for meta in metas)}
+    if _GROUP_COMPRESSED in group:
+        changes[_GROUP_COMPRESSED] = sum(meta[COMPRESSED_SIZE] for meta in metas)
+    if any(column[1] in replaced for column in group.get(_SORTING, ())):
+        changes[_SORTING] = None
+    return group.replace(changes), pieces
+
+
+def _without_order(chunk: Struct) -> Struct:
+    """Take what a writer says of the order of values that have none."""
+    meta = chunk[META].replace({_STATISTICS: None, _BLOOM: None, _BLOOM_LENGTH: None})
+    return chunk.replace({META: meta, _COLUMN_INDEX: None, _COLUMN_INDEX_LENGTH: None})
+
+
+@dataclass(slots=True)
+class _Placed:
+    """A row group whose data is written; its page indexes follow after the last row group, as readers expect."""
+
+    group: Struct
+    chunks: list[Struct] = field(default_factory=list)
+    indexes: list[dict[int, bytes | None]] = field(default_factory=list)
+
+
+def _place(group: Struct, pieces: Sequence[_Piece], output: _Output) -> _Placed:
+    """Write the chunks of a row group and then its bloom filters; return it with every offset moved."""
+    starts = _send_chunks(pieces, output)
+    placed = _Placed(group)
+    for (file, chunk), new_start in zip(pieces, starts, strict=True):
+        meta = chunk[META]
+        start, end = extent_of(meta)
+        offsets = {page: meta.get(page, 0) for page in (DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE)}
+        moved = {page: offset + new_start - start for page, offset in offsets.items() if offset > 0}
+        if _BLOOM in meta:
+            moved[_BLOOM] = output.position
+            output.write(_read_bloom(file, meta))
+        # A file offset outside the chunk points at a copy of the metadata, which stays behind.
+        file_offset = chunk[_FILE_OFFSET] + new_start - start if start <= chunk[_FILE_OFFSET] < end else 0
+        placed.chunks.append(chunk.replace({META: meta.replace(moved), _FILE_OFFSET: file_offset}))
+        indexes = {number: _read_index(file, chunk, number) for number in (_COLUMN_INDEX, _OFFSET_INDEX)}
+        if (index := indexes[_OFFSET_INDEX]) is not None:
+            indexes[_OFFSET_INDEX] = _move_offset_index(index, start, end, new_start - start)
+        placed.indexes.append(indexes)
+    if group.get(_GROUP_OFFSET, 0) > 0:
+        placed.group = group.replace({_GROUP_OFFSET: starts[0]})
+    return placed
+
+
+def _send_chunks(pieces: Sequence[_Piece], output: _Output) -> list[int]:
+    """Send chunks, those that touch each other in one piece, and return where each begins now."""
+    starts = []
+    run_file, run_start, run_end = pieces[0].file, 0, 0
+    for file, chunk in pieces:
+        start, end = extent_of(chunk[META])
+        if start != run_end or file is not run_file:
+            output.copy(run_file, run_start, run_end)
+            run_file, run_start = file, start
+        starts.append(output.position + start - run_start)
+        run_end = end
+    output.copy(run_file, run_start, run_end)
+    return starts
+
+
+def _read_bloom(file: OldFile, meta: Struct) -> bytes:
+    start = meta[_BLOOM]
+    header = _read_range(file, start, min(64, max(0, file.data_end - start)))
+    fields, header_length = _understand(header, thrift.BLOOM_FILTER_HEADER)
+    length = header_length + fields[1]
+    if fields[1] < 0 or meta.get(_BLOOM_LENGTH, length) != length:
+        raise CannotSpliceError("a bloom filter is not as long as the footer says")
+    return _read_range(file, start, length)
+
+
+def _read_index(file: OldFile, chunk: Struct, number: int) -> bytes | None:
+    if number not in chunk and number + 1 not in chunk:
+        return None
+    return _read_range(file, chunk.get(number, 0), chunk.get(number + 1, -1))
+
+
+def _read_range(file: OldFile, start: int, length: int) -> bytes:
+    if start < len(MAGIC) or length < 0 or start + length > file.data_end:
+        raise CannotSpliceError("a bloom filter or page index lies outside the file")
+    return read_at(file.file, start, length)
+
+
+def _understand(data: bytes, shape: thrift.Shape) -> tuple[Struct, int]:
+    try:
+        return thrift.read_struct_at(data, 0, shape)
+    except ThriftError as error:
+        raise CannotSpliceError(f"a bloom filter or page index is not understood: {error}") from error
+
+
+def _move_offset_index(index: bytes, start: int, end: int, shift: int) -> bytes:
+    tree, length = _understand(index, thrift.OFFSET_INDEX)
+    pages = tree[1]
+    if length != len(index) or any(not start <= page[1] <= page[1] + page[2] <= end for page in pages):
+        raise CannotSpliceError("an offset index speaks of pages outside its column chunk")
+    moved = [page.replace({1: page[1] + shift}) for page in pages]
+    return thrift.write_struct(tree.replace({1: ThriftList(thrift.STRUCT, moved)}))
+
+
+def _write_page_indexes(placed: Sequence[_Placed], output: _Output) -> None:
+    for number in (_COLUMN_INDEX, _OFFSET_INDEX):
+        for group in placed:
+            for column, indexes in enumerate(group.indexes):
+                if (index := indexes[number]) is not None:
+                    at = {number: output.position, number + 1: len(index)}
+                    group.chunks[column] = group.chunks[column].replace(at)
+                    output.write(index)
+
+
+def _write_footer(old: OldFile, placed: Sequence[_Placed], output: _Output) -> int:
+    groups = []
+    for ordinal, item in enumerate(placed):
+        changes: dict[int, object] = {COLUMNS: ThriftList(thrift.STRUCT, item.chunks)}
+        if _ORDINAL in item.group:
+            changes[_ORDINAL] = ordinal if ordinal <= _MAX_ORDINAL else None
+        groups.append(item.group.replace(changes))
+    rows: int = sum(group[GROUP_ROWS] for group in groups)
+    footer = thrift.write_struct(old.tree.replace({NUM_ROWS: rows, ROW_GROUPS: ThriftList(thrift.STRUCT, groups)}))
+    output.write(footer + binary.pack("<I", len(footer)) + MAGIC)
+    return rows
+
+
+class _Output:
+    """The new file and how far it has grown; its position is counted here, because not every writer can tell."""
+
+    def __init__(self, old: OldFile, out: BinaryIO) -> None:
+        self.old, self.out, self.position = old, out, 0
+        self.write(MAGIC)
+        self.descriptors = _descriptors(old, out)
+
+    def write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            # Some writers return nothing and take it all; raw files may take less.
+            written = self.out.write(rest)
+            rest = rest[len(rest) if written is None else written :]
+        self.position += len(data)
+
+    def copy(self, file: OldFile, start: int, end: int) -> None:
+        """Append bytes of another file, inside the kernel where it can."""
+        if self.descriptors and file is self.old and end - start >= MIN_KERNEL_COPY:
+            start = self._copy_in_kernel(*self.descriptors, start, end)
+        while start < end:
+            piece = read_at(file.file, start, min(end - start, COPY_PIECE))
+            self.write(piece)
+            start += len(piece)
+
+    def _copy_in_kernel(self, source: int, target: int, start: int, end: int) -> int:
+        self.out.flush()
+        while start < end:
+            try:
+                copied = os.copy_file_range(source, target, end - start, start, self.position)
+            except OSError as error:
+                if error.errno not in _NO_KERNEL_COPY:
+                    raise
+                copied = 0
+            if not copied:
+                self.descriptors = None
+                break
+            start += copied
+            self.position += copied
+        # The file object has not seen these bytes: tell it where the file stands before it writes on.
+        self.out.seek(self.position)
+        return start
+
+
+def _descriptors(old: OldFile, out: BinaryIO) -> tuple[int, int] | None:
+    """Return both file descriptors if the kernel may copy between them.
+
+    An object such as a decompressor also has a descriptor, of other bytes: hence the looks at what is there.
+    """
+    if not hasattr(os, "copy_file_range"):
+        return None
+    try:
+        out.flush()
+        source, target = old.file.fileno(), out.fileno()
+        same = os.pread(source, len(old.footer), old.data_end) == old.footer
+        state = os.fstat(target)
+        fresh = stat.S_ISREG(state.st_mode) and state.st_size == len(MAGIC) and out.seekable()
+    except (AttributeError, OSError, ValueError):
+        return None
+    return (source, target) if same and fresh else None

@@ -1,0 +1,1 @@
+"""Row work that engines share: scanning keys, matching, rewriting and appending. Decides no policy."""

@@ -1,0 +1,197 @@
+"""The kernel that writes new rows: Arrow in, staged files out, split by partition and by size.
+
+One file alone is encoded on several threads: each encodes some columns as a Parquet file in memory, and the chunks of
+all are spliced into an empty one.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from merganser.core.columnar.take import nothing, take
+from merganser.core.columnar.threads import WORKERS, open_pool, shared_out, streamed
+from merganser.core.model.engine import ELSEWHERE, Appended
+from merganser.core.model.keys import canonical
+from merganser.core.model.schema import plain_column, some_fields
+from merganser.core.parquet.source_file import CannotSpliceError, open_old
+from merganser.core.parquet.splice import NewGroup, splice
+from merganser.core.parquet.thrift import ThriftError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from merganser.core.model.engine import Layout
+    from merganser.core.storage.staging import Staging
+
+# How often a bloom filter is wrong about a value that is not there: Parquet's own default for Java.
+_BLOOM_FPP = 0.01
+# Bytes of a column chunk below which putting it in place takes longer than encoding it.
+_SMALL_CHUNK = 1 << 16
+# Bytes of a row group that may wait in memory, several times over, until all its columns are encoded.
+_LARGE_GROUP = 1 << 26
+
+
+def append_rows(
+    table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, partitions: pa.Table, staging: Staging
+) -> list[Appended]:
+    """Stage some rows of a table as new files, split by partition and by `max_rows_per_file`, keeping their order.
+
+    `partitions` lists the distinct partition values; each file names its row there.
+    """
+    if not len(rows):
+        return []
+    pieces = [
+        (code, some[at : at + layout.max_rows_per_file])
+        for code, some in _by_partition(table, rows, partitions)
+        for at in range(0, len(some), layout.max_rows_per_file)
+    ]
+    # One file uses every worker for its columns; of many files, each is written by one.
+    inner = max(1, WORKERS // len(pieces))
+
+    def write(piece: tuple[int, npt.NDArray[np.int64]]) -> Appended:
+        code, picks = piece
+        staged = write_rows(table, picks, layout, staging, inner)
+        staging.file_done()
+        return Appended(staged, code)
+
+    with open_pool(len(pieces), WORKERS, "append") as pool:
+        return list(pool.map(write, pieces))
+
+
+def _by_partition(
+    table: pa.Table, rows: npt.NDArray[np.int64], partitions: pa.Table
+) -> list[tuple[int, npt.NDArray[np.int64]]]:
+    if not partitions.num_columns:
+        return [(0, rows)]
+    codes = partition_codes(take(table.select(partitions.column_names), rows), partitions)
+    order = np.argsort(codes, kind="stable")
+    present, starts = np.unique(codes[order], return_index=True)
+    return list(zip(present.tolist(), np.split(rows[order], starts[1:]), strict=True))
+
+
+def partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int64]:
+    """Give every row the number of its partition values in a table of distinct ones."""
+    if not rows.num_rows:
+        return np.zeros(0, np.int64)
+    codes = np.zeros(rows.num_rows, np.int64)
+    listed = np.zeros(partitions.num_rows, np.int64)
+    for name in partitions.column_names:
+        kind = rows.column(name).type
+        together = canonical(pa.chunked_array([*rows.column(name).chunks, *partitions.column(name).chunks], kind))
+        encoded = pc.dictionary_encode(together, null_encoding="encode").combine_chunks()
+        numbers = (encoded.indices if isinstance(encoded, pa.DictionaryArray) else encoded.chunk(0).indices).to_numpy()
+        # Renumbering after each column keeps the numbers small: a product of counts never overflows.
+        pairs = np.concatenate([codes, listed]) * (numbers.max(initial=0) + 1) + numbers
+        dense = np.unique(pairs, return_inverse=True)[1]
+        codes, listed = dense[: rows.num_rows], dense[rows.num_rows :]
+    if not partitions.num_columns:
+        return codes
+    # A row that is in none of them belongs elsewhere.
+    place = np.full(max(listed.max(initial=-1), codes.max(initial=-1)) + 1, ELSEWHERE, np.int64)
+    place[listed] = np.arange(len(listed))
+    return place[codes]
+
+
+def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, staging: Staging, workers: int = 1) -> str:
+    """Stage one new file, a row group at a time, with columns divided among so many workers where that is faster."""
+    path, store = staging.new_path(), staging.location.store
+    table = table.select([name for name in layout.schema.names if name in layout.columns])
+    parts = _divided(table, rows, layout, workers)
+    if len(parts) > 1:
+        try:
+            with store.create(path) as stream:
+                _splice_columns(table, rows, layout, parts, stream, workers)
+        except (CannotSpliceError, ThriftError):
+            store.remove(path)
+        else:
+            return path
+    with store.create(path) as stream, open_new_writer(stream, layout, _group_rows(rows, layout)) as writer:
+        for start in range(0, max(1, len(rows)), layout.row_group_size):
+            writer.write_table(_part(table, rows, layout, start), row_group_size=layout.row_group_size)
+    return path
+
+
+def _splice_columns(
+    table: pa.Table,
+    rows: npt.NDArray[np.int64],
+    layout: Layout,
+    parts: Sequence[Sequence[str]],
+    stream: BinaryIO,
+    workers: int,
+) -> None:
+    """Write a file whose columns are encoded in several parts at the same time."""
+    group_rows = _group_rows(rows, layout)
+    layouts = [
+        replace(layout, schema=some_fields(layout.schema, names), filtered=layout.filtered & {*names}, key_values={})
+        for names in parts
+    ]
+
+    def encode(item: tuple[int, Layout]) -> pa.Buffer:
+        start, some = item
+        have = [name for name in some.schema.names if name in some.columns]
+        return _in_memory(some, group_rows, _part(table.select(have), rows, some, start))
+
+    nothing_yet = _in_memory(layout, group_rows)
+    reader: Any = pa.BufferReader(nothing_yet)
+    empty = open_old(reader, nothing_yet.size)
+    starts = range(0, len(rows), layout.row_group_size)
+    items = [(start, some) for start in starts for some in layouts]
+    with closing(streamed(encode, items, workers, "append")) as encoded:
+        splice(empty, (NewGroup([next(encoded) for _ in layouts]) for _ in starts), stream)
+
+
+def _in_memory(layout: Layout, group_rows: int, part: pa.Table | None = None) -> pa.Buffer:
+    """Write a new file to memory, with one row group or none."""
+    sink = pa.BufferOutputStream()
+    with open_new_writer(sink, layout, group_rows) as writer:
+        if part is not None:
+            writer.write_table(part, row_group_size=part.num_rows)
+    return sink.getvalue()
+
+
+def _group_rows(rows: npt.NDArray[np.int64], layout: Layout) -> int:
+    return min(len(rows), layout.row_group_size)
+
+
+def _part(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, start: int) -> pa.Table:
+    """Give the rows of one row group, NULL in the columns that they lack."""
+    some, schema = rows[start : start + layout.row_group_size], layout.schema
+    table, have = take(table, some), set(table.column_names)
+    columns = [
+        plain_column(table, field.name, schema) if field.name in have else nothing(len(some), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _divided(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, workers: int) -> list[list[str]]:
+    """Divide the columns among workers by their bytes in a row group; columns that are NULL weigh nothing."""
+    if workers == 1:
+        return []
+    share = _group_rows(rows, layout) / max(1, table.num_rows)
+    found = {name: int(table.column(name).nbytes * share) for name in table.column_names}
+    sizes = {name: found.get(name, 0) for name in layout.schema.names}
+    worth = _SMALL_CHUNK * len(sizes) <= sum(sizes.values()) <= _LARGE_GROUP
+    return shared_out(sizes, 2 * workers) if worth else []
+
+
+def open_new_writer(
+    stream: Any, layout: Layout, group_rows: int, sorting: Sequence[pq.SortingColumn] = ()
+) -> pq.ParquetWriter:
+    """Open a writer for a new file, whose row groups have at most so many rows, each sorted by these columns."""
+    bloom = {"ndv": max(1, group_rows), "fpp": _BLOOM_FPP}
+    options = {**layout.writer_options, "bloom_filter_options": dict.fromkeys(layout.filtered, bloom) or None}
+    writer = pq.ParquetWriter(
+        stream, layout.schema, compression=layout.compression, sorting_columns=list(sorting) or None, **options
+    )
+    writer.add_key_value_metadata(dict(layout.key_values))
+    return writer

@@ -1,0 +1,197 @@
+"""The key scan: key columns of candidate row groups, streamed, several at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from merganser.core.columnar.memory import naming_memory
+from merganser.core.columnar.threads import open_pool
+from merganser.core.model.keys import canonical, join_keys, key_names
+from merganser.core.model.schema import cast_column, plain
+from merganser.core.parquet.footer import load_footer
+from merganser.errors import MerganserError, UnreadableFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    import numpy.typing as npt
+
+    from merganser.core.model.engine import ScanFile
+    from merganser.core.parquet.footer import Footer
+    from merganser.core.storage.store import Store
+
+POSITION = ("file", "row_group", "position")
+READERS = 4
+_ROWS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class OpenFile:
+    """A data file that is open, with its footer; `options` are those of `pq.ParquetFile`."""
+
+    footer: Footer
+    stream: pa.NativeFile
+    options: Mapping[str, Any]
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        """What PyArrow makes of the footer."""
+        return self.footer.metadata
+
+    def read(self, group: int, columns: Sequence[str] | None) -> pa.Table:
+        """Decode a row group."""
+        int96 = self.footer.int96_columns
+        if not (int96 if columns is None else int96.intersection(columns)):
+            return self._file.read_row_group(group, columns=columns, use_threads=False)
+        return self.footer.decode(self.read_bytes(group, columns))
+
+    def read_bytes(self, group: int, columns: Sequence[str] | None) -> pa.Table:
+        """Decode a row group, INT96 as the bytes that it is."""
+        return self._int96_file.read_row_group(group, columns=columns, use_threads=False)
+
+    @cached_property
+    def _file(self) -> pq.ParquetFile:
+        return pq.ParquetFile(self.stream, metadata=self.footer.metadata, **self.options)
+
+    @cached_property
+    def _int96_file(self) -> pq.ParquetFile:
+        return pq.ParquetFile(self.stream, metadata=self.footer.int96_as_bytes, **self.options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.close()
+
+
+def open_parquet(
+    store: Store,
+    path: str,
+    footer: Footer | None = None,
+    *,
+    read_ahead: bool = False,
+    dictionaries: Sequence[str] = (),
+) -> OpenFile:
+    """Open a data file the way every part of merganser reads one.
+
+    Columns of texts or bytes may be read as `dictionaries`, if they are stored as such.
+
+    Reading ahead runs on Arrow's IO threads. A key scan does without: it holds one of them while it waits for our
+    readers, so that enough scans at once would wait for each other for ever.
+    """
+    stream = store.open_input(path)
+    if footer is None:
+        footer = load_footer(stream, path)
+    return OpenFile(footer, stream, {"pre_buffer": read_ahead, "read_dictionary": list(dictionaries)})
+
+
+def read_group(
+    parquet: OpenFile, group: int, columns: Sequence[str] | None, path: str, *, int96_as_bytes: bool = False
+) -> pa.Table:
+    """Decode a row group; data that cannot be decoded is an error that names the file."""
+    try:
+        with naming_memory(f"reading row group {group} of {path}"):
+            table = (parquet.read_bytes if int96_as_bytes else parquet.read)(group, columns)
+    except MerganserError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        message = f"Cannot read row group {group} of {path}: {error}. Restore or remove the file."
+        raise UnreadableFileError(message) from error
+    rows = parquet.metadata.row_group(group).num_rows
+    if table.num_rows != rows:
+        message = (
+            f"Row group {group} of {path} holds {table.num_rows} rows where its footer says {rows}. "
+            "Restore or remove the file."
+        )
+        raise UnreadableFileError(message)
+    return table
+
+
+def match_keys(store: Store, files: Sequence[ScanFile], keys: Sequence[str], source: pa.Table) -> pa.Table:
+    """Join the key columns of row groups with canonical source keys; gives positions and source rows, in order."""
+    schema = key_schema([source.schema.field(name).type for name in key_names(len(keys))])
+    reader = pa.RecordBatchReader.from_batches(schema, key_batches(store, files, keys, schema))
+    matches = join_keys(reader, source, POSITION)
+    return matches.sort_by([(name, "ascending") for name in POSITION])
+
+
+def key_schema(kinds: Sequence[pa.DataType]) -> pa.Schema:
+    """Describe canonical keys of these types with the file, row group and position of each row."""
+    fields = [*((name, pa.int32()) for name in POSITION[:2]), (POSITION[2], pa.int64())]
+    return pa.schema([*fields, *zip(key_names(len(kinds)), kinds, strict=True)])
+
+
+def key_batches(
+    store: Store, files: Sequence[ScanFile], keys: Sequence[str], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Stream canonical keys with the file, row group and position of each row."""
+    tasks = list(_tasks(files))
+    with open_pool(len(tasks), READERS, "scan") as pool:
+        waiting: deque[Future[list[pa.RecordBatch]]] = deque()
+        try:
+            for task in tasks:
+                waiting.append(pool.submit(_read, store, *task, keys, schema))
+                if len(waiting) > READERS:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _tasks(files: Iterable[ScanFile]) -> Iterator[tuple[ScanFile, Sequence[int]]]:
+    for file in files:
+        for start in range(0, len(file.groups), READERS):
+            yield file, file.groups[start : start + READERS]
+
+
+def _read(
+    store: Store, file: ScanFile, groups: Sequence[int], keys: Sequence[str], schema: pa.Schema
+) -> list[pa.RecordBatch]:
+    batches: list[pa.RecordBatch] = []
+    with open_parquet(store, file.path, file.footer) as parquet:
+        for group in groups:
+            rows = parquet.metadata.row_group(group).num_rows
+            columns = [canonical(column) for _, column in read_columns(parquet, group, file, keys)]
+            place = [np.full(rows, file.number, np.int32), np.full(rows, group, np.int32), np.arange(rows)]
+            batches += pa.table([*place, *columns], schema=schema).to_batches(max_chunksize=_ROWS_AT_ONCE)
+    return batches
+
+
+def read_rows(
+    store: Store, file: ScanFile, group: int, columns: Sequence[str], positions: npt.NDArray[np.int64]
+) -> dict[str, pa.ChunkedArray]:
+    """Read columns of some rows of a row group."""
+    picks = pa.array(positions)
+    rows: dict[str, pa.ChunkedArray] = {}
+    if not columns:
+        return rows
+    with open_parquet(store, file.path, file.footer, read_ahead=not store.local) as parquet:
+        for name, column in read_columns(parquet, group, file, columns):
+            # Arrow takes no views.
+            taken = column if pa.types.is_dictionary(column.type) else cast_column(column, plain(column.type), name)
+            rows[name] = taken.take(picks)
+    return rows
+
+
+def read_columns(
+    parquet: OpenFile, group: int, file: ScanFile, columns: Sequence[str]
+) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    """Read columns of a row group; what the path tells, it tells."""
+    rows = parquet.metadata.row_group(group).num_rows
+    names = [name for name in columns if name not in file.constants]
+    table = read_group(parquet, group, names, file.path) if names else None
+    for name in columns:
+        if table is None or name in file.constants:
+            yield name, pa.chunked_array([pa.repeat(file.constants[name][0], rows)])
+        else:
+            yield name, table.column(name)

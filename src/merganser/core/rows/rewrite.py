@@ -1,0 +1,315 @@
+"""The kernel that changes the rows of one file by position: Arrow in, a staged file out.
+
+Every engine calls it, so a file comes out the same whichever engine found the matches.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from merganser.core.columnar.dictionaries import is_dictionary, plain_texts, replaced_texts, stored_as_dictionaries
+from merganser.core.columnar.equality import identical
+from merganser.core.columnar.threads import WORKERS, open_pool, shared_out
+from merganser.core.model.engine import Rewritten
+from merganser.core.model.schema import cast_column, plain_column, plain_schema, some_fields
+from merganser.core.model.validation import check_writable
+from merganser.core.parquet.encode import encode_row_group, open_writer_like, options_by_group, writer_options
+from merganser.core.parquet.footer import arrow_schema, unwritable
+from merganser.core.parquet.source_file import CannotSpliceError, open_old
+from merganser.core.parquet.splice import NewGroup, check_fits, splice
+from merganser.core.parquet.thrift import ThriftError
+from merganser.core.rows.key_scan import open_parquet, read_group
+from merganser.errors import UnreadableFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    import numpy.typing as npt
+    import pyarrow.parquet as pq
+
+    from merganser.core.parquet.footer import Footer
+    from merganser.core.parquet.source_file import OldFile
+    from merganser.core.rows.key_scan import OpenFile
+    from merganser.core.storage.store import Store
+
+_SLICE = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """New values for some positions of a row group; of the other rows all stay but `removed`, or none but `kept`.
+
+    `rows` is called when the row group's turn comes, and gives some of `columns` in the order of `positions`, which
+    ascend. All other columns keep their old values.
+    """
+
+    positions: npt.NDArray[np.int64]
+    columns: frozenset[str]
+    rows: Callable[[Sequence[str]], pa.Table]
+    removed: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.int64] | None = None
+
+    def anew(self, names: Sequence[str], rows: int) -> list[str]:
+        """Name the columns, of a row group of so many rows, that cannot simply be copied."""
+        changed = names if self.lost(rows) else self.columns if len(self.positions) else ()
+        return [name for name in names if name in changed]
+
+    def lost(self, rows: int) -> int:
+        """Count the rows that do not stay, of so many."""
+        return len(self.removed) if self.kept is None else rows - len(self.positions) - len(self.kept)
+
+    def stay(self, rows: int) -> npt.NDArray[np.bool_]:
+        """Say of each of so many rows whether it stays."""
+        stays = np.full(rows, self.kept is None)
+        if self.kept is None:
+            stays[self.removed] = False
+        else:
+            stays[self.positions] = stays[self.kept] = True
+        return stays
+
+
+def rewrite_file(
+    store: Store,
+    path: str,
+    staged: str,
+    changes: Mapping[int, GroupChange | None],
+    workers: int = WORKERS,
+    footer: Footer | None = None,
+) -> Rewritten:
+    """Stage a copy of a file with some row groups changed; None drops a row group.
+
+    Column chunks without a change are copied byte for byte where the file allows it, else the file is written whole.
+    """
+    with open_parquet(store, path, footer, read_ahead=not store.local) as parquet:
+        metadata = parquet.metadata
+        try:
+            _stage_changed(store, path, staged, parquet, changes, workers)
+        except ThriftError as error:
+            message = f"The Parquet footer of {path} cannot be read: {error}. Restore or remove the file."
+            raise UnreadableFileError(message) from error
+    store.keep_mode(path, staged)
+    replaced = sum(len(change.positions) for change in changes.values() if change is not None)
+    rows = {group: metadata.row_group(group).num_rows for group in changes}
+    removed = sum(rows[group] if change is None else change.lost(rows[group]) for group, change in changes.items())
+    return Rewritten(staged, replaced, removed)
+
+
+def _stage_changed(
+    store: Store,
+    path: str,
+    staged: str,
+    parquet: OpenFile,
+    changes: Mapping[int, GroupChange | None],
+    workers: int,
+) -> None:
+    metadata = parquet.metadata
+    schema = plain_schema(arrow_schema(metadata))
+    try:
+        with store.open_reader(path) as old, store.create(staged) as out:
+            anew = {
+                group: change.anew(schema.names, metadata.row_group(group).num_rows)
+                for group, change in changes.items()
+                if change is not None
+            }
+            opened = _checked_old(old, parquet.footer, schema, anew)
+            # Closed here if splice fails: its threads must not be joined wherever garbage happens to be collected.
+            with closing(_spliced_groups(store, path, parquet.footer, schema, changes, anew, workers)) as groups:
+                splice(opened, groups, out)
+    except CannotSpliceError:
+        # Splice may copy what cannot be written anew.
+        check_writable(unwritable(metadata), path)
+        store.remove(staged)
+        with store.create(staged) as out:
+            _rewrite_whole(parquet, path, schema, changes, out)
+
+
+def _checked_old(old: BinaryIO, footer: Footer, schema: pa.Schema, anew: Mapping[int, Sequence[str]]) -> OldFile:
+    """Find out before any row is encoded whether what we would write may stand beside what is there."""
+    opened = open_old(old, old.seek(0, 2))
+    if names := [name for name in schema.names if any(name in some for some in anew.values())]:
+        check_fits(opened, encode_row_group([], some_fields(schema, names), writer_options(footer, min(anew))))
+    return opened
+
+
+def _spliced_groups(
+    store: Store,
+    path: str,
+    footer: Footer,
+    schema: pa.Schema,
+    changes: Mapping[int, GroupChange | None],
+    anew: Mapping[int, Sequence[str]],
+    workers: int,
+) -> Generator[int | NewGroup]:
+    """Give the row groups of the new file in order, the columns to write anew encoded a few row groups ahead."""
+    metadata = footer.metadata
+    changed = {group: change for group, change in changes.items() if change is not None}
+    options = options_by_group(footer, changed)
+    # Few row groups are divided by columns, so that no worker is without work.
+    parts = -(-2 * workers // len(changed)) if 0 < len(changed) < workers else 1
+
+    def encode(group: int, names: Sequence[str]) -> pa.Buffer | None:
+        some, ahead = some_fields(schema, names), not store.local
+        dictionaries = stored_as_dictionaries(some, options[group])
+        with open_parquet(store, path, footer, read_ahead=ahead, dictionaries=dictionaries) as parquet:
+            return _encode(parquet, path, group, changed[group], some, options[group])
+
+    shares = {
+        group: shared_out(_column_sizes(names, footer, group), parts) if parts > 1 else [names]
+        for group, names in anew.items()
+        if names
+    }
+    with open_pool(sum(map(len, shares.values())), workers, "encode") as pool:
+        waiting: deque[tuple[int, list[Future[pa.Buffer | None]]]] = deque()
+        for group in range(metadata.num_row_groups):
+            if group in changed or group not in changes:
+                waiting.append((group, [pool.submit(encode, group, share) for share in shares.get(group, ())]))
+            while len(waiting) > workers:
+                yield _ready(*waiting.popleft(), changed, metadata)
+        while waiting:
+            yield _ready(*waiting.popleft(), changed, metadata)
+
+
+def _ready(
+    group: int,
+    encoding: Sequence[Future[pa.Buffer | None]],
+    changed: Mapping[int, GroupChange],
+    metadata: pq.FileMetaData,
+) -> int | NewGroup:
+    columns = [buffer for future in encoding if (buffer := future.result()) is not None]
+    if not columns:
+        return group
+    return NewGroup(columns, None if changed[group].lost(metadata.row_group(group).num_rows) else group)
+
+
+def _column_sizes(names: Sequence[str], footer: Footer, group: int) -> dict[str, int]:
+    sizes = dict.fromkeys(names, 0)
+    columns = {name.encode(): name for name in names}
+    for chunk in footer.chunks([group])[group]:
+        if chunk.path[:1] and chunk.path[0] in columns:
+            sizes[columns[chunk.path[0]]] += chunk.size
+    return sizes
+
+
+def _encode(
+    parquet: OpenFile,
+    path: str,
+    group: int,
+    change: GroupChange,
+    schema: pa.Schema,
+    options: Mapping[str, Any],
+) -> pa.Buffer | None:
+    """Encode columns of a changed row group but those that come out as they are; None if all do."""
+    rows = parquet.metadata.row_group(group).num_rows
+    new = _new_columns(change, schema)
+    if change.lost(rows) or len(change.positions) == rows:
+        return encode_row_group(_changed(parquet, path, group, change, new, schema), schema, options)
+    old = read_group(parquet, group, schema.names, path)
+    picks = pa.array(change.positions)
+    differ = [name for name in schema.names if not identical(_taken(old, name, schema, picks), new[name])]
+    if not differ:
+        return None
+    old, schema = old.select(differ), some_fields(schema, differ)
+    for number, name in enumerate(differ):
+        if is_dictionary(old.schema.field(name).type):
+            column = replaced_texts(old.column(name), change.positions, new.pop(name))
+            old = old.set_column(number, name, column)
+            schema = schema.set(number, schema.field(name).with_type(column.type))
+    return encode_row_group(_replaced_rows(old, change.positions, new, None, schema), schema, options)
+
+
+def _taken(old: pa.Table, name: str, schema: pa.Schema, picks: pa.Array) -> pa.ChunkedArray:
+    kind = schema.field(name).type
+    if is_dictionary(old.schema.field(name).type):
+        return plain_texts(old.column(name).take(picks), kind)
+    return plain_column(old, name, schema).take(picks)
+
+
+def _new_columns(change: GroupChange, schema: pa.Schema) -> dict[str, pa.ChunkedArray]:
+    """Give the new values in the types of the file."""
+    names = [name for name in schema.names if name in change.columns]
+    rows = change.rows(names)
+    return {name: cast_column(rows.column(name), schema.field(name).type, name) for name in names}
+
+
+def _rewrite_whole(
+    parquet: OpenFile,
+    path: str,
+    schema: pa.Schema,
+    changes: Mapping[int, GroupChange | None],
+    out: BinaryIO,
+) -> None:
+    with open_writer_like(out, schema, parquet.footer) as writer:
+        for group in range(parquet.metadata.num_row_groups):
+            if group not in changes:
+                table = _plain_table(read_group(parquet, group, None, path), schema)
+            elif (change := changes[group]) is not None:
+                new = _new_columns(change, schema)
+                table = pa.Table.from_batches(_changed(parquet, path, group, change, new, schema), schema)
+            else:
+                continue
+            if table.num_rows:
+                writer.write_table(table, row_group_size=table.num_rows)
+
+
+def _changed(
+    parquet: OpenFile,
+    path: str,
+    group: int,
+    change: GroupChange,
+    new: Mapping[str, pa.ChunkedArray],
+    schema: pa.Schema,
+) -> Iterator[pa.RecordBatch]:
+    """Give columns of a changed row group, slice by slice, in the types of the file."""
+    rows = parquet.metadata.row_group(group).num_rows
+    if len(change.positions) + change.lost(rows) < rows:
+        old = read_group(parquet, group, schema.names, path)
+        stay = change.stay(rows) if change.lost(rows) else None
+        yield from _replaced_rows(old, change.positions, new, stay, schema)
+        return
+    # Only replaced rows stay, so the old file is read for what the new rows do not tell.
+    untold = [name for name in schema.names if name not in new]
+    old = read_group(parquet, group, untold, path) if untold else None
+    picks = pa.array(change.positions)
+    columns = [new[name] if name in new else plain_column(old, name, schema).take(picks) for name in schema.names]
+    yield from pa.table(columns, schema=schema).to_batches(max_chunksize=_SLICE)
+
+
+def _replaced_rows(
+    old: pa.Table,
+    positions: npt.NDArray[np.int64],
+    new: Mapping[str, pa.ChunkedArray],
+    stay: npt.NDArray[np.bool_] | None,
+    schema: pa.Schema,
+) -> Iterator[pa.RecordBatch]:
+    for start in range(0, old.num_rows, _SLICE):
+        rows = old.slice(start, _SLICE)
+        first, last = np.searchsorted(positions, [start, start + _SLICE])
+        columns = [plain_column(rows, name, schema) for name in schema.names]
+        if first < last:
+            picks = np.arange(rows.num_rows)
+            picks[positions[first:last] - start] = rows.num_rows + np.arange(last - first)
+            indices = pa.array(picks)
+            columns = [
+                _replaced(column, new[name].slice(first, last - first), indices) if name in new else column
+                for name, column in zip(schema.names, columns, strict=True)
+            ]
+        table = pa.table(columns, schema=schema)
+        if stay is not None:
+            table = table.filter(pa.array(stay[start : start + _SLICE]))
+        yield from table.to_batches()
+
+
+def _replaced(old: pa.ChunkedArray, new: pa.ChunkedArray, picks: pa.Array) -> pa.ChunkedArray:
+    together = pa.concat_arrays([*old.chunks, *new.chunks])
+    return pa.chunked_array([together.take(picks)])
+
+
+def _plain_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return pa.table([plain_column(table, name, schema) for name in schema.names], schema=schema)

@@ -1,0 +1,1 @@
+"""Where source rows come from: Arrow objects, and Parquet, CSV, JSON or Arrow files."""

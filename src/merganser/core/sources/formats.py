@@ -1,0 +1,116 @@
+"""The formats of source files: Parquet, CSV, JSON lines and Arrow, by the ending of a name.
+
+Text tells no types, so they are guessed; a guess that would lose something is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.json as pajson
+import pyarrow.parquet as pq
+
+from merganser.core.parquet.footer import load_footer
+from merganser.safe_json import ShallowJson
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_ARROW_FILE = b"ARROW1"
+# More digits than a double has.
+_LARGE = r"^\s*[-+]?[0-9]{16,}\s*$"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How files are to be read: as what, if their names do not tell; with which types; what stands between values."""
+
+    form: str | None = None
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
+    delimiter: str | None = None
+
+
+# Names tell the format, and rows the types.
+GUESS = Reading()
+
+
+def _read_parquet(stream: Any, _: Reading) -> pa.Table:
+    footer = load_footer(pa.PythonFile(stream, "r"), getattr(stream, "name", "the file"))
+    with pq.ParquetFile(stream, metadata=footer.int96_as_bytes) as parquet:
+        return footer.decode(parquet.read()).cast(footer.schema)
+
+
+def _read_arrow(stream: Any, _: Reading) -> pa.Table:
+    """Read Arrow's own format, of files or of streams."""
+    is_file = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
+    stream.seek(0)
+    return pa.ipc.open_file(stream).read_all() if is_file else pa.ipc.open_stream(stream).read_all()
+
+
+def _read_tsv(stream: Any, reading: Reading) -> pa.Table:
+    return _read_csv(stream, Reading(reading.form, reading.types, reading.delimiter or "\t"))
+
+
+def _read_csv(stream: Any, reading: Reading) -> pa.Table:
+    parsing = pacsv.ParseOptions(delimiter=reading.delimiter or ",")
+    table = pacsv.read_csv(
+        stream, parse_options=parsing, convert_options=pacsv.ConvertOptions(column_types=dict(reading.types))
+    )
+    names = table.column_names
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise pa.ArrowInvalid(f"two columns are called {twice!r}")
+    for one in table.schema:
+        if pa.types.is_binary(one.type) and one.name not in reading.types:
+            raise pa.ArrowInvalid(f"column {one.name!r} is not in UTF-8, which iconv can make of it")
+    guessed = [one.name for one in table.schema if pa.types.is_floating(one.type) and one.name not in reading.types]
+    if guessed:
+        stream.seek(0)
+        as_text = pacsv.ConvertOptions(include_columns=guessed, column_types=dict.fromkeys(guessed, pa.string()))
+        texts = pacsv.read_csv(stream, parse_options=parsing, convert_options=as_text)
+        for name in guessed:
+            _check_digits(texts.column(name), name)
+    return table
+
+
+def _check_digits(texts: pa.ChunkedArray, name: str) -> None:
+    """Refuse whole numbers that were taken for floats, which have not all of their digits."""
+    large = texts.filter(pc.match_substring_regex(texts, _LARGE))
+    if len(large):
+        raise pa.ArrowInvalid(
+            f"column {name!r} has numbers like {large[0].as_py().strip()}, which as floats would lose digits; say "
+            f"--column-type {name}=string, or decimal128(38,0), and in Python read the file with pyarrow.csv"
+        )
+
+
+def _read_json(stream: Any, reading: Reading) -> pa.Table:
+    start = stream.read(64).lstrip()
+    stream.seek(0)
+    if start.startswith(b"["):
+        raise pa.ArrowInvalid("it is an array; an object in each line is what can be read, as jq -c '.[]' writes them")
+    given = pajson.ParseOptions(explicit_schema=pa.schema(dict(reading.types)) if reading.types else None)
+    table = pajson.read_json(ShallowJson(stream), parse_options=given)
+    if all(table.column(name).null_count < len(table) for name in reading.types):
+        return table
+    # A column that no line has is there all the same, because its type was given.
+    stream.seek(0)
+    there = pajson.read_json(stream).column_names
+    return table.select([name for name in table.column_names if name in there])
+
+
+# How to read a file, by its ending.
+READERS: dict[str, Callable[[Any, Reading], pa.Table]] = {
+    ".parquet": _read_parquet,
+    ".csv": _read_csv,
+    ".tsv": _read_tsv,
+    ".json": _read_json,
+    ".jsonl": _read_json,
+    ".ndjson": _read_json,
+    ".arrow": _read_arrow,
+    ".feather": _read_arrow,
+    ".ipc": _read_arrow,
+}

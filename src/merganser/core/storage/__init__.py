@@ -1,0 +1,1 @@
+"""Files on a local disk or an object store: locations, locks and staging folders."""

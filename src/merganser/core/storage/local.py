@@ -1,0 +1,307 @@
+"""The disk of this machine: real renames, and fsync."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import grp
+import os
+import pwd
+import re
+import shutil
+import stat
+import uuid
+from typing import TYPE_CHECKING, BinaryIO
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from merganser.core.columnar.threads import open_pool
+from merganser.core.storage.store import FileInfo, Store, is_same_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+# The identity of a link that leads nowhere: perhaps to a disk that is not mounted.
+DANGLING = "dangling"
+FLUSHES = 8
+_UNFINISHED = re.compile(r".+\.[0-9a-f]{32}\.new")
+
+
+class LocalStore(Store):
+    """The disk of this machine; what is new takes group and permissions from the folder `model`, if one is given."""
+
+    local = True
+
+    def __init__(self, model: str | None = None) -> None:
+        self._model = model
+
+    def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
+        pending = [("", False)]
+        while pending:
+            prefix, linked = pending.pop()
+            with os.scandir(os.path.join(folder, prefix)) as entries:
+                for entry in entries:
+                    rel = prefix + entry.name
+                    if entry.is_dir():
+                        if enter(rel):
+                            pending.append((rel + "/", linked or entry.is_symlink()))
+                    elif entry.is_file():
+                        status = entry.stat()
+                        identity = _local_identity(status)
+                        version = f"{identity}:{status.st_ctime_ns}"
+                        changed = max(status.st_mtime_ns, status.st_ctime_ns)
+                        real = os.path.realpath(entry.path) if linked or entry.is_symlink() else None
+                        yield FileInfo(rel, status.st_size, identity, version, changed, real)
+                    elif entry.is_symlink():
+                        yield FileInfo(rel, 0, DANGLING)
+
+    def kind(self, path: str) -> str | None:
+        try:
+            mode = os.stat(path).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return "directory" if stat.S_ISDIR(mode) else "file"
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(folder))
+        except FileNotFoundError:
+            return []
+
+    def find_folders(self, folder: str, names: Collection[str]) -> set[str]:
+        return {name for name in names if os.path.isdir(os.path.join(folder, name))}
+
+    def identity(self, path: str) -> str | None:
+        try:
+            return _local_identity(os.stat(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def modified(self, path: str) -> int | None:
+        return os.stat(path).st_mtime_ns
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return pa.OSFile(path, "rb")
+
+    def open_reader(self, path: str) -> BinaryIO:
+        return open(path, "rb", buffering=0)
+
+    def create(self, path: str) -> BinaryIO:
+        return self.open_new(path)
+
+    def open_new(self, path: str) -> BinaryIO:
+        """Create a file, with the group and permissions of the model; fails if it exists."""
+        stream = open(path, "xb")  # noqa: SIM115  the caller closes it
+        self._share(path, stream.fileno())
+        return stream
+
+    def make_folder(self, path: str) -> None:
+        if os.path.isdir(path):
+            return
+        self.make_folder(os.path.dirname(path) or ".")
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+            return
+        with contextlib.suppress(OSError), _opened(path) as descriptor:
+            self._share(path, descriptor)
+
+    def _share(self, path: str, descriptor: int) -> None:
+        """Let a new file or folder be shared as the model is; a disk without groups or permissions stays as it is."""
+        if self._model is None:
+            return
+        with contextlib.suppress(OSError):
+            status, model = os.stat(descriptor), self._model
+            while model == path or not os.path.isdir(model):
+                model = os.path.dirname(model)
+            wanted = _shared_access(status, os.stat(model), exists=model == self._model)
+            if wanted != (stat.S_IMODE(status.st_mode), status.st_gid):
+                _set_access(descriptor, *wanted)
+
+    def find_unwritable(self, files: Iterable[str], folders: Iterable[str]) -> str | None:
+        # The file that a link leads to is replaced, not the link.
+        real = (os.path.realpath(file) if os.path.islink(file) else file for file in files)
+        for folder in sorted({*map(os.path.dirname, real), *folders}):
+            made = folder
+            while not os.path.lexists(made):
+                made = os.path.dirname(made)
+            if not os.access(made, os.W_OK | os.X_OK):
+                return made
+        return None
+
+    def flush(self, paths: Iterable[str]) -> None:
+        # Disks take many such requests at once, and answer them together.
+        files = list(paths)
+        with open_pool(len(files), FLUSHES, "flush") as pool:
+            for done in [pool.submit(_fsync, path) for path in files]:
+                done.result()
+
+    def replace(self, source: str, target: str) -> None:
+        # A data file may be a symlink, perhaps to another disk: the link stays, what it points at is replaced.
+        real = os.path.realpath(target)
+        try:
+            os.replace(source, real)
+            if real != target:
+                self.flush([os.path.dirname(real)])
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            # Always the same name, so that a repeated attempt cleans up after a killed one.
+            beside = os.path.join(os.path.dirname(real), f".{os.path.basename(real)}.staged")
+            try:
+                shutil.copy2(source, beside)
+                self.keep_mode(source, beside)
+                self.flush([beside])
+                os.replace(beside, real)
+                # The other copy goes only once this one lasts.
+                self.flush([os.path.dirname(real)])
+            finally:
+                self.remove(beside)
+            os.remove(source)
+
+    def reaches(self, other: Store) -> bool:
+        return other.local
+
+    def link(self, path: str, link: str) -> bool:
+        # The system would link a link, not the file that it leads to.
+        real = os.path.realpath(path) if os.path.islink(path) else path
+        try:
+            try:
+                os.link(real, link)
+            except FileExistsError:
+                self.remove(link)
+                os.link(real, link)
+        except OSError:
+            # Another disk, a disk without links, a file that is not ours. An old link must not be taken for this one.
+            self.remove(link)
+            return False
+        return True
+
+    def is_copied(self, path: str, identity: str, kept: str) -> bool:
+        try:
+            found, reference = os.stat(path), os.stat(kept)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        if os.path.samestat(found, reference):
+            # The copy has the link too, which a change in place would change as well: time has to tell.
+            size, modified, _ = map(int, identity.split(":"))
+            return found.st_size == size and is_same_time(modified, found.st_mtime_ns)
+        return self.same_content(path, kept)
+
+    def duplicate(self, path: str, copy: str) -> None:
+        if not self.link(path, copy):
+            # What stands against a link and a copy is told by the copy.
+            real = os.path.realpath(path)
+            shutil.copy2(real, copy)
+            self.keep_mode(real, copy)
+            self.flush([copy])
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+    def remove_folder(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def write_small(self, path: str, data: bytes) -> None:
+        beside = f"{path}.{uuid.uuid4().hex}.new"
+        try:
+            with self.open_new(beside) as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(beside, path)
+        finally:
+            self.remove(beside)
+        self.flush([os.path.dirname(path)])
+
+    def remove_unfinished(self, folder: str) -> None:
+        for name in self.names(folder):
+            if _UNFINISHED.fullmatch(name):
+                self.remove(f"{folder}/{name}")
+
+    def read_small(self, path: str) -> bytes | None:
+        try:
+            with open(path, "rb") as stream:
+                return stream.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def arrow_filesystem(self) -> pafs.FileSystem:
+        return pafs.LocalFileSystem()
+
+    def keep_mode(self, old: str, staged: str) -> None:
+        status = os.stat(old)
+        with _opened(staged) as descriptor:
+            _set_access(descriptor, stat.S_IMODE(status.st_mode), status.st_gid, status.st_uid)
+
+
+def describe_owner(path: str) -> str:
+    """Name the owner, group and permissions of a path, or of the nearest folder above it that exists."""
+    path = os.path.abspath(path)
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    status = os.lstat(path)
+    user, group = str(status.st_uid), str(status.st_gid)
+    with contextlib.suppress(KeyError):
+        user = pwd.getpwuid(status.st_uid).pw_name
+    with contextlib.suppress(KeyError):
+        group = grp.getgrgid(status.st_gid).gr_name
+    return f"{path} belongs to user {user} and group {group}, with mode {stat.S_IMODE(status.st_mode):03o}"
+
+
+def _shared_access(new: os.stat_result, model: os.stat_result, *, exists: bool) -> tuple[int, int]:
+    """Give the permissions and the group that something new takes from a dataset's folder.
+
+    A group that can write to the folder can write to what is new there. Apart from that the folder only narrows what
+    the umask allows. Until the folder `exists` the model is the folder above it, which narrows nothing.
+    """
+    bits, own = stat.S_IMODE(model.st_mode), stat.S_IMODE(new.st_mode)
+    # In a sticky folder everybody has files of his own.
+    sticky = bool(bits & stat.S_ISVTX)
+    if not exists and (sticky or not bits & stat.S_IWGRP):
+        return own, new.st_gid
+    mode = own & bits if exists else own
+    mode |= bits & (stat.S_ISGID | (stat.S_IRWXG if bits & stat.S_IWGRP else 0))
+    if stat.S_ISDIR(new.st_mode):
+        return mode | stat.S_IRWXU, model.st_gid
+    return mode & 0o666 | stat.S_IRUSR | stat.S_IWUSR, model.st_gid
+
+
+def _set_access(descriptor: int, mode: int, group: int, owner: int = -1) -> None:
+    try:
+        os.chown(descriptor, owner, group)
+    except PermissionError:
+        # Only root may give a file away, and everyone else only to a group of his own.
+        with contextlib.suppress(PermissionError):
+            os.chown(descriptor, -1, group)
+        if os.stat(descriptor).st_gid != group:
+            # The permissions were meant for another group: this one may do what everybody may.
+            mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
+    os.chmod(descriptor, mode)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    """Open a file or folder, not a link that another user of the folder has put in its place."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _fsync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _local_identity(status: os.stat_result) -> str:
+    return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"

@@ -1,0 +1,204 @@
+"""Any fsspec filesystem: renames are copy and delete, folders exist by holding files."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+from fsspec.implementations.memory import MemoryFileSystem
+
+from merganser.core.storage.store import FileInfo, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+
+    import fsspec
+
+# Filesystems whose `find` is one flat listing that raises what goes wrong.
+FLAT = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"}
+
+# What filesystems call a tag of the content, and the time of its last change.
+_TAGS = ("ETag", "etag", "md5Hash")
+_TIMES = ("LastModified", "last_modified", "mtime", "updated")
+
+
+class RemoteStore(Store):
+    """Any fsspec filesystem: renames are copy and delete, folders exist by holding files."""
+
+    local = False
+
+    def __init__(self, filesystem: fsspec.AbstractFileSystem) -> None:
+        self.filesystem = filesystem
+
+    def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
+        self.filesystem.invalidate_cache(folder)
+        skip = len(folder) + 1
+
+        @cache
+        def enters(rel: str) -> bool:
+            above = rel.rpartition("/")[0]
+            return (not above or enters(above)) and enter(rel)
+
+        for info in self._files(folder, enters):
+            rel = info["name"].removesuffix("/")[skip:]
+            parent = rel.rpartition("/")[0]
+            if not parent or enters(parent):
+                identity, size = _remote_identity(info), int(info["size"] or 0)
+                changed = _changed(info)
+                yield FileInfo(rel, size, identity, None if changed is None else identity, changed or 0)
+
+    def _files(self, folder: str, enter: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+        """List files below a folder in one request where the filesystem can, else folder by folder.
+
+        fsspec's own walk leaves out folders that it cannot list, and so would lose their rows.
+        """
+        protocol = self.filesystem.protocol
+        if FLAT & set([protocol] if isinstance(protocol, str) else protocol):
+            yield from self.filesystem.find(folder, detail=True).values()
+            return
+        pending = [folder]
+        while pending:
+            for info in self.filesystem.ls(pending.pop(), detail=True):
+                if info["type"] != "directory":
+                    yield info
+                elif enter(info["name"].rstrip("/")[len(folder) + 1 :]):
+                    pending.append(info["name"])
+
+    def kind(self, path: str) -> str | None:
+        self.filesystem.invalidate_cache(path)
+        try:
+            return cast("str", self.filesystem.info(path)["type"])
+        except FileNotFoundError:
+            return None
+
+    def names(self, folder: str) -> list[str]:
+        self.filesystem.invalidate_cache(folder)
+        try:
+            found = self.filesystem.ls(folder, detail=False)
+        except FileNotFoundError:
+            return []
+        return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in found})
+
+    def find_folders(self, folder: str, names: Collection[str]) -> set[str]:
+        self.filesystem.invalidate_cache(folder)
+        try:
+            found = self.filesystem.ls(folder, detail=True)
+        except OSError:
+            # Credentials may be limited to one prefix of a bucket, which stores report in different ways.
+            return set()
+        folders = (info["name"].rstrip("/").rpartition("/")[2] for info in found if info["type"] == "directory")
+        return set(names).intersection(folders)
+
+    def identity(self, path: str) -> str | None:
+        self.filesystem.invalidate_cache(path)
+        try:
+            return _remote_identity(self.filesystem.info(path))
+        except FileNotFoundError:
+            return None
+
+    def modified(self, path: str) -> int | None:  # noqa: ARG002  a move is a new object
+        return None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether files are in this process, where no other can reach them."""
+        filesystem = self.filesystem
+        while filesystem is not None and not isinstance(filesystem, MemoryFileSystem):
+            # One may stand before another.
+            filesystem = getattr(filesystem, "fs", None)
+        return filesystem is not None
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        if self.in_memory:
+            return pa.PythonFile(self.open_reader(path), mode="r")
+        return self.arrow_filesystem().open_input_file(path)
+
+    def open_reader(self, path: str) -> BinaryIO:
+        stream = self.filesystem.open(path, "rb")
+        # A file in memory is one object for all who open it, and they would share its position.
+        return io.BytesIO(stream.getvalue()) if isinstance(stream, io.BytesIO) else cast("BinaryIO", stream)
+
+    def create(self, path: str) -> BinaryIO:
+        return cast("BinaryIO", self.filesystem.open(path, "wb"))
+
+    def create_exclusively(self, path: str, data: bytes) -> bool:
+        """Create a small file, if there is none; says whether it was this call that did."""
+        try:
+            self.filesystem.pipe_file(path, data, mode="create")
+        except FileExistsError:
+            return False
+        # Some filesystems accept the mode and ignore it: the file is whose content stands.
+        return self.read_small(path) == data
+
+    def make_folder(self, path: str) -> None:
+        self.filesystem.makedirs(path, exist_ok=True)
+
+    def flush(self, paths: Iterable[str]) -> None:
+        """Do nothing: an object is durable once its write returns."""
+
+    def replace(self, source: str, target: str) -> None:
+        self.duplicate(source, target)
+        self.remove(source)
+
+    def reaches(self, other: Store) -> bool:
+        return isinstance(other, RemoteStore) and bool(self.filesystem == other.filesystem)
+
+    def duplicate(self, path: str, copy: str) -> None:
+        self.filesystem.makedirs(copy.rsplit("/", 1)[0], exist_ok=True)
+        self.filesystem.cp_file(path, copy)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.filesystem.rm_file(path)
+
+    def remove_folder(self, path: str) -> None:
+        self.filesystem.invalidate_cache(path)
+        with contextlib.suppress(FileNotFoundError):
+            self.filesystem.rm(path, recursive=True)
+
+    def write_small(self, path: str, data: bytes) -> None:
+        self.filesystem.pipe_file(path, data)
+
+    def remove_unfinished(self, folder: str) -> None:
+        """Do nothing: an object is there as a whole or not at all."""
+
+    def read_small(self, path: str) -> bytes | None:
+        self.filesystem.invalidate_cache(path)
+        try:
+            return cast("bytes", self.filesystem.cat_file(path))
+        except FileNotFoundError:
+            return None
+
+    def arrow_filesystem(self) -> pafs.FileSystem:
+        return pafs.PyFileSystem(pafs.FSSpecHandler(self.filesystem))
+
+    def keep_mode(self, old: str, staged: str) -> None:
+        """Do nothing: objects have neither."""
+
+
+def _remote_identity(info: dict[str, Any]) -> str:
+    values = (f"{mark}={_instant(info[mark])}" for mark in (*_TAGS, *_TIMES, "created") if info.get(mark) is not None)
+    return ":".join([str(info.get("size")), *values])
+
+
+def _changed(info: dict[str, Any]) -> int | None:
+    """Tell when a file last changed, in nanoseconds: 0 where its content has a tag, None where nothing tells.
+
+    A time of creation is no help: some filesystems change a file and keep it.
+    """
+    if any(info.get(mark) is not None for mark in _TAGS):
+        return 0
+    times = [info[mark] for mark in _TIMES if info.get(mark) is not None]
+    # Without a zone a time may be hours off.
+    known = [_instant(time) for time in times if getattr(time, "tzinfo", UTC) is not None]
+    return max((int(time * 1e9) for time in known if isinstance(time, int | float)), default=None)
+
+
+def _instant(value: Any) -> Any:
+    # One filesystem may give the same instant as a number in a listing and as a datetime for a single file.
+    return value.timestamp() if isinstance(value, datetime) else value

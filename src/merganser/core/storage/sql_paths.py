@@ -1,0 +1,53 @@
+"""Paths that will stand inside SQL text."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from merganser.errors import InvalidArgumentError
+
+_FORBIDDEN = ("'", '"', ";", "--", "/*", "*/", "`", "\\")
+_SUSPICIOUS_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+
+
+class PathValidator:
+    """Checks a path before it becomes part of an SQL statement."""
+
+    @staticmethod
+    def validate_path_for_sql(path: str) -> None:
+        """Refuse quotes, statement and comment marks, `..` segments, and characters that hide what they are.
+
+        Args:
+            path: The path, absolute or relative.
+
+        >>> PathValidator.validate_path_for_sql("/lake/day=2025-01-01/part 0.parquet")
+        """
+        if not isinstance(path, str) or not path:
+            message = f"A path must be non-empty text, not {path!r}."
+            raise InvalidArgumentError(message)
+        mark = next((mark for mark in _FORBIDDEN if mark in path), None)
+        if mark is not None:
+            message = (
+                f"The path {path!r} contains {mark!r}, which could end or change an SQL statement. Rename the folder."
+            )
+            raise InvalidArgumentError(message)
+        if ".." in path.split("/"):
+            message = f"The path {path!r} contains a '..' segment. Write the path without it."
+            raise InvalidArgumentError(message)
+        hidden = next((char for char in path if unicodedata.category(char) in _SUSPICIOUS_CATEGORIES), None)
+        if hidden is not None:
+            message = f"The path {path!r} contains the invisible character U+{ord(hidden):04X}. Rename the folder."
+            raise InvalidArgumentError(message)
+
+    @staticmethod
+    def escape_for_sql(path: str) -> str:
+        """Give the path as it may stand between single quotes in SQL, after validating it.
+
+        Args:
+            path: The path, absolute or relative.
+
+        >>> PathValidator.escape_for_sql("/lake/orders")
+        '/lake/orders'
+        """
+        PathValidator.validate_path_for_sql(path)
+        return path.replace("'", "''")

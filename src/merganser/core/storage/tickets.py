@@ -1,0 +1,246 @@
+"""The queue before a lock: writers that wait have numbered tickets, and the lowest living number is next.
+
+The lock alone decides who may write. The queue only says who tries to take it, so that a ticket that is lost, or that
+nobody can make, costs its writer the place in the queue and nothing else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import time
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol
+
+from filelock import FileLock, Timeout
+
+from merganser.core.storage import liveness
+from merganser.core.storage.liveness import Watched, describe_process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from merganser.core.storage.local import LocalStore
+    from merganser.core.storage.remote import RemoteStore
+
+QUEUE = "queue"
+# A waiting process on this machine that was stopped keeps its ticket; after so long, or half the time that the next
+# one can wait, it is passed over.
+STALLED_SECONDS = 5.0
+# How often a ticket file shows that its writer is not stopped.
+RENEW_SECONDS = 0.1
+# A number may be taken by another writer at the same moment, again and again if many come together.
+ATTEMPTS = 16
+
+
+class TicketQueue(Protocol):
+    """The writers that wait for one lock."""
+
+    def is_empty(self) -> bool:
+        """Whether no writer waits, as far as one look tells."""
+
+    def enter(self) -> None:
+        """Take a ticket behind all others, if one can be made."""
+
+    def is_first(self) -> bool:
+        """Whether no living writer waits before this one; tickets of dead ones are removed."""
+
+    def count_before(self) -> int:
+        """Count the tickets before this one."""
+
+    def leave(self) -> None:
+        """Give the ticket back; fine if there is none."""
+
+
+class LocalQueue:
+    """Tickets as files, each locked by the writer that waits: the kernel unlocks a dead one's at once."""
+
+    def __init__(self, store: LocalStore, folder: str, timeout: float = math.inf) -> None:
+        self._store = store
+        self._folder = f"{folder}/{QUEUE}"
+        self._ticket: FileLock | None = None
+        # A living writer's ticket is up to one renewal old, and more on a busy machine.
+        self._stalled_seconds = min(STALLED_SECONDS, max(timeout / 2, 3 * RENEW_SECONDS))
+        self._number = 0
+        self._renewed = 0.0
+
+    def is_empty(self) -> bool:
+        return not self._numbers()
+
+    def enter(self) -> None:
+        # Without a ticket, on a full disk for example, a writer takes the lock whenever it is free.
+        with suppress(OSError):
+            self._store.make_folder(self._folder)
+            for _ in range(ATTEMPTS):
+                number = max(self._numbers(), default=0) + 1
+                self._ticket = self._take(number)
+                if self._ticket is not None:
+                    self._number = number
+                    return
+
+    def is_first(self) -> bool:
+        if self._ticket is None:
+            return True
+        try:
+            oldest = self._renew(self._ticket.lock_file) - self._stalled_seconds
+        except OSError:
+            # Somebody removed the queue.
+            self._ticket.release()
+            self._ticket = None
+            self.enter()
+            return False
+        return not any(self._is_alive(number, oldest) for number in sorted(self._before(), reverse=True))
+
+    def count_before(self) -> int:
+        return len(self._before())
+
+    def leave(self) -> None:
+        if self._ticket is not None:
+            with suppress(OSError):
+                os.remove(self._ticket.lock_file)
+            self._ticket.release()
+            self._ticket = None
+
+    def _renew(self, path: str) -> float:
+        """Show that this writer is not stopped; gives when it last did, by the clock of the disk."""
+        if time.monotonic() - self._renewed >= RENEW_SECONDS:
+            os.utime(path)
+            self._renewed = time.monotonic()
+        return os.stat(path).st_mtime
+
+    def _numbers(self) -> list[int]:
+        try:
+            return _numbers(os.listdir(self._folder))
+        except OSError:
+            return []
+
+    def _before(self) -> list[int]:
+        return [number for number in self._numbers() if number < self._number]
+
+    def _take(self, number: int) -> FileLock | None:
+        path = f"{self._folder}/{number}"
+        try:
+            created = self._store.open_new(path)
+        except FileExistsError:
+            return None
+        with created:
+            ticket = FileLock(path, fallback_to_soft=False, thread_local=False)
+            try:
+                ticket.acquire(blocking=False)
+            except Timeout:
+                # Another writer tests the file, and removes it as a dead writer's; or this disk refuses every lock.
+                with suppress(OSError):
+                    if os.path.samestat(os.stat(path), os.fstat(created.fileno())):
+                        os.remove(path)
+                return None
+        return ticket
+
+    def _is_alive(self, number: int, oldest: float) -> bool:
+        path = f"{self._folder}/{number}"
+        try:
+            with open(path, "r+b", buffering=0) as ticket:
+                if os.fstat(ticket.fileno()).st_mtime >= oldest:
+                    fcntl.flock(ticket, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    # Only who has it locked removes a ticket: its number may be another's the moment that it is gone.
+                    if os.fstat(ticket.fileno()).st_nlink:
+                        os.remove(path)
+        except BlockingIOError:
+            return True
+        except OSError:
+            # A ticket that cannot be tested must not block anybody for good.
+            return False
+        return False
+
+
+class RemoteQueue:
+    """Tickets as objects, created exclusively under the next number and rewritten while their writers wait."""
+
+    def __init__(self, store: RemoteStore, folder: str) -> None:
+        self._store = store
+        self._folder = f"{folder}/{QUEUE}"
+        self._token = uuid.uuid4().hex
+        self._number = 0
+        self._beat = 0
+        self._renewed = 0.0
+        self._first = False
+        self._before: dict[int, Watched] = {}
+
+    def is_empty(self) -> bool:
+        try:
+            return not self._numbers()
+        except OSError:
+            return True
+
+    def enter(self) -> None:
+        self._number = number = 0
+        # Without a ticket, a writer takes the lock whenever it is free.
+        with suppress(OSError):
+            self._store.make_folder(self._folder)
+            for _ in range(ATTEMPTS):
+                number = max(number, *self._numbers(), 0) + 1
+                if self._store.create_exclusively(self._path(number), self._content()):
+                    self._number, self._renewed = number, time.monotonic()
+                    return
+
+    def is_first(self) -> bool:
+        if not self._number:
+            return True
+        try:
+            return self._look()
+        except OSError:
+            # A queue that the store does not show for a moment must not fail a merge.
+            return True
+
+    def count_before(self) -> int:
+        return len(self._before)
+
+    def leave(self) -> None:
+        if self._number:
+            # Others remove a ticket that is no longer renewed.
+            with suppress(OSError):
+                self._store.remove(self._path(self._number))
+            self._number = 0
+
+    def _numbers(self) -> list[int]:
+        return _numbers(self._store.names(self._folder))
+
+    def _path(self, number: int) -> str:
+        return f"{self._folder}/{number}"
+
+    def _content(self) -> bytes:
+        return json.dumps({**describe_process(), "token": self._token, "beat": self._beat}).encode()
+
+    def _look(self) -> bool:
+        if not self._first:
+            numbers = self._numbers()
+            if self._number not in numbers:
+                # This writer was stalled for so long that others took it for dead.
+                self.enter()
+                return False
+            self._before = {number: self._watch(number) for number in numbers if number < self._number}
+            self._remove_dead()
+            self._first = not self._before
+        self._renew()
+        return self._first
+
+    def _watch(self, number: int) -> Watched:
+        watched = self._before.get(number) or Watched(self._store, self._path(number))
+        watched.look(every=liveness.LEASE_SECONDS / 6)
+        return watched
+
+    def _remove_dead(self) -> None:
+        for number in [number for number, watched in self._before.items() if watched.is_dead()]:
+            self._store.remove(self._before.pop(number).path)
+
+    def _renew(self) -> None:
+        if time.monotonic() - self._renewed >= liveness.LEASE_SECONDS / 3:
+            self._beat += 1
+            self._store.write_small(self._path(self._number), self._content())
+            self._renewed = time.monotonic()
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    return [int(name) for name in names if name.isascii() and name.isdecimal()]

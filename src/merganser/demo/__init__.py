@@ -1,0 +1,1 @@
+"""Three days of a made-up feed of job postings through the pipeline."""

@@ -1,0 +1,191 @@
+"""Rows of a feed as text: one JSON object a line, joined from columns of ready pieces."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merganser.demo import feed_words as words
+from merganser.demo.feed_numbers import ABSENT, DAY, DayRows, Defect, Feed, Ints
+from merganser.demo.feed_words import COUNTRIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_MINUTES = DAY // 60
+# A posting is two to fourteen days old when it is first seen.
+_OLDEST, _AGES = 14, 12
+# How many characters a cut line lacks at its end.
+_CUTS = (2, 90, 250)
+_CUT, _TEXT, _WRONG_TYPE = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes rows of a feed up to a day, from pieces that are made once."""
+
+    feed: Feed
+    companies: pa.Array
+    posted: pa.Array
+    scraped: pa.Array
+
+    @classmethod
+    def until(cls, feed: Feed, day: int) -> Writer:
+        """Make the pieces for days up to and with this one."""
+        posted = _minutes(feed.start(-_OLDEST), day + _AGES, "posted_at")
+        return cls(feed, _companies(feed, day), posted, _minutes(feed.start(-1), day + 2, "scraped_at"))
+
+    def lines(self, rows: DayRows) -> Any:
+        """Write each row as a line, its line break included."""
+        feed, url = self.feed, rows.url
+        company = feed.company(url)
+        country = feed.country(url, company)
+        since = rows.scraped - feed.start(-1)
+        pieces = [
+            self._url(rows, country),
+            self._title(url, country),
+            _take(self.companies, company),
+            _take(_CITIES, country * _CITIES_EACH + feed.pick(url, "city", _CITIES_EACH)),
+            _take(_REMOTE, feed.pick(url, "remote", len(_REMOTE))),
+            *self._salaries(rows, country),
+            _take(_CURRENCIES, country),
+            _take(_SKILLS, feed.pick(url, "skills", len(_SKILLS))),
+            _take(_DESCRIPTIONS, feed.pick(url, "description", len(_DESCRIPTIONS))),
+            self._posted(rows, country),
+            _take(self.scraped, since // 60),
+            _take(_LAST_SECONDS, since % 60),
+        ]
+        return self._spoilt(_join(*pieces), rows)
+
+    def _url(self, rows: DayRows, country: Ints) -> Any:
+        host = self.feed.pick(rows.url, "host", len(words.HOSTS))
+        # Numbers in no order, as real keys have none; the modulus is a prime, so that no two become one.
+        number = pa.array((rows.url * 1_220_703_125 + 977) % 2_147_483_647).cast(pa.string())
+        url = _join(_take(_HOSTS, host * len(COUNTRIES) + country), number, '"')
+        missing = _take(_NO_URLS, self.feed.pick(rows.url, "no url", len(_NO_URLS)))
+        return pc.if_else(rows.defect == Defect.NO_URL, missing, url)
+
+    def _title(self, url: Ints, country: Ints) -> Any:
+        own = len(_TITLES) + (country - len(COUNTRIES)) * _TITLES_EACH + self.feed.pick(url, "own title", _TITLES_EACH)
+        common = self.feed.pick(url, "common title", len(_TITLES) - len(COUNTRIES) * _TITLES_EACH)
+        return _take(_TITLES, np.where(self.feed.pick(url, "title", 3) == 0, own, common))
+
+    def _salaries(self, rows: DayRows, country: Ints) -> tuple[Any, Any, Any, Any]:
+        low, high = self.feed.salary(rows.url, rows.revision, country)
+        bad = rows.defect == Defect.BAD_SALARY
+        pay = _PAY[country]
+        # Either the lower one is above the higher one, or it is below zero.
+        low = np.where(bad, np.where(self.feed.pick(rows.url, "bad salary", 2) == 0, pay, -pay), low)
+        high = np.where(bad, pay // 2, high)
+        text = _take(_NO_SALARIES, self.feed.pick(rows.url, "no salary", len(_NO_SALARIES)))
+        wrong = (rows.defect == Defect.MALFORMED) & (self._malformed(rows.url) == _WRONG_TYPE)
+        return _SALARY_MIN, pc.if_else(wrong, text, _number(low)), _SALARY_MAX, _number(high)
+
+    def _posted(self, rows: DayRows, country: Ints) -> Any:
+        feed, url = self.feed, rows.url
+        minute = feed.origin(url) * _MINUTES + feed.pick(url, "posted", _AGES * _MINUTES)
+        zone = np.where(feed.pick(url, "zone", 4) == 0, len(COUNTRIES), country)
+        second = feed.pick(url, "second", 60)
+        moment = _join(_take(self.posted, minute), _take(_SECONDS, second * (len(COUNTRIES) + 1) + zone))
+        wrong = _take(_NO_TIMES, feed.pick(url, "no time", len(_NO_TIMES)))
+        return pc.if_else(rows.defect == Defect.BAD_TIME, wrong, moment)
+
+    def _malformed(self, url: Ints) -> Ints:
+        """Tell in which way the line of a url is malformed if it is."""
+        return self.feed.pick(url, "malformed", 3)
+
+    def _spoilt(self, lines: Any, rows: DayRows) -> Any:
+        malformed = rows.defect == Defect.MALFORMED
+        url, chosen = rows.url[malformed], lines.filter(malformed)
+        kind, cut = self._malformed(url), self.feed.pick(url, "cut", len(_CUTS))
+        for place, length in enumerate(_CUTS):
+            rest = _join(pc.utf8_slice_codeunits(chosen, 0, -length), "\n")
+            chosen = pc.if_else((kind == _CUT) & (cut == place), rest, chosen)
+        text = _take(_NO_POSTINGS, self.feed.pick(url, "no posting", len(_NO_POSTINGS)))
+        return pc.replace_with_mask(lines, malformed, pc.if_else(kind == _TEXT, text, chosen))
+
+
+def _take(pieces: Any, indices: Ints) -> Any:
+    return pieces.take(pa.array(indices))
+
+
+def _join(*pieces: Any) -> Any:
+    return pc.binary_join_element_wise(*pieces, "")
+
+
+def _number(values: Ints) -> Any:
+    return pc.fill_null(pa.array(values, mask=values == ABSENT).cast(pa.string()), "null")
+
+
+def _pieces(label: str, values: Iterable[Any]) -> Any:
+    """Make a member of a JSON object of each value."""
+    return pa.array([f',"{label}":{json.dumps(value, ensure_ascii=False, separators=(",", ":"))}' for value in values])
+
+
+def _minutes(start: int, days: int, label: str) -> Any:
+    minutes = np.datetime64(start, "s").astype("datetime64[m]") + np.arange(days * _MINUTES)
+    return _join(f',"{label}":"', pa.array(np.datetime_as_string(minutes)))
+
+
+def _companies(feed: Feed, day: int) -> Any:
+    """Name the companies, each in the words of its country and no two alike."""
+    named: Counter[int] = Counter()
+    names, codes = [], []
+    for index in feed.company_country(np.arange(feed.companies(day))).tolist():
+        country, place = COUNTRIES[index], named[index]
+        named[index] += 1
+        turn, rest = divmod(place, len(country.names))
+        name, field = country.names[rest], country.fields[(rest + turn) % len(country.fields)]
+        turn //= len(country.fields)
+        branch, city = divmod(turn, len(country.cities) + 1)
+        parts = (name, field, ("", *country.cities)[city], str(branch + 1) if branch else "", country.form)
+        names.append(" ".join(part for part in parts if part))
+        codes.append(country.code)
+    return _join(_pieces("company", names), _pieces("company_country", codes))
+
+
+def _skill_sets() -> list[list[str]]:
+    """Choose some sets of none to six skills."""
+    chance = np.random.default_rng(0)
+    counts = chance.integers(0, 7, 1_000)
+    return [[words.SKILLS[place] for place in chance.permutation(len(words.SKILLS))[:count]] for count in counts]
+
+
+_PAY = np.array([country.pay for country in COUNTRIES], np.int64)
+_CITIES_EACH = len(COUNTRIES[0].cities)
+_TITLES_EACH = len(COUNTRIES[0].titles)
+_HOSTS = pa.array(
+    f'{{"url":"https://{host}/{country.code.lower()}/' for host, country in product(words.HOSTS, COUNTRIES)
+)
+_NO_URLS = pa.array(['{"url":null', '{"source":"import"'])
+_TITLES = _pieces(
+    "title",
+    [level + title for level, title in product(words.LEVELS, words.TITLES)]
+    + [title for country in COUNTRIES for title in country.titles],
+)
+_CITIES = _join(
+    _pieces("city", (city for country in COUNTRIES for city in country.cities)),
+    _pieces("country", (country.code for country in COUNTRIES for _ in country.cities)),
+)
+_REMOTE = _pieces("remote", (False, False, False, True))
+_SALARY_MIN, _SALARY_MAX = pa.scalar(',"salary_min":'), pa.scalar(',"salary_max":')
+_NO_SALARIES = pa.array([json.dumps(value) for value in words.NO_SALARIES])
+_CURRENCIES = _pieces("currency", (country.currency for country in COUNTRIES))
+_SKILLS = _pieces("skills", _skill_sets())
+_DESCRIPTIONS = _pieces(
+    "description",
+    (" ".join(parts).strip() for parts in product(words.OPENINGS, words.MIDDLES, words.CLOSINGS)),
+)
+_NO_TIMES = _pieces("posted_at", words.NO_TIMES)
+_NO_POSTINGS = pa.array(f"{text}\n" for text in words.NO_POSTINGS)
+_SECONDS = pa.array(
+    f':{second:02}{zone}"' for second, zone in product(range(60), (*(country.zone for country in COUNTRIES), "Z"))
+)
+_LAST_SECONDS = pa.array(f':{second:02}Z"}}\n' for second in range(60))

@@ -1,0 +1,105 @@
+"""Three days of a feed of job postings through the pipeline, and the third day once more: `make demo`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import uuid
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merganser.demo.feed import write_day
+from merganser.graph import GraphDatabase
+from merganser.pipeline.config.toml_file import load
+from merganser.pipeline.report.files import write_report
+from merganser.pipeline.report.terminal import report_lines
+from merganser.pipeline.runner.driver import run
+from merganser.pipeline.runner.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from merganser.pipeline.run_result import RunOutcome
+
+FILE = Path(__file__).with_name("pipeline.toml")
+FIRST = date(2026, 1, 5)
+DAYS = 3
+
+
+def main(folder: str, rows: int) -> None:
+    """Tell the story in a folder; what an earlier demo did there is not done again."""
+    started = time.monotonic()
+    days = [FIRST + timedelta(days=number) for number in range(DAYS)]
+    for number, day in enumerate(days):
+        if not os.path.isdir(f"{folder}/feed/{day}"):
+            say(f"Making the feed of {day}: {rows:,} postings ...")
+            _write_day(folder, day, rows, number)
+    say("Starting Spark on this machine ...")
+    with open_session("demo", None, {}, progress=sys.stderr.isatty()) as spark:
+        for number, day in enumerate(days, 1):
+            say(f"\nDay {number}, {day}:")
+            outcome = run_day(spark, folder, day)
+            print("\n".join(report_lines(outcome)))
+        before = data_files(folder)
+        say(f"\nDay {DAYS} again, as if it had never been run:")
+        outcome = run_day(spark, folder, days[-1], f"again-{uuid.uuid4().hex[:12]}")
+        print("\n".join(report_lines(outcome)))
+        changed = before.items() ^ data_files(folder).items()
+        print(f"\nData files that day {DAYS} changed when it was run again: {len(changed)} of {len(before)}.")
+    show(folder)
+    print(f"\nAll of it took {time.monotonic() - started:.0f} seconds.")
+
+
+def _write_day(folder: str, day: date, rows: int, number: int) -> None:
+    """Write a day of the feed, whole or not at all."""
+    unfinished = f"{folder}/feed/.unfinished"
+    write_day(unfinished, day, rows, days_before=number)
+    os.rename(f"{unfinished}/{day}", f"{folder}/feed/{day}")
+
+
+def run_day(spark: SparkSession, folder: str, day: date, run_id: str | None = None) -> RunOutcome:
+    """Run the pipeline for one day."""
+    parameters = {"folder": os.path.abspath(folder), "date": day.isoformat()}
+    outcome = run(load(FILE, parameters), spark=spark, parameters=parameters, run_id=run_id, say=say)
+    write_report(outcome, f"{folder}/reports")
+    return outcome
+
+
+def data_files(folder: str) -> dict[str, tuple[int, int]]:
+    """Give the size and time of every Parquet file of the datasets and the graph."""
+    places = [Path(folder) / name for name in ("jobs", "companies", "graph", "quarantine")]
+    files = [file for place in places for file in place.rglob("*.parquet")]
+    return {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}
+
+
+def show(folder: str) -> None:
+    """Ask the graph something, and say where everything is."""
+    with GraphDatabase(f"{folder}/graph.db") as graph:
+        counts = {type_: graph.nodes(type_).count() for type_ in ("Job", "Company")}
+        print("\nIn the graph: " + ", ".join(f"{count:,} {type_} nodes" for type_, count in counts.items()) + ".")
+    print("\nWhere to look:")
+    for name, text in {
+        "jobs": "Parquet, a folder for each country; any Parquet reader reads it",
+        "companies": "the same for companies",
+        "graph": "nodes and edges as Parquet",
+        "graph.db": "the same graph in SQLite; merganser.GraphDatabase opens it",
+        "quarantine": "the rows that failed a rule, with the rule and their file",
+        "reports": "a page and a JSON file for each run",
+    }.items():
+        print(f"  {os.path.join(folder, name):24} {text}")
+
+
+def say(text: str) -> None:
+    """Tell what happens, while it happens."""
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", default="demo", help="where everything goes; default: demo")
+    parser.add_argument("--rows", type=int, default=100_000, help="postings a day; default: 100000")
+    given = parser.parse_args()
+    main(given.folder, given.rows)

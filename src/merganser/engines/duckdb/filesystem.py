@@ -1,0 +1,61 @@
+"""How DuckDB reaches the files of a store."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fsspec import AbstractFileSystem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import duckdb
+
+    from merganser.core.storage.store import Store
+
+
+@contextmanager
+def readable_by(connection: duckdb.DuckDBPyConnection, store: Store) -> Iterator[Callable[[str], str]]:
+    """Let DuckDB read a store for a while; gives the function that spells a path for DuckDB.
+
+    A store that is not local is registered under a name that no one else has: the caller's own filesystems stay as
+    they are, and no cache of DuckDB's can know a file by it that has changed since.
+    """
+    if store.local:
+        yield lambda path: path
+        return
+    protocol = f"merganser{uuid.uuid4().hex}"
+    connection.register_filesystem(_Window(store, protocol))
+    try:
+        yield lambda path: f"{protocol}://{path}"
+    finally:
+        connection.unregister_filesystem(protocol)
+
+
+class _Window(AbstractFileSystem):  # type: ignore[misc]
+    """The files of a store under a protocol, to be read and never listed."""
+
+    cachable = False
+
+    def __init__(self, store: Store, protocol: str) -> None:
+        super().__init__()
+        self.protocol = protocol
+        self._store = store
+        self._opened = dt.datetime.now(dt.UTC)
+
+    def open(self, path: str, *_: Any, **__: Any) -> Any:
+        return self._store.open_reader(path.removeprefix(f"{self.protocol}://"))
+
+    def size(self, path: str) -> int:
+        with self.open(path) as stream:
+            return stream.seek(0, 2)  # type: ignore[no-any-return]
+
+    def glob(self, path: str, *_: Any, **__: Any) -> list[str]:
+        # A path is a path: what looks like a pattern is part of a name.
+        return [path]
+
+    def modified(self, path: str) -> dt.datetime:  # noqa: ARG002  fsspec's signature
+        return self._opened

@@ -1,0 +1,149 @@
+"""The door of the Spark engine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import SparkSession
+
+from merganser.core.dataset.snapshot import check_target
+from merganser.core.merge.dataset_io import DatasetIO
+from merganser.core.model.keys import normalize_keys
+from merganser.core.model.options import check_order, make_options, make_request
+from merganser.core.storage.location import locate
+from merganser.engines.spark.engine import NEAR, SparkEngine
+from merganser.engines.spark.execution import Way
+from merganser.engines.spark.input_splits import carried_rows, dataset_portions, in_memory
+from merganser.engines.spark.java import check_java
+from merganser.engines.spark.jobs import marked, orders_frame, unpacked
+from merganser.engines.spark.source import Given
+from merganser.engines.spark.streaming import BatchSink
+from merganser.engines.spark.types import carried_schema, spark_schema
+from merganser.errors import InvalidArgumentError, TargetPathError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Unpack
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from merganser.core.merge.dataset_io import Job
+    from merganser.core.model.options import MergeOptions
+    from merganser.core.model.strategy import MergeStrategy
+    from merganser.core.storage.location import Location
+
+    Batches = Iterator[pa.RecordBatch]
+
+
+class SparkDatasetIO(DatasetIO[Given, Way[Any], Any]):
+    """Merge, plan, write and read Parquet datasets with Spark.
+
+    Executors read and write the dataset's files themselves, so they need its storage and this package. Without a
+    session, the active one is used.
+    """
+
+    _near = NEAR
+
+    def __init__(self, spark: SparkSession | None = None, filesystem: Any = None) -> None:
+        super().__init__(filesystem)
+        self._given = spark
+
+    @property
+    def spark(self) -> SparkSession:
+        """The caller's session, or the active one, or a new one."""
+        found = self._given or SparkSession.getActiveSession()
+        if found is None:
+            if "SPARK_REMOTE" not in os.environ:
+                check_java()
+                os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            found = SparkSession.builder.getOrCreate()
+        return found
+
+    def read(
+        self, path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
+    ) -> DataFrame:
+        """Open exactly the data files as a DataFrame, partition columns in their recorded types.
+
+        They are read by Arrow on the executors, so no setting of the session changes what is in them. Read again after
+        a merge: a DataFrame remembers the files that it was made of. With `ignore_table_format`, also those that a
+        table of another format left are read, whatever its log says of them.
+        """
+        location = _shared(path, self._filesystem(filesystem))
+        return self._frame(replace(location, ignore_table_format=ignore_table_format), None)
+
+    def read_columns(
+        self, path: str | os.PathLike[str], columns: Sequence[str] | str, filesystem: Any = None
+    ) -> DataFrame:
+        """Open some columns of a dataset as `read` does; the others are not read from the files."""
+        return self._frame(_shared(path, self._filesystem(filesystem)), normalize_keys(columns))
+
+    def _frame(self, location: Location, columns: Sequence[str] | None) -> DataFrame:
+        portions = dataset_portions(location, columns)
+        if not portions.schema.names:
+            message = (
+                f"There are no Parquet files below {location.display}, so a DataFrame would have no columns. Check the "
+                "path."
+            )
+            raise TargetPathError(message)
+        schema = carried_schema(portions.schema)
+        frame = orders_frame(self.spark, portions.orders)
+        return frame.mapInArrow(marked(_read, portions.read, schema), spark_schema(schema))
+
+    def foreach_batch(
+        self,
+        path: str | os.PathLike[str],
+        strategy: MergeStrategy = "upsert",
+        key_columns: Sequence[str] | str = (),
+        *,
+        query_name: str,
+        **options: Unpack[MergeOptions],
+    ) -> BatchSink:
+        """Give the function that merges each micro-batch of a streaming query, to be passed to `foreachBatch`.
+
+        Each batch of a query is merged once, however often Spark sends it. Spark numbers batches anew with each
+        checkpoint, so a query that starts over needs another `query_name`. The options are those of `merge`.
+        """
+        if not isinstance(query_name, str) or not query_name:
+            message = f"query_name must be a text that names this query and its checkpoint, not {query_name!r}."
+            raise InvalidArgumentError(message)
+        if "batch_id" in options:
+            message = "foreach_batch makes the batch ids itself, of query_name and Spark's number. Leave batch_id out."
+            raise InvalidArgumentError(message)
+        filesystem = self._filesystem(options.pop("filesystem", None))
+        location = _shared(path, filesystem)
+        # What can be refused is refused now, not when the first batch comes.
+        request = make_request(strategy, key_columns, make_options(**options))
+        check_target(replace(location, ignore_table_format=request.options.ignore_table_format), listed=True)
+        check_order(request, ordered=False)
+        # The process that batches come to may stand in another folder.
+        home = location.root if location.store.local else path
+        return BatchSink(partial(type(self), filesystem=filesystem), home, strategy, key_columns, query_name, options)
+
+    @contextmanager
+    def _engine(self, job: Job) -> Iterator[SparkEngine]:
+        _shared(job.path, job.filesystem)
+        engine = SparkEngine(self.spark, self._near)
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+
+def _shared(path: str | os.PathLike[str], filesystem: Any) -> Location:
+    """Find a dataset where executors find it too."""
+    location = locate(path, filesystem)
+    if in_memory(location):
+        message = f"{location.display} is in this process's memory, where no executor can reach it. Use a shared path."
+        raise InvalidArgumentError(message)
+    return location
+
+
+def _read(read: Callable[[Any], Batches], carried: pa.Schema, batches: Batches) -> Batches:
+    for _, order in unpacked(batches):
+        yield from carried_rows(read(order), carried)

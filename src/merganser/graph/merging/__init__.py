@@ -1,0 +1,1 @@
+"""MERGE of nodes, edges, patterns and many rows."""

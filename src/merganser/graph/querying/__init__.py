@@ -1,0 +1,1 @@
+"""Queries, traversals and patterns, and the results they return."""

@@ -1,0 +1,129 @@
+"""Patterns: nodes that hang together by several hops, found by one join."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+from merganser.errors import InvalidArgumentError
+from merganser.graph.querying.conditions import Term, all_of, check_number, equal_terms, type_terms
+from merganser.graph.querying.traverse import read_paths
+from merganser.graph.sqlite.write import check_ids
+from merganser.graph.values import HIGHEST
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from merganser.graph.querying.results import Paths
+    from merganser.graph.sqlite.store import Store
+
+# SQLite joins no more than 64 tables: 31 edges, and the nodes at their ends.
+_MOST_HOPS = 31
+
+# For the edge e between the nodes n and m.
+_JOINS = {
+    "out": "{e}.from_id = {n}.id AND {m}.id = {e}.to_id",
+    "in": "{e}.to_id = {n}.id AND {m}.id = {e}.from_id",
+    # A loop at one node is found once. Everything is said from both ends, so that SQLite may begin at either.
+    "both": (
+        "({e}.from_id = {n}.id OR {e}.to_id = {n}.id) AND ({e}.from_id = {m}.id OR {e}.to_id = {m}.id) "
+        "AND {m}.id = CASE {e}.from_id WHEN {n}.id THEN {e}.to_id ELSE {e}.from_id END "
+        "AND {n}.id = CASE {e}.from_id WHEN {m}.id THEN {e}.to_id ELSE {e}.from_id END"
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern of nodes and hops between them; see `GraphDatabase.pattern`."""
+
+    _store: Store
+    _terms: tuple[Term, ...]
+    _hops: int = 0
+    _limit: int | None = None
+
+    def out(
+        self,
+        edge_type: str | Sequence[str] | None = None,
+        node_type: str | None = None,
+        where: Mapping[str, Any] | None = None,
+    ) -> Pattern:
+        """Go on along an edge to a node of this type and with these properties."""
+        return self._hop("out", edge_type, node_type, where)
+
+    def in_(
+        self,
+        edge_type: str | Sequence[str] | None = None,
+        node_type: str | None = None,
+        where: Mapping[str, Any] | None = None,
+    ) -> Pattern:
+        """Go on against an edge, to the node that it comes from."""
+        return self._hop("in", edge_type, node_type, where)
+
+    def both(
+        self,
+        edge_type: str | Sequence[str] | None = None,
+        node_type: str | None = None,
+        where: Mapping[str, Any] | None = None,
+    ) -> Pattern:
+        """Go on along an edge, whichever way it points."""
+        return self._hop("both", edge_type, node_type, where)
+
+    def limit(self, count: int) -> Pattern:
+        """Give no more than this many paths."""
+        check_number("limit", count, 0)
+        return replace(self, _limit=count)
+
+    def exec(self) -> Paths:
+        """Read the paths that match, by the ids of their first node and of their edges."""
+        nodes = [f"n{number}.id" for number in range(self._hops + 1)]
+        edges = [f"e{number}.id" for number in range(1, self._hops + 1)]
+        order = ", ".join([nodes[0], *edges])
+        with self._store.snapshot() as connection:
+            rows = self._run("SELECT {}", ", ".join(nodes + edges), f"ORDER BY {order}")
+            return read_paths(connection, [(row[: len(nodes)], row[len(nodes) :]) for row in rows])
+
+    def count(self) -> int:
+        """Count the paths that `exec` would give."""
+        ((count,),) = self._run("SELECT count(*) FROM (SELECT {})", "1", "")
+        return int(count)
+
+    def _hop(
+        self,
+        direction: str,
+        edge_type: str | Sequence[str] | None,
+        node_type: str | None,
+        where: Mapping[str, Any] | None,
+    ) -> Pattern:
+        if self._hops == _MOST_HOPS:
+            message = f"A pattern has at most {_MOST_HOPS} hops; use traverse to go further."
+            raise InvalidArgumentError(message)
+        hops = self._hops + 1
+        own, other = f"e{hops}.", f"n{hops}."
+        terms = (
+            Term(_JOINS[direction].format(n=f"n{self._hops}", e=f"e{hops}", m=f"n{hops}")),
+            *type_terms(own, edge_type),
+            *type_terms(other, node_type),
+            *equal_terms(where, "where", other),
+        )
+        return replace(self, _terms=self._terms + terms, _hops=hops)
+
+    def _run(self, frame: str, columns: str, order: str) -> list[Any]:
+        """Run the join inside a frame, which has {} where its columns come."""
+        numbers = range(1, self._hops + 1)
+        tables = ", ".join(["nodes AS n0", *(f"edges AS e{number}, nodes AS n{number}" for number in numbers)])
+        distinct = (Term(f"e{one}.id <> e{other}.id") for one, other in combinations(numbers, 2))
+        term = all_of((*self._terms, *distinct))
+        limit = -1 if self._limit is None else min(self._limit, HIGHEST)
+        body = f"{columns} FROM {tables} WHERE {term.sql} {order} LIMIT ?"
+        return self._store.rows(frame.replace("{}", body), (*term.parameters, limit))
+
+
+def begin(store: Store, type_: str | None, where: Mapping[str, Any] | None, start_id: int | None) -> Pattern:
+    """Begin a pattern; see `GraphDatabase.pattern`."""
+    terms = [*type_terms("n0.", type_), *equal_terms(where, "where", "n0.")]
+    if start_id is not None:
+        check_ids(start_id)
+        terms.append(Term("n0.id = ?", (start_id,)))
+    return Pattern(store, tuple(terms))

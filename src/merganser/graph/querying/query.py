@@ -1,0 +1,231 @@
+"""Queries: the nodes or edges that meet conditions, in an order, or how many there are.
+
+A query is built call by call; each call gives a new one, and nothing is read before `exec`, `first`, `count` or
+`exists`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from merganser.errors import InvalidArgumentError
+from merganser.graph.querying.conditions import (
+    Term,
+    all_of,
+    check_number,
+    equal_terms,
+    property_term,
+    sides,
+    type_terms,
+)
+from merganser.graph.querying.results import Edges, Nodes
+from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, edge, node
+from merganser.graph.sqlite.sql import key
+from merganser.graph.sqlite.write import check_ids
+from merganser.graph.values import HIGHEST, plain_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Self
+
+    from merganser.graph.querying.conditions import Direction, Operator
+    from merganser.graph.sqlite.sql import Parameter
+    from merganser.graph.sqlite.store import Store
+
+Record = TypeVar("Record", bound=Node | Edge)
+
+# What the record is called in every query.
+_RECORD = "r."
+
+
+@dataclass(frozen=True, slots=True)
+class _Query(ABC, Generic[Record]):
+    """What queries of nodes and of edges have in common."""
+
+    _store: Store
+    _terms: tuple[Term, ...]
+    _order: tuple[str, ...] = ()
+    _limit: int | None = None
+    _offset: int = 0
+
+    @overload
+    def where(self, given: Mapping[str, Any], /) -> Self: ...
+    @overload
+    def where(self, given: str, operator: Operator, value: Any, /) -> Self: ...
+    def where(self, given: Mapping[str, Any] | str, operator: Any = None, value: Any = None, /) -> Self:
+        """Keep the records that have these values, or for whose property the operator holds.
+
+        `1` equals `1.0` and no boolean; lists are equal by their elements. `=` and `!=` with None ask whether the
+        property is not there, or is; otherwise a property that is not there meets no condition. `< <= > >=` compare
+        numbers with numbers and strings with strings, dates as their ISO text. `in` takes a list of values;
+        `contains` asks for a part of a string or an element of a list; `starts_with` and `ends_with` look at strings.
+
+        >>> from merganser.graph import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     for age in (20, 30, 40):
+        ...         _ = db.create_node("Person", {"age": age, "active": True})
+        ...     db.nodes("Person").where({"active": True}).where("age", ">", 20).count()
+        2
+        """
+        if isinstance(given, str):
+            return replace(self, _terms=(*self._terms, property_term(given, operator, value, _RECORD)))
+        if operator is not None or not isinstance(given, Mapping):
+            message = f"where({given!r}, ...) is neither a dict alone nor a property's name, an operator and a value."
+            raise InvalidArgumentError(message)
+        return replace(self, _terms=(*self._terms, *equal_terms(given, "where", _RECORD)))
+
+    def order_by(self, name: str, *, descending: bool = False) -> Self:
+        """Order by a property, and by those of further calls where it is equal; last by id.
+
+        Numbers come before strings, then lists, booleans and dicts; lists and dicts are ordered by their JSON text.
+        `descending` turns this round. Records without the property are last either way.
+
+        >>> from merganser.graph import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     for name in ("Bo", "Al", 7, None):
+        ...         _ = db.create_node("Person", {"name": name})
+        ...     [found.properties.get("name") for found in db.nodes().order_by("name", descending=True)]
+        ['Bo', 'Al', 7, None]
+        """
+        own = key(plain_name(name, "order_by"), _RECORD)
+        way = "DESC" if descending else "ASC"
+        value = f"CASE WHEN {own} >= 'n\"' AND {own} < 'n#' THEN merganser_text({own}) ELSE {own} END"
+        return replace(self, _order=(*self._order, f"{value} {way} NULLS LAST"))
+
+    def limit(self, count: int) -> Self:
+        """Give no more than this many records."""
+        check_number("limit", count, 0)
+        return replace(self, _limit=count)
+
+    def offset(self, count: int) -> Self:
+        """Leave out this many records at the beginning."""
+        check_number("offset", count, 0)
+        return replace(self, _offset=count)
+
+    @abstractmethod
+    def exec(self) -> list[Record]:
+        """Read the records; by id, unless `order_by` says otherwise."""
+
+    def first(self) -> Record | None:
+        """Read the first record; None if there is none."""
+        found = replace(self, _limit=1 if self._limit is None else min(self._limit, 1)).exec()
+        return found[0] if found else None
+
+    def count(self) -> int:
+        """Count the records that `exec` would give, `limit` and `offset` included."""
+        ((count,),) = self._run("SELECT count(*) FROM (SELECT {})", "1")
+        return int(count)
+
+    def exists(self) -> bool:
+        """Tell whether `exec` would give any record."""
+        ((found,),) = self._run("SELECT EXISTS (SELECT {})", "1")
+        return bool(found)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.exec())
+
+    @abstractmethod
+    def _source(self) -> tuple[str, str]:
+        """Give the columns to read, and the table."""
+
+    def _rows(self) -> list[Any]:
+        """Read the rows of the records, in their order."""
+        columns, _ = self._source()
+        order = ", ".join((*self._order, f"{_RECORD}id"))
+        return self._run("SELECT {}", columns, f"ORDER BY {order}")
+
+    def _run(self, frame: str, columns: str, order: str = "") -> list[Any]:
+        """Run the query inside a frame, which has {} where its columns come."""
+        _, table = self._source()
+        term = all_of(self._terms)
+        limit = -1 if self._limit is None else min(self._limit, HIGHEST)
+        body = f"{columns} FROM {table} AS r WHERE {term.sql} {order} LIMIT ? OFFSET ?"
+        parameters: tuple[Parameter, ...] = (*term.parameters, limit, min(self._offset, HIGHEST))
+        return self._store.rows(frame.replace("{}", body), parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeQuery(_Query[Node]):
+    """A query of nodes; see `GraphDatabase.nodes`."""
+
+    def exec(self) -> Nodes:
+        """Read the nodes; by id, unless `order_by` says otherwise."""
+        return Nodes(map(node, self._rows()))
+
+    def connected_to(
+        self,
+        node_type: str | None = None,
+        edge_type: str | Sequence[str] | None = None,
+        *,
+        direction: Direction = "out",
+        match: Mapping[str, Any] | None = None,
+    ) -> NodeQuery:
+        """Keep the nodes with an edge to another (or from it, or either), of this type and with these properties.
+
+        >>> from merganser.graph import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     job, other, company = (db.create_node(type) for type in ("Job", "Job", "Company"))
+        ...     _ = db.create_edge(job.id, "POSTED_BY", company.id)
+        ...     db.nodes("Job").connected_to("Company", "POSTED_BY").exec() == [job]
+        True
+        """
+        term = _connected(node_type, edge_type, direction, match)
+        return replace(self, _terms=(*self._terms, term))
+
+    def not_connected_to(
+        self,
+        node_type: str | None = None,
+        edge_type: str | Sequence[str] | None = None,
+        *,
+        direction: Direction = "out",
+        match: Mapping[str, Any] | None = None,
+    ) -> NodeQuery:
+        """Keep the nodes that `connected_to` would leave out."""
+        term = _connected(node_type, edge_type, direction, match)
+        return replace(self, _terms=(*self._terms, Term(f"NOT {term.sql}", term.parameters)))
+
+    def _source(self) -> tuple[str, str]:
+        return NODE_COLUMNS, "nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeQuery(_Query[Edge]):
+    """A query of edges; see `GraphDatabase.edges`."""
+
+    def exec(self) -> Edges:
+        """Read the edges; by id, unless `order_by` says otherwise."""
+        return Edges(map(edge, self._rows()))
+
+    def _source(self) -> tuple[str, str]:
+        return EDGE_COLUMNS, "edges"
+
+
+def query_nodes(store: Store, type_: str | None) -> NodeQuery:
+    """Begin a query of nodes."""
+    return NodeQuery(store, type_terms(_RECORD, type_))
+
+
+def query_edges(store: Store, type_: str | None, from_id: int | None, to_id: int | None) -> EdgeQuery:
+    """Begin a query of edges."""
+    terms = list(type_terms(_RECORD, type_))
+    for column, given in (("from_id", from_id), ("to_id", to_id)):
+        if given is not None:
+            check_ids(given)
+            terms.append(Term(f"{_RECORD}{column} = ?", (given,)))
+    return EdgeQuery(store, tuple(terms))
+
+
+def _connected(
+    node_type: str | None, edge_type: str | Sequence[str] | None, direction: str, match: Mapping[str, Any] | None
+) -> Term:
+    """Give the condition that a node has an edge of a type to a node of a type."""
+    neighbour = all_of((*type_terms("m.", node_type), *equal_terms(match, "match", "m.")))
+    found = all_of((*type_terms("e.", edge_type), neighbour))
+    either = [
+        f"EXISTS (SELECT 1 FROM edges AS e JOIN nodes AS m ON m.id = e.{there} WHERE e.{here} = r.id AND {found.sql})"
+        for here, there in sides(direction)
+    ]
+    return Term(f"({' OR '.join(either)})", found.parameters * len(either))

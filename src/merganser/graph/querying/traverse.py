@@ -1,0 +1,201 @@
+"""Ways through the graph: what can be reached, along which paths, and by the shortest.
+
+What can be reached is found level by level in a temporary table, one statement a level, so that each edge is looked at
+once, in cyclic graphs too. Paths are found by a recursive query.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from merganser.errors import InvalidArgumentError
+from merganser.graph.querying.conditions import all_of, check_number, sides, type_terms
+from merganser.graph.querying.results import Nodes, Paths
+from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Path, edge, node
+from merganser.graph.sqlite.write import check_ids, check_nodes
+from merganser.graph.values import HIGHEST, decode, encode
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from merganser.graph.querying.conditions import Direction
+    from merganser.graph.sqlite.store import Store
+
+# The ids of a path's nodes and edges.
+Steps: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+
+_TABLE = (
+    """CREATE TEMP TABLE IF NOT EXISTS merganser_reached (
+        id INTEGER PRIMARY KEY, depth INTEGER NOT NULL, edge_id INTEGER, previous INTEGER
+    )""",
+    "CREATE INDEX IF NOT EXISTS temp.merganser_reached_by_depth ON merganser_reached (depth)",
+)
+_CLEAR = "DELETE FROM temp.merganser_reached"
+_WAY_BACK = """
+WITH RECURSIVE way (id, edge_id, previous, depth) AS (
+    SELECT id, edge_id, previous, depth FROM temp.merganser_reached WHERE id = ?
+    UNION ALL
+    SELECT r.id, r.edge_id, r.previous, r.depth
+    FROM way CROSS JOIN temp.merganser_reached AS r ON r.id = way.previous
+)
+SELECT id, edge_id FROM way ORDER BY depth
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Traversal:
+    """The ways from a node along edges; see `GraphDatabase.traverse`."""
+
+    _store: Store
+    start_id: int
+    edge_type: str | Sequence[str] | None
+    direction: Direction
+    min_depth: int
+    max_depth: int | None
+    node_type: str | None
+
+    def nodes(self) -> Nodes:
+        """Read each node whose shortest distance from the start is within the depths, nearest first, then by id."""
+        columns = ", ".join(f"n.{column}" for column in NODE_COLUMNS.split(", "))
+        with self._reached() as connection:
+            rows = connection.execute(f"SELECT {columns} {self._found()} ORDER BY r.depth, r.id").fetchall()
+        return Nodes(map(node, rows))
+
+    def count(self) -> int:
+        """Count the nodes that `nodes` would give."""
+        with self._reached() as connection:
+            ((count,),) = connection.execute(f"SELECT count(*) {self._found()}").fetchall()
+        return int(count)
+
+    def paths(self) -> Paths:
+        """Read all paths from the start that visit no node twice and whose length is within the depths, shortest first.
+
+        There may be very many: their number can grow with each level as the number of edges of a node does.
+        """
+        if self.max_depth is None:
+            message = "paths() of a traversal without max_depth could be endless work; give max_depth."
+            raise InvalidArgumentError(message)
+        edges = all_of(type_terms("e.", self.edge_type)).sql
+        further = " UNION ALL ".join(
+            f"SELECT e.{there}, depth + 1, nodes || e.{there} || ',', edges || ',' || e.id "
+            f"FROM way CROSS JOIN edges AS e ON e.{here} = way.id "
+            f"WHERE depth < ? AND {edges} AND NOT instr(nodes, ',' || e.{there} || ',')"
+            for here, there in sides(self.direction)
+        )
+        ends = all_of(type_terms("n.", self.node_type)).sql
+        statement = (
+            "WITH RECURSIVE way (id, depth, nodes, edges) AS "
+            f"(SELECT id, 0, ',' || id || ',', '' FROM nodes WHERE id = ? UNION ALL {further}) "
+            "SELECT way.nodes, way.edges FROM way CROSS JOIN nodes AS n ON n.id = way.id "
+            f"WHERE way.depth >= ? AND {ends}"
+        )
+        deepest = [min(self.max_depth, HIGHEST)] * len(sides(self.direction))
+        with self._store.snapshot() as connection:
+            check_nodes(self._store, self.start_id)
+            rows = connection.execute(statement, (self.start_id, *deepest, self.min_depth))
+            found = [(_ids(nodes), _ids(edges)) for nodes, edges in rows]
+            found.sort(key=lambda steps: (len(steps[1]), steps))
+            return read_paths(connection, found)
+
+    def shortest_path(self, to_id: int) -> Path | None:
+        """Read a path with the fewest edges, at most `max_depth`; None if there is none.
+
+        `min_depth` and `node_type` have no part in it.
+        """
+        check_ids(to_id)
+        with self._reached(to_id) as connection:
+            check_nodes(self._store, to_id)
+            rows = connection.execute(_WAY_BACK, (to_id,)).fetchall()
+            if not rows:
+                return None
+            nodes, edges = zip(*rows, strict=True)
+            (path,) = read_paths(connection, [(nodes, edges[1:])])
+            return path
+
+    @contextmanager
+    def _reached(self, to_id: int | None = None) -> Iterator[sqlite3.Connection]:
+        """Fill the temporary table with what can be reached, up to the level where `to_id` is."""
+        for statement in _TABLE:
+            self._store.rows(statement)
+        level = self._level()
+        with self._store.snapshot() as connection:
+            check_nodes(self._store, self.start_id)
+            # Inside a caller's transaction nothing else takes away what an earlier traversal left.
+            connection.execute(_CLEAR)
+            connection.execute("INSERT INTO temp.merganser_reached (id, depth) VALUES (?, 0)", (self.start_id,))
+            depth, reached = 0, 1
+            while reached and depth != self.max_depth and not _is_reached(connection, to_id):
+                reached = connection.execute(level, {"depth": depth}).rowcount
+                depth += 1
+            yield connection
+            connection.execute(_CLEAR)
+
+    def _level(self) -> str:
+        """Give the statement that goes from one level to the next."""
+        edges = all_of(type_terms("e.", self.edge_type)).sql
+        ways = " UNION ALL ".join(
+            f"SELECT e.{there}, r.depth + 1, e.id, r.id FROM temp.merganser_reached AS r "
+            f"CROSS JOIN edges AS e ON e.{here} = r.id WHERE r.depth = :depth AND {edges}"
+            for here, there in sides(self.direction)
+        )
+        return f"INSERT OR IGNORE INTO temp.merganser_reached (id, depth, edge_id, previous) {ways}"
+
+    def _found(self) -> str:
+        ends = all_of(type_terms("n.", self.node_type)).sql
+        return (
+            "FROM temp.merganser_reached AS r CROSS JOIN nodes AS n ON n.id = r.id "
+            f"WHERE r.depth >= {self.min_depth} AND {ends}"
+        )
+
+
+def traverse(
+    store: Store,
+    start_id: int,
+    edge_type: str | Sequence[str] | None,
+    *,
+    direction: Direction,
+    min_depth: int,
+    max_depth: int | None,
+    node_type: str | None,
+) -> Traversal:
+    """Begin a traversal; see `GraphDatabase.traverse`."""
+    check_ids(start_id)
+    sides(direction)
+    type_terms("", edge_type)
+    type_terms("", node_type)
+    check_number("min_depth", min_depth, 1)
+    if max_depth is not None:
+        check_number("max_depth", max_depth, min_depth)
+    check_nodes(store, start_id)
+    types = edge_type if edge_type is None or isinstance(edge_type, str) else tuple(edge_type)
+    return Traversal(store, start_id, types, direction, min_depth, max_depth, node_type)
+
+
+def read_paths(connection: sqlite3.Connection, found: Sequence[Steps]) -> Paths:
+    """Read the nodes and edges of paths, each once."""
+    nodes = {row[0]: node(row) for row in _rows(connection, "nodes", NODE_COLUMNS, (steps[0] for steps in found))}
+    edges = {row[0]: edge(row) for row in _rows(connection, "edges", EDGE_COLUMNS, (steps[1] for steps in found))}
+    return Paths(
+        Path(tuple(nodes[found_id] for found_id in node_ids), tuple(edges[found_id] for found_id in edge_ids))
+        for node_ids, edge_ids in found
+    )
+
+
+def _rows(connection: sqlite3.Connection, table: str, columns: str, ids: Iterable[tuple[int, ...]]) -> sqlite3.Cursor:
+    wanted = sorted({found_id for some in ids for found_id in some})
+    statement = f"SELECT {columns} FROM {table} WHERE id IN (SELECT value FROM json_each(?))"
+    return connection.execute(statement, (encode(wanted),))
+
+
+def _is_reached(connection: sqlite3.Connection, to_id: int | None) -> bool:
+    if to_id is None:
+        return False
+    statement = "SELECT 1 FROM temp.merganser_reached WHERE id = ?"
+    return connection.execute(statement, (to_id,)).fetchone() is not None
+
+
+def _ids(text: str) -> tuple[Any, ...]:
+    return tuple(decode(f"[{text.strip(',')}]"))

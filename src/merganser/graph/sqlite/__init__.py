@@ -1,0 +1,1 @@
+"""The SQLite file of a graph: connections, tables, indexes and record writes."""

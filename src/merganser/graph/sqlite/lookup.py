@@ -1,0 +1,151 @@
+"""Many rows at once: read in batches, and looked up by one join of their keys with the graph."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+
+from merganser.core.sources.source import stream_source
+from merganser.errors import InvalidArgumentError, PropertyValueError
+from merganser.graph.sqlite.indexes import has_index
+from merganser.graph.sqlite.sql import Parameter, conditions, key_of
+from merganser.graph.values import has_dict
+
+if TYPE_CHECKING:
+    from merganser.graph.sqlite.sql import Table
+    from merganser.graph.sqlite.store import Store
+    from merganser.graph.values import Properties, Value
+
+BATCH = 10_000
+
+# The keys of a row's match properties, as SQLite compares them.
+Key: TypeAlias = tuple[Parameter, ...]
+
+
+def batches(given: Any, needed: Iterable[str]) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Read rows from Arrow data, a path, or any iterable of mappings, some thousands at a time.
+
+    >>> [len(batch) for batch in batches(({"id": number} for number in range(BATCH + 1)), ["id"])]
+    [10000, 1]
+    """
+    if isinstance(given, str | os.PathLike | pa.Table | pa.RecordBatchReader | pads.Dataset | pads.Scanner) or any(
+        hasattr(given, name) for name in ("__arrow_c_stream__", "__arrow_c_array__")
+    ):
+        rows = stream_source(given)
+        for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
+            if batch.num_rows:
+                _check_names(batch.schema.names, needed)
+            for start in range(0, batch.num_rows, BATCH):
+                yield _python_rows(batch.slice(start, BATCH))
+        return
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        message = f"rows is a {type(given).__name__}; give an iterable of dicts, an Arrow table or a data frame."
+        raise InvalidArgumentError(message)
+    rows = iter(given)
+    while batch := list(islice(rows, BATCH)):
+        yield batch
+
+
+def keys_of(rows: list[Properties], columns: Mapping[str, str], first: int) -> list[Key] | None:
+    """Give each row's key by the columns of its match properties.
+
+    None if some key cannot be joined on: it has a list, or a number that SQLite has to read.
+    """
+    check_columns(rows, columns.values(), first)
+    by_column = []
+    for column in columns.values():
+        keys = [_key(row[column]) for row in rows]
+        if None in keys:
+            for number, row in enumerate(rows, first):
+                if has_dict(row[column]):
+                    message = f"row {number}: the match column {column!r} is or holds a dict; match on its parts."
+                    raise InvalidArgumentError(message)
+            return None
+        by_column.append(keys)
+    return list(zip(*by_column, strict=True)) if by_column else [()] * len(rows)
+
+
+def first_places(keys: Sequence[Key]) -> dict[Key, int]:
+    """Give the place where each key comes first."""
+    return dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
+
+
+def check_columns(rows: list[Properties], columns: Iterable[str], first: int) -> None:
+    """Refuse rows without a value in these columns."""
+    for column in columns:
+        for number, row in enumerate(rows, first):
+            if row.get(column) is None:
+                missing = "is NULL" if column in row else "is missing"
+                message = (
+                    f"row {number}: the match column {column!r} {missing}. Leave out such rows, or match on others."
+                )
+                raise InvalidArgumentError(message)
+
+
+def column_values(column: pa.Array, field: pa.Field) -> list[Any]:
+    """Give the values of a column as Python has them, or say why it has no such values."""
+    try:
+        kind = field.type
+        if pa.types.is_timestamp(kind) and kind.unit == "ns":
+            column = column.cast(pa.timestamp("us", tz=kind.tz))
+        elif pa.types.is_time64(kind) and kind.unit == "ns":
+            column = column.cast(pa.time64("us"))
+        return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
+    except (ValueError, LookupError, OverflowError, NotImplementedError) as error:
+        message = f"The column {field.name!r} has a value that cannot be stored: {error}. Cast the column."
+        raise PropertyValueError(message) from error
+
+
+def _python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    columns = [column_values(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
+    names = batch.schema.names
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _check_names(names: list[str], needed: Iterable[str]) -> None:
+    for name in needed:
+        if name not in names:
+            message = f"The rows have no column {name!r}; they have: {', '.join(names)}."
+            raise InvalidArgumentError(message)
+    for name in names:
+        if names.count(name) > 1:
+            message = f"The rows have {names.count(name)} columns {name!r}; have one, and rename the others."
+            raise InvalidArgumentError(message)
+
+
+def _key(value: Value) -> Parameter | None:
+    other, parameter = key_of(value)
+    return parameter if other == "?" and not isinstance(value, list | dict) else None
+
+
+def find(
+    store: Store, table: Table, columns: str, type_: str, names: Sequence[str], keys: Sequence[Key], ends: str = ""
+) -> list[tuple[Any, ...]]:
+    """Find the records of each key: the key's place, then the columns.
+
+    A key has the match properties, after what `ends`, a condition of its own, has of it as `k.c0` and so on.
+    """
+    if not keys:
+        return []
+    width = len(keys[0])
+    connection = store.connection
+    fields = ", ".join(f"c{place}" for place in range(width))
+    # Keys lead to the records by an index; without one, the records are looked at once, and lead to the keys.
+    if ends or has_index(store, type_, names):
+        name, unique, order = f"merganser_keys_{width}", "", "{keys} k CROSS JOIN {records} r"
+    else:
+        name, unique, order = f"merganser_sorted_{width}", f", UNIQUE ({fields})", "{records} r CROSS JOIN {keys} k"
+    staged = f"temp.{name}"
+    connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {name} (slot INTEGER PRIMARY KEY, {fields}{unique})")
+    connection.execute(f"DELETE FROM {staged}")
+    marks = ", ".join("?" * (width + 1))
+    connection.executemany(f"INSERT INTO {staged} VALUES ({marks})", ((slot, *key) for slot, key in enumerate(keys)))
+    first = width - len(names)
+    matched = conditions(type_, [(name, f"k.c{place}") for place, name in enumerate(names, first)], "r.")
+    joined = order.format(keys=staged, records=table)
+    return connection.execute(f"SELECT k.slot, {columns} FROM {joined} WHERE {ends}{matched}").fetchall()

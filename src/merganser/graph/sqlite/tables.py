@@ -1,0 +1,124 @@
+"""The tables of a graph database, and the steps that bring an older file to them."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+
+from merganser.errors import GraphFileError
+
+# "mgsr", so that `file` and SQLite can tell what a file is.
+APPLICATION = 0x6D677372
+
+# Step n brings a file of version n to version n + 1.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        # AUTOINCREMENT: the id of a deleted node is never another node's.
+        """CREATE TABLE nodes (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            type TEXT NOT NULL,
+            properties TEXT NOT NULL,
+            created_at INTEGER NOT NULL,
+            updated_at INTEGER NOT NULL
+        )""",
+        """CREATE TABLE edges (
+            id INTEGER PRIMARY KEY AUTOINCREMENT,
+            type TEXT NOT NULL,
+            from_id INTEGER NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
+            to_id INTEGER NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
+            properties TEXT NOT NULL,
+            created_at INTEGER NOT NULL,
+            updated_at INTEGER NOT NULL
+        )""",
+        "CREATE INDEX nodes_by_type ON nodes (type)",
+        "CREATE INDEX edges_by_type ON edges (type)",
+        "CREATE INDEX edges_out ON edges (from_id, type, to_id)",
+        "CREATE INDEX edges_in ON edges (to_id, type, from_id)",
+        """CREATE TABLE property_indexes (
+            name TEXT PRIMARY KEY COLLATE NOCASE,
+            "table" TEXT NOT NULL,
+            type TEXT NOT NULL,
+            properties TEXT NOT NULL,
+            "unique" INTEGER NOT NULL
+        )""",
+    ),
+    (
+        # How far a merge of sorted records has come; a part is a table and a type, such as "nodes Job".
+        """CREATE TABLE resume_points (
+            part TEXT NOT NULL,
+            batch_id TEXT NOT NULL,
+            last_id TEXT NOT NULL,
+            rows INTEGER NOT NULL,
+            created INTEGER NOT NULL,
+            changed INTEGER NOT NULL,
+            skipped INTEGER NOT NULL,
+            done INTEGER NOT NULL,
+            PRIMARY KEY (part, batch_id)
+        ) WITHOUT ROWID""",
+    ),
+)
+
+
+def prepare(connection: sqlite3.Connection, path: str, timeout: float) -> None:
+    """Bring the file to the version of this code."""
+    try:
+        version = _version(connection, path)
+        _use_wal(connection, timeout)
+        if version < len(MIGRATIONS):
+            connection.execute("BEGIN IMMEDIATE")
+            # Another process may have done it in the meantime.
+            for step in MIGRATIONS[_version(connection, path) :]:
+                for statement in step:
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute("COMMIT")
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            raise
+        message = f"Cannot use {path!r} as a graph database: {error}. Give another path, or restore the file."
+        raise GraphFileError(message) from error
+
+
+def check(connection: sqlite3.Connection, path: str) -> None:
+    """Refuse a file that cannot be read as it is; steps that only writers need may be missing."""
+    try:
+        version = _version(connection, path)
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            raise
+        message = f"Cannot read {path!r} as a graph database: {error}. Give another path, or restore the file."
+        raise GraphFileError(message) from error
+    if version == 0:
+        message = f"{path!r} holds no graph yet. Give another path, or open it to write."
+        raise GraphFileError(message)
+
+
+def _use_wal(connection: sqlite3.Connection, timeout: float) -> None:
+    """Let readers and a writer work at once; SQLite does not wait for others by itself when it switches."""
+    last = time.monotonic() + timeout
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > last:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _version(connection: sqlite3.Connection, path: str) -> int:
+    """Read the version of a graph database, and refuse what is none or what a newer merganser wrote."""
+    # In one statement, because another process may be at it.
+    ((version, application, tables),) = connection.execute(
+        "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master) "
+        "FROM pragma_user_version, pragma_application_id"
+    ).fetchall()
+    if application != APPLICATION and (tables or application):
+        message = f"{path!r} is an SQLite database, but no graph of merganser's. Give another path."
+        raise GraphFileError(message)
+    if version > len(MIGRATIONS):
+        message = f"{path!r} was written by a newer merganser (version {version} of the file). Install that one."
+        raise GraphFileError(message)
+    return int(version)

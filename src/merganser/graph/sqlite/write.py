@@ -1,0 +1,222 @@
+"""Records written one by one: what merges, bulk merges, imports and the plain create and update calls end in."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+from merganser.errors import (
+    EdgeNotFoundError,
+    GraphError,
+    InvalidArgumentError,
+    MergeConflictError,
+    NodeNotFoundError,
+    PropertyValueError,
+    UniqueConstraintError,
+)
+from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, at, edge, node
+from merganser.graph.values import HIGHEST, LOWEST, decode, encode, laid_over, plain, without_null
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from merganser.graph.sqlite.sql import Table
+    from merganser.graph.sqlite.store import Store
+    from merganser.graph.values import Properties
+
+Result = TypeVar("Result")
+
+INSERT_NODE = "INSERT INTO nodes (type, properties, created_at, updated_at) VALUES (?, ?, ?, ?)"
+INSERT_EDGE = "INSERT INTO edges (type, from_id, to_id, properties, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?)"
+_TABLES: tuple[Table, ...] = ("nodes", "edges")
+_WRITE = {table: f"UPDATE {table} SET properties = ?, updated_at = ? WHERE id = ?" for table in _TABLES}
+_TOUCH = {table: f"UPDATE {table} SET updated_at = ? WHERE id = ?" for table in _TABLES}
+
+
+def now() -> int:
+    """Give the time as it is stored: milliseconds, UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def create_node(store: Store, type_: str, properties: Mapping[str, Any] | None) -> Node:
+    """Create a node, whatever there is already."""
+    check_type(type_)
+    given = without_null(plain(properties, "properties"))
+    moment = now()
+    with store.transaction():
+        created = insert_node(store, type_, given, moment)
+    return Node(created, type_, given, at(moment), at(moment))
+
+
+def create_edge(store: Store, from_id: int, type_: str, to_id: int, properties: Mapping[str, Any] | None) -> Edge:
+    """Create an edge, whatever there is already."""
+    check_type(type_)
+    check_ids(from_id, to_id)
+    given = without_null(plain(properties, "properties"))
+    moment = now()
+    with store.transaction():
+        created = insert_edge(store, type_, from_id, to_id, given, moment)
+    return Edge(created, type_, from_id, to_id, given, at(moment), at(moment))
+
+
+def get_node(store: Store, node_id: int) -> Node | None:
+    """Read a node by its id."""
+    check_ids(node_id)
+    rows = store.rows(f"SELECT {NODE_COLUMNS} FROM nodes WHERE id = ?", (node_id,))
+    return node(rows[0]) if rows else None
+
+
+def get_edge(store: Store, edge_id: int) -> Edge | None:
+    """Read an edge by its id."""
+    check_ids(edge_id)
+    rows = store.rows(f"SELECT {EDGE_COLUMNS} FROM edges WHERE id = ?", (edge_id,))
+    return edge(rows[0]) if rows else None
+
+
+def update_node(store: Store, node_id: int, properties: Mapping[str, Any], *, replace: bool) -> Node:
+    """Lay properties over a node's, or put them in their place."""
+    given = plain(properties, "properties")
+    with store.transaction():
+        found = get_node(store, node_id)
+        if found is None:
+            raise not_there("nodes", node_id)
+        after = without_null(given) if replace else laid_over(found.properties, given)
+        moment = now()
+        if store.schema is not None:
+            store.schema.check_node(found.type, after)
+        write(store, "nodes", found.id, after, moment)
+    return Node(found.id, found.type, after, found.created_at, at(moment))
+
+
+def update_edge(store: Store, edge_id: int, properties: Mapping[str, Any], *, replace: bool) -> Edge:
+    """Lay properties over an edge's, or put them in their place."""
+    given = plain(properties, "properties")
+    with store.transaction():
+        found = get_edge(store, edge_id)
+        if found is None:
+            raise not_there("edges", edge_id)
+        after = without_null(given) if replace else laid_over(found.properties, given)
+        moment = now()
+        check_edge(store, found.type, found.from_id, found.to_id, after)
+        write(store, "edges", found.id, after, moment)
+    return Edge(found.id, found.type, found.from_id, found.to_id, after, found.created_at, at(moment))
+
+
+def delete(store: Store, table: Table, record_id: int) -> None:
+    """Delete a node with its edges, or an edge."""
+    check_ids(record_id)
+    with store.transaction():
+        if not store.connection.execute(f"DELETE FROM {table} WHERE id = ?", (record_id,)).rowcount:
+            raise not_there(table, record_id)
+
+
+def insert_node(store: Store, type_: str, properties: Properties, moment: int) -> int:
+    """Insert a node that has been checked, inside a transaction."""
+    if store.schema is not None:
+        store.schema.check_node(type_, properties)
+    try:
+        done = store.connection.execute(INSERT_NODE, (type_, encode(properties), moment, moment))
+    except sqlite3.IntegrityError as error:
+        raise refused(store, error, properties) from error
+    return done.lastrowid or 0
+
+
+def insert_edge(store: Store, type_: str, from_id: int, to_id: int, properties: Properties, moment: int) -> int:
+    """Insert an edge that has been checked, inside a transaction."""
+    check_edge(store, type_, from_id, to_id, properties)
+    row = (type_, from_id, to_id, encode(properties), moment, moment)
+    try:
+        done = store.connection.execute(INSERT_EDGE, row)
+    except sqlite3.IntegrityError as error:
+        check_nodes(store, from_id, to_id)
+        raise refused(store, error, properties) from error
+    return done.lastrowid or 0
+
+
+def write(store: Store, table: Table, record_id: int, properties: Properties, moment: int) -> None:
+    """Replace the properties of a record."""
+    try:
+        done = store.connection.execute(_WRITE[table], (encode(properties), moment, record_id))
+    except sqlite3.IntegrityError as error:
+        raise refused(store, error, properties) from error
+    if not done.rowcount:
+        raise not_there(table, record_id)
+
+
+def touch(store: Store, table: Table, record_id: int, moment: int) -> None:
+    """Say that a record was seen."""
+    store.connection.execute(_TOUCH[table], (moment, record_id))
+
+
+def check_type(type_: str) -> None:
+    """Refuse what is no name of a type."""
+    if not isinstance(type_, str) or not type_:
+        message = f"The type is {type_!r}; give a name such as 'Job'."
+        raise InvalidArgumentError(message)
+    if not type_.isascii():
+        try:
+            type_.encode()
+        except UnicodeEncodeError as error:
+            message = f"The type {type_!r} has a lone surrogate, which is no character; decode the text anew."
+            raise PropertyValueError(message) from error
+
+
+def check_ids(*ids: int) -> None:
+    """Refuse what is no id."""
+    for given in ids:
+        if type(given) is not int or not LOWEST <= given <= HIGHEST:
+            message = f"{given!r} is no id; give the id of a node or edge, such as node.id."
+            raise InvalidArgumentError(message)
+
+
+def check_nodes(store: Store, *ids: int) -> None:
+    """Refuse ids of nodes that are not there."""
+    for given in ids:
+        if not store.rows("SELECT 1 FROM nodes WHERE id = ?", (given,)):
+            raise not_there("nodes", given)
+
+
+def check_edge(store: Store, type_: str, from_id: int, to_id: int, properties: Properties) -> None:
+    """Refuse an edge that the schema does not allow."""
+    if store.schema is None:
+        return
+    check_nodes(store, from_id, to_id)
+    types = dict(store.connection.execute("SELECT id, type FROM nodes WHERE id IN (?, ?)", (from_id, to_id)))
+    store.schema.check_edge(type_, properties, types[from_id], types[to_id])
+
+
+def not_there(table: Table, record_id: int) -> NodeNotFoundError | EdgeNotFoundError:
+    """Say that there is no such node or edge."""
+    if table == "nodes":
+        return NodeNotFoundError(
+            f"There is no node with the id {record_id}. It may have been deleted; look it up again."
+        )
+    return EdgeNotFoundError(f"There is no edge with the id {record_id}. It may have been deleted; look it up again.")
+
+
+def labelled(label: str, work: Callable[..., Result], *given: Any) -> Result:
+    """Do some work on a record, and have its errors say which one that is."""
+    try:
+        return work(*given)
+    except MergeConflictError as error:
+        raise error.of(label) from error
+    except (InvalidArgumentError, GraphError) as error:
+        message = f"{label}: {error}"
+        raise type(error)(message) from error
+
+
+def refused(store: Store, error: sqlite3.IntegrityError, properties: Properties) -> Exception:
+    """Name the unique index that a record would break."""
+    rows = store.connection.execute("SELECT name, type, properties FROM property_indexes").fetchall()
+    for name, type_, columns in rows:
+        # SQLite doubles the quotes in a name that it quotes.
+        if str(error).endswith("index '" + name.replace("'", "''") + "'"):
+            names = decode(columns)
+            values = {column: properties.get(column) for column in names}
+            return UniqueConstraintError(
+                f"Another {type_} has {values!r}, and the index {name!r} is unique. Merge on these properties, change "
+                "the value, or drop the index."
+            )
+    return error

@@ -1,0 +1,115 @@
+"""A neighbourhood as one HTML file: a picture to move and look into, which asks for nothing from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from merganser.graph.querying.results import shown_value
+
+if TYPE_CHECKING:
+    from merganser.graph.values import Properties
+    from merganser.graph.view.neighbourhood import Neighbourhood
+
+# What no HTML document may hold: control characters, lone surrogates, noncharacters.
+_UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+{body}
+<script type="application/json" id="graph">{data}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def graph_page(found: Neighbourhood, title: str, depth: int | None, note: str) -> str:
+    """Give the whole page; see `Neighbourhood.to_html`."""
+    script = "\n".join(map(_asset, ("layout.js", "page.js", "hands.js")))
+    style = _asset("page.css")
+    # The browser itself refuses every other script and style, and whatever this page might ask for.
+    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:"
+    return _PAGE.format(
+        policy=policy,
+        title=escape(_UNWRITABLE.sub("\ufffd", title)),
+        style=style,
+        body=_asset("page.html"),
+        data=embedded(_facts(found, title, depth, note)),
+        script=script,
+    )
+
+
+def embedded(value: Any) -> str:
+    r"""Write JSON that no HTML parser takes for anything else.
+
+    >>> embedded("</script><!--")
+    '"\\u003c/script\\u003e\\u003c!--"'
+    """
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _facts(found: Neighbourhood, title: str, depth: int | None, note: str) -> dict[str, Any]:
+    # Ids and values are texts: a browser's numbers do not hold every integer.
+    nodes = [
+        {
+            "id": str(node.id),
+            "type": node.type,
+            "properties": _texts(node.properties),
+            "distance": distance,
+            "beyond": beyond,
+        }
+        for node, distance, beyond in zip(found.nodes, found.distances, found.beyond, strict=True)
+    ]
+    edges = [
+        {
+            "id": str(edge.id),
+            "type": edge.type,
+            "from": str(edge.from_id),
+            "to": str(edge.to_id),
+            "properties": _texts(edge.properties),
+        }
+        for edge in found.edges
+    ]
+    return {
+        "title": title,
+        "note": note,
+        "depth": max(found.distances, default=0) if depth is None else depth,
+        "nodesLeftOut": found.nodes_left_out,
+        "edgesLeftOut": found.edges_left_out,
+        "nodes": nodes,
+        "edges": edges,
+    }
+
+
+def _texts(properties: Properties) -> list[list[str]]:
+    # Pairs, because a browser would put names that are numbers first.
+    return [[name, shown_value(value)] for name, value in properties.items()]
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("merganser.graph.view").joinpath("assets", name).read_text("utf-8").strip("\n")
+
+
+def _hash(text: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return f"'sha256-{digest}'"

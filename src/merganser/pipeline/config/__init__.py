@@ -1,0 +1,1 @@
+"""The configuration of a pipeline, checked before Spark starts."""

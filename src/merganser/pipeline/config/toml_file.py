@@ -1,0 +1,226 @@
+"""A pipeline from a TOML file: its tables and keys are those of `config`, and `{name}` stands for a parameter."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from merganser.errors import ConfigurationError
+from merganser.pipeline.config.tables import OPTIONS, Check, Dataset, Edge, Ends, Graph, Node, Pipeline, Source, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import TypeVar
+
+    T = TypeVar("T", bound=Table)
+
+PARAMETERS = "parameters"
+_PLACE = re.compile(r"\{(\w+)\}")
+# What would end a text or a name in SQL, or a line.
+_UNFIT = re.compile(r"['\"`\\\x00-\x1f\x7f]")
+# The keys that hold places; elsewhere braces may mean anything.
+_PATHS = {"path", "state", "quarantine", "sqlite", "audit"}
+
+
+def load(file: str | os.PathLike[str], parameters: Mapping[str, str] | None = None) -> Pipeline:
+    """Read a pipeline; paths in it are relative to the file, parameters are those that it declares.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "jobs.toml").write_text('''
+    ... [pipeline]
+    ... name = "jobs"
+    ... state = "state"
+    ... parameters = ["date"]
+    ... [[source]]
+    ... name = "postings"
+    ... path = "feed/{date}/*.json"
+    ... format = "json"
+    ... [[dataset]]
+    ... name = "jobs"
+    ... source = "postings"
+    ... path = "lake/jobs"
+    ... key_columns = "url"
+    ... ''')
+    >>> load(folder / "jobs.toml", {"date": "2026-01-02"}).source[0].path[0].endswith("feed/2026-01-02/*.json")
+    True
+    """
+    shown = os.fspath(file)
+    try:
+        given = tomllib.loads(Path(file).read_text("utf-8"))
+    except OSError as error:
+        message = f"it cannot be read: {error.strerror}. Check the path."
+        raise ConfigurationError(message, file=shown) from error
+    except (ValueError, RecursionError) as error:
+        # Nested too deeply, or a number with more digits than Python reads, which is no error of TOML's.
+        message = f"it is not TOML: {error}. Correct it there."
+        raise ConfigurationError(message, file=shown) from error
+    try:
+        return _pipeline(given, dict(parameters or {}), Path(file).absolute().parent)
+    except ConfigurationError as error:
+        raise ConfigurationError(error.message, error.table, error.key, shown) from error
+    except (ValueError, RecursionError) as error:
+        message = f"it is nested too deeply, or has a number that is too large: {error}. Correct it there."
+        raise ConfigurationError(message, file=shown) from error
+
+
+def _pipeline(given: dict[str, Any], parameters: dict[str, str], folder: Path) -> Pipeline:
+    known = ("pipeline", "source", "check", "dataset", "graph")
+    _check_keys(given, known, "")
+    top = _table(given.pop("pipeline", None), Pipeline.title)
+    _check_parameters(top.pop(PARAMETERS, []), parameters)
+    filling = _Filling(parameters, folder)
+    tables = {name: filling.tables(name, some) for name, some in {"pipeline": top, **given}.items()}
+    _check_keys(
+        tables["pipeline"], [*(name for name in Pipeline.names() if name not in known), PARAMETERS], Pipeline.title
+    )
+    graph = tables.get("graph")
+    return _made(
+        Pipeline,
+        {
+            **tables["pipeline"],
+            "source": [_made(Source, one) for one in _several(tables, "source", Source)],
+            "check": [_made(Check, one) for one in _several(tables, "check", Check)],
+            "dataset": [_dataset(one) for one in _several(tables, "dataset", Dataset)],
+            "graph": None if graph is None else _graph(_table(graph, Graph.title)),
+        },
+    )
+
+
+def _dataset(given: dict[str, Any]) -> Dataset:
+    """Make a dataset; the options of its merge stand among its own keys."""
+    own = [name for name in Dataset.names() if name != "merge"]
+    _check_keys(given, [*own, *OPTIONS], _label(Dataset, given))
+    options = {name: value for name, value in given.items() if name not in own}
+    return _made(Dataset, {**{name: given[name] for name in given if name in own}, "merge": options}, checked=True)
+
+
+def _graph(given: dict[str, Any]) -> Graph:
+    nodes = [_made(Node, one) for one in _several(given, "node", Node)]
+    return _made(Graph, {**given, "node": nodes, "edge": [_edge(one) for one in _several(given, "edge", Edge)]})
+
+
+def _edge(given: dict[str, Any]) -> Edge:
+    label = _label(Edge, given)
+    _check_keys(given, Edge.names(), label)
+    ends: dict[str, Ends] = {}
+    for name in ("from_node", "to_node"):
+        if name in given:
+            try:
+                ends[name] = _made(Ends, _table(given[name], label, name))
+            except ConfigurationError as error:
+                raise ConfigurationError(error.message, label, f"{name}.{error.key}") from error
+    return _made(Edge, {**given, **ends})
+
+
+def _made(kind: type[T], given: Mapping[str, Any], *, checked: bool = False) -> T:
+    """Make a table of what a file says."""
+    label = _label(kind, given)
+    if not checked:
+        _check_keys(given, kind.names(), label)
+    required = kind.required()
+    for name in required:
+        if name not in given:
+            message = "it is missing. Add it."
+            raise ConfigurationError(message, label, name)
+    return kind(**given)
+
+
+def _label(kind: type[Table], given: Mapping[str, Any]) -> str:
+    named = given.get("name") or given.get("type")
+    return f"{kind.title} {named!r}" if isinstance(named, str) else kind.title
+
+
+def _table(given: Any, label: str, name: str = "") -> dict[str, Any]:
+    if given is None:
+        message = "the table is missing. Add it."
+        raise ConfigurationError(message, label)
+    if not isinstance(given, dict):
+        message = f"it must be a table, not {given!r}."
+        raise ConfigurationError(message, label, name)
+    return given
+
+
+def _several(tables: Mapping[str, Any], name: str, kind: type[Table]) -> list[dict[str, Any]]:
+    given = tables.get(name, [])
+    if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
+        message = f"write it with two brackets, {kind.title}, once for each."
+        raise ConfigurationError(message, kind.title.replace("[[", "[").replace("]]", "]"))
+    return given
+
+
+def _check_keys(given: Mapping[str, Any], known: Iterable[str], label: str) -> None:
+    names = sorted(known)
+    for name in given:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}."
+            message = f"there is no such key. {hint}" if label else f"there is no such table. {hint}"
+            raise ConfigurationError(message, label or f"[{name}]", name if label else "")
+
+
+# -------------------- parameters and paths
+
+
+def _check_parameters(declared: Any, given: Mapping[str, str]) -> None:
+    """Refuse parameters that the file does not declare, and those that are missing."""
+    if not isinstance(declared, list) or not all(isinstance(name, str) and name.isidentifier() for name in declared):
+        message = f'it takes a list of names such as ["date"], not {declared!r}.'
+        raise ConfigurationError(message, Pipeline.title, PARAMETERS)
+    for name in declared:
+        if name not in given:
+            message = f"the parameter {name!r} is not given. Give it: --param {name}=VALUE."
+            raise ConfigurationError(message, Pipeline.title, PARAMETERS)
+    for name, value in given.items():
+        if name not in declared:
+            hint = f"It declares: {', '.join(declared)}." if declared else "It declares none."
+            message = f"there is no parameter {name!r}. {hint}"
+            raise ConfigurationError(message, Pipeline.title, PARAMETERS)
+        if not isinstance(value, str) or not value or _UNFIT.search(value):
+            message = f"the parameter {name!r} is {value!r}; it must be a text without quotes and backslashes."
+            raise ConfigurationError(message, Pipeline.title, PARAMETERS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """Puts parameters into every text, and the file's folder before paths that are relative."""
+
+    parameters: Mapping[str, str]
+    folder: Path
+
+    def tables(self, table: str, given: Any) -> Any:
+        """Fill a table, or several; those inside the graph are tables, too."""
+        if isinstance(given, list):
+            return [self.tables(table, one) for one in given]
+        if not isinstance(given, dict):
+            return given
+        inner = {"node", "edge"} if table == "graph" else set()
+        return {
+            key: self.tables(f"{table}.{key}", value) if key in inner else self.value(value, table, key)
+            for key, value in given.items()
+        }
+
+    def value(self, given: Any, table: str, key: str) -> Any:
+        """Fill what a key was given; `key` is empty for what is inside of it, where names are the user's own."""
+        if isinstance(given, dict):
+            return {one: self.value(value, table, "") for one, value in given.items()}
+        if isinstance(given, list):
+            return [self.value(one, table, key) for one in given]
+        if not isinstance(given, str):
+            return given
+        text = _PLACE.sub(lambda found: self.parameters.get(found[1], found[0]), given)
+        if key not in _PATHS:
+            return text
+        unknown = _PLACE.search(text)
+        if unknown:
+            message = (
+                f"{given!r} has {unknown[0]}, which is no parameter. Declare it in {Pipeline.title}, or correct it."
+            )
+            raise ConfigurationError(message, f"[{table}]", key)
+        elsewhere = "://" in text or not text or os.path.isabs(text) or (key, text) == ("audit", "rows")
+        return text if elsewhere else str(self.folder / text)

@@ -1,0 +1,1 @@
+"""Reports of a run: HTML, JSON and plain text."""

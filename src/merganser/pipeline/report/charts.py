@@ -1,0 +1,147 @@
+"""Bar charts as HTML and inline SVG: labels are text that wraps, bars are shares of whatever width there is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from merganser.pipeline.report.report_fields import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Percent of the whole width that a part gets at least, so that one row in ten billion is seen. Seven parts of this
+# size move the eighth by less than a percent.
+SLIVER = 0.14
+# Percent of the whole width from which on a part can afford a line between itself and the next.
+ROOMY = 1.5
+BAR_HEIGHT = 14
+# What no HTML or XML document may hold: control characters, lone surrogates, noncharacters.
+UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One figure of a bar: where it is in the outcome's JSON, its name, and the class that colours it."""
+
+    key: str
+    label: str
+    value: float
+    color: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One line of a chart; `total` is what is written beside it, and its label the unit."""
+
+    name: str
+    note: str
+    parts: tuple[Part, ...]
+    total: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Bars of one scale, or, if `each_whole`, bars that are each as wide as the chart."""
+
+    id: str
+    title: str
+    about: str
+    bars: tuple[Bar, ...]
+    empty: str
+    each_whole: bool = False
+
+
+def text(value: str) -> str:
+    r"""Escape a name for text and attributes; what cannot be written is shown as a replacement character.
+
+    >>> text('<b> & "c"'), text("a\x00b")
+    ('&lt;b&gt; &amp; &quot;c&quot;', 'a\ufffdb')
+    """
+    return escape(UNWRITABLE.sub("\ufffd", value))
+
+
+def name(value: str) -> str:
+    """Escape a name and keep the direction of its script to itself."""
+    return f"<bdi>{text(value)}</bdi>"
+
+
+def figure(key: str, value: float) -> str:
+    """Write the two attributes that every figure carries."""
+    return f'data-key="{text(key)}" data-value="{value}"'
+
+
+def chart_html(chart: Chart) -> str:
+    """Draw a chart; one without any figure above zero says so instead."""
+    drawn = any(part.value for bar in chart.bars for part in bar.parts)
+    longest = max((sum(part.value for part in bar.parts) for bar in chart.bars), default=0)
+    lines = [_bar_html(chart, number, bar, longest) for number, bar in enumerate(chart.bars)]
+    body = f'<ul class="bars">\n{"".join(lines)}</ul>' if drawn else f'<p class="empty">{text(chart.empty)}</p>'
+    return (
+        f'<section class="chart" id="{chart.id}" aria-labelledby="{chart.id}-title">\n'
+        f'<h2 id="{chart.id}-title">{text(chart.title)}</h2>\n<p class="about">{text(chart.about)}</p>\n'
+        f"{body}\n</section>\n"
+    )
+
+
+def shares(values: Sequence[float], longest: float) -> list[float]:
+    """Give each value its percentage of the longest bar; what is not zero is never too thin to be seen.
+
+    >>> shares([3, 1, 0], 4)
+    [75.0, 25.0, 0.0]
+    >>> shares([10**10, 1], 10**10 + 1)
+    [99.86, 0.14]
+    """
+    if not longest:
+        return [0.0] * len(values)
+    wide = [max(SLIVER, 100 * value / longest) if value else 0.0 for value in values]
+    # What the slivers have got beyond their due, the widest part gives, so that no bar leaves its chart.
+    widest = max(range(len(wide)), key=wide.__getitem__)
+    surplus = sum(wide) - 100 * sum(values) / longest
+    if wide[widest] - surplus > SLIVER:
+        wide[widest] -= surplus
+    return [round(share, 4) for share in wide]
+
+
+def _bar_html(chart: Chart, number: int, bar: Bar, longest: float) -> str:
+    own = sum(part.value for part in bar.parts)
+    identity = f"{chart.id}-{number}"
+    said = ", ".join(f"{part.label} {shown(part.value)}" for part in bar.parts if part.value) or "nothing"
+    rects, edges, position = [], [], 0.0
+    found = shares([part.value for part in bar.parts], own if chart.each_whole else longest)
+    for part, share in zip(bar.parts, found, strict=True):
+        rects.append(
+            f'<rect class="{part.color}" x="{position:.4f}%" y="0" width="{share:.4f}%" height="{BAR_HEIGHT}" '
+            f"{figure(part.key, part.value)}>"
+            f"<title>{text(part.label)}: {shown(part.value)}</title></rect>"
+        )
+        if position and share > ROOMY:
+            edges.append(f'<line x1="{position:.4f}%" x2="{position:.4f}%" y1="0" y2="{BAR_HEIGHT}"/>')
+        position += share
+    note = f' <span class="note">{name(bar.note)}</span>' if bar.note else ""
+    svg = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="bar" width="100%" height="{BAR_HEIGHT}" role="img" '
+        f'aria-labelledby="{identity}-t {identity}-d"><title id="{identity}-t">{text(bar.name)}</title>'
+        f'<desc id="{identity}-d">{text(said)}</desc>{"".join(rects)}{"".join(edges)}</svg>'
+    )
+    return (
+        f'<li class="line"><p class="label">{name(bar.name)}{note}</p>'
+        f'<p class="total" {figure(bar.total.key, bar.total.value)}>{shown(bar.total.value)}'
+        f' <span class="unit">{text(bar.total.label)}</span></p>'
+        f'<div class="track">{svg}</div>{_parts_html(bar)}</li>\n'
+    )
+
+
+def _parts_html(bar: Bar) -> str:
+    """Name the parts under their bar, so that no colour has to be looked up; a chart names a part that is alone."""
+    if len(bar.parts) == 1:
+        return ""
+    items = [
+        f'<li><i class="{part.color}"></i>{text(part.label)} '
+        f"<b {figure(part.key, part.value)}>{shown(part.value)}</b></li>"
+        for part in bar.parts
+        if part.value
+    ]
+    return f'<ul class="parts">{"".join(items)}</ul>' if items else '<p class="parts">nothing</p>'

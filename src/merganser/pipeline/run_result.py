@@ -1,0 +1,181 @@
+"""What a run of a pipeline did: every row accounted for, as facts that JSON carries there and back."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from merganser.errors import InvalidArgumentError, UnreadableFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+StepKind = Literal["dataset", "nodes", "edges"]
+StepState = Literal["done", "replayed"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCount:
+    """How many rows of a source failed one rule."""
+
+    name: str
+    rows: int
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> RuleCount:
+        """Read what `RunOutcome.to_dict` made of it."""
+        return cls(**_known(cls, facts))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOutcome:
+    """What became of a source's rows before any merge; `staged` says that an earlier attempt had read them."""
+
+    name: str
+    paths: tuple[str, ...]
+    files: int
+    rows_read: int
+    rows_filtered: int
+    rows_in: int
+    rows_quarantined: int
+    rows_clean: int
+    rules: tuple[RuleCount, ...]
+    staged: bool
+    seconds: float
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> SourceOutcome:
+        """Read what `RunOutcome.to_dict` made of it."""
+        known = _known(cls, facts)
+        rules = tuple(RuleCount.from_dict(rule) for rule in known["rules"])
+        return cls(**{**known, "paths": tuple(known["paths"]), "rules": rules})
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """What one merge of a run did; `rows_skipped_null` were left out: a key is NULL, or a node is not there."""
+
+    name: str
+    kind: StepKind
+    source: str
+    target: str
+    state: StepState
+    rows_in: int
+    rows_quarantined: int
+    rows_skipped_null: int
+    rows_deduplicated: int
+    rows_merged: int
+    inserted: int
+    updated: int
+    deleted: int
+    skipped: int
+    files_written: int
+    files_rewritten: int
+    files_preserved: int
+    files_removed: int
+    seconds: float
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> StepOutcome:
+        """Read what `RunOutcome.to_dict` made of it."""
+        return cls(**_known(cls, facts))
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """What a whole run did; `quarantine` is where the refused rows are, if there is such a place."""
+
+    pipeline: str
+    run_id: str
+    parameters: Mapping[str, str]
+    started_at: datetime
+    seconds: float
+    spark_version: str
+    master: str
+    quarantine: str | None
+    sources: tuple[SourceOutcome, ...]
+    steps: tuple[StepOutcome, ...]
+
+    def __post_init__(self) -> None:
+        if self.started_at.utcoffset() is None:
+            raise InvalidArgumentError(
+                f"started_at {self.started_at.isoformat()} has no time zone: give an aware datetime, such as "
+                "datetime.now(timezone.utc)."
+            )
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> RunOutcome:
+        """Read what `to_dict` made; a field that is missing or unknown is refused by name."""
+        known = _known(cls, facts)
+        nested = {
+            "parameters": dict(known["parameters"]),
+            "started_at": datetime.fromisoformat(known["started_at"]),
+            "sources": tuple(SourceOutcome.from_dict(source) for source in known["sources"]),
+            "steps": tuple(StepOutcome.from_dict(step) for step in known["steps"]),
+        }
+        return cls(**{**known, **nested})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the same facts as JSON has them: dicts, lists, text and numbers."""
+        return {
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+            "parameters": dict(self.parameters),
+            "started_at": self.started_at.isoformat(),
+            "sources": [
+                {**asdict(source), "paths": list(source.paths), "rules": [asdict(rule) for rule in source.rules]}
+                for source in self.sources
+            ],
+            "steps": [asdict(step) for step in self.steps],
+        }
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Give the same facts as JSON text, in ASCII: paths may hold what no UTF-8 file can."""
+        return json.dumps(self.to_dict(), indent=indent)
+
+    def unbalanced(self) -> list[str]:
+        """Give one sentence for each equation between the counts that does not hold."""
+        found: list[str | None] = []
+        for source in self.sources:
+            label = f"Source {source.name!r}"
+            found += [
+                _difference(label, source, "rows_read", ("rows_filtered", "rows_in")),
+                _difference(label, source, "rows_in", ("rows_clean", "rows_quarantined")),
+            ]
+        parts = ("rows_quarantined", "rows_deduplicated", "rows_merged", "rows_skipped_null")
+        found += [_difference(f"Step {step.name!r}", step, "rows_in", parts) for step in self.steps]
+        return [sentence for sentence in found if sentence is not None]
+
+
+def _difference(label: str, outcome: SourceOutcome | StepOutcome, whole: str, parts: tuple[str, ...]) -> str | None:
+    expected = getattr(outcome, whole)
+    total = sum(getattr(outcome, part) for part in parts)
+    if total == expected:
+        return None
+    shown = " + ".join(f"{part} {getattr(outcome, part):,}" for part in parts)
+    return f"{label}: {whole} {expected:,} is not {shown} = {total:,}."
+
+
+@contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Name the record of an earlier attempt that cannot be read."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError) as error:
+        message = f"{path} is damaged: {error}. Remove it; that part of the run is then done again."
+        raise UnreadableFileError(message) from error
+
+
+def _known(
+    cls: type[RuleCount | SourceOutcome | StepOutcome | RunOutcome], facts: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    expected = {field.name for field in fields(cls)}
+    missing, unknown = sorted(expected - set(facts)), sorted(set(facts) - expected)
+    if missing or unknown:
+        wrong = [f"lacks {missing}"] * bool(missing) + [f"has the unknown {unknown}"] * bool(unknown)
+        raise InvalidArgumentError(
+            f"This is no {cls.__name__}: it {' and '.join(wrong)}. Read it with the version of merganser that wrote it."
+        )
+    return facts

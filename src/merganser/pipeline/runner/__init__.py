@@ -1,0 +1,1 @@
+"""A run of a pipeline on Spark."""

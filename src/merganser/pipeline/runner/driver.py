@@ -1,0 +1,216 @@
+"""The driver of a pipeline. Read it from top to bottom: check, stage sources, quarantine, merge, account, report.
+
+Sources are staged before anything is merged, so that all steps see the same rows. Each step is committed by itself
+under the run's id: a run that failed is run again, and does what is still undone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache, partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from merganser.core.storage.location import locate
+from merganser.core.storage.lock import exclusive
+from merganser.engines.spark import SparkDatasetIO
+from merganser.errors import AccountingError, InvalidArgumentError, QualityError
+from merganser.graph.spark import ParquetGraph, SqliteGraph
+from merganser.pipeline.run_result import RunOutcome, StepOutcome, readable
+from merganser.pipeline.runner.clean import OURS, clean_rows, list_files, read_raw
+from merganser.pipeline.runner.staged_rows import Staged, check_quality
+from merganser.pipeline.runner.steps import DatasetStep, GraphStep
+from merganser.printable import mask_credentials, printable
+from merganser.safe_json import load_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from merganser.pipeline.config.tables import Pipeline
+    from merganser.pipeline.run_result import SourceOutcome
+    from merganser.pipeline.runner.clean import Raw
+    from merganser.pipeline.runner.steps import Step
+
+Say: TypeAlias = Callable[[str], None]
+# How long to wait for another process that runs the same run.
+_PATIENCE = 5.0
+_UNFIT = re.compile(r"[^\w.=-]+")
+_RUN_ID = re.compile(r"\w[\w.=-]*")
+
+
+def run(
+    pipeline: Pipeline,
+    *,
+    spark: SparkSession | None = None,
+    parameters: Mapping[str, str] | None = None,
+    run_id: str | None = None,
+    say: Say = lambda _: None,
+) -> RunOutcome:
+    """Run a pipeline once; a run of the same id that was finished or interrupted is not repeated but completed.
+
+    Without `run_id`, the same configuration and `parameters` on the same files are the same run.
+    """
+    started_at, started = datetime.now(UTC), time.monotonic()
+    io = SparkDatasetIO(spark)
+    files = {source.name: list_files(io.spark, source) for source in pipeline.source}
+    raws = {source.name: read_raw(io.spark, source) for source in pipeline.source}
+    named = run_id or make_run_id(pipeline, parameters or {}, files)
+    if not _RUN_ID.fullmatch(named):
+        message = f"The run id {named!r} becomes a folder's name. Use letters and digits, after these also '_-=.'."
+        raise InvalidArgumentError(message)
+    work = _Work(pipeline, io, named, f"{pipeline.state.rstrip('/')}/runs/{named}", lambda text: say(printable(text)))
+    with ExitStack() as held:
+        steps = _steps(pipeline, io, held)
+        _check_steps(steps, raws, pipeline)
+        say(f"run {named}: {len(raws)} source(s), {len(steps)} step(s)")
+        held.enter_context(work.alone())
+        sources = work.sources(steps, raws, {name: len(found) for name, found in files.items()})
+        done = [work.step(step, sources[step.table.source]) for step in steps]
+        outcome = RunOutcome(
+            pipeline=pipeline.name,
+            run_id=named,
+            parameters={name: mask_credentials(value) for name, value in (parameters or {}).items()},
+            started_at=started_at,
+            seconds=time.monotonic() - started,
+            spark_version=io.spark.version,
+            master=mask_credentials(io.spark.conf.get("spark.master", None) or "Spark Connect"),
+            quarantine=None if pipeline.quarantine is None else mask_credentials(pipeline.quarantine),
+            sources=tuple(sources.values()),
+            steps=tuple(done),
+        )
+        wrong = outcome.unbalanced()
+        if wrong:
+            message = f"{' '.join(wrong)} What was merged is whole; please report this."
+            raise AccountingError(message)
+        work.finish()
+    return outcome
+
+
+def make_run_id(
+    pipeline: Pipeline, parameters: Mapping[str, str], files: Mapping[str, list[tuple[str, int, int]]]
+) -> str:
+    """Name a run after what goes into it: the configuration, the parameters and the files."""
+    facts = [asdict(pipeline), sorted(parameters.items()), sorted(files.items())]
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
+    # Dates and the like tell people which run it is, paths do not.
+    told = [pipeline.name, *(value for value in parameters.values() if "/" not in value)]
+    return "-".join([*(_UNFIT.sub("_", part) for part in told), digest[:12]])
+
+
+def _steps(pipeline: Pipeline, io: SparkDatasetIO, held: ExitStack) -> list[Step]:
+    """Put the steps in order: datasets as they are listed, then the graph, nodes before edges."""
+    steps: list[Step] = [DatasetStep(dataset, io) for dataset in pipeline.dataset]
+    graph = pipeline.graph
+    if graph is not None and graph.path is not None:
+        parquet = cache(partial(ParquetGraph, graph.path, io.spark))
+        steps += [GraphStep(part, graph.path, "parquet", parquet) for part in pipeline.parts]
+    if graph is not None and graph.sqlite is not None:
+        sqlite = cache(partial(_open_sqlite, graph.sqlite, held))
+        steps += [GraphStep(part, graph.sqlite, "sqlite", sqlite) for part in pipeline.parts]
+    return steps
+
+
+def _open_sqlite(path: str, held: ExitStack) -> SqliteGraph:
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    return held.enter_context(SqliteGraph(path))
+
+
+def _check_steps(steps: list[Step], raws: Mapping[str, Raw], pipeline: Pipeline) -> None:
+    """Let Spark look at every expression, before it reads a row."""
+    rows = {source.name: clean_rows(raws[source.name], source, pipeline).drop(*OURS) for source in pipeline.source}
+    for step in steps:
+        step.check(rows[step.table.source])
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One run and its folder."""
+
+    pipeline: Pipeline
+    io: SparkDatasetIO
+    run_id: str
+    folder: str
+    say: Say
+    staged: dict[str, Staged] = field(default_factory=dict)
+
+    @property
+    def batch(self) -> str:
+        """What the batches of the steps begin with: runs of two pipelines may have one id."""
+        return f"{self.pipeline.name}/{self.run_id}"
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let no other process run the same run meanwhile."""
+        place = locate(self.folder)
+        place.store.make_folder(place.path("sources"))
+        with exclusive(place.store, place.root, f"The run {self.run_id} in {self.folder}", _PATIENCE):
+            for folder in (place.root, place.path("sources")):
+                place.store.remove_unfinished(folder)
+            yield
+
+    def sources(self, steps: list[Step], raws: Mapping[str, Raw], files: Mapping[str, int]) -> dict[str, SourceOutcome]:
+        """Stage every source that a step still needs, and put bad rows aside; too many of them end the run."""
+        needed = {step.table.source for step in steps if self._recorded(step) is None}
+        outcomes = {}
+        for source in self.pipeline.source:
+            staged = Staged(self.io, self.pipeline, source, f"{self.folder}/sources")
+            self.staged[source.name] = staged
+            outcome = staged.known()
+            if outcome is None or (source.name in needed and not staged.has_rows()):
+                self.say(f"source {source.name}: reading {files[source.name]} file(s)")
+                outcome = staged.stage(raws[source.name], files[source.name])
+            self.say(
+                f"source {source.name}: {outcome.rows_read:,} rows read, {outcome.rows_clean:,} clean, "
+                f"{outcome.rows_quarantined:,} quarantined{' (known from before)' if outcome.staged else ''}"
+            )
+            if outcome.rows_quarantined and staged.has_rows():
+                staged.quarantine(self.run_id, outcome.rows_quarantined)
+            outcomes[source.name] = outcome
+        try:
+            check_quality(self.pipeline, outcomes)
+        except QualityError:
+            # Whoever corrects the feed or the rule runs the same run again.
+            for staged in self.staged.values():
+                staged.forget_all()
+            raise
+        return outcomes
+
+    def step(self, step: Step, source: SourceOutcome) -> StepOutcome:
+        """Do a step, unless it was done; say which."""
+        outcome = self._recorded(step)
+        if outcome is None:
+            self.say(f"{step.name}: merging {source.rows_clean:,} rows into {step.target}")
+            outcome = step.merge(self.batch, self.staged[source.name].clean(), source)
+            place = locate(self.folder)
+            place.store.write_small(place.path(_record(step)), json.dumps(asdict(outcome)).encode())
+        done = "done before" if outcome.state == "replayed" else f"{outcome.seconds:.1f} s"
+        self.say(f"{step.name}: {outcome.inserted:,} inserted, {outcome.updated:,} updated, {done}")
+        return outcome
+
+    def _recorded(self, step: Step) -> StepOutcome | None:
+        """Say what a step did in an earlier attempt; its target has the last word on whether it did."""
+        place = locate(self.folder)
+        data = place.store.read_small(place.path(_record(step)))
+        if data is None or not step.committed(self.batch):
+            return None
+        with readable(place.shown(_record(step))):
+            return replace(StepOutcome.from_dict(load_json(data)), state="replayed")
+
+    def finish(self) -> None:
+        """Remove the staged rows."""
+        for staged in self.staged.values():
+            staged.forget()
+
+
+def _record(step: Step) -> str:
+    # Any text may be a type, but not any text a file's name.
+    return f"step-{hashlib.sha256(step.name.encode()).hexdigest()[:16]}.json"

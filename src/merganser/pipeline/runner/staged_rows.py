@@ -1,0 +1,151 @@
+"""A source's rows for the steps of one run: read once, kept until the run is done, counted on the way."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
+
+from merganser.core.storage.location import locate
+from merganser.core.storage.staging import control_folder
+from merganser.errors import AccountingError, QualityError
+from merganser.pipeline.run_result import RuleCount, SourceOutcome, readable
+from merganser.pipeline.runner.clean import FAILED, FILE, OURS, RAW, clean_rows, is_clean, running
+from merganser.printable import mask_credentials
+from merganser.safe_json import load_json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from merganser.engines.spark import SparkDatasetIO
+    from merganser.pipeline.config.tables import Pipeline, Source
+    from merganser.pipeline.runner.clean import Raw
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The staged rows of one source, in a folder of the run."""
+
+    io: SparkDatasetIO
+    pipeline: Pipeline
+    source: Source
+    folder: str
+
+    @property
+    def path(self) -> str:
+        """The dataset of staged rows."""
+        return f"{self.folder}/{self.source.name}"
+
+    @property
+    def _record(self) -> str:
+        return locate(self.folder).path(f"{self.source.name}.json")
+
+    def known(self) -> SourceOutcome | None:
+        """Say what an earlier attempt of the run made of the source."""
+        place = locate(self.folder)
+        data = place.store.read_small(self._record)
+        with readable(place.shown(f"{self.source.name}.json")):
+            return None if data is None else replace(SourceOutcome.from_dict(load_json(data)), staged=True)
+
+    def has_rows(self) -> bool:
+        """Say whether the rows are there, too."""
+        place = locate(self.path)
+        return place.store.kind(place.root) is not None
+
+    def stage(self, raw: Raw, files: int) -> SourceOutcome:
+        """Read the source, once, and count what became of its rows."""
+        started = time.monotonic()
+        source = self.source
+        rows = clean_rows(raw, source, self.pipeline)
+        with running(source, "reading it"):
+            written = self.io.write_dataset(rows, self.path, mode="overwrite")
+            read = raw.frame.count()
+            # Only of rows that were read again can be told how many the filters left out.
+            filtered = read - rows.agg(F.count(FAILED)).collect()[0][0] if source.where else 0
+            staged = self.io.read(self.path).select(FAILED)
+            failed = staged.where(~is_clean()).count()
+            found = staged.select(F.explode(FAILED).alias("name")).groupBy("name").count().collect()
+        if read != filtered + written.row_count:
+            message = (
+                f"{source.label}: {read} rows were read, {filtered} of them filtered out, but {written.row_count} "
+                "staged. Do its files change? Run again when they are whole."
+            )
+            raise AccountingError(message)
+        outcome = SourceOutcome(
+            name=source.name,
+            paths=tuple(map(mask_credentials, source.path)),
+            files=files,
+            rows_read=read,
+            rows_filtered=filtered,
+            rows_in=written.row_count,
+            rows_quarantined=failed,
+            rows_clean=written.row_count - failed,
+            rules=tuple(sorted((RuleCount(name, count) for name, count in found), key=lambda rule: rule.name)),
+            staged=False,
+            seconds=time.monotonic() - started,
+        )
+        locate(self.folder).store.write_small(self._record, json.dumps(asdict(outcome)).encode())
+        return outcome
+
+    def clean(self) -> DataFrame:
+        """Open the clean rows."""
+        rows = self.io.read(self.path)
+        return rows.where(is_clean()).drop(*OURS)
+
+    def quarantine(self, run_id: str, rows_quarantined: int) -> None:
+        """Keep the rows that failed a rule aside, each with the rules, the run and its file.
+
+        A row that is in the quarantine already, from the same file and with the same rules, is not added again.
+        """
+        same = Window.partitionBy("id").orderBy(F.lit(0))
+        told = F.concat_ws("\n", F.lit(self.source.name), FILE, F.to_json(FAILED), RAW)
+        rows = self.io.read(self.path).where(~is_clean())
+        rows = rows.select(
+            F.sha2(told, 256).alias("id"),
+            F.lit(self.source.name).alias("source"),
+            F.col(FILE).alias("source_file"),
+            F.col(FAILED).alias("rules"),
+            F.col(RAW).alias("row"),
+            F.lit(run_id).alias("run_id"),
+            F.current_timestamp().alias("quarantined_at"),
+        ).withColumn("id", F.concat_ws("-", "id", F.row_number().over(same)))
+        with running(self.source, "writing the quarantine"):
+            kept = self.io.merge(rows, self.pipeline.quarantine, "insert", "id", "source").source_count
+        if kept != rows_quarantined:
+            message = (
+                f"{self.source.label}: {rows_quarantined} rows failed a rule, but {kept} went to the quarantine. "
+                "Please report this."
+            )
+            raise AccountingError(message)
+
+    def forget(self) -> None:
+        """Remove the rows; what became of them stays known."""
+        place = locate(self.path)
+        place.store.remove_folder(place.root)
+        place.store.remove_folder(control_folder(place))
+
+    def forget_all(self) -> None:
+        """Let the source be read again."""
+        locate(self.folder).store.remove(self._record)
+        self.forget()
+
+
+def check_quality(pipeline: Pipeline, outcomes: dict[str, SourceOutcome]) -> None:
+    """Refuse to merge if more rows failed than may."""
+    for source in pipeline.source:
+        outcome = outcomes[source.name]
+        shares: list[tuple[Any, int, str]] = [(source, outcome.rows_quarantined, "failed a rule")]
+        counts = {rule.name: rule.rows for rule in outcome.rules}
+        shares += [(rule, counts.get(rule.name, 0), "failed it") for rule in pipeline.rules(source.name)]
+        for table, rows, did in shares:
+            if table.fail_above is not None and rows > table.fail_above * outcome.rows_in:
+                message = (
+                    f"{table.label}: {rows} of {outcome.rows_in} rows {did}, more than fail_above = "
+                    f"{table.fail_above:g} allows. Nothing was merged; the rows are in {pipeline.quarantine}. Correct "
+                    "the feed or the rule, and run again."
+                )
+                raise QualityError(message)

@@ -1,0 +1,276 @@
+"""The steps of a run after its sources: each merges clean rows into one target, and is committed by itself."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
+
+from merganser.core.commit.batches import committed_batch
+from merganser.core.model.options import make_options, make_request
+from merganser.errors import AccountingError
+from merganser.graph import Endpoint
+from merganser.graph.sqlite.sql import backquoted
+from merganser.pipeline.config.field_types import expressions
+from merganser.pipeline.config.tables import Edge
+from merganser.pipeline.run_result import StepOutcome
+from merganser.pipeline.runner.clean import explained, match_expressions, running
+from merganser.printable import mask_credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame
+
+    from merganser.engines.spark import SparkDatasetIO
+    from merganser.graph.spark import ParquetGraph, SqliteGraph
+    from merganser.pipeline.config.tables import Dataset, Node
+    from merganser.pipeline.run_result import SourceOutcome, StepKind
+
+
+class Step(ABC):
+    """One merge of a run."""
+
+    table: Dataset | Node | Edge
+    kind: StepKind
+    name: str
+    target: str
+
+    @abstractmethod
+    def check(self, rows: DataFrame) -> None:
+        """Refuse expressions that Spark cannot tell of the source's rows."""
+
+    @abstractmethod
+    def committed(self, run_id: str) -> bool:
+        """Say whether the step was committed under this run before."""
+
+    @abstractmethod
+    def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
+        """Merge the clean rows; what was committed under this run before is not merged again."""
+
+    def batch_id(self, run_id: str) -> str:
+        """Name the step's batch."""
+        return f"{run_id}/{self.name}"
+
+    def outcome(self, source: SourceOutcome, replayed: bool, seconds: float, **counts: int) -> StepOutcome:  # noqa: FBT001 - a fact among others
+        """Say what the step did to the rows of its source."""
+        merged = source.rows_clean - counts.get("rows_deduplicated", 0) - counts.get("rows_skipped_null", 0)
+        return StepOutcome(
+            name=self.name,
+            kind=self.kind,
+            source=source.name,
+            target=mask_credentials(self.target),
+            state="replayed" if replayed else "done",
+            rows_in=source.rows_in,
+            rows_quarantined=source.rows_quarantined,
+            rows_merged=merged,
+            seconds=seconds,
+            **{**dict.fromkeys(_COUNTS, 0), **counts},
+        )
+
+    def check_rows(self, taken: int, source: SourceOutcome) -> None:
+        """Refuse to go on if the merge was given other rows than the clean ones."""
+        if taken != source.rows_clean:
+            message = (
+                f"{self.table.label}: the merge into {self.target} took {taken} rows, but source {source.name!r} has "
+                f"{source.rows_clean} clean ones. Please report this."
+            )
+            raise AccountingError(message)
+
+
+_COUNTS = (
+    "rows_skipped_null",
+    "rows_deduplicated",
+    "inserted",
+    "updated",
+    "deleted",
+    "skipped",
+    "files_written",
+    "files_rewritten",
+    "files_preserved",
+    "files_removed",
+)
+
+
+# The options of a merge that name columns.
+_OF_COLUMNS = (
+    "partition_columns",
+    "partition_by",
+    "dedup_order_by",
+    "update_columns",
+    "insert_columns",
+    "sequence_column",
+    "operation_column",
+    "skip_unchanged",
+)
+
+
+@dataclass(frozen=True)
+class DatasetStep(Step):
+    """A merge into a Parquet dataset."""
+
+    table: Dataset
+    io: SparkDatasetIO
+    kind = "dataset"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What the run calls it."""
+        return f"dataset {self.table.name}"
+
+    @property
+    def target(self) -> str:  # type: ignore[override]
+        """Where it merges to."""
+        return self.table.path
+
+    def check(self, rows: DataFrame) -> None:
+        """Refuse expressions that Spark cannot tell of the source's rows."""
+        with explained(self.table, "columns"):
+            columns = self._rows(rows).columns
+        asked = {"key_columns": self.table.key_columns, **{key: self.table.merge.get(key) for key in _OF_COLUMNS}}
+        for key, names in asked.items():
+            for name in [names] if isinstance(names, str) else names if isinstance(names, list | tuple) else ():
+                if name not in columns:
+                    message = f"there is no column {name!r}. The columns are: {', '.join(columns)}."
+                    raise self.table.refuse(key, message)
+
+    def committed(self, run_id: str) -> bool:
+        """Say whether the step was committed under this run before."""
+        return committed_batch(self.table.path, self.batch_id(run_id)) is not None
+
+    def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
+        """Merge the clean rows; what was committed under this run before is not merged again."""
+        started = time.monotonic()
+        table, frame = self.table, self._rows(rows)
+        keys = list(table.key_columns)
+        with running(table, f"the merge into {table.path}"):
+            result = self.io.merge(
+                frame, table.path, table.strategy, keys, batch_id=self.batch_id(run_id), **table.merge
+            )
+        self.check_rows(result.source_count, source)
+        request = make_request(table.strategy, keys, make_options(**table.merge))
+        with running(table, "counting its keys"):
+            distinct = source.rows_clean
+            if request.one_row_per_key:
+                distinct = frame.select(*(F.col(backquoted(key)) for key in keys)).distinct().count()
+        # A target that had a key twice before has two rows updated by one.
+        met = result.inserted + result.updated + result.skipped
+        if (
+            request.rule.replaces
+            and request.rule.inserts
+            and not table.merge.get("operation_column")
+            and met < distinct
+        ):
+            message = (
+                f"{table.label}: of {distinct} keys only {met} were inserted, updated or skipped. Please report this."
+            )
+            raise AccountingError(message)
+        return self.outcome(
+            source,
+            result.replayed,
+            time.monotonic() - started,
+            rows_deduplicated=source.rows_clean - distinct,
+            inserted=result.inserted,
+            updated=result.updated,
+            deleted=result.deleted,
+            skipped=result.skipped,
+            files_written=len(result.inserted_files),
+            files_rewritten=len(result.rewritten_files),
+            files_preserved=len(result.preserved_files),
+            files_removed=len(result.removed_files),
+        )
+
+    def _rows(self, rows: DataFrame) -> DataFrame:
+        if self.table.columns is None:
+            return rows
+        return rows.select(*(F.expr(text).alias(name) for name, text in expressions(self.table.columns).items()))
+
+
+@dataclass(frozen=True)
+class GraphStep(Step):
+    """A merge of nodes or edges into a graph."""
+
+    table: Node | Edge
+    target: str
+    form: Literal["parquet", "sqlite"]
+    # Opened when it is first needed.
+    graph: Callable[[], ParquetGraph | SqliteGraph]
+
+    @property
+    def kind(self) -> Literal["nodes", "edges"]:  # type: ignore[override]
+        """Whether it merges nodes or edges."""
+        return "edges" if isinstance(self.table, Edge) else "nodes"
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """What the run calls it."""
+        return f"{self.table.told}, {self.form}"
+
+    def check(self, rows: DataFrame) -> None:
+        """Refuse expressions that Spark cannot tell of the source's rows."""
+        table = self.table
+        for key in ("base", "on_create", "on_match"):
+            for name, text in expressions(getattr(table, key)).items():
+                with explained(table, f"{key}.{name}"):
+                    rows.select(F.expr(text)).schema  # noqa: B018 - analyses it
+        for name, text in match_expressions(table):
+            with explained(table, f"match.{name}"):
+                rows.select(F.expr(text)).schema  # noqa: B018 - as above
+        with explained(table, "order_by"):
+            rows.select(*(F.col(backquoted(name)) for name in table.order_by)).schema  # noqa: B018 - as above
+
+    def committed(self, run_id: str) -> bool:
+        """Say whether the step was committed under this run before."""
+        return self.graph().committed(self.kind, self.table.type, self.batch_id(run_id))
+
+    def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
+        """Merge the clean rows; what was committed under this run before is not merged again."""
+        started = time.monotonic()
+        table = self.table
+        cells = _Cells()
+        given: dict[str, Any] = {
+            key: cells.named(expressions(getattr(table, key))) for key in ("match", "base", "on_create", "on_match")
+        }
+        given |= {
+            "order_by": list(cells.named({name: backquoted(name) for name in table.order_by}).values()),
+            "skip_null_keys": table.skip_null_keys,
+            "batch_id": self.batch_id(run_id),
+        }
+        with running(table, f"the merge into {self.target}"):
+            if isinstance(table, Edge):
+                given["missing"] = table.missing
+                for key, end in (("from_node", table.from_node), ("to_node", table.to_node)):
+                    given[key] = Endpoint(end.type, cells.named(expressions(end.match)))
+                result = self.graph().merge_edges(cells.of(rows), table.type, **given)
+            else:
+                result = self.graph().merge_nodes(cells.of(rows), table.type, **given)
+        self.check_rows(result.rows, source)
+        return self.outcome(
+            source,
+            result.replayed,
+            time.monotonic() - started,
+            rows_skipped_null=result.skipped,
+            inserted=result.created,
+            updated=result.changed,
+            skipped=result.matched - result.changed,
+            files_written=result.files_written,
+            files_preserved=result.files_preserved,
+        )
+
+
+class _Cells:
+    """Expressions as columns of their own: the graph then sees no column of the source that it does not need."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, str] = {}
+
+    def named(self, texts: Mapping[str, str]) -> dict[str, str]:
+        """Give the column of each expression."""
+        return {name: self._columns.setdefault(text, f"c{len(self._columns)}") for name, text in texts.items()}
+
+    def of(self, rows: DataFrame) -> DataFrame:
+        """Evaluate the expressions."""
+        return rows.select(*(F.expr(text).alias(column) for text, column in self._columns.items()))
