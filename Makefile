@@ -15,9 +15,9 @@ OLDEST := .venv-oldest/.stamp
 BROWSER := .venv/.browser
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
 # What DuckDB itself does in a merge, on the oldest one; pytest's status 5 means that ARGS has left out every test.
-ON_OLDEST := changes duckdb_concurrency duckdb_pruning keys merge_property results strategies
+ON_OLDEST := changes keys merge_property results strategies
 TEST_OLDEST = .venv-oldest/bin/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow" --engine duckdb \
-	$(ON_OLDEST:%=tests/engines/test_%.py) tests/spec \
+	$(ON_OLDEST:%=tests/engines/test_%.py) tests/engines/duckdb tests/spec \
 	$(ARGS) || [ $$? -eq 5 ]
 COMPILE = uv=$$(PYTHON="$(PYTHON)" sh scripts/setup.sh --uv) && "$$uv" pip compile --quiet --upgrade --universal \
 	--python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"

@@ -29,7 +29,7 @@ STYLE = (
 COLORS = {"merganser": "ours", "copy on write": "copies", "merge on read": "reads"}
 
 
-def chart(lines: list[Line], *told: str) -> str:
+def chart(lines: list[Line], *captions: str) -> str:
     """Draw the scenarios in which there are peers; `told` are the lines below them."""
     every = [[line for line in lines if line.scenario == name] for name in dict.fromkeys(one.scenario for one in lines)]
     panels = [panel for panel in every if any(not line.ours for line in panel)]
@@ -39,7 +39,7 @@ def chart(lines: list[Line], *told: str) -> str:
         drawn += [_panel(panel, number * (PANEL + GAP), top) for number, panel in enumerate(band)]
         top += HEADER + LINE * max(map(len, band)) + GAP
     width = COLUMNS * (PANEL + GAP) - GAP
-    for text in told:
+    for text in captions:
         drawn.append(f'<text class="quiet" x="0" y="{top}">{escape(text)}</text>')
         top += LINE
     return (
@@ -81,11 +81,14 @@ def _bar(line: Line, left: int, top: int, scale: float) -> str:
     full = line.figures.seconds * scale
     width = max(1.0, min(full, BAR))
     cut = f'<path class="{color}" d="M{start + BAR + 3} {top}h3v11h-3z"/>' if full > BAR * 1.001 else ""
-    figure = f'<text class="figure" x="{start + width + (10 if cut else 5):.1f}" y="{top + 10}">{_shown(line)}</text>'
+    figure = (
+        f'<text class="figure" x="{start + width + (10 if cut else 5):.1f}" '
+        f'y="{top + 10}">{_format_seconds(line)}</text>'
+    )
     bar = f'<rect class="{color}" x="{start}" y="{top}" width="{width:.1f}" height="11" rx="2"/>'
     return f"{name}{bar}{cut}{figure}"
 
 
-def _shown(line: Line) -> str:
+def _format_seconds(line: Line) -> str:
     seconds = line.figures.seconds if line.figures else 0.0
     return f"{seconds:.2f}" if seconds < 10 else f"{seconds:.0f}"

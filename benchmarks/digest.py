@@ -65,7 +65,7 @@ def _words(column: pa.Array) -> Words:
     elif pa.types.is_floating(kind):
         words = _numbers(column.cast(pa.float64()), pa.float64()).view(np.uint64)
     else:
-        words = _texts(column.cast(pa.large_string()))
+        words = _hash_strings(column.cast(pa.large_string()))
     if column.null_count:
         words = np.where(column.is_null().to_numpy(zero_copy_only=False), NULL, words)
     return words
@@ -76,7 +76,7 @@ def _numbers(column: pa.Array, kind: pa.DataType) -> npt.NDArray[np.generic]:
     return filled
 
 
-def _texts(column: pa.LargeStringArray) -> Words:
+def _hash_strings(column: pa.LargeStringArray) -> Words:
     """Take each text as the digits of a number, all in one pass over the bytes of all texts."""
     if not len(column):
         return np.zeros(0, np.uint64)

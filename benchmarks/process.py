@@ -38,13 +38,13 @@ def in_process(contender: Contender, task: Task) -> Measured:
     if done.returncode == OUT_OF_MEMORY:
         raise Failed("more than its share of memory")
     # Some libraries end the process with an error after all is done and told.
-    figures = told(done.stdout)
+    figures = parse_measured(done.stdout)
     if figures is None:
         raise Failed(reason(done.stderr).replace(task.place, ""))
     return figures
 
 
-def told(output: str) -> Measured | None:
+def parse_measured(output: str) -> Measured | None:
     """Read the figures, which are the last line; a step that fails has none."""
     with suppress(IndexError, TypeError, ValueError):
         return Measured(**json.loads(output.splitlines()[-1]))

@@ -36,7 +36,7 @@ class Report:
         return f"{os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, {platform.system()}"
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """Say what was run."""
         return f"Best of {self.repeat} on {self.machine}; {self.row_count:,} rows."
 
@@ -49,7 +49,7 @@ class Report:
         """Write the page of results."""
         scenarios = dict.fromkeys(line.scenario for line in self.lines)
         tables = [scenario_table([one for one in self.lines if one.scenario == name]) for name in scenarios]
-        head = f"# Merges, by contender\n\nWritten by `make bench`. {self.told} {self.packages}.\n"
+        head = f"# Merges, by contender\n\nWritten by `make bench`. {self.summary} {self.packages}.\n"
         return "\n".join([head, "## Goals\n", goal_table(goals(self.lines)), "## Scenarios\n", *tables])
 
     def to_json(self) -> str:
@@ -74,7 +74,7 @@ class Report:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "merge.md").write_text(self.markdown(), "utf-8")
         (folder / "merge.json").write_text(self.to_json(), "utf-8")
-        (folder / "merge.svg").write_text(chart(self.lines, self.told, self.packages), "utf-8")
+        (folder / "merge.svg").write_text(chart(self.lines, self.summary, self.packages), "utf-8")
 
 
 def _line(told: dict[str, Any]) -> Line:

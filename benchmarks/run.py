@@ -52,7 +52,7 @@ def run(
 def main() -> None:
     """Print a table for each scenario and one of goals; a run of everything also writes them to a folder."""
     parser = argparse.ArgumentParser(description=__doc__)
-    known = ", ".join(f"{one.id}: {one.told}" for one in scenarios.SCENARIOS.values())
+    known = ", ".join(f"{one.id}: {one.description}" for one in scenarios.SCENARIOS.values())
     parser.add_argument("scenarios", nargs="*", help=f"all if none is named ({known})")
     parser.add_argument(
         "--only", default="", help=f"contenders, with commas between them: {','.join(contenders.CONTENDERS)}"

@@ -55,7 +55,7 @@ class Scenario:
     """
 
     id: str
-    told: str
+    description: str
     dataset: Callable[[int], Dataset]
     ids: Callable[[Dataset], Ids]
     before: Callable[[Dataset], Ids] | None = None
@@ -72,7 +72,7 @@ class Scenario:
 
     def title(self, dataset: Dataset) -> str:
         """Say what happens, in figures."""
-        return self.told.format(batch=len(self.ids(dataset)), rows=dataset.row_count, files=dataset.files)
+        return self.description.format(batch=len(self.ids(dataset)), rows=dataset.row_count, files=dataset.files)
 
 
 def orders(row_count: int) -> Dataset:
@@ -111,7 +111,7 @@ def _scaled(count: int, row_count: int) -> int:
     return max(10, min(count, count * row_count // ROWS))
 
 
-def _spread(dataset: Dataset, count: int, start: int = 0, stop: int | None = None) -> Ids:
+def _pick_evenly(dataset: Dataset, count: int, start: int = 0, stop: int | None = None) -> Ids:
     """Choose ids in equal steps."""
     width = (dataset.row_count if stop is None else stop) - start
     count = min(count, width)
@@ -122,7 +122,7 @@ def _in_files(dataset: Dataset, count: int, *numbers: int) -> Ids:
     """Choose the first ids of some files, or, of one file, ids in equal steps."""
     size = dataset.row_count // dataset.files
     if len(numbers) == 1:
-        return _spread(dataset, count, numbers[0] * size, (numbers[0] + 1) * size)
+        return _pick_evenly(dataset, count, numbers[0] * size, (numbers[0] + 1) * size)
     return np.concatenate([np.arange(min(count // len(numbers), size)) + number * size for number in numbers])
 
 
@@ -135,7 +135,7 @@ def _two_files(dataset: Dataset) -> Ids:
 
 
 def _every_file(dataset: Dataset) -> Ids:
-    return _spread(dataset, max(dataset.files, _scaled(100_000, dataset.row_count)))
+    return _pick_evenly(dataset, max(dataset.files, _scaled(100_000, dataset.row_count)))
 
 
 def _new(dataset: Dataset) -> Ids:
@@ -144,11 +144,11 @@ def _new(dataset: Dataset) -> Ids:
 
 def _one_group(dataset: Dataset) -> Ids:
     size = -(-dataset.row_count // dataset.groups)
-    return _spread(dataset, _scaled(10_000, 2 * dataset.row_count), 20 * size, 21 * size)
+    return _pick_evenly(dataset, _scaled(10_000, 2 * dataset.row_count), 20 * size, 21 * size)
 
 
 def _all_over(dataset: Dataset) -> Ids:
-    return _spread(dataset, _scaled(10_000, 10 * dataset.row_count))
+    return _pick_evenly(dataset, _scaled(10_000, 10 * dataset.row_count))
 
 
 def _half_known(dataset: Dataset) -> Ids:
@@ -168,7 +168,7 @@ def _day_before(dataset: Dataset) -> Ids:
 
 
 def _some_files(dataset: Dataset) -> Ids:
-    return _spread(dataset, dataset.files // 100 + 1)
+    return _pick_evenly(dataset, dataset.files // 100 + 1)
 
 
 def _other_files(dataset: Dataset) -> Ids:

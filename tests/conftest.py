@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import HealthCheck, settings
-from tests.support import DOORS, open_door
+from tests.support import ENGINE_OPENERS, get_spark_session, open_dataset_io
 
 from merganser.errors import MerganserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from merganser.core.merge.dataset_io import DatasetIO
 
@@ -47,7 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--engine", action="append", choices=list(DOORS), help="run with this engine only; repeatable")
+    parser.addoption(
+        "--engine", action="append", choices=list(ENGINE_OPENERS), help="run with this engine only; repeatable"
+    )
     parser.addoption(
         "--without-splice", action="store_true", help="rewrite every file whole, as where none can be spliced"
     )
@@ -56,20 +58,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "engine" in metafunc.fixturenames:
-        known = [name for name in DOORS if name not in ONE_CASE or not metafunc.config.getoption("--quick")]
+        known = [name for name in ENGINE_OPENERS if name not in ONE_CASE or not metafunc.config.getoption("--quick")]
         metafunc.parametrize("engine", metafunc.config.getoption("--engine") or known, scope="session")
 
 
 # Of each test, one case runs on Spark, in a quick run none, unless the engine is asked for by name: a step of Spark's
 # takes a hundred times longer than others'.
-ONE_CASE = {"duckdb-union", "spark", "spark-far"}
-SPARK = {"spark", "spark-far"}
+ONE_CASE = {"duckdb-union", "spark", "spark-shuffle"}
+SPARK = {"spark", "spark-shuffle"}
 # These run by name only. A large source on Spark has tests of its own, and DuckDB without MERGE has every case to
 # itself on the oldest DuckDB; on this one it answers beside the others in test_same_answer.
-BY_NAME = {"duckdb-union", "spark-far"}
-# Here the driver prunes, refuses or reads before it asks an engine; what is Spark's own in it is tested in tests/spark,
-# and so is a source that no task could hold.
-NOT_ON_SPARK = {"test_bad_input", "test_duckdb_pruning", "test_pruning", "test_streams", "test_writers"}
+BY_NAME = {"duckdb-union", "spark-shuffle"}
+# Here the driver prunes, refuses or reads before it asks an engine; what is Spark's own in it is tested in
+# tests/engines/spark, and so is a source that no task could hold.
+NOT_ON_SPARK = {"test_bad_input", "test_pruning", "test_streams", "test_writers"}
 # These wait for clusters to start, and all else on Spark takes long; at the end of a run every other process would wait
 # for them.
 FIRST = {"test_cluster", "test_connect"}
@@ -77,9 +79,15 @@ FIRST = {"test_cluster", "test_connect"}
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if _engine_of(item) in SPARK or item.path.parent.name == "spark":
+        if item.path.parent.name == "spark":
             item.add_marker(pytest.mark.spark)
-    items.sort(key=lambda item: (item.path.stem not in FIRST, item.path.parent.name != "spark"))
+    items.sort(key=lambda item: (item.path.stem not in FIRST, item.get_closest_marker("spark") is None))
+    for item in items:
+        if _get_engine(item) in SPARK:
+            item.add_marker(pytest.mark.spark)
+    engines = config.getoption("--engine") or []
+    if engines:
+        _deselect(config, items, lambda item: _is_for_other_engine(item, engines))
     if config.getoption("--without-splice"):
         _deselect(config, items, lambda item: item.get_closest_marker("splice") is not None)
     quick = config.getoption("--quick")
@@ -88,7 +96,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seen: Counter[tuple[str, str]] = Counter()
 
     def is_left(item: pytest.Item) -> bool:
-        engine = _engine_of(item)
+        engine = _get_engine(item)
         test = f"{item.path}::{getattr(item, 'originalname', item.name)}"
         seen[test, engine] += 1
         enough = (quick or engine in ONE_CASE) and seen[test, engine] > 1
@@ -105,12 +113,19 @@ def _deselect(config: pytest.Config, items: list[pytest.Item], is_left: Callable
     items[:] = [item for item, left in marked if not left]
 
 
-def _engine_of(item: pytest.Item) -> str:
+def _is_for_other_engine(item: pytest.Item, engines: Sequence[str]) -> bool:
+    """Say whether a test is about one engine, in a folder of its own, and that engine is none of these."""
+    folder = item.path.parent
+    return folder.parent.name == "engines" and not any(name.partition("-")[0] == folder.name for name in engines)
+
+
+def _get_engine(item: pytest.Item) -> str:
     callspec = getattr(item, "callspec", None)
     return str(callspec.params.get("engine", "")) if callspec else ""
 
 
-# What an engine may decline, before it changes anything; that it declines this and no more is tested in tests/spark.
+# What an engine may decline, before it changes anything; that it declines this and no more is tested in
+# tests/engines/spark.
 DECLINED = ("which Spark cannot carry", "where no executor can reach it")
 
 
@@ -119,7 +134,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     try:
         yield
     except MerganserError as error:
-        if _engine_of(item) in SPARK and any(text in str(error) for text in DECLINED):
+        if _get_engine(item) in SPARK and any(text in str(error) for text in DECLINED):
             pytest.xfail(str(error))
         raise
 
@@ -135,7 +150,7 @@ def _empty_memory() -> Iterator[None]:
 @pytest.fixture
 def io(engine: str) -> DatasetIO[Any, Any, Any]:
     """The door of the engine under test."""
-    return open_door(engine)
+    return open_dataset_io(engine)
 
 
 @pytest.fixture
@@ -151,3 +166,27 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
+
+
+@pytest.fixture
+def spark() -> Any:
+    """The one Spark session of this process."""
+    return get_spark_session()
+
+
+@pytest.fixture
+def configured(spark: Any) -> Iterator[Callable[..., None]]:
+    """Set settings of the session until the test ends."""
+    before: dict[str, str | None] = {}
+
+    def configure(settings: dict[str, str]) -> None:
+        for name, value in settings.items():
+            before.setdefault(name, spark.conf.get(name, None))
+            spark.conf.set(name, value)
+
+    yield configure
+    for name, value in before.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)

@@ -28,7 +28,7 @@ OPERATIONS = {"insert": ["c", "r", "I", "insert"], "update": ["u", "U", "update"
 
 
 class RefusedError(Exception):
-    """The merge must be refused: `null key`, else `operation`, `duplicate key`, `scope`, `partition move`."""
+    """The merge must be refused: `null key`, else `get_operation`, `duplicate key`, `scope`, `partition move`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -36,7 +36,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True)
-class Changes:
+class Options:
     """What is asked of a merge beyond its strategy, under the library's names; names and values always as lists.
 
     `columns` are those of the dataset: a source that need not have all of them does not tell.
@@ -52,29 +52,29 @@ class Changes:
     scope: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     on_partition_move: str = "refuse"
 
-    def operation(self, row: Row) -> str | None:
+    def get_operation(self, row: Row) -> str | None:
         """Say what a source row does: `insert` and `update` are the same."""
         if self.operation_column is None:
             return "update"
         value = row[self.operation_column]
         return next((name for name, values in self.operation_values.items() if value in values), None)
 
-    def replaced(self, row: Row) -> Row:
+    def pick_updated_values(self, row: Row) -> Row:
         """Give what a matched row takes from a source row."""
         names = self.update_columns
         return {name: row[name] for name in row if name != self.operation_column and (names is None or name in names)}
 
-    def inserted(self, row: Row, keys: Sequence[str]) -> Row:
+    def make_inserted_row(self, row: Row, keys: Sequence[str]) -> Row:
         """Give the new row that a source row makes."""
         names = self.insert_columns
         taken = [name for name in row if names is None or name in names or name in keys]
         return dict.fromkeys(self.columns) | {name: row[name] for name in taken if name != self.operation_column}
 
-    def in_scope(self, row: Row) -> bool:
+    def is_in_scope(self, row: Row) -> bool:
         """Say whether a row's partition is one that the merge is about."""
         return all(row[name] in values for name, values in self.scope.items())
 
-    def late(self, old: Row, new: Row) -> bool:
+    def is_late(self, old: Row, new: Row) -> bool:
         """Say whether a source row is older than the target's."""
         order = [self.sequence_column] if self.sequence_column else []
         return rank(new, order) < rank(old, order)
@@ -119,12 +119,12 @@ def merge(
     keys: Sequence[str],
     partitions: Sequence[str] = (),
     order_by: Sequence[str] = (),
-    asked: Changes | None = None,
+    options: Options | None = None,
 ) -> Outcome:
     """Merge source rows into the files of a target."""
-    asked = asked or Changes()
+    options = options or Options()
     _, inserts, deletes = STRATEGIES[strategy]
-    rows = accepted(source, strategy, keys, order_by, asked)
+    rows = check_source(source, strategy, keys, order_by, options)
     # No source key holds NULL or NaN, so a target key that does is not found here.
     by_key = {key_of(row, keys): row for row in rows}
     free = [name for name in partitions if name not in keys]
@@ -140,16 +140,16 @@ def merge(
         for old in target[name]:
             new = by_key.get(key_of(old, keys))
             if new is None:
-                action = "delete" if deletes and asked.in_scope(old) else "keep"
+                action = "delete" if deletes and options.is_in_scope(old) else "keep"
             else:
                 seen.add(key_of(new, keys))
-                action = decide(old, new, strategy, free, asked)
+                action = choose_action(old, new, strategy, free, options)
             skipped += action == "skip"
             if action == "delete":
                 key = {column: old[column] for column in keys}
                 changes.append(Change("delete", dict.fromkeys(old) | key, old))
             elif new is not None and action in {"update", "move"}:
-                after = old | asked.replaced(new)
+                after = old | options.pick_updated_values(new)
                 (kept if action == "update" else added).append(after)
                 changes.append(Change("update", after, old))
             else:
@@ -159,65 +159,68 @@ def merge(
         fate = "preserved" if len(changes) == before else "rewritten" if kept else "removed"
         fates[fate].append(name)
     for row in rows:
-        if inserts and key_of(row, keys) not in seen and asked.operation(row) != "delete":
-            added.append(asked.inserted(row, keys))
+        if inserts and key_of(row, keys) not in seen and options.get_operation(row) != "delete":
+            added.append(options.make_inserted_row(row, keys))
             changes.append(Change("insert", added[-1], None))
     _keep_schema(target, files, fates, added)
     return Outcome(files, added, changes, skipped, **fates)
 
 
 def _keep_schema(
-    target: Mapping[str, Sequence[Row]], files: dict[str, list[Row]], fates: dict[str, list[str]], added: Sequence[Row]
+    target: Mapping[str, Sequence[Row]],
+    files: dict[str, list[Row]],
+    file_actions: dict[str, list[str]],
+    added: Sequence[Row],
 ) -> None:
     """A dataset left without rows keeps one file, of no rows; the first rows after that take its place."""
     if added and not any(target.values()):
         files.clear()
-        fates["removed"], fates["preserved"] = fates["preserved"], []
-    elif fates["removed"] and not files and not added:
-        kept_file = fates["removed"].pop(0)
-        fates["rewritten"].append(kept_file)
+        file_actions["removed"], file_actions["preserved"] = file_actions["preserved"], []
+    elif file_actions["removed"] and not files and not added:
+        kept_file = file_actions["removed"].pop(0)
+        file_actions["rewritten"].append(kept_file)
         files[kept_file] = []
 
 
-def decide(old: Row, new: Row, strategy: str, partitions: Sequence[str], asked: Changes) -> str:
+def choose_action(old: Row, new: Row, strategy: str, partitions: Sequence[str], options: Options) -> str:
     """Say what becomes of a matched row: `keep`, `skip`, `delete`, `update` or `move`. The order is the meaning."""
     matched, _, _ = STRATEGIES[strategy]
     if matched == "keep":
         return "keep"
-    if asked.late(old, new):
+    if options.is_late(old, new):
         return "skip"
-    if matched == "delete" or asked.operation(new) == "delete":
+    if matched == "delete" or options.get_operation(new) == "delete":
         return "delete"
-    taken = asked.replaced(new)
+    taken = options.pick_updated_values(new)
     if (
         partitions
         and all(name in taken for name in partitions)
         and any(taken[name] != old[name] for name in partitions)
     ):
-        if asked.on_partition_move == "refuse":
+        if options.on_partition_move == "refuse":
             raise RefusedError("partition move")
         return "move"
-    if asked.skip_unchanged and all(alike(old[name], value) for name, value in taken.items()):
+    if options.skip_unchanged and all(are_equal(old[name], value) for name, value in taken.items()):
         return "skip"
     return "update"
 
 
-def accepted(
-    source: Sequence[Row], strategy: str, keys: Sequence[str], order_by: Sequence[str], asked: Changes
+def check_source(
+    source: Sequence[Row], strategy: str, keys: Sequence[str], order_by: Sequence[str], options: Options
 ) -> list[Row]:
     """Give the source rows that count, or refuse them."""
     if any(is_null(row[name]) for row in source for name in keys):
         raise RefusedError("null key")
-    if any(asked.operation(row) is None for row in source):
+    if any(options.get_operation(row) is None for row in source):
         raise RefusedError("operation")
     rows = list(source)
-    if asked.sequence_column is not None:
-        rows = latest(source, keys, [asked.sequence_column])
+    if options.sequence_column is not None:
+        rows = latest(source, keys, [options.sequence_column])
     elif strategy in ("deduplicate", "delete"):
         rows = latest(source, keys, order_by)
     if len({key_of(row, keys) for row in rows}) < len(rows):
         raise RefusedError("duplicate key")
-    if not all(asked.in_scope(row) for row in rows):
+    if not all(options.is_in_scope(row) for row in rows):
         raise RefusedError("scope")
     return rows
 
@@ -248,12 +251,12 @@ def is_null(value: Any) -> bool:
     return value is None or value != value  # noqa: PLR0124
 
 
-def alike(one: Any, other: Any) -> bool:
+def are_equal(one: Any, other: Any) -> bool:
     """Say whether two values of one type are equal: NULL is NULL, NaN is NaN, -0.0 is 0.0, nested ones by content."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return all(alike(one[name], other[name]) for name in one)
+        return all(are_equal(one[name], other[name]) for name in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(alike, one, other))
+        return len(one) == len(other) and all(map(are_equal, one, other))
     return bool(one == other) or (one is not None and other is not None and is_null(one) and is_null(other))
 
 
@@ -268,6 +271,6 @@ def freeze(value: Any) -> Hashable:
     return type(value).__name__, value
 
 
-def bag(rows: Iterable[Any]) -> Counter[Hashable]:
+def to_multiset(rows: Iterable[Any]) -> Counter[Hashable]:
     """Give rows as a multiset; the order of rows and of columns does not count."""
     return Counter(freeze(dict(sorted(row.items())) if isinstance(row, dict) else row) for row in rows)

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from fsspec.implementations.memory import MemoryFileSystem
 
 from merganser import DuckDBDatasetIO
-from merganser.core.merge.dataset_io import Job
+from merganser.core.merge.dataset_io import OperationContext
 from merganser.core.parquet import thrift
 from merganser.core.storage.local import LocalStore
 from merganser.engines import ENGINES, open_engine
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from merganser.core.model.result import MergeResult
     from merganser.core.storage.store import Store
 
-Door: TypeAlias = "DatasetIO[Any, Any, Any]"
+AnyDatasetIO: TypeAlias = "DatasetIO[Any, Any, Any]"
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
@@ -50,7 +50,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @cache
-def spark_session() -> Any:
+def get_spark_session() -> Any:
     """Start the one Spark session of this process: no listening port, no more threads than cores.
 
     With SPARK_TEST_REMOTE=local[2] it is one of Spark Connect.
@@ -86,35 +86,35 @@ def spark_session() -> Any:
         return builder.getOrCreate()
 
 
-def open_spark() -> Door:
+def open_spark() -> AnyDatasetIO:
     from merganser import SparkDatasetIO  # noqa: PLC0415  as above
 
-    return SparkDatasetIO(spark_session())
+    return SparkDatasetIO(get_spark_session())
 
 
-def open_spark_far() -> Door:
+def open_spark_shuffle() -> AnyDatasetIO:
     """Spark as it is with a source that no task could hold."""
     io = open_spark()
-    io._near = -1  # type: ignore[attr-defined]
+    io._broadcast_limit = -1  # type: ignore[attr-defined]
     return io
 
 
-DOORS: dict[str, Callable[[], DatasetIO[Any, Any, Any]]] = {
+ENGINE_OPENERS: dict[str, Callable[[], DatasetIO[Any, Any, Any]]] = {
     **{name: partial(open_engine, name) for name in ENGINES if name != "spark"},
     "duckdb-union": DuckDBUnionIO,
     "spark": open_spark,
-    "spark-far": open_spark_far,
+    "spark-shuffle": open_spark_shuffle,
 }
 
 
-def open_door(name: str) -> Door:
+def open_dataset_io(name: str) -> AnyDatasetIO:
     """Open the door of an engine, or of a way of using one."""
-    return DOORS[name]()
+    return ENGINE_OPENERS[name]()
 
 
-def on_executors(io: Door) -> bool:
+def runs_on_executors(io: AnyDatasetIO) -> bool:
     """Say whether rows are read and written elsewhere than in this process."""
-    return engine_type(io).__name__ == "SparkEngine"
+    return get_engine_type(io).__name__ == "SparkEngine"
 
 
 def put(path: str, table: pa.Table, **options: Any) -> str:
@@ -148,12 +148,12 @@ def edit_footer(path: str) -> Iterator[thrift.Struct]:
     Path(path).write_bytes(data[: -8 - length] + footer + struct.pack("<I", len(footer)) + b"PAR1")
 
 
-def load(io: Door, path: str) -> pa.Table:
+def load(io: AnyDatasetIO, path: str) -> pa.Table:
     """Read a dataset back as an Arrow table, whichever engine wrote it."""
     return open_engine("arrow").read(path, io.filesystem).to_table()  # type: ignore[attr-defined]
 
 
-def read_table(io: Door, path: str | os.PathLike[str]) -> pa.Table:
+def read_table(io: AnyDatasetIO, path: str | os.PathLike[str]) -> pa.Table:
     """Read a dataset through the engine's own door: an Arrow dataset, a relation."""
     found = io.read(path)  # type: ignore[attr-defined]
     for name in ("toArrow", "to_arrow_table", "to_table"):
@@ -162,30 +162,30 @@ def read_table(io: Door, path: str | os.PathLike[str]) -> pa.Table:
     raise AssertionError(f"{type(found)} cannot be read")
 
 
-def rows(io: Door, path: str, order: Sequence[str] = ("id",)) -> list[dict[str, Any]]:
+def read_rows(io: AnyDatasetIO, path: str, order: Sequence[str] = ("id",)) -> list[dict[str, Any]]:
     """Read a dataset back as plain rows in a fixed order."""
     found: list[dict[str, Any]] = load(io, path).to_pylist()
     return sorted(found, key=lambda row: [(row[name] is None, row[name]) for name in order])
 
 
-def engine_type(io: Door) -> type:
+def get_engine_type(io: AnyDatasetIO) -> type:
     """Give the class of the engine behind a door."""
-    with io._engine(Job("merge", "t", None)) as engine:
+    with io._open_engine(OperationContext("merge", "t", None)) as engine:
         return type(engine)
 
 
-def data_files(path: str) -> list[str]:
+def list_data_files(path: str) -> list[str]:
     """List the data files below a folder by their relative paths, in order."""
     root = Path(path)
     return sorted(str(file.relative_to(root)) for file in root.rglob("*.parquet"))
 
 
-def fixture(name: str, lake: str) -> str:
+def copy_fixture(name: str, lake: str) -> str:
     """Copy a dataset that Spark wrote; gives the copy's path."""
     return shutil.copytree(FIXTURES / name, f"{lake}/{name}")
 
 
-def fixture_rows(name: str) -> list[dict[str, Any]]:
+def read_fixture_rows(name: str) -> list[dict[str, Any]]:
     """Give the rows of a dataset that Spark wrote, as `expected.json` spells them."""
     found: list[dict[str, Any]] = json.loads((FIXTURES / "expected.json").read_text("utf-8"))[name]["rows"]
     return found
@@ -197,12 +197,12 @@ def snapshot(path: str) -> dict[str, bytes]:
     return {str(file.relative_to(root)): file.read_bytes() for file in sorted(root.rglob("*")) if file.is_file()}
 
 
-def lasting(lake: str) -> dict[str, bytes]:
+def snapshot_without_locks(lake: str) -> dict[str, bytes]:
     """Give every file of datasets and control folders with its bytes, but for locks."""
     return {name: data for name, data in snapshot(lake).items() if not name.endswith(".merganser/lock")}
 
 
-def unchanged(path: str) -> AbstractContextManager[None]:
+def assert_unchanged(path: str) -> AbstractContextManager[None]:
     """Assert that a dataset is byte-identical after the block, which may fail as it likes inside."""
 
     @contextmanager
@@ -217,7 +217,7 @@ def unchanged(path: str) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def opened(store: type[Store] = LocalStore) -> Iterator[list[str]]:
+def record_opened_files(store: type[Store] = LocalStore) -> Iterator[list[str]]:
     """List the names of the data files that a store opens in the block, in no order."""
     names: list[str] = []
     original = store.open_input
@@ -230,33 +230,33 @@ def opened(store: type[Store] = LocalStore) -> Iterator[list[str]]:
         yield names
 
 
-def plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+def to_plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Give a column as Python values that lose nothing: times of every unit as whole numbers, UUIDs as bytes."""
     if isinstance(column, pa.ChunkedArray):
-        return [value for chunk in column.chunks for value in plain_values(chunk)]
+        return [value for chunk in column.chunks for value in to_plain_values(chunk)]
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return plain_values(column.dictionary_decode())
+        return to_plain_values(column.dictionary_decode())
     if pa.types.is_temporal(kind):
         column = column.view(pa.int32() if kind.bit_width == pa.int32().bit_width else pa.int64())
     elif pa.types.is_struct(kind):
-        fields = [plain_values(child) for child in column.flatten()]
+        fields = [to_plain_values(child) for child in column.flatten()]
         names = [field.name for field in kind]
         return [
             dict(zip(names, values, strict=True)) if valid else None
             for valid, *values in zip(column.is_valid().to_pylist(), *fields, strict=True)
         ]
     elif pa.types.is_nested(kind):
-        return [plain_values(value.values) if value.is_valid else None for value in column]
+        return [to_plain_values(value.values) if value.is_valid else None for value in column]
     found: list[Any] = column.to_pylist()
     return found
 
 
-def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
+def to_plain_rows(table: pa.Table) -> list[dict[str, Any]]:
     """Give a table as rows of plain values, in their order."""
-    columns = {name: plain_values(table.column(name)) for name in table.column_names}
+    columns = {name: to_plain_values(table.column(name)) for name in table.column_names}
     return [{name: values[row] for name, values in columns.items()} for row in range(table.num_rows)]
 
 
@@ -270,7 +270,7 @@ class _MakesFolder:
         return os.mkdir, (self.path,)
 
 
-def hostile_cell(folder: Path) -> str:
+def make_hostile_cell(folder: Path) -> str:
     """Give a string that makes the folder if what it holds is unpickled, with an error of ours that nobody raised."""
     made = base64.b64encode(pickle.dumps(_MakesFolder(str(folder)))).decode()
     forged = base64.b64encode(b'{"class": "LockTimeoutError", "fields": ["forged"]}').decode()

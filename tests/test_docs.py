@@ -27,7 +27,7 @@ from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from tests.support import spark_session
+from tests.support import get_spark_session
 
 from merganser.pipeline import load
 
@@ -85,7 +85,7 @@ def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(MemoryFileSystem, "store", {})
     if on_spark(page):
         # The session that the page gets.
-        spark_session()
+        get_spark_session()
     namespace: dict[str, object] = {"__name__": "__main__"}
     printed = None
     for block in BLOCKS[page]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pytest
-from tests.support import FIXTURES, put, put_int96, spark_session
+from tests.support import FIXTURES, get_spark_session, put, put_int96
 
 import merganser as mg
 from merganser import core, engines, errors
@@ -25,7 +25,7 @@ from merganser.core.commit import staged_files as staged
 from merganser.core.dataset.snapshot import check_listing
 from merganser.core.rows.key_scan import OpenFile
 from merganser.core.storage.local import LocalStore
-from merganser.core.storage.lock import exclusive
+from merganser.core.storage.lock import hold_lock
 from merganser.engines.arrow import ArrowEngine
 from merganser.errors import MerganserError
 from merganser.graph import EdgeType, GraphDatabase, GraphSchema, NodeType
@@ -217,7 +217,7 @@ def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         raise pa.ArrowMemoryError("malloc of size 4096 failed")
 
     monkeypatch.setattr(OpenFile, "read", fail)
-    upsert({"id": [1], "status": ["sent"], "day": ["mon"]})
+    upsert({"id": [1], "status": ["sent"], "draw_day": ["mon"]})
 
 
 def no_memory_in_duckdb(_: pytest.MonkeyPatch) -> None:
@@ -234,7 +234,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", path)
 
     monkeypatch.setattr(LocalStore, "create", create)
-    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
+    upsert({"id": [1], "status": ["paid"], "draw_day": ["mon"]})
 
 
 def not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", f"{path}/new")
 
     monkeypatch.setattr(LocalStore, "make_folder", make_folder)
-    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
+    upsert({"id": [1], "status": ["paid"], "draw_day": ["mon"]})
 
 
 def not_publishable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,19 +250,19 @@ def not_publishable(monkeypatch: pytest.MonkeyPatch) -> None:
         return not path.endswith("day=mon")
 
     monkeypatch.setattr(os, "access", access)
-    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
+    upsert({"id": [1], "status": ["paid"], "draw_day": ["mon"]})
 
 
 def not_readable(monkeypatch: pytest.MonkeyPatch) -> None:
     def names(_: LocalStore, folder: str) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", folder)
 
-    monkeypatch.setattr(LocalStore, "names", names)
+    monkeypatch.setattr(LocalStore, "list_names", names)
     mg.history(ORDERS)
 
 
 def held_dataset(_: pytest.MonkeyPatch) -> None:
-    with exclusive(LocalStore(), "lake/.orders.merganser", ORDERS, 1):
+    with hold_lock(LocalStore(), "lake/.orders.merganser", ORDERS, 1):
         upsert({"id": [1], "status": ["paid"], "day": ["mon"]}, lock_timeout=0.1)
 
 
@@ -272,7 +272,7 @@ def changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
         check_listing(target)
 
     monkeypatch.setattr(staged, "check_listing", interfere)
-    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
+    upsert({"id": [1], "status": ["paid"], "draw_day": ["mon"]})
 
 
 def changed_after_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +284,7 @@ def changed_after_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
             put(str(file), pa.table({"id": [7]}))
 
     monkeypatch.setattr(LocalStore, "write_small", write_small)
-    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
+    upsert({"id": [1], "status": ["paid"], "draw_day": ["mon"]})
 
 
 def nothing_retained(_: pytest.MonkeyPatch) -> None:
@@ -305,7 +305,7 @@ def rows_lost(monkeypatch: pytest.MonkeyPatch) -> None:
         return rewritten, [*appended, *appended]
 
     monkeypatch.setattr(ArrowEngine, "stage", stage)
-    upsert({"id": [9], "status": ["new"], "day": ["mon"]})
+    upsert({"id": [9], "status": ["new"], "draw_day": ["mon"]})
 
 
 def not_published(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,12 +313,12 @@ def not_published(monkeypatch: pytest.MonkeyPatch) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(LocalStore, "replace", replace)
-    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
+    upsert({"id": [1], "status": ["paid"], "draw_day": ["mon"]})
 
 
 def old_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("merganser.engines.duckdb.version.detect_version", lambda _: (1, 3, 2))
-    upsert({"id": [1], "status": ["paid"], "day": ["mon"]}, engine="duckdb", use_merge=True)
+    upsert({"id": [1], "status": ["paid"], "draw_day": ["mon"]}, engine="duckdb", use_merge=True)
 
 
 def no_keys(_: pytest.MonkeyPatch) -> None:
@@ -443,7 +443,7 @@ def pipeline(**source: Any) -> RunOutcome:
         check=[Check(name="pay is positive", source="postings", rule="pay > 0")],
         dataset=[Dataset(name="jobs", source="postings", path="lake/jobs", key_columns="url")],
     )
-    return run(configuration, spark=spark_session())
+    return run(configuration, spark=get_spark_session())
 
 
 def too_many_fail(_: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import spark_session
+from tests.support import get_spark_session
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 STORIES = {
@@ -100,7 +100,7 @@ def test_an_example_on_spark_tells_its_story_and_may_be_run_again(
 ) -> None:
     main: Any = runpy.run_path(str(EXAMPLES / name))["main"]
     for _ in range(2):
-        main(str(tmp_path), spark_session())
+        main(str(tmp_path), get_spark_session())
         told = capsys.readouterr().out
         for line in ON_SPARK[name]:
             assert line in told

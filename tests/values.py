@@ -25,7 +25,7 @@ DECIMALS = (
     pa.decimal256(30, 0),
     pa.decimal256(76, 40),
 )
-TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string()))
+STRINGS = (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string()))
 BYTES = (pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(5), pa.uuid())
 TIMES = (
     pa.date32(),
@@ -35,7 +35,7 @@ TIMES = (
     *(pa.timestamp(unit, zone) for unit in UNITS for zone in (None, "UTC", "Europe/Paris", "+05:30")),
     *(pa.duration(unit) for unit in UNITS),
 )
-PLAIN = (*INTEGERS, *FLOATS, *DECIMALS, pa.bool_(), *TEXTS, *BYTES, *TIMES)
+PLAIN = (*INTEGERS, *FLOATS, *DECIMALS, pa.bool_(), *STRINGS, *BYTES, *TIMES)
 NESTED = (
     pa.list_(pa.int16()),
     pa.list_(pa.string_view()),
@@ -51,11 +51,11 @@ NESTED = (
 )
 
 
-def carried(kind: pa.DataType) -> bool:
+def is_carried_by_spark(kind: pa.DataType) -> bool:
     """Say whether Spark has a type for these values."""
     if pa.types.is_nested(kind):
         inner = [kind.field(at).type for at in range(kind.num_fields)]
-        return all(carried(one) and not isinstance(one, pa.BaseExtensionType) for one in inner)
+        return all(is_carried_by_spark(one) and not isinstance(one, pa.BaseExtensionType) for one in inner)
     if pa.types.is_decimal(kind):
         return bool(kind.precision <= 38)
     if pa.types.is_unsigned_integer(kind) or pa.types.is_float16(kind) or pa.types.is_time(kind):
@@ -75,7 +75,7 @@ def cells(kind: pa.DataType) -> st.SearchStrategy[Any]:
         return instants(kind)
     if kind in BYTES or pa.types.is_fixed_size_binary(kind):
         return byte_strings(kind)
-    return texts() if kind in TEXTS else numbers(kind)
+    return strings() if kind in STRINGS else numbers(kind)
 
 
 def numbers(kind: pa.DataType) -> st.SearchStrategy[Any]:
@@ -94,7 +94,7 @@ def numbers(kind: pa.DataType) -> st.SearchStrategy[Any]:
     return whole
 
 
-def texts() -> st.SearchStrategy[str]:
+def strings() -> st.SearchStrategy[str]:
     long = "a" * 70
     known = ["", "a", "A", "b", "東京", "Ω\u0301", long, long + "b", long * 4, long * 4 + "b", "\U0010ffff" * 20]
     return st.sampled_from(known) | st.text(st.characters(codec="utf-8"), max_size=6)
@@ -154,7 +154,7 @@ def build(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def stored(kind: pa.DataType) -> pa.DataType:
+def to_stored_type(kind: pa.DataType) -> pa.DataType:
     """The type that Parquet gives back: it has no seconds, and its dates are days."""
     if kind == pa.date64():
         return pa.date32()

@@ -10,24 +10,24 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-_MOST = 50
+_MAX_ITEMS = 50
 
 
-class Shown:
+class DisplayMixin:
     """A dataclass that people and programs look at."""
 
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Give all of it in plain values: numbers, texts, times, lists and dicts; an Arrow table as its rows."""
-        found: dict[str, Any] = plain(self)
+        found: dict[str, Any] = to_plain(self)
         return found
 
     def _repr_html_(self) -> str:
-        return _table(self.to_dict())
+        return _render_table(self.to_dict())
 
 
-class ShownFiles(Shown):
+class FilesDisplayMixin(DisplayMixin):
     """What tells of files, each a `file_class`."""
 
     __slots__ = ()
@@ -41,45 +41,46 @@ class ShownFiles(Shown):
         schema = [
             (one.name, kinds.get(str(one.type).partition(" ")[0], pa.string())) for one in fields(self.file_class)
         ]
-        return pa.Table.from_pylist([plain(file) for file in self.files], pa.schema(schema))
+        return pa.Table.from_pylist([to_plain(file) for file in self.files], pa.schema(schema))
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """Give a number with what it counts.
 
-    >>> counted(1, "row"), counted(2000, "row")
+    >>> pluralize(1, "row"), pluralize(2000, "row")
     ('1 row', '2,000 rows')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Give a value without classes of this project or of Arrow."""
     if isinstance(value, pa.Table):
         return value.to_pylist()
     if is_dataclass(value):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+        return {one.name: to_plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Mapping):
-        return {name: plain(one) for name, one in value.items()}
+        return {name: to_plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [to_plain(one) for one in value]
     return value
 
 
-def _table(values: Mapping[Any, Any]) -> str:
+def _render_table(values: Mapping[Any, Any]) -> str:
     rows = [
-        f'<tr><th style="text-align:left">{escape(str(name))}</th><td style="text-align:left">{_cell(value)}</td></tr>'
-        for name, value in islice(values.items(), _MOST)
+        f'<tr><th style="text-align:left">{escape(str(name))}</th><td '
+        f'style="text-align:left">{_render_cell(value)}</td></tr>'
+        for name, value in islice(values.items(), _MAX_ITEMS)
     ]
-    if len(values) > _MOST:
-        rows.append(f"<tr><th></th><td>… {len(values) - _MOST:,} more</td></tr>")
+    if len(values) > _MAX_ITEMS:
+        rows.append(f"<tr><th></th><td>… {len(values) - _MAX_ITEMS:,} more</td></tr>")
     return f"<table>{''.join(rows)}</table>"
 
 
-def _cell(value: Any) -> str:
+def _render_cell(value: Any) -> str:
     if isinstance(value, Mapping):
-        return _table(value)
+        return _render_table(value)
     if isinstance(value, list):
-        more = [f"… {len(value) - _MOST:,} more"] if len(value) > _MOST else []
-        return "<br>".join([*map(_cell, value[:_MOST]), *more])
+        more = [f"… {len(value) - _MAX_ITEMS:,} more"] if len(value) > _MAX_ITEMS else []
+        return "<br>".join([*map(_render_cell, value[:_MAX_ITEMS]), *more])
     return escape(str(value))

@@ -47,7 +47,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merganser.printable import printable
+from merganser.printable import to_printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ class MerganserError(Exception):
     """
 
     def __init__(self, *arguments: Any) -> None:
-        super().__init__(*(printable(one) if isinstance(one, str) else one for one in arguments))
+        super().__init__(*(to_printable(one) if isinstance(one, str) else one for one in arguments))
 
 
 class InvalidArgumentError(MerganserError, ValueError):
@@ -80,10 +80,10 @@ class ConfigurationError(PipelineError, ValueError):
     """A pipeline's configuration makes no sense, by its file, table and key."""
 
     def __init__(self, message: str, table: str = "", key: str = "", file: str = "") -> None:
-        self.message = printable(message)
-        self.table = printable(table)
-        self.key = printable(key)
-        self.file = printable(file)
+        self.message = to_printable(message)
+        self.table = to_printable(table)
+        self.key = to_printable(key)
+        self.file = to_printable(file)
         place = ", ".join(part for part in (file, table, f"key {key!r}" if key else "") if part)
         super().__init__(f"{place}: {message}" if place else message)
 
@@ -253,7 +253,7 @@ class MergePerformanceWarning(UserWarning):
         self.remedy = remedy
         given = repr(properties[0]) if len(properties) == 1 else repr(list(properties))
         super().__init__(
-            printable(
+            to_printable(
                 f"MERGE on {node_type}.{'+'.join(properties)} without index: it looks at every {node_type} node. "
                 + (remedy or f"Create one with: db.create_property_index({node_type!r}, {given})")
             )

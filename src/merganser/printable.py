@@ -53,6 +53,6 @@ def escape_controls(text: str, keep: str = "") -> str:
     return CONTROL.sub(lambda found: found[0] if found[0] in keep else ascii(found[0])[1:-1], text)
 
 
-def printable(text: str) -> str:
+def to_printable(text: str) -> str:
     """Give a message, which may have several lines, as it can be shown to anyone."""
     return escape_controls(mask_credentials(text), keep="\n\t")

@@ -25,40 +25,40 @@ class Progress:
     rows: int = 0
 
 
-Listener: TypeAlias = Callable[[Progress], None]
+ProgressCallback: TypeAlias = Callable[[Progress], None]
 
 
-def nobody() -> None:
+def ignore() -> None:
     """Listen to nothing."""
 
 
-class Teller:
+class ProgressReporter:
     """Tells a listener, if there is one, how far a merge has come; called from any thread."""
 
-    def __init__(self, listener: Listener | None) -> None:
-        self._listener = listener
-        self._now = Progress("read")
-        self._turn = Lock()
+    def __init__(self, callback: ProgressCallback | None) -> None:
+        self._callback = callback
+        self._current = Progress("read")
+        self._lock = Lock()
 
     def begin(self, stage: Stage, total: int = 0, rows: int | None = None) -> None:
         """Tell that a stage begins."""
-        with self._turn:
-            self._tell(Progress(stage, 0, total, self._now.rows if rows is None else rows))
+        with self._lock:
+            self._report(Progress(stage, 0, total, self._current.rows if rows is None else rows))
 
     @property
-    def file_done(self) -> Callable[[], None]:
+    def on_file_done(self) -> Callable[[], None]:
         """What to call for each file that is done."""
-        return nobody if self._listener is None else self._file_done
+        return ignore if self._callback is None else self._count_file
 
-    def _file_done(self) -> None:
+    def _count_file(self) -> None:
         """Tell of one more file; those after all that are rewritten are new."""
-        with self._turn:
-            now = self._now
+        with self._lock:
+            now = self._current
             if now.stage == "rewrite" and now.done >= now.total:
                 now = Progress("add", rows=now.rows)
-            self._tell(replace(now, done=now.done + 1))
+            self._report(replace(now, done=now.done + 1))
 
-    def _tell(self, progress: Progress) -> None:
-        self._now = progress
-        if self._listener is not None:
-            self._listener(progress)
+    def _report(self, progress: Progress) -> None:
+        self._current = progress
+        if self._callback is not None:
+            self._callback(progress)

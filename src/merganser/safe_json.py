@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 # Deeper than any Parquet file that PyArrow reads, and less than its JSON reader survives.
-DEEPEST = 200
+MAX_NESTING = 200
 _OPENING, _QUOTE, _BACKSLASH, _NEWLINE = ord("["), ord('"'), ord("\\"), ord("\n")
-_SIGNS = bytes.maketrans(b"{}\r", b"[]\n")
+_BRACKET_TABLE = bytes.maketrans(b"{}\r", b"[]\n")
 _LINE_ENDS = np.frombuffer(b"\r\n", np.uint8)
-_OTHERS = bytes(set(range(256)) - set(b'[]{}"\r\n'))
+_IGNORED_BYTES = bytes(set(range(256)) - set(b'[]{}"\r\n'))
 
 
 def load_json(text: str | bytes) -> Any:
@@ -28,7 +28,7 @@ def load_json(text: str | bytes) -> Any:
         raise ValueError(message) from error
 
 
-class ShallowJson:
+class DepthLimitedJson:
     """A stream of JSON that raises ArrowInvalid where it is nested too deeply; PyArrow's reader would crash.
 
     PyArrow parses each line by itself, so what is not JSON must not hide the depth of a later line: a bracket that
@@ -38,7 +38,7 @@ class ShallowJson:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         # What is open where the last read ended.
-        self._depth, self._in_string, self._escapes = 0, False, False
+        self._depth, self._in_string, self._in_escape = 0, False, False
 
     @property
     def closed(self) -> bool:
@@ -53,7 +53,7 @@ class ShallowJson:
         return data
 
     def _check(self, data: bytes) -> None:
-        signs = np.frombuffer(self._without_escapes(data).translate(_SIGNS, _OTHERS), np.uint8)
+        signs = np.frombuffer(self._blank_escapes(data).translate(_BRACKET_TABLE, _IGNORED_BYTES), np.uint8)
         quotes, newlines = signs == _QUOTE, signs == _NEWLINE
         # Whether an odd number of quotes comes before; a quote itself is not a bracket in any case.
         inside = (np.cumsum(quotes, dtype=np.int32) + self._in_string) % 2 == 1
@@ -63,26 +63,26 @@ class ShallowJson:
         depths = self._depth + np.cumsum(steps)
         if depths.min(initial=0) < 0:
             raise pa.ArrowInvalid("it is not valid JSON: a bracket closes nothing")
-        if depths.max(initial=0) > DEEPEST:
-            raise pa.ArrowInvalid(f"it is nested over {DEEPEST} levels deep, which no column can hold")
+        if depths.max(initial=0) > MAX_NESTING:
+            raise pa.ArrowInvalid(f"it is nested over {MAX_NESTING} levels deep, which no column can hold")
         self._in_string ^= bool(np.count_nonzero(quotes) % 2)
         self._depth = int(depths[-1]) if len(depths) else self._depth
 
-    def _without_escapes(self, data: bytes) -> bytes | bytearray:
+    def _blank_escapes(self, data: bytes) -> bytes | bytearray:
         """Blank what follows a backslash, unless a line ends there: every quote left begins or ends a string."""
-        if not self._escapes and b"\\" not in data:
+        if not self._in_escape and b"\\" not in data:
             return data
         changed = bytearray(data)
         signs = np.frombuffer(changed, np.uint8)
-        if self._escapes:
+        if self._in_escape:
             _blank(signs, np.array([0]))
         places = np.flatnonzero(signs == _BACKSLASH)
         # Of several in a row, each second one is itself escaped.
         first = np.flatnonzero(np.diff(places, prepend=-2) != 1)
         runs = np.repeat(first, np.diff(first, append=len(places)))
         escaping = places[(np.arange(len(places)) - runs) % 2 == 0] + 1
-        self._escapes = bool(len(escaping)) and int(escaping[-1]) == len(data)
-        _blank(signs, escaping[: len(escaping) - self._escapes])
+        self._in_escape = bool(len(escaping)) and int(escaping[-1]) == len(data)
+        _blank(signs, escaping[: len(escaping) - self._in_escape])
         return changed
 
 

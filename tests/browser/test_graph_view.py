@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BAD = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 SCALE = "() => Number(/scale\\(([^)]+)\\)/.exec(document.querySelector('#world').getAttribute('transform'))[1])"
-SHOWN = "() => [...document.querySelectorAll('.node')].map(node => node.dataset.id)"
+VISIBLE_NODES = "() => [...document.querySelectorAll('.node')].map(node => node.dataset.id)"
 # Where every node is in the picture, whatever the zoom.
 PLACES = """() => Object.fromEntries([...document.querySelectorAll('.node')].map(node => {
   const [x, y] = node.getAttribute('transform').match(/-?[\\d.]+/g).map(Number);
@@ -75,8 +75,8 @@ class Opened:
         assert box is not None
         return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
-    def shown(self) -> set[str]:
-        return set(self.page.evaluate(SHOWN))
+    def list_visible_nodes(self) -> set[str]:
+        return set(self.page.evaluate(VISIBLE_NODES))
 
     def rest(self) -> None:
         """Wait until nothing moves any more."""
@@ -149,12 +149,12 @@ def test_a_node_is_dragged_and_stays_where_it_is_put(graph: Opened) -> None:
 
 
 def test_a_double_click_brings_what_is_hidden(graph: Opened) -> None:
-    before = graph.shown()
+    before = graph.list_visible_nodes()
     assert graph.node("Job 0").locator(".more text").text_content() == "+1"
     graph.node("Job 0").locator(".body").dblclick()
     graph.rest()
-    assert len(graph.shown() - before) == 1
-    assert before < graph.shown()
+    assert len(graph.list_visible_nodes() - before) == 1
+    assert before < graph.list_visible_nodes()
     assert graph.node("Python").count() == 1
     assert not graph.node("Job 0").locator(".more").is_visible()
     assert graph.page.locator(".edge").count() == 5
@@ -162,10 +162,10 @@ def test_a_double_click_brings_what_is_hidden(graph: Opened) -> None:
     graph.node("Python").locator(".body").click()
     assert "1 more edge leads to nodes that are not in this file." in graph.page.locator("#details").inner_text()
     graph.page.get_by_role("button", name="Hide").click()
-    assert graph.shown() == before
+    assert graph.list_visible_nodes() == before
     graph.node("Job 2").locator(".body").dblclick()
     graph.page.get_by_role("button", name="Reset").click()
-    assert graph.shown() == before
+    assert graph.list_visible_nodes() == before
 
 
 def test_the_wheel_and_buttons_zoom_and_the_background_moves(graph: Opened) -> None:
@@ -231,10 +231,10 @@ def test_the_legend_takes_a_type_away_and_brings_it_back(graph: Opened) -> None:
     job = graph.page.locator("#legend button", has_text="Job")
     job.click()
     assert job.get_attribute("aria-pressed") == "false"
-    assert graph.shown() == {"1"}
+    assert graph.list_visible_nodes() == {"1"}
     assert graph.page.locator(".edge").count() == 1
     job.click()
-    assert len(graph.shown()) == 4
+    assert len(graph.list_visible_nodes()) == 4
 
 
 def test_keys_alone_do_for_everything(graph: Opened) -> None:
@@ -249,12 +249,12 @@ def test_keys_alone_do_for_everything(graph: Opened) -> None:
         if graph.page.evaluate(focused) != "1":
             break
     job = graph.page.evaluate(focused)
-    assert job in graph.shown() - {"1"}
+    assert job in graph.list_visible_nodes() - {"1"}
     graph.page.keyboard.press("Enter")
     assert graph.page.locator("#details").is_visible()
     assert graph.page.locator(f".node[data-id='{job}']").get_attribute("aria-pressed") == "true"
     graph.page.keyboard.press("Enter")
-    assert len(graph.shown()) == 5
+    assert len(graph.list_visible_nodes()) == 5
     assert graph.page.evaluate(focused) == job
     scale = graph.page.evaluate(SCALE)
     graph.page.keyboard.press("+")

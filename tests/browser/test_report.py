@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.browser.contrast import contrast, luminance
-from tests.pipeline.outcomes import EMPTY, EXTREME, ONE, USUAL, WRONG, ZERO
+from tests.pipeline.run_results import EMPTY, EXTREME, ONE, USUAL, WRONG, ZERO
 
 from merganser.pipeline.report.page import report_page
-from merganser.pipeline.report.report_fields import shown
+from merganser.pipeline.report.report_fields import format_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -175,7 +175,7 @@ def test_every_figure_is_the_outcomes(report: Opened) -> None:
         assert figure["value"] == value_at(facts, figure["key"]), figure
         if figure["text"] is not None:
             whole = not figure["key"].endswith("seconds")
-            assert figure["text"] == shown(int(figure["value"]) if whole else float(figure["value"])), figure
+            assert figure["text"] == format_number(int(figure["value"]) if whole else float(figure["value"])), figure
 
 
 def test_every_count_of_a_source_or_step_is_in_a_table(report: Opened) -> None:

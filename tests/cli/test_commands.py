@@ -14,7 +14,7 @@ import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import open_door, plain_rows, put, snapshot, unchanged
+from tests.support import assert_unchanged, open_dataset_io, put, snapshot, to_plain_rows
 
 from merganser.cli.app import COMMANDS, app
 from merganser.core.commit import commit
@@ -40,7 +40,7 @@ def orders(tmp_path: Any, cli: Callable[..., Result]) -> str:
 
 
 def prices(path: str, **options: Any) -> dict[int, float]:
-    found = plain_rows(open_door("arrow").read(path, **options).to_table())  # type: ignore[attr-defined]
+    found = to_plain_rows(open_dataset_io("arrow").read(path, **options).to_table())  # type: ignore[attr-defined]
     return {row["id"]: row["price"] for row in found}
 
 
@@ -106,7 +106,7 @@ def test_a_refusal_ends_with_one_and_changes_nothing(
     orders: str, tmp_path: Any, cli: Callable[..., Result], answer: Callable[..., Any]
 ) -> None:
     (tmp_path / "twice.csv").write_text(TUESDAY + TUESDAY.partition("\n")[2])
-    with unchanged(orders):
+    with assert_unchanged(orders):
         refused = cli("merge", str(tmp_path / "twice.csv"), orders, "--key", "id", code=1)
         told = answer("merge", str(tmp_path / "twice.csv"), orders, "--key", "id", code=1)
         missing = cli("merge", str(tmp_path / "nothing.csv"), orders, "--key", "id", code=1)
@@ -136,7 +136,7 @@ def test_wrong_usage_ends_with_two(
     arguments: list[str], orders: str, tmp_path: Any, cli: Callable[..., Result]
 ) -> None:
     places = {"SOURCE": str(tmp_path / "tuesday.csv"), "TARGET": orders}
-    with unchanged(orders):
+    with assert_unchanged(orders):
         refused = cli(*(places.get(word, word) for word in arguments), code=2)
     assert "Error: " in refused.stderr
     assert refused.stdout == ""
@@ -145,7 +145,7 @@ def test_wrong_usage_ends_with_two(
 def test_a_full_merge_of_nothing_has_to_be_meant(orders: str, tmp_path: Any, cli: Callable[..., Result]) -> None:
     (tmp_path / "empty.csv").write_text(MONDAY.partition("\n")[0] + "\n")
     arguments = ["merge", str(tmp_path / "empty.csv"), orders, "--key", "id", "--strategy", "full_merge"]
-    with unchanged(orders):
+    with assert_unchanged(orders):
         assert "deletes every row" in cli(*arguments, code=2).stderr
     schema = pa.table(
         {"id": pa.array([], pa.int64()), "day": pa.array([], pa.date32()), "price": pa.array([], pa.float64())}
@@ -162,7 +162,7 @@ def test_an_interrupted_merge_says_what_became_of_the_dataset(
         raise KeyboardInterrupt
 
     arguments = ["merge", str(tmp_path / "tuesday.csv"), orders, "--key", "id"]
-    with unchanged(orders), monkeypatch.context() as patch:
+    with assert_unchanged(orders), monkeypatch.context() as patch:
         patch.setattr("merganser.core.merge.driver._stage", interrupt)
         assert cli(*arguments, code=1).stderr.endswith("Error: Interrupted. Nothing was changed.\n")
     with monkeypatch.context() as patch:
@@ -321,7 +321,7 @@ def test_a_table_of_another_format_is_used_if_that_is_asked_for(
         ("inspect", orders),
     )
     for arguments in commands:
-        with unchanged(orders):
+        with assert_unchanged(orders):
             assert f"{orders} is a Delta Lake table" in cli(*arguments, code=1).stderr
         cli(*arguments, "--ignore-table-format")
     assert prices(orders, ignore_table_format=True) == {1: 1.5, 2: 9.5, 3: 3.5, 4: 4.5}

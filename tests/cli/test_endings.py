@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import data_files, unchanged
+from tests.support import assert_unchanged, list_data_files
 
 import merganser
-from merganser.core.commit.commit import writing
+from merganser.core.commit.commit import open_session
 from merganser.core.storage.location import locate
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def test_a_question_that_nobody_answers_is_told_as_json_too(
     command: list[str], orders: str, tmp_path: Path, cli: Callable[..., Result], answer: Callable[..., Any]
 ) -> None:
     arguments = [command[0], *(str(tmp_path / word) for word in command[1:2]), orders, *command[2:]]
-    with unchanged(orders):
+    with assert_unchanged(orders):
         told = answer(*arguments, code=2)["error"]
         assert (told["exit_code"], "say --yes" in told["message"]) == (2, True)
         assert "Usage" not in cli(*arguments, code=2).stderr
@@ -69,7 +69,7 @@ def test_what_is_done_is_done_though_nobody_takes_the_answer(orders: str, tmp_pa
     done = subprocess.run(arguments, stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     os.close(writer)
     assert (done.returncode, "Traceback" in done.stderr) == (0, False)
-    assert len(data_files(orders)) == 2
+    assert len(list_data_files(orders)) == 2
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     assert done.returncode == 0
@@ -96,7 +96,7 @@ def test_a_path_without_a_dataset_is_refused(command: str, tmp_path: Path, cli: 
 def test_another_writer_is_no_unfinished_commit(orders: str, tmp_path: Path, answer: Callable[..., Any]) -> None:
     arguments = ["merge", str(tmp_path / "rows.parquet"), orders, "--key", "id", "--lock-timeout", "0.1"]
     location = locate(orders)
-    with writing(location) as session, session.staging() as staging:
+    with open_session(location) as session, session.staging() as staging:
         location.store.write_small(staging.journal, b"{}")
         told = answer(*arguments, code=1)
         location.store.remove(staging.journal)
@@ -116,7 +116,7 @@ def test_another_writer_is_no_unfinished_commit(orders: str, tmp_path: Path, ans
 def test_numbers_that_cannot_be_meant_are_wrong_usage(
     wrong: list[str], orders: str, tmp_path: Path, cli: Callable[..., Result]
 ) -> None:
-    with unchanged(orders):
+    with assert_unchanged(orders):
         refused = cli("merge", str(tmp_path / "rows.parquet"), orders, "--key", "id", *wrong, code=2)
     assert wrong[-2] in refused.stderr or wrong[-1] in refused.stderr
     cli("history", orders, "--limit", "0", code=2)

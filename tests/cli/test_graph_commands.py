@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import snapshot, unchanged
+from tests.support import assert_unchanged, snapshot
 
 from merganser.cli.app import app
 from merganser.cli.graph.commands import COMMANDS, graph
@@ -167,7 +167,7 @@ def test_a_graph_that_another_has_begun_meanwhile_is_kept(jobs: str, cli: Run, m
         link(source, goal)
 
     monkeypatch.setattr("os.link", late)
-    refused = cli("graph", "merge", "new.db", "jobs.csv", "--label", "Job", "--key", "title", code=1)
+    refused = cli("graph", "merge", "new.db", "jobs.csv", "--label", "OperationContext", "--key", "title", code=1)
     assert "Another process has begun the graph new.db" in refused.stderr
     assert content("new.db") == content(jobs)
     assert sorted(name for name in os.listdir() if "new" in name) == ["new.db"]
@@ -200,7 +200,7 @@ def test_reading_leaves_no_trace(
     monkeypatch.setattr("sqlite3.connect", watched)
     # A file that comes and goes would change the time of its folder, and so be refused where that is write-protected.
     before = [folder.stat().st_mtime_ns, (folder / jobs).stat().st_mtime_ns]
-    with unchanged(str(folder)):
+    with assert_unchanged(str(folder)):
         cli("graph", *arguments)
     assert [folder.stat().st_mtime_ns, (folder / jobs).stat().st_mtime_ns] == before
     assert opened
@@ -218,7 +218,7 @@ def test_what_a_writer_has_committed_is_read_while_it_goes_on(jobs: str, answer:
 @pytest.mark.parametrize("command_line", [["query", ".", "(Nope)"], ["stats", "."], ["index", ".", "A", "b"]])
 def test_a_folder_is_no_graph(command_line: list[str], jobs: str, tmp_path: Path, cli: Run) -> None:
     assert jobs
-    with unchanged(str(tmp_path)):
+    with assert_unchanged(str(tmp_path)):
         assert "'.' is a folder; a graph database is a file." in cli("graph", *command_line, code=1).stderr
 
 
@@ -242,7 +242,7 @@ def test_a_graph_that_cannot_be_begun_is_named_as_it_was_given(
 ) -> None:
     assert jobs
     monkeypatch.setattr("sqlite3.connect", _no_connection)
-    with unchanged(str(tmp_path)):
+    with assert_unchanged(str(tmp_path)):
         told = cli("graph", "index", "h.db", "A", "b", code=1).stderr
     assert told.startswith("Error: Cannot open the graph database 'h.db': unable to open")
 
@@ -253,7 +253,7 @@ def test_what_is_no_graph_is_refused(jobs: str, tmp_path: Path, cli: Run) -> Non
         connection.execute("CREATE TABLE t (a)")
     connection.close()
     (tmp_path / "text.db").write_text("no database, and long enough to be looked into")
-    with unchanged(str(tmp_path)):
+    with assert_unchanged(str(tmp_path)):
         assert "no graph of merganser's" in cli("graph", "stats", "other.db", code=1).stderr
         assert "file is not a database" in cli("graph", "stats", "text.db", code=1).stderr
         assert "There is no folder 'no'" in cli("graph", "index", "no/g.db", "Job", "url", code=1).stderr
@@ -282,7 +282,7 @@ def test_what_is_no_graph_is_refused(jobs: str, tmp_path: Path, cli: Run) -> Non
 )
 def test_wrong_usage_ends_with_two(arguments: list[str], jobs: str, tmp_path: Path, cli: Run) -> None:
     assert jobs
-    with unchanged(str(tmp_path)):
+    with assert_unchanged(str(tmp_path)):
         assert cli("graph", *arguments, code=2).stdout == ""
 
 
@@ -321,7 +321,7 @@ def test_a_schema_is_kept_to(jobs: str, tmp_path: Path, cli: Run) -> None:
     rules = {"nodes": {"Job": {"required": ["url", "pay"]}}, "edges": {"POSTED_BY": {"from_types": ["Job"]}}}
     (tmp_path / "schema.json").write_text(json.dumps(rules))
     place = ["graph", "merge", jobs, "jobs.csv", "--label", "Job", "--key", "title", "--schema"]
-    with unchanged(jobs):
+    with assert_unchanged(jobs):
         assert "needs the property 'pay'" in cli(*place, "schema.json", code=1).stderr
     told = cli(*place, "none.json", code=1).stderr
     assert told.startswith("Error: Cannot read the schema none.json: No such file or directory. Check the path")
@@ -342,7 +342,7 @@ def test_a_schema_is_kept_to(jobs: str, tmp_path: Path, cli: Run) -> None:
 )
 def test_what_is_no_schema_is_refused(text: bytes, why: str, jobs: str, tmp_path: Path, cli: Run) -> None:
     (tmp_path / "rules.json").write_bytes(text)
-    with unchanged(str(tmp_path)):
+    with assert_unchanged(str(tmp_path)):
         told = cli(
             "graph", "merge", jobs, "jobs.csv", "--label", "Job", "--key", "url", "--schema", "rules.json", code=1
         )
@@ -472,7 +472,7 @@ def test_a_query_is_narrowed(jobs: str, answer: Read) -> None:
     ],
 )
 def test_a_query_that_cannot_be_asked_says_why(arguments: list[str], told: str, jobs: str, cli: Run) -> None:
-    with unchanged(jobs):
+    with assert_unchanged(jobs):
         assert told in cli("graph", "query", jobs, *arguments, code=1).stderr
 
 
@@ -521,7 +521,7 @@ def test_an_import_asks_before_it_adds_to_other_nodes(jobs: str, tmp_path: Path,
     cli("graph", "export", jobs, "out.json")
     cli("graph", "import", "copy.db", "out.json")
     before = content("copy.db")
-    with unchanged(str(tmp_path)):
+    with assert_unchanged(str(tmp_path)):
         told = cli("graph", "import", "copy.db", "out.json", code=2).stderr
     assert "copy.db has 5 nodes already" in told
     assert "say --yes" in told
@@ -530,7 +530,7 @@ def test_an_import_asks_before_it_adds_to_other_nodes(jobs: str, tmp_path: Path,
 
 def test_what_cannot_be_imported_is_told_what_to_do_instead(jobs: str, tmp_path: Path, cli: Run) -> None:
     cli("graph", "export", jobs, "out.graphml")
-    with unchanged(str(tmp_path)):
+    with assert_unchanged(str(tmp_path)):
         told = cli("graph", "import", "c.db", "out.graphml", code=1).stderr
         assert "out.graphml is GraphML, which can be exported but not imported." in told
         assert "`merganser graph merge`" in cli("graph", "import", "c.db", "jobs.csv", code=1).stderr
@@ -569,7 +569,7 @@ def test_vertices_without_a_type_get_one(tmp_path: Path, answer: Read) -> None:
 @pytest.mark.parametrize("out", ["out.json", "out.graphml", "out"])
 def test_an_export_asks_before_it_takes_anothers_place(out: str, jobs: str, tmp_path: Path, cli: Run) -> None:
     cli("graph", "export", jobs, out)
-    with unchanged(str(tmp_path)):
+    with assert_unchanged(str(tmp_path)):
         assert "say --yes" in cli("graph", "export", jobs, out, code=2).stderr
     cli("graph", "merge", jobs, "companies.csv", "--label", "Firm", "--key", "name", "--no-warn-on-missing-index")
     before = snapshot(str(tmp_path))
@@ -634,7 +634,7 @@ def test_a_view_begins_where_it_is_told(
 
 def test_a_view_of_nothing_is_refused_and_a_file_is_not_replaced_unasked(jobs: str, tmp_path: Path, cli: Run) -> None:
     (tmp_path / "v.html").write_text("mine")
-    with unchanged(str(tmp_path)):
+    with assert_unchanged(str(tmp_path)):
         assert "No node is like that" in cli("graph", "view", jobs, "v.html", "--label", "Nobody", code=1).stderr
         assert "say --yes" in cli("graph", "view", jobs, "v.html", code=2).stderr
         assert "There is no folder 'nodir'" in cli("graph", "view", jobs, "nodir/v.html", code=1).stderr

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.feather as paf
 import pyarrow.parquet as pq
 import pytest
-from tests.support import FIXTURES, open_door, plain_rows, unchanged
+from tests.support import FIXTURES, assert_unchanged, open_dataset_io, to_plain_rows
 
-from merganser.cli.sources import like_target, open_source
+from merganser.cli.sources import open_source, use_target_types
 from merganser.core.dataset.snapshot import load_target as load_all
-from merganser.core.sources.formats import GUESS
+from merganser.core.sources.formats import DEFAULT_READ_OPTIONS
 from merganser.core.sources.source import read_source
 from merganser.core.storage.location import locate
 from merganser.errors import UnsupportedFileError
@@ -46,7 +46,7 @@ def in_arrow(opener: Any) -> bytes:
 
 
 def merged(path: str) -> list[dict[str, Any]]:
-    return sorted(plain_rows(open_door("arrow").read(path).to_table()), key=lambda row: row["id"])  # type: ignore[attr-defined]
+    return sorted(to_plain_rows(open_dataset_io("arrow").read(path).to_table()), key=lambda row: row["id"])  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_types_are_those_that_are_given_or_those_of_the_dataset(
     (tmp_path / name).write_text(first)
     types = ["--column-type", "code=string", "--column-type", "id=decimal128(38,0)", "--column-type", "other=int64"]
     cli("merge", str(tmp_path / name), target, "--key", "id", *types)
-    found = {field.name: field.type for field in open_door("arrow").read(target).schema}  # type: ignore[attr-defined]
+    found = {field.name: field.type for field in open_dataset_io("arrow").read(target).schema}  # type: ignore[attr-defined]
     assert found == {"id": pa.decimal128(38, 0), "code": pa.string()}
     (tmp_path / name).write_text(second)
     cli("merge", str(tmp_path / name), target, "--key", "id")
@@ -158,7 +158,7 @@ def test_a_view_of_a_database_reads_no_other_file(tmp_path: Path, cli: Callable[
         database.execute(f"CREATE VIEW other AS FROM read_csv('{tmp_path}/other.csv')")
     cli("merge", f"{file}::own", str(tmp_path / "t"), "--key", "id")
     assert merged(str(tmp_path / "t")) == [{"id": 2}]
-    with unchanged(str(tmp_path / "t")):
+    with assert_unchanged(str(tmp_path / "t")):
         told = cli("merge", f"{file}::other", str(tmp_path / "t"), "--key", "id", code=1).stderr
     assert "Cannot read the table 'other'" in told
 
@@ -232,5 +232,5 @@ def test_a_dataset_is_asked_for_types_only_where_the_source_tells_none(
 def test_types_come_from_a_dataset_whose_timestamps_arrow_cannot_read(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "arrow21_int96_far", tmp_path / "t/code=007")
     with pytest.raises(UnsupportedFileError):
-        open_door("arrow").read(tmp_path / "t")  # type: ignore[attr-defined]
-    assert like_target("day.csv", GUESS, locate(tmp_path / "t")).types == {"code": pa.string()}
+        open_dataset_io("arrow").read(tmp_path / "t")  # type: ignore[attr-defined]
+    assert use_target_types("day.csv", DEFAULT_READ_OPTIONS, locate(tmp_path / "t")).types == {"code": pa.string()}

@@ -25,7 +25,7 @@ import merganser
 from merganser.core.storage.local import LocalStore
 from merganser.core.storage.location import locate
 from merganser.core.storage.remote import RemoteStore
-from merganser.core.storage.staging import BESIDE, INSIDE, JOURNAL, STAGING_PREFIX, control_folder
+from merganser.core.storage.staging import BESIDE, INSIDE, JOURNAL, STAGING_PREFIX, choose_control_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -135,16 +135,16 @@ class FaultyStream:
 
 
 @contextlib.contextmanager
-def injected(fault: Fault) -> Iterator[Fault]:
+def inject(fault: Fault) -> Iterator[Fault]:
     """Put a fault into both stores while the block runs."""
     with contextlib.ExitStack() as patches:
         for store in (LocalStore, RemoteStore):
             for name in MUTATING:
-                patches.enter_context(mock.patch.object(store, name, _faulty(getattr(store, name), name, fault)))
+                patches.enter_context(mock.patch.object(store, name, _wrap_method(getattr(store, name), name, fault)))
         yield fault
 
 
-def _faulty(original: Any, name: str, fault: Fault) -> Any:
+def _wrap_method(original: Any, name: str, fault: Fault) -> Any:
     def method(self: Store, path: Any, *others: Any) -> Any:
         done = None
         if name == "write_small":
@@ -168,12 +168,12 @@ def _faulty(original: Any, name: str, fault: Fault) -> Any:
 class Scenario:
     """A dataset before a change, and the change."""
 
-    setup: Callable[[Place], None]
-    change: Callable[[Place], object]
+    setup: Callable[[DatasetFolder], None]
+    change: Callable[[DatasetFolder], object]
 
 
 @dataclass(frozen=True)
-class Place:
+class DatasetFolder:
     """A dataset folder, local or in memory, seen without merganser's own reader."""
 
     path: str
@@ -185,7 +185,7 @@ class Place:
 
     @property
     def control(self) -> str:
-        return control_folder(locate(self.path))
+        return choose_control_folder(locate(self.path))
 
     def put(self, rel: str, ids: list[int], value: str) -> None:
         """Write one data file of two row groups."""
@@ -199,29 +199,29 @@ class Place:
         filesystem.makedirs(f"{root}/{rel}".rpartition("/")[0], exist_ok=True)
         filesystem.pipe_file(f"{root}/{rel}", data)
 
-    def bytes(self) -> dict[str, bytes]:
+    def read_files(self) -> dict[str, bytes]:
         """Give every file of the data folder with its bytes."""
         filesystem, root = fsspec.core.url_to_fs(self.path)
         if not filesystem.exists(root):
             return {}
         return {path[len(root) + 1 :]: filesystem.cat_file(path) for path in sorted(filesystem.find(root))}
 
-    def rows(self) -> list[tuple[str, int, str]]:
+    def read_rows(self) -> list[tuple[str, int, str]]:
         """Give every row with the folder it stands in, read file by file with PyArrow."""
         found = []
-        for rel, data in self.bytes().items():
+        for rel, data in self.read_files().items():
             if rel.endswith(".parquet"):
                 table = pq.ParquetFile(pa.BufferReader(data)).read()
                 folder = rel.rpartition("/")[0]
                 found += [(folder, row["id"], row["v"]) for row in table.to_pylist()]
         return sorted(found)
 
-    def staging(self) -> list[str]:
+    def list_staging(self) -> list[str]:
         """Give the names of staging folders that are left."""
         location = locate(self.path)
-        return [name for name in location.store.names(self.control) if name.startswith(STAGING_PREFIX)]
+        return [name for name in location.store.list_names(self.control) if name.startswith(STAGING_PREFIX)]
 
-    def control_files(self) -> list[str]:
+    def list_control_files(self) -> list[str]:
         """Give every file in the control folder but the one that says where the dataset is."""
         filesystem, _ = fsspec.core.url_to_fs(self.path)
         found = filesystem.find(self.control) if filesystem.exists(self.control) else []
@@ -245,32 +245,32 @@ class Place:
             shutil.rmtree(parent)
 
 
-def new_place(kind: str, lake: str) -> Place:
+def make_dataset_folder(kind: str, lake: str) -> DatasetFolder:
     """Make room for one dataset: "local" below the lake, or "memory"."""
     name = uuid.uuid4().hex
     if kind == "memory":
         fsspec.filesystem("memory").makedirs(f"/{name}")
-        return Place(f"memory://{name}/t")
+        return DatasetFolder(f"memory://{name}/t")
     os.makedirs(f"{lake}/{name}")
-    return Place(f"{lake}/{name}/t")
+    return DatasetFolder(f"{lake}/{name}/t")
 
 
-def _source(**values: list[Any]) -> pa.Table:
+def _make_source(**values: list[Any]) -> pa.Table:
     return pa.table(values)
 
 
-def _three_files(place: Place) -> None:
+def _write_three_files(place: DatasetFolder) -> None:
     for number in range(3):
         place.put(f"f{number}.parquet", [number * 10 + at for at in range(4)], "old")
         place.write(f".f{number}.parquet.crc", b"stale")
 
 
-def _three_days(place: Place) -> None:
+def _write_three_days(place: DatasetFolder) -> None:
     for number, day in enumerate("abc"):
         place.put(f"day={day}/f.parquet", [number * 10 + at for at in range(4)], "old")
 
 
-def _linked_file(place: Place) -> None:
+def _write_linked_file(place: DatasetFolder) -> None:
     """Make the first of two files a link to another disk."""
     for number in range(2):
         place.put(f"f{number}.parquet", [number * 10 + at for at in range(4)], "old")
@@ -281,7 +281,7 @@ def _linked_file(place: Place) -> None:
 
 
 @contextlib.contextmanager
-def another_disk() -> Iterator[None]:
+def simulate_other_disk() -> Iterator[None]:
     """Refuse renames into or out of a folder called OTHER_DISK, as the system does between disks."""
     original = os.replace
 
@@ -294,124 +294,124 @@ def another_disk() -> Iterator[None]:
         yield
 
 
-def _linked_upsert(place: Place) -> object:
-    with another_disk():
+def _linked_upsert(place: DatasetFolder) -> object:
+    with simulate_other_disk():
         return _upsert(place)
 
 
-def _nothing(_: Place) -> None:
+def _write_nothing(_: DatasetFolder) -> None:
     pass
 
 
-def _upsert(place: Place) -> object:
-    rows = _source(id=[1, 12, 99], v=["new"] * 3)
+def _upsert(place: DatasetFolder) -> object:
+    rows = _make_source(id=[1, 12, 99], v=["new"] * 3)
     return merganser.merge(rows, place.path, "upsert", "id", max_rows_per_file=1)
 
 
-def _moves_and_deletes(place: Place) -> object:
+def _moves_and_deletes(place: DatasetFolder) -> object:
     """Move a row to another day, delete one, update one and add one, and tell of it in a feed."""
-    rows = _source(id=[1, 2, 11, 99], v=["new"] * 4, day=["b", None, "b", "a"], op=["u", "d", "u", "c"])
+    rows = _make_source(id=[1, 2, 11, 99], v=["new"] * 4, day=["b", None, "b", "a"], op=["u", "d", "u", "c"])
     options = {"operation_column": "op", "on_partition_move": "move", "audit": f"{place.path}-feed"}
     return merganser.merge(rows, place.path, "upsert", "id", engine="arrow", **options)
 
 
-def _updated_files(place: Place) -> None:
-    _three_files(place)
-    merganser.merge(_source(id=[2], v=["newer"]), place.path, "update", "id", retain=1, engine="arrow")
+def _write_updated_files(place: DatasetFolder) -> None:
+    _write_three_files(place)
+    merganser.merge(_make_source(id=[2], v=["newer"]), place.path, "update", "id", retain=1, engine="arrow")
 
 
-def _retained_merge(place: Place) -> object:
+def _retained_merge(place: DatasetFolder) -> object:
     """Rewrite two files, remove one and add two, and keep what was there instead of what was kept before."""
-    rows = _source(id=[1, 12, 98, 99], v=["new"] * 4)
+    rows = _make_source(id=[1, 12, 98, 99], v=["new"] * 4)
     options: Any = {"max_rows_per_file": 1, "retain": 1, "batch_id": "b", "engine": "arrow"}
     return merganser.merge(rows, place.path, "full_merge", "id", **options)
 
 
-def _merged_files(place: Place) -> None:
-    _three_files(place)
+def _write_merged_files(place: DatasetFolder) -> None:
+    _write_three_files(place)
     _retained_merge(place)
 
 
-def _undo(place: Place) -> object:
+def _undo(place: DatasetFolder) -> object:
     return merganser.undo(place.path)
 
 
-def _full_merge(place: Place) -> object:
-    rows = _source(id=[1, 12, 98, 99], v=["new"] * 4)
+def _full_merge(place: DatasetFolder) -> object:
+    rows = _make_source(id=[1, 12, 98, 99], v=["new"] * 4)
     return merganser.merge(rows, place.path, "full_merge", "id", max_rows_per_file=1)
 
 
-def _empty(place: Place) -> object:
+def _empty(place: DatasetFolder) -> object:
     return merganser.merge(pa.table([[], []], schema=SCHEMA), place.path, "full_merge", "id")
 
 
-def _first_load(place: Place) -> object:
-    rows = _source(id=[1, 2, 3], v=["new"] * 3)
+def _first_load(place: DatasetFolder) -> object:
+    rows = _make_source(id=[1, 2, 3], v=["new"] * 3)
     return merganser.merge(rows, place.path, "upsert", "id", max_rows_per_file=2)
 
 
-def _partitioned_load(place: Place) -> object:
-    rows = _source(id=[1, 2, 3], v=["new"] * 3, day=["a", "b", "a"])
+def _partitioned_load(place: DatasetFolder) -> object:
+    rows = _make_source(id=[1, 2, 3], v=["new"] * 3, day=["a", "b", "a"])
     return merganser.merge(rows, place.path, "upsert", "id", partition_columns="day")
 
 
-def _partitioned_merge(place: Place) -> object:
-    rows = _source(id=[1, 2, 11, 99, 98], v=["new"] * 5, day=["a", "a", "b", "a", "d"])
+def _partitioned_merge(place: DatasetFolder) -> object:
+    rows = _make_source(id=[1, 2, 11, 99, 98], v=["new"] * 5, day=["a", "a", "b", "a", "d"])
     return merganser.merge(rows, place.path, "full_merge", "id")
 
 
-def _append(place: Place) -> object:
-    return merganser.write_dataset(_source(id=[50, 51], v=["new"] * 2), place.path, "append", max_rows_per_file=1)
+def _append(place: DatasetFolder) -> object:
+    return merganser.write_dataset(_make_source(id=[50, 51], v=["new"] * 2), place.path, "append", max_rows_per_file=1)
 
 
-def _overwrite(place: Place) -> object:
-    return merganser.write_dataset(_source(id=[50, 51], v=["new"] * 2), place.path, "overwrite")
+def _overwrite(place: DatasetFolder) -> object:
+    return merganser.write_dataset(_make_source(id=[50, 51], v=["new"] * 2), place.path, "overwrite")
 
 
-def _partitioned_overwrite(place: Place) -> object:
-    rows = _source(id=[50, 51], v=["new"] * 2, day=["c", "e"])
+def _partitioned_overwrite(place: DatasetFolder) -> object:
+    rows = _make_source(id=[50, 51], v=["new"] * 2, day=["c", "e"])
     return merganser.write_dataset(rows, place.path, "overwrite", partition_columns="day")
 
 
-def _small_files(place: Place) -> None:
+def _write_small_files(place: DatasetFolder) -> None:
     """Put five files into two folders, and one into a third."""
     for number, day in enumerate("aabbbc"):
         place.put(f"day={day}/f{number}.parquet", [number * 10 + 9 - at for at in range(4)], "old")
 
 
-def _compact(place: Place) -> object:
+def _compact(place: DatasetFolder) -> object:
     return merganser.compact(place.path, retain=1)
 
 
-def _sorted_compact(place: Place) -> object:
+def _sorted_compact(place: DatasetFolder) -> object:
     return merganser.compact(place.path, sort_by="id", retain=1)
 
 
-def _repeated_keys(place: Place) -> None:
+def _write_repeated_keys(place: DatasetFolder) -> None:
     """Put keys into several files and folders, one of which loses all."""
     for number, (day, ids) in enumerate([("a", [1, 2, 3, 4]), ("a", [1, 2]), ("b", [4, 5, 6, 7]), ("c", [8, 9])]):
         place.put(f"day={day}/f{number}.parquet", ids, f"{9 - number}")
 
 
-def _dedupe(place: Place) -> object:
+def _dedupe(place: DatasetFolder) -> object:
     return merganser.dedupe(place.path, "id", order_by="v", retain=1)
 
 
 SCENARIOS = {
-    "upsert": Scenario(_three_files, _upsert),
-    "full_merge": Scenario(_three_files, _full_merge),
-    "empty": Scenario(_three_files, _empty),
-    "first_load": Scenario(_nothing, _first_load),
-    "partitioned_load": Scenario(_nothing, _partitioned_load),
-    "partitioned_merge": Scenario(_three_days, _partitioned_merge),
-    "fed": Scenario(_three_days, _moves_and_deletes),
-    "linked": Scenario(_linked_file, _linked_upsert),
-    "append": Scenario(_three_files, _append),
-    "overwrite": Scenario(_three_files, _overwrite),
-    "partitioned_overwrite": Scenario(_three_days, _partitioned_overwrite),
-    "retained_merge": Scenario(_updated_files, _retained_merge),
-    "undo": Scenario(_merged_files, _undo),
-    "compact": Scenario(_small_files, _compact),
-    "sorted_compact": Scenario(_small_files, _sorted_compact),
-    "dedupe": Scenario(_repeated_keys, _dedupe),
+    "upsert": Scenario(_write_three_files, _upsert),
+    "full_merge": Scenario(_write_three_files, _full_merge),
+    "empty": Scenario(_write_three_files, _empty),
+    "first_load": Scenario(_write_nothing, _first_load),
+    "partitioned_load": Scenario(_write_nothing, _partitioned_load),
+    "partitioned_merge": Scenario(_write_three_days, _partitioned_merge),
+    "fed": Scenario(_write_three_days, _moves_and_deletes),
+    "linked": Scenario(_write_linked_file, _linked_upsert),
+    "append": Scenario(_write_three_files, _append),
+    "overwrite": Scenario(_write_three_files, _overwrite),
+    "partitioned_overwrite": Scenario(_write_three_days, _partitioned_overwrite),
+    "retained_merge": Scenario(_write_updated_files, _retained_merge),
+    "undo": Scenario(_write_merged_files, _undo),
+    "compact": Scenario(_write_small_files, _compact),
+    "sorted_compact": Scenario(_write_small_files, _sorted_compact),
+    "dedupe": Scenario(_write_repeated_keys, _dedupe),
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
-from tests.crash.faults import SCENARIOS, Fault, Place, injected
+from tests.crash.faults import SCENARIOS, DatasetFolder, Fault, inject
 
 import merganser
 from merganser.engines import open_engine
@@ -26,12 +26,12 @@ _MARK = "journaled"
 _ENDED = 7
 
 
-def killed_steps(folder: str) -> list[int]:
+def list_killed_steps(folder: str) -> list[int]:
     """Give the numbers of the steps that were tried."""
     return sorted(int(entry.name) for entry in Path(folder).iterdir())
 
 
-def journaled(folder: str, step: int) -> bool:
+def was_journaled(folder: str, step: int) -> bool:
     """Say whether the merge that ended at this step had written its journal."""
     return Path(folder, str(step), _MARK).exists()
 
@@ -47,16 +47,16 @@ def main(name: str, mode: Mode, folder: str) -> None:
     for step in itertools.count(1):
         home = Path(folder, str(step))
         home.mkdir(parents=True)
-        place = Place(f"{home}/t")
+        place = DatasetFolder(f"{home}/t")
         fault = Fault(step, mode, exits=True, on_journal=(home / _MARK).touch)
 
-        def change(place: Place = place, fault: Fault = fault) -> None:
+        def change(place: DatasetFolder = place, fault: Fault = fault) -> None:
             scenario.setup(place)
-            with injected(fault):
+            with inject(fault):
                 scenario.change(place)
 
-        def recover(place: Place = place, at: int = step % 12 + 1) -> None:
-            with injected(Fault(at, mode, exits=True)):
+        def recover(place: DatasetFolder = place, at: int = step % 12 + 1) -> None:
+            with inject(Fault(at, mode, exits=True)):
                 merganser.recover(place.path)
 
         ended = _forked(change)

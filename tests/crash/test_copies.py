@@ -15,11 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.crash.faults import SCENARIOS, Fault, InjectedError, Place, injected, new_place
+from tests.crash.faults import SCENARIOS, DatasetFolder, Fault, InjectedError, inject, make_dataset_folder
 from tests.crash.test_crash_sweep import data_files, settled, sweep, undisturbed
 
 import merganser
-from merganser.core.commit.commit import writing
+from merganser.core.commit.commit import open_session
 from merganser.core.commit.journal import Journal, Move
 from merganser.core.storage.local import LocalStore
 from merganser.core.storage.location import locate
@@ -41,7 +41,7 @@ class Copy:
     links: bool
     unit: int | None
 
-    def __call__(self, place: Place) -> Place:
+    def __call__(self, place: DatasetFolder) -> DatasetFolder:
         """Copy a dataset with all that is beside it."""
         old = os.path.dirname(place.path)
         new = f"{old}-{self.name}"
@@ -51,7 +51,7 @@ class Copy:
             os.mkdir(goal)
             for name in names:
                 self._copy(f"{folder}/{name}", f"{goal}/{name}", known)
-        return Place(f"{new}/t")
+        return DatasetFolder(f"{new}/t")
 
     def _copy(self, file: str, goal: str, known: dict[int, str]) -> None:
         status = os.stat(file)
@@ -113,7 +113,7 @@ def test_recovery_of_a_copy_may_fail_at_every_step(name: str, copy: Copy, lake: 
         other = copy(place)
         for step in itertools.count(1):
             again = Fault(step, "dead")
-            with injected(again), contextlib.suppress(InjectedError, DatasetMergeError):
+            with inject(again), contextlib.suppress(InjectedError, DatasetMergeError):
                 merganser.recover(other.path)
             if not again.fired:
                 break
@@ -121,19 +121,19 @@ def test_recovery_of_a_copy_may_fail_at_every_step(name: str, copy: Copy, lake: 
         other.discard()
 
 
-def decided(name: str, lake: str) -> Place:
+def decided(name: str, lake: str) -> DatasetFolder:
     """Kill a change just after its journal is written, before any file is published."""
-    place, fault = new_place("local", lake), Fault(sys.maxsize, "dead")
+    place, fault = make_dataset_folder("local", lake), Fault(sys.maxsize, "dead")
 
     def die_next() -> None:
         fault.at = fault.steps + 1
 
     fault.on_journal = die_next
     SCENARIOS[name].setup(place)
-    before = place.bytes()
-    with injected(fault), pytest.raises((InjectedError, DatasetMergeError)):
+    before = place.read_files()
+    with inject(fault), pytest.raises((InjectedError, DatasetMergeError)):
         SCENARIOS[name].change(place)
-    assert place.bytes() == before
+    assert place.read_files() == before
     assert fault.journaled
     return place
 
@@ -164,7 +164,7 @@ def test_a_file_that_changed_in_a_copy_is_not_overwritten(name: str, copy: Copy,
         assert file.read_bytes() == changed
     file.rename(f"{lake}/kept")
     assert merganser.recover(place.path) is True
-    assert place.rows() == new
+    assert place.read_rows() == new
 
 
 @pytest.mark.parametrize("name", ["f0.parquet", "f2.parquet"])
@@ -195,17 +195,17 @@ def test_a_journal_without_links_recovers_in_its_own_place(copy: Copy | None, la
         link.unlink()
     if copy is None:
         assert merganser.recover(place.path) is True
-        assert place.rows() == new
+        assert place.read_rows() == new
         return
     place = copy(place)
-    before = place.bytes()
+    before = place.read_files()
     with pytest.raises(ConcurrentWriteError, match=r"Move that file out of the dataset, then call recover\(path\)"):
         merganser.recover(place.path)
-    assert place.bytes() == before
+    assert place.read_files() == before
     for name in data_files(before):
         os.replace(f"{place.path}/{name}", f"{lake}/{name}")
     assert merganser.recover(place.path) is True
-    assert place.rows() == new
+    assert place.read_rows() == new
 
 
 def test_a_disk_without_links_takes_commits(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,17 +249,17 @@ def test_what_cannot_be_linked_takes_the_place_of_an_old_link_without_changing_i
 def test_a_commit_can_be_undone_in_a_copy_that_kept_times(copy: Copy, lake: str) -> None:
     # M9, C4: one that is done, and one that recovery finishes there
     for done in (True, False):
-        place = new_place("local", lake)
+        place = make_dataset_folder("local", lake)
         if done:
             SCENARIOS["retained_merge"].setup(place)
-            before = place.bytes()
+            before = place.read_files()
             SCENARIOS["retained_merge"].change(place)
         else:
             place = decided("retained_merge", lake)
-            before = place.bytes()
+            before = place.read_files()
         other = copy(place)
         assert merganser.undo(other.path).strategy == "full_merge"
-        assert data_files(other.bytes()) == data_files(before)
+        assert data_files(other.read_files()) == data_files(before)
         assert len(merganser.history(place.path)) == 1 + done
 
 
@@ -270,7 +270,7 @@ def test_the_archive_that_cp_makes_recovers(lake: str) -> None:
     command = shutil.which("cp") or ""
     subprocess.run([command, "-a", os.path.dirname(place.path), f"{lake}/archive"], check=True)
     assert merganser.recover(f"{lake}/archive/t") is True
-    assert Place(f"{lake}/archive/t").rows() == new
+    assert DatasetFolder(f"{lake}/archive/t").read_rows() == new
 
 
 @pytest.mark.parametrize("copy", [None, COPIES[-1]], ids=["in place", "untimed"])
@@ -278,27 +278,27 @@ def test_a_file_that_changed_before_the_journal_is_not_taken_for_the_one_that_wa
     copy: Copy | None, lake: str
 ) -> None:
     # C3, C4
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     place.put("f0.parquet", [0], "old")
     location = locate(place.path)
-    listed = location.store.identity(location.path("f0.parquet"))
+    listed = location.store.get_identity(location.to_path("f0.parquet"))
     place.put("f0.parquet", [0], "another's")
-    before = place.bytes()
-    with writing(location) as session:
+    before = place.read_files()
+    with open_session(location) as session:
         staging = open_staging(location, session.control)
-        Place(staging.folder).put("0.staged", [0], "new")
+        DatasetFolder(staging.folder).put("0.staged", [0], "new")
         with pytest.raises(ConcurrentWriteError, match=r"f0\.parquet was changed by another program"):
             session.commit(staging, Journal([Move("0.staged", "f0.parquet", listed)]))
     place = place if copy is None else copy(place)
     with pytest.raises(ConcurrentWriteError, match=r"f0\.parquet was changed by another program"):
         merganser.recover(place.path)
-    assert place.bytes() == before
+    assert place.read_files() == before
 
 
 def test_a_file_that_has_nothing_to_do_with_a_commit_stops_no_recovery(lake: str) -> None:
     # C4, M9: a merge refuses Parquet data under another name
     place = decided("retained_merge", lake)
-    before = place.bytes()
+    before = place.read_files()
     stray = Path(place.path, "x.bak")
     stray.write_bytes(Path(place.path, "f0.parquet").read_bytes())
     assert merganser.recover(place.path) is True
@@ -306,7 +306,7 @@ def test_a_file_that_has_nothing_to_do_with_a_commit_stops_no_recovery(lake: str
     assert merganser.vacuum(place.path) == []
     merganser.undo(place.path)
     stray.unlink()
-    assert data_files(place.bytes()) == data_files(before)
+    assert data_files(place.read_files()) == data_files(before)
 
 
 AUDITS = ["lake/audit", "lake/deep/er/audit", "elsewhere"]

@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.crash.faults import SCENARIOS, Fault, InjectedError, Place, another_disk, injected, new_place
-from tests.crash.killed import journaled, killed_steps
+from tests.crash.faults import (
+    SCENARIOS,
+    DatasetFolder,
+    Fault,
+    InjectedError,
+    inject,
+    make_dataset_folder,
+    simulate_other_disk,
+)
+from tests.crash.killed import list_killed_steps, was_journaled
 
 import merganser
-from merganser.core.commit.commit import writing
+from merganser.core.commit.commit import open_session
 from merganser.core.commit.journal import Journal, Move, Removal
 from merganser.core.storage.location import locate
 from merganser.errors import DatasetMergeError, StagingError
@@ -47,23 +55,23 @@ class Outcome:
 
 
 def undisturbed(name: str, kind: str, lake: str) -> Outcome:
-    place = new_place(kind, lake)
+    place = make_dataset_folder(kind, lake)
     SCENARIOS[name].setup(place)
-    old = place.rows()
-    with injected(Fault(at=0)) as fault:
+    old = place.read_rows()
+    with inject(Fault(at=0)) as fault:
         SCENARIOS[name].change(place)
-    new = place.rows()
+    new = place.read_rows()
     assert old != new
     assert fault.journaled
     return Outcome(old, new, fault.steps)
 
 
-def failing(name: str, place: Place, fault: Fault) -> dict[str, bytes]:
+def failing(name: str, place: DatasetFolder, fault: Fault) -> dict[str, bytes]:
     """Run a change with a fault in it, which may fail in the ways that are allowed only; gives the bytes before it."""
     SCENARIOS[name].setup(place)
-    before = place.bytes()
+    before = place.read_files()
     refusal = ""
-    with injected(fault):
+    with inject(fault):
         try:
             SCENARIOS[name].change(place)
         except (InjectedError, StagingError):
@@ -75,32 +83,32 @@ def failing(name: str, place: Place, fault: Fault) -> dict[str, bytes]:
         assert fault.journaled, refusal
         assert "recover(path)" in refusal
     if fault.fired and not fault.journaled:
-        assert place.bytes() == before  # C7
+        assert place.read_files() == before  # C7
         if fault.mode == "before":
-            assert place.staging() == []  # C7
+            assert place.list_staging() == []  # C7
     place.expire_lease()
     return before
 
 
-def settled(place: Place, outcome: Outcome, old_bytes: dict[str, bytes], *, committed: bool) -> None:
+def settled(place: DatasetFolder, outcome: Outcome, old_bytes: dict[str, bytes], *, committed: bool) -> None:
     """Assert that a dataset is whole, and exactly the old one or the new one."""
-    assert place.staging() == []
+    assert place.list_staging() == []
     if committed:
-        assert place.rows() == outcome.new
+        assert place.read_rows() == outcome.new
     else:
-        assert place.bytes() == old_bytes
-    strangers = [rel for rel in place.bytes() if not rel.endswith((".parquet", ".crc"))]
+        assert place.read_files() == old_bytes
+    strangers = [rel for rel in place.read_files() if not rel.endswith((".parquet", ".crc"))]
     assert strangers == []
-    assert not [path for path in place.control_files() if path.endswith(".parquet")]
-    after = place.bytes()
+    assert not [path for path in place.list_control_files() if path.endswith(".parquet")]
+    after = place.read_files()
     assert merganser.recover(place.path) is False
-    assert place.bytes() == after
+    assert place.read_files() == after
 
 
-def sweep(name: str, kind: str, lake: str, mode: Mode) -> Iterator[tuple[Place, Fault, dict[str, bytes]]]:
+def sweep(name: str, kind: str, lake: str, mode: Mode) -> Iterator[tuple[DatasetFolder, Fault, dict[str, bytes]]]:
     """Fail one step after another, until a run comes through."""
     for step in itertools.count(1):
-        place, fault = new_place(kind, lake), Fault(step, mode)
+        place, fault = make_dataset_folder(kind, lake), Fault(step, mode)
         old = failing(name, place, fault)
         yield place, fault, old
         place.discard()
@@ -145,7 +153,7 @@ def test_a_fault_at_any_step_leaves_the_old_dataset_or_the_new_one(name: str, ki
     outcome = undisturbed(name, kind, lake)
     seen: set[bool] = set()
     for place, fault, old in sweep(name, kind, lake, mode):
-        with another_disk():
+        with simulate_other_disk():
             merganser.recover(place.path)
         settled(place, outcome, old, committed=fault.journaled)
         seen.add(fault.journaled)
@@ -162,9 +170,9 @@ def test_what_was_recovered_can_be_undone(kind: str, lake: str) -> None:
         undone = merganser.undo(place.path)
         assert undone.strategy == ("full_merge" if fault.journaled else "update")
         if fault.journaled:
-            assert data_files(place.bytes()) == data_files(old)
+            assert data_files(place.read_files()) == data_files(old)
         merganser.vacuum(place.path)
-        assert not [path for path in place.control_files() if "/retained/" in path]
+        assert not [path for path in place.list_control_files() if "/retained/" in path]
 
 
 @pytest.mark.slow
@@ -175,7 +183,10 @@ def test_a_feed_tells_of_what_happened_and_of_nothing_else(kind: str, lake: str)
     for place, fault, old in sweep("fed", kind, lake, "dead"):
         merganser.recover(place.path)
         settled(place, outcome, old, committed=fault.journaled)
-        feed = [pq.ParquetFile(pa.BufferReader(data)).read() for data in Place(f"{place.path}-feed").bytes().values()]
+        feed = [
+            pq.ParquetFile(pa.BufferReader(data)).read()
+            for data in DatasetFolder(f"{place.path}-feed").read_files().values()
+        ]
         told = sorted((row["id"], row["merge_action"]) for table in feed for row in table.to_pylist())
         all_of_it = [(1, "update"), (2, "delete"), (11, "update"), (99, "insert")]
         assert told == (all_of_it if fault.journaled else [])
@@ -189,7 +200,7 @@ def test_an_undo_is_told_once_and_forgets_its_batch(kind: str, lake: str) -> Non
         merganser.recover(place.path)
         told = [record.operation for record in merganser.history(place.path)]
         assert told == (["undo", "merge"] if fault.journaled else ["merge"])
-        assert any("/batches/" in path for path in place.control_files()) is not fault.journaled
+        assert any("/batches/" in path for path in place.list_control_files()) is not fault.journaled
 
 
 def data_files(found: dict[str, bytes]) -> dict[str, bytes]:
@@ -203,8 +214,8 @@ def test_the_next_merge_recovers_as_well(name: str, kind: str, lake: str) -> Non
     outcome = undisturbed(name, kind, lake)
     for place, _, _ in sweep(name, kind, lake, "dead"):
         SCENARIOS[name].change(place)
-        assert place.rows() == outcome.new
-        assert place.staging() == []
+        assert place.read_rows() == outcome.new
+        assert place.list_staging() == []
 
 
 @pytest.mark.slow
@@ -219,7 +230,7 @@ def test_recovery_may_fail_at_every_step_too(name: str, kind: str, lake: str) ->
             continue
         for step in itertools.count(1):
             again = Fault(step, "dead")
-            with injected(again):
+            with inject(again):
                 try:
                     merganser.recover(place.path)
                 except (InjectedError, DatasetMergeError):
@@ -236,20 +247,20 @@ def test_recovery_of_each_state_may_fail_at_each_step(kind: str, lake: str) -> N
     pairs = 0
     for step in itertools.count(1):
         for second in itertools.count(1):
-            place, fault, again = new_place(kind, lake), Fault(step, "dead"), Fault(second, "dead")
+            place, fault, again = make_dataset_folder(kind, lake), Fault(step, "dead"), Fault(second, "dead")
             _commit_by_hand(place, fault)
             if fault.journaled:
-                with injected(again):
+                with inject(again):
                     try:
                         merganser.recover(place.path)
                     except (InjectedError, DatasetMergeError):
                         place.expire_lease()
                 merganser.recover(place.path)
-                assert place.rows() == [("", 0, "new"), ("", 20, "new")]
+                assert place.read_rows() == [("", 0, "new"), ("", 20, "new")]
             else:
                 merganser.recover(place.path)
-                assert place.rows() == [("", 0, "old"), ("", 10, "old")]
-            assert place.staging() == []
+                assert place.read_rows() == [("", 0, "old"), ("", 10, "old")]
+            assert place.list_staging() == []
             place.discard()
             pairs += 1
             if not again.fired:
@@ -259,23 +270,23 @@ def test_recovery_of_each_state_may_fail_at_each_step(kind: str, lake: str) -> N
     assert pairs > 100
 
 
-def _commit_by_hand(place: Place, fault: Fault) -> None:
+def _commit_by_hand(place: DatasetFolder, fault: Fault) -> None:
     """Replace one file, add one and remove one: the smallest commit that has everything."""
     place.put("f0.parquet", [0], "old")
     place.put("f1.parquet", [10], "old")
     location = locate(place.path)
     store = location.store
-    f0, f1 = (store.identity(location.path(f"f{number}.parquet")) for number in range(2))
+    f0, f1 = (store.get_identity(location.to_path(f"f{number}.parquet")) for number in range(2))
     assert f1 is not None
     with (
         contextlib.suppress(InjectedError, DatasetMergeError),
-        writing(location) as session,
+        open_session(location) as session,
         session.staging() as staging,
     ):
         for name, key in (("0.staged", 0), ("1.staged", 20)):
-            Place(f"{place.protocol}{staging.folder}").put(name, [key], "new")
+            DatasetFolder(f"{place.protocol}{staging.folder}").put(name, [key], "new")
         moves = [Move("0.staged", "f0.parquet", f0), Move("1.staged", "g.parquet")]
-        with injected(fault):
+        with inject(fault):
             session.commit(staging, Journal(moves, [Removal("f1.parquet", f1)]))
             staging.remove()
     place.expire_lease()
@@ -292,15 +303,15 @@ def test_a_process_that_ends_at_any_step_leaves_a_dataset_to_recover(name: str, 
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "tests.crash.killed", name, mode, folder]
     subprocess.run(command, cwd=root, check=True, timeout=100)
-    steps = killed_steps(folder)
+    steps = list_killed_steps(folder)
     assert len(steps) > 10
     committed = []
     for step in steps:
-        place = Place(f"{folder}/{step}/t")
-        committed.append(journaled(folder, step))
+        place = DatasetFolder(f"{folder}/{step}/t")
+        committed.append(was_journaled(folder, step))
         merganser.recover(place.path)
-        assert place.staging() == [], step
-        assert place.rows() == (outcome.new if committed[-1] else outcome.old), step
+        assert place.list_staging() == [], step
+        assert place.read_rows() == (outcome.new if committed[-1] else outcome.old), step
         assert merganser.recover(place.path) is False
     assert set(committed) == {False, True}
     assert committed == sorted(committed)

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import FIXTURES, open_door, snapshot
+from tests.support import FIXTURES, open_dataset_io, snapshot
 
 import merganser
 from merganser.core.parquet import thrift
@@ -27,7 +27,7 @@ from merganser.errors import UnreadableFileError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
 MUTATED = Path(__file__).parent / "mutated.py"
 # Two thousand of five files; DuckDB reads its own way, but takes ten times longer to start.
@@ -122,7 +122,7 @@ def test_a_damaged_footer_travels_to_another_process(folder: Path) -> None:
     damaged = changed_footer(file_by("arrow", folder), other_histogram)
     footer = load_footer(pa.BufferReader(damaged), "a.parquet")
     again = pickle.loads(pickle.dumps(footer))  # noqa: S301  our own
-    assert (again.raw, again.size, again.shown) == (footer.raw, footer.size, footer.shown)
+    assert (again.raw, again.size, again.shown) == (footer.raw, footer.size, footer.display_path)
     assert again.metadata.num_rows == ROWS
 
 
@@ -175,7 +175,7 @@ def test_damage_that_pyarrow_aborts_over_is_read_or_refused(
     target.mkdir()
     (target / "a.parquet").write_bytes(changed_footer(file_by("arrow", folder), damage))
     before = snapshot(str(target))
-    io: Door = open_door(name)
+    io: AnyDatasetIO = open_dataset_io(name)
     source = TABLE.append_column("map", MAPS).slice(0, 1)
     with pytest.raises(UnreadableFileError, match=r"a\.parquet") as raised:
         io.merge(source, str(target), "upsert", "id")

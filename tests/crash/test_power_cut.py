@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.crash.faults import SCENARIOS, Fault, InjectedError, Place, injected, new_place
+from tests.crash.faults import SCENARIOS, DatasetFolder, Fault, InjectedError, inject, make_dataset_folder
 
 import merganser
 from merganser.core.storage.local import LocalStore
@@ -48,7 +48,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Events:
     return seen
 
 
-def above(place: Place, file: str) -> list[str]:
+def above(place: DatasetFolder, file: str) -> list[str]:
     """Give the folders of a file, up to the one that the dataset is in."""
     folders = [os.path.dirname(file)]
     while len(folders[-1]) >= len(place.path):
@@ -56,7 +56,7 @@ def above(place: Place, file: str) -> list[str]:
     return folders
 
 
-def check_order(place: Place, events: Events, before: dict[str, bytes], *, trusted: bool = False) -> int:
+def check_order(place: DatasetFolder, events: Events, before: dict[str, bytes], *, trusted: bool = False) -> int:
     """Check that a new file is moved only into folders that are on the disk; gives how many there were.
 
     With `trusted`, folders that had files before are on the disk.
@@ -76,9 +76,9 @@ LOADS = ["first_load", "partitioned_load", "partitioned_merge", "append", "parti
 @pytest.mark.parametrize("name", LOADS)
 def test_new_folders_are_on_the_disk_before_files_are_moved_there(name: str, lake: str, events: Events) -> None:
     # C3
-    place = new_place("local", f"{lake}/new/folders")
+    place = make_dataset_folder("local", f"{lake}/new/folders")
     SCENARIOS[name].setup(place)
-    before = place.bytes()
+    before = place.read_files()
     events.clear()
     SCENARIOS[name].change(place)
     assert check_order(place, events, before, trusted=True) > 0
@@ -102,7 +102,7 @@ def test_folders_that_exist_are_flushed_once(lake: str, events: Events) -> None:
 
 def test_folders_above_the_dataset_are_on_the_disk_before_the_journal(lake: str, events: Events) -> None:
     # C3
-    place = Place(f"{lake}/a/b/c/t")
+    place = DatasetFolder(f"{lake}/a/b/c/t")
     SCENARIOS["first_load"].change(place)
     (journal,) = [at for at, (event, path) in enumerate(events) if event == "replace" and path.endswith(JOURNAL)]
     for folder in ("", "/a", "/a/b", "/a/b/c", "/a/b/c/.t.merganser"):
@@ -114,14 +114,14 @@ def test_a_folder_that_a_killed_process_made_is_not_trusted(name: str, lake: str
     # C3, C4: it is there, but perhaps not on the disk
     made = 0
     for step in itertools.count(1):
-        place, fault = new_place("local", lake), Fault(step, "dead")
+        place, fault = make_dataset_folder("local", lake), Fault(step, "dead")
         SCENARIOS[name].setup(place)
-        before = place.bytes()
-        with injected(fault), contextlib.suppress(InjectedError, DatasetMergeError):
+        before = place.read_files()
+        with inject(fault), contextlib.suppress(InjectedError, DatasetMergeError):
             SCENARIOS[name].change(place)
         if not fault.fired:
             break
-        known = place.bytes()
+        known = place.read_files()
         made += len([path for path in Path(place.path).glob("day=*") if not any(path.iterdir())])
         events.clear()
         merganser.recover(place.path)
@@ -132,7 +132,7 @@ def test_a_folder_that_a_killed_process_made_is_not_trusted(name: str, lake: str
 @pytest.mark.parametrize("name", [*LOADS, "full_merge", "overwrite", "undo", "dedupe"])
 def test_the_journal_goes_once_all_that_it_says_is_on_the_disk(name: str, lake: str, events: Events) -> None:
     # C3, C4
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     SCENARIOS[name].setup(place)
     events.clear()
     SCENARIOS[name].change(place)
@@ -174,8 +174,8 @@ def killed_at(number: int) -> Iterator[list[str]]:
 CHANGES = [(os, "replace"), (os, "remove"), (os, "link"), (os, "mkdir"), (shutil, "rmtree")]
 
 
-def unfinished(place: Place) -> list[str]:
-    return [path for path in place.control_files() if path.endswith(".new")]
+def unfinished(place: DatasetFolder) -> list[str]:
+    return [path for path in place.list_control_files() if path.endswith(".new")]
 
 
 @pytest.mark.parametrize("name", ["retained_merge", "partitioned_load", "undo"])
@@ -187,7 +187,7 @@ def test_the_next_writer_removes_unfinished_small_files(
     monkeypatch.setattr(os, "fsync", lambda _: None)
     folders = set()
     for number in itertools.count(1):
-        place = new_place("local", lake)
+        place = make_dataset_folder("local", lake)
         SCENARIOS[name].setup(place)
         with killed_at(number) as ended, contextlib.suppress(InjectedError, DatasetMergeError):
             SCENARIOS[name].change(place)
@@ -212,7 +212,7 @@ def test_the_next_writer_removes_unfinished_small_files(
 
 def test_unfinished_small_files_that_cannot_be_removed_stop_nobody(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # C4
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     SCENARIOS["first_load"].change(place)
     remove, left = LocalStore.remove, Path(place.control, f"partitions.json.{'0f' * 16}.new")
     left.write_text("{")
@@ -229,7 +229,7 @@ def test_unfinished_small_files_that_cannot_be_removed_stop_nobody(lake: str, mo
 
 def test_only_unfinished_small_files_are_removed(lake: str) -> None:
     # C4: what a version before this one left, and what is another's
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     SCENARIOS["first_load"].change(place)
     left = Path(place.control, f"partitions.json.{'0f' * 16}.new")
     others = [Path(place.control, name) for name in ("notes.new", f"{'0f' * 16}.new")]

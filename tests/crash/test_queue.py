@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
-from tests.crash.faults import Place, new_place
+from tests.crash.faults import DatasetFolder, make_dataset_folder
 from tests.crash.test_concurrency import dead_pid, in_threads, process
-from tests.support import unchanged
+from tests.support import assert_unchanged
 
 import merganser
 from merganser.core import IncrementalFileManager
@@ -42,8 +42,8 @@ KINDS = ["local", "memory"]
 
 
 @pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, lake: str) -> Place:
-    return new_place(request.param, lake)
+def place(request: pytest.FixtureRequest, lake: str) -> DatasetFolder:
+    return make_dataset_folder(request.param, lake)
 
 
 @pytest.fixture
@@ -53,13 +53,13 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> float:
     return 0.6
 
 
-def hold(place: Place, timeout: float = 60) -> contextlib.AbstractContextManager[object]:
-    return lock.exclusive(locate(place.path).store, place.control, place.path, timeout)
+def hold(place: DatasetFolder, timeout: float = 60) -> contextlib.AbstractContextManager[object]:
+    return lock.hold_lock(locate(place.path).store, place.control, place.path, timeout)
 
 
-def waiting(place: Place) -> list[int]:
+def waiting(place: DatasetFolder) -> list[int]:
     """Give the numbers of the tickets that there are."""
-    return sorted(int(name) for name in locate(place.path).store.names(f"{place.control}/{tickets.QUEUE}"))
+    return sorted(int(name) for name in locate(place.path).store.list_names(f"{place.control}/{tickets.QUEUE}"))
 
 
 def until(condition: Callable[[], object], seconds: float = 60) -> None:
@@ -69,16 +69,18 @@ def until(condition: Callable[[], object], seconds: float = 60) -> None:
         time.sleep(0.005)
 
 
-def insert(place: Place, key: int, **options: Any) -> merganser.MergeResult:
+def insert(place: DatasetFolder, key: int, **options: Any) -> merganser.MergeResult:
     return merganser.merge(pa.table({"id": [key]}), place.path, "upsert", "id", engine="arrow", **options)
 
 
-def check_counter(place: Place) -> None:
+def check_counter(place: DatasetFolder) -> None:
     """Assert that each merge raised the number of rows by one, from the number that the one before it left."""
     records = merganser.history(place.path)[::-1]
     assert [record.target_count_after for record in records] == list(range(1, WRITERS * MERGES + 1))
     keys = sorted(
-        key for rel, data in place.bytes().items() for key in pq.read_table(pa.BufferReader(data))["id"].to_pylist()
+        key
+        for rel, data in place.read_files().items()
+        for key in pq.read_table(pa.BufferReader(data))["id"].to_pylist()
     )
     assert keys == list(range(WRITERS * MERGES))
     assert waiting(place) == []
@@ -98,7 +100,7 @@ for key in range(first, first + merges):
 @pytest.mark.timeout(400)
 def test_eight_processes_with_fifty_merges_each_all_come_to_their_turn(lake: str) -> None:
     # C5: with the default lock_timeout
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     with contextlib.ExitStack() as running:
         started = [
             running.enter_context(process(WRITER, place.path, str(number * MERGES), str(MERGES)))
@@ -110,7 +112,7 @@ def test_eight_processes_with_fifty_merges_each_all_come_to_their_turn(lake: str
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_eight_threads_with_fifty_merges_each_all_come_to_their_turn(place: Place) -> None:
+def test_eight_threads_with_fifty_merges_each_all_come_to_their_turn(place: DatasetFolder) -> None:
     # C5, C6
 
     def work(number: int) -> None:
@@ -123,7 +125,7 @@ def test_eight_threads_with_fifty_merges_each_all_come_to_their_turn(place: Plac
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_counter_that_each_writer_reads_and_raises_loses_nothing(place: Place) -> None:
+def test_a_counter_that_each_writer_reads_and_raises_loses_nothing(place: DatasetFolder) -> None:
     # C5: read and written inside the lock
     filesystem, root = fsspec.core.url_to_fs(place.path)
     (first,) = merganser.write_dataset(pa.table({"n": [0]}), place.path).files
@@ -145,7 +147,7 @@ def test_a_counter_that_each_writer_reads_and_raises_loses_nothing(place: Place)
     assert read() == WRITERS * MERGES
 
 
-def test_writers_are_served_in_the_order_they_came(place: Place) -> None:
+def test_writers_are_served_in_the_order_they_came(place: DatasetFolder) -> None:
     # C5: and whoever comes when the lock is just free goes behind those who wait
     served: list[int] = []
 
@@ -173,16 +175,16 @@ def test_writers_are_served_in_the_order_they_came(place: Place) -> None:
 
 WAITER = """
 import sys
-from merganser.core import lock
+from merganser.core.storage import lock
 from merganser.core.storage.location import locate
 folder = sys.argv[1]
-with lock.exclusive(locate(folder).store, folder, "t", 60):
+with lock.hold_lock(locate(folder).store, folder, "t", 60):
     print("served", flush=True)
 """
 
 
 @contextlib.contextmanager
-def waiter(place: Place) -> Iterator[subprocess.Popen[str]]:
+def waiter(place: DatasetFolder) -> Iterator[subprocess.Popen[str]]:
     """Let another process wait, behind whoever waits already."""
     before = len(waiting(place))
     with process(WAITER, place.control) as started:
@@ -196,7 +198,7 @@ def waiter(place: Place) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_killed_waiter_holds_nobody_up(lake: str) -> None:
     # C5: the kernel tells of its death at once; its ticket goes with the next look, also for those who do not wait
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     with contextlib.ExitStack() as running:
         holding = running.enter_context(contextlib.ExitStack())
         holding.enter_context(hold(place))
@@ -211,7 +213,7 @@ def test_a_killed_waiter_holds_nobody_up(lake: str) -> None:
 
 def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # C5
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     with contextlib.ExitStack() as running:
         holding = running.enter_context(contextlib.ExitStack())
         holding.enter_context(hold(place))
@@ -230,7 +232,7 @@ def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(lake: str, monkeypa
 
 def test_a_stopped_waiter_is_passed_over_in_half_the_time_of_a_short_wait(lake: str) -> None:
     # C5: so that there is time left for others who wait as well
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     with contextlib.ExitStack() as running:
         holding = running.enter_context(contextlib.ExitStack())
         holding.enter_context(hold(place))
@@ -246,7 +248,7 @@ def test_a_stopped_waiter_is_passed_over_in_half_the_time_of_a_short_wait(lake: 
 
 def test_a_living_waiter_is_not_passed_over_by_a_short_wait(lake: str) -> None:
     # C5: its ticket is renewed much more often than half of that wait
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     store: Any = locate(place.path).store
     with hold(place):
         first, second = LocalQueue(store, place.control), LocalQueue(store, place.control, timeout=1.4)
@@ -262,7 +264,7 @@ def test_a_living_waiter_is_not_passed_over_by_a_short_wait(lake: str) -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.2])
-def test_a_free_lock_is_taken_rather_than_reported_as_held(place: Place, timeout: float) -> None:
+def test_a_free_lock_is_taken_rather_than_reported_as_held(place: DatasetFolder, timeout: float) -> None:
     # C5, C6: nobody holds it, and the writer ahead does not take it
     store: Any = locate(place.path).store
     store.make_durable(place.control)
@@ -275,10 +277,10 @@ def test_a_free_lock_is_taken_rather_than_reported_as_held(place: Place, timeout
 
 HOLDER = """
 import sys, time
-from merganser.core import lock
+from merganser.core.storage import lock
 from merganser.core.storage.location import locate
 folder = sys.argv[1]
-with lock.exclusive(locate(folder).store, folder, "t", 60):
+with lock.hold_lock(locate(folder).store, folder, "t", 60):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -286,7 +288,7 @@ with lock.exclusive(locate(folder).store, folder, "t", 60):
 
 def test_a_timeout_does_not_name_a_holder_that_was_killed(lake: str) -> None:
     # C5: whose note is left
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     os.makedirs(place.control)
     with process(HOLDER, place.control) as killed:
         assert killed.stdout is not None
@@ -298,7 +300,7 @@ def test_a_timeout_does_not_name_a_holder_that_was_killed(lake: str) -> None:
             insert(place, 1, lock_timeout=0.1)
 
 
-def leave_ticket(place: Place, number: int, pid: int, host: str) -> None:
+def leave_ticket(place: DatasetFolder, number: int, pid: int, host: str) -> None:
     memory = fsspec.filesystem("memory")
     memory.makedirs(f"{place.control}/{tickets.QUEUE}", exist_ok=True)
     content = {**liveness.describe_process(), "pid": pid, "host": host}
@@ -307,7 +309,7 @@ def leave_ticket(place: Place, number: int, pid: int, host: str) -> None:
 
 def test_tickets_of_dead_processes_of_this_machine_are_removed_from_an_object_store_at_once(lake: str) -> None:
     # C5, C6
-    place = new_place("memory", lake)
+    place = make_dataset_folder("memory", lake)
     for number in (3, 4, 7):
         leave_ticket(place, number, dead_pid(), liveness.describe_process()["host"])  # type: ignore[arg-type]
     insert(place, 1, lock_timeout=1)
@@ -316,7 +318,7 @@ def test_tickets_of_dead_processes_of_this_machine_are_removed_from_an_object_st
 
 def test_tickets_that_are_not_renewed_are_removed_all_at_the_same_time(lake: str, short_lease: float) -> None:
     # C5, C6: a machine with many waiting writers may die
-    place = new_place("memory", lake)
+    place = make_dataset_folder("memory", lake)
     for number in range(1, 9):
         leave_ticket(place, number, 4711, "elsewhere")
     started = time.monotonic()
@@ -327,7 +329,7 @@ def test_tickets_that_are_not_renewed_are_removed_all_at_the_same_time(lake: str
 
 def test_a_living_waiter_keeps_its_place_for_longer_than_a_lease(lake: str, short_lease: float) -> None:
     # C5, C6: its ticket is renewed while it waits
-    place = new_place("memory", lake)
+    place = make_dataset_folder("memory", lake)
     served: list[int] = []
 
     def enter(number: int) -> None:
@@ -349,8 +351,8 @@ def test_a_living_waiter_keeps_its_place_for_longer_than_a_lease(lake: str, shor
 def test_the_holder_is_watched_also_while_others_wait_ahead(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # C5, C6: else a dead holder would block for as long as each of those ahead gives up before a lease has run out
     monkeypatch.setattr(liveness, "LEASE_SECONDS", 3.0)
-    place = new_place("memory", lake)
-    content = {**liveness.describe_process(), "host": "elsewhere", "token": "theirs"}
+    place = make_dataset_folder("memory", lake)
+    content = {**liveness.describe_process(), "host": "elsewhere", "to_token": "theirs"}
     fsspec.filesystem("memory").pipe_file(f"{place.control}/lease.json", json.dumps(content).encode())
     leave_ticket(place, 1, 4711, "elsewhere")
     with contextlib.ExitStack() as running:
@@ -369,7 +371,7 @@ def test_the_holder_is_watched_also_while_others_wait_ahead(lake: str, monkeypat
 
 def test_a_waiter_that_was_taken_for_dead_queues_again(lake: str) -> None:
     # C5, C6
-    place = new_place("memory", lake)
+    place = make_dataset_folder("memory", lake)
     memory = fsspec.filesystem("memory")
     leave_ticket(place, 1, 4711, "elsewhere")
     with contextlib.ExitStack() as running:
@@ -386,7 +388,7 @@ def test_a_waiter_that_was_taken_for_dead_queues_again(lake: str) -> None:
     assert waiting(place) == []
 
 
-def test_whoever_gives_up_names_the_holder_and_leaves_the_queue(place: Place) -> None:
+def test_whoever_gives_up_names_the_holder_and_leaves_the_queue(place: DatasetFolder) -> None:
     # C5
     with hold(place), contextlib.ExitStack() as running:
         giving_up: list[BaseException] = []
@@ -412,9 +414,9 @@ def test_whoever_gives_up_names_the_holder_and_leaves_the_queue(place: Place) ->
 
 def test_a_lock_that_nobody_waits_for_costs_one_listing(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # C5, C6: neither ticket nor folder is made
-    place = new_place("memory", lake)
+    place = make_dataset_folder("memory", lake)
     asked: list[str] = []
-    for name in ("names", "make_folder", "create_exclusively", "read_small", "remove", "write_small"):
+    for name in ("list_names", "make_folder", "create_exclusively", "read_small", "remove", "write_small"):
         original = getattr(RemoteStore, name)
 
         def ask(self: RemoteStore, path: str, *others: Any, name: str = name, original: Any = original) -> Any:
@@ -434,7 +436,7 @@ def test_a_lock_that_nobody_waits_for_costs_one_listing(lake: str, monkeypatch: 
 
 def test_a_queue_that_cannot_be_made_leaves_the_lock_to_whoever_is_quick(lake: str) -> None:
     # C5: a file is in the place of its folder
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     os.makedirs(place.control)
     Path(place.control, tickets.QUEUE).write_bytes(b"")
     with hold(place) as _, pytest.raises(LockTimeoutError):
@@ -447,7 +449,7 @@ def test_a_queue_that_cannot_be_made_leaves_the_lock_to_whoever_is_quick(lake: s
 
 def test_a_queue_that_somebody_removes_is_made_again(lake: str) -> None:
     # C5
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     with contextlib.ExitStack() as running, hold(place):
         thread = threading.Thread(target=insert, args=(place, 1))
         thread.start()
@@ -460,7 +462,7 @@ def test_a_queue_that_somebody_removes_is_made_again(lake: str) -> None:
 
 def test_writers_that_know_of_no_queue_are_kept_out_too(lake: str) -> None:
     # C5: the lock is the file that it always was
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     insert(place, 1)
     with FileLock(f"{place.control}/lock"), pytest.raises(LockTimeoutError):
         insert(place, 2, lock_timeout=0.1)
@@ -472,7 +474,7 @@ def test_writers_that_know_of_no_queue_are_kept_out_too(lake: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_numbers_are_taken_once_however_many_come_together(kind: str, lake: str) -> None:
     # C5: and removing one's ticket removes nobody else's
-    place = new_place(kind, lake)
+    place = make_dataset_folder(kind, lake)
     store: Any = locate(place.path).store
     start = threading.Barrier(WRITERS)
     taken: list[int] = []
@@ -498,7 +500,7 @@ def test_numbers_are_taken_once_however_many_come_together(kind: str, lake: str)
 
 def test_a_disk_that_refuses_every_lock_ends_the_wait_in_time(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # C5: no ticket can be had, and none is left
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     insert(place, 1)
     asked: list[int] = []
 
@@ -509,14 +511,14 @@ def test_a_disk_that_refuses_every_lock_ends_the_wait_in_time(lake: str, monkeyp
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with unchanged(place.path), pytest.raises(LockTimeoutError):
+    with assert_unchanged(place.path), pytest.raises(LockTimeoutError):
         insert(place, 2, lock_timeout=0.3)
     assert waiting(place) == []
 
 
 def test_a_store_that_creates_no_ticket_ends_the_wait_in_time(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # C5, C6: every number is said to be taken
-    place = new_place("memory", lake)
+    place = make_dataset_folder("memory", lake)
     insert(place, 1)
     asked: list[str] = []
     original = RemoteStore.create_exclusively
@@ -530,19 +532,21 @@ def test_a_store_that_creates_no_ticket_ends_the_wait_in_time(lake: str, monkeyp
 
     with hold(place):
         monkeypatch.setattr(RemoteStore, "create_exclusively", refuse)
-        before = place.bytes()
+        before = place.read_files()
         with pytest.raises(LockTimeoutError):
             insert(place, 2, lock_timeout=0.3)
         assert asked
-        assert place.bytes() == before
+        assert place.read_files() == before
 
 
-@pytest.mark.parametrize("name", ["make_folder", "names", "create_exclusively", "read_small", "write_small", "remove"])
+@pytest.mark.parametrize(
+    "name", ["make_folder", "list_names", "create_exclusively", "read_small", "write_small", "remove"]
+)
 def test_a_store_that_fails_for_tickets_costs_the_place_in_the_queue_and_nothing_else(
     lake: str, short_lease: float, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     # C5, C6: whatever is asked of it; the wait is long enough for a ticket to be renewed
-    place = new_place("memory", lake)
+    place = make_dataset_folder("memory", lake)
     insert(place, 1)
     leave_ticket(place, 1, 4711, "elsewhere")
     refused: list[str] = []
@@ -568,7 +572,7 @@ def test_a_store_that_fails_for_tickets_costs_the_place_in_the_queue_and_nothing
 
 def test_a_ticket_with_the_number_of_a_removed_one_stays(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # C5: two writers find a dead ticket; before the second has locked it, the first removes it, and a third comes
-    place = new_place("local", lake)
+    place = make_dataset_folder("local", lake)
     store: Any = locate(place.path).store
     with hold(place):
         dead = Path(place.control, tickets.QUEUE, "1")

@@ -120,7 +120,9 @@ def test_readers_beside_merges_never_see_a_staged_row(
         thread.start()
     try:
         for number in range(1, MERGES + 1):
-            refused = mock.patch.object(staged, "check_listing", side_effect=ConcurrentWriteError("refused"))
+            refused = mock.patch.object(
+                staged, "check_listing", side_effect=ConcurrentWriteError("translate_integrity_error")
+            )
             with refused, pytest.raises(ConcurrentWriteError):
                 merganser.merge(whole_batch(-number), table, "upsert", "id")
             deciding[0] = number
@@ -152,7 +154,7 @@ def test_every_state_of_a_merge_is_legal_to_a_reader(
         seen = reader(table)
         check_legal(seen, 1)
         states.append([number for file, _, number in sorted(seen) if number])
-        control = staging.control_folder(locate(table))
+        control = staging.choose_control_folder(locate(table))
         assert control == (f"{table}/.t.merganser" if inside else f"{os.path.dirname(table)}/.t.merganser")
         names = [path.name for path in Path(control).rglob("*")]
         # The first thing flushed, looked at before and after, is the control folder itself.
@@ -160,7 +162,7 @@ def test_every_state_of_a_merge_is_legal_to_a_reader(
         assert not [name for name in names if name.endswith(".parquet")]
 
     for name in ("flush", "write_small", "replace"):
-        monkeypatch.setattr(LocalStore, name, looked_at(name, look))
+        monkeypatch.setattr(LocalStore, name, observe_method(name, look))
     merganser.merge(whole_batch(1), table, "upsert", "id")
     monkeypatch.undo()
     amounts = [len(state) for state in states]
@@ -179,13 +181,13 @@ def test_polars_refuses_the_folder_rather_than_read_control_files(table: str, mo
             with_polars_folder(table)
 
     with monkeypatch.context() as patch:
-        patch.setattr(LocalStore, "replace", looked_at("replace", look))
+        patch.setattr(LocalStore, "replace", observe_method("replace", look))
         merganser.merge(whole_batch(1), table, "upsert", "id")
     look()
     assert len(with_polars_glob(table)) == FILES * ROWS + 1
 
 
-def looked_at(name: str, look: Callable[[], None]) -> Any:
+def observe_method(name: str, look: Callable[[], None]) -> Any:
     original = getattr(LocalStore, name)
 
     def method(self: LocalStore, *arguments: Any) -> None:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.crash.faults import Fault, InjectedError, Place, injected, new_place
+from tests.crash.faults import DatasetFolder, Fault, InjectedError, inject, make_dataset_folder
 
 import merganser
-from merganser.core.commit.commit import writing
+from merganser.core.commit.commit import open_session
 from merganser.core.commit.history import HistoryFile, HistoryRecord
 from merganser.core.commit.journal import Journal, Move, Removal
 from merganser.core.storage.location import locate
@@ -59,38 +59,38 @@ commits = st.builds(Commit, contents, contents.filter(bool), records, st.integer
 
 
 @contextlib.contextmanager
-def temporary_place(kind: str) -> Iterator[Place]:
+def temporary_place(kind: str) -> Iterator[DatasetFolder]:
     with tempfile.TemporaryDirectory() as lake:
-        place = new_place(kind, lake)
+        place = make_dataset_folder(kind, lake)
         yield place
         place.discard()
 
 
-def content(place: Place) -> Content:
-    return {rel: int(data) for rel, data in place.bytes().items()}
+def content(place: DatasetFolder) -> Content:
+    return {rel: int(data) for rel, data in place.read_files().items()}
 
 
-def commit(place: Place, work: Commit, fault: Fault) -> None:
+def commit(place: DatasetFolder, work: Commit, fault: Fault) -> None:
     """Publish files of one number each by a journal, with a fault on the way."""
     location = locate(place.path)
     store = location.store
     changed = {rel: number for rel, number in work.new.items() if work.old.get(rel) != number}
-    found = {rel: store.identity(location.path(rel)) for rel in work.old}
+    found = {rel: store.get_identity(location.to_path(rel)) for rel in work.old}
     removals = [Removal(rel, identity) for rel, identity in found.items() if identity and rel not in work.new]
     allowed = contextlib.suppress(InjectedError, DatasetMergeError)
-    with allowed, injected(fault), writing(location) as session, session.staging() as staging:
+    with allowed, inject(fault), open_session(location) as session, session.staging() as staging:
         moves = []
         for rel, number in changed.items():
-            path = staging.new_path()
+            path = staging.make_path()
             with store.create(path) as stream:
                 stream.write(str(number).encode())
             moves.append(Move(path.rpartition("/")[2], rel, found.get(rel)))
-        history = told(moves, removals) if work.retain else None
+        history = make_record(moves, removals) if work.retain else None
         session.commit(staging, Journal(moves, removals, work.record, history=history, retain=work.retain))
     place.expire_lease()
 
 
-def told(moves: list[Move], removals: list[Removal]) -> HistoryRecord:
+def make_record(moves: list[Move], removals: list[Removal]) -> HistoryRecord:
     """Describe a commit of files of one digit each."""
     written = [
         HistoryFile(move.target, "rewritten", 1, 1, 1, 1)
@@ -102,14 +102,14 @@ def told(moves: list[Move], removals: list[Removal]) -> HistoryRecord:
     return HistoryRecord(operation="merge", files=[*written, *removed])
 
 
-def recover_after(place: Place, faults: list[Fault]) -> None:
+def recover_after(place: DatasetFolder, faults: list[Fault]) -> None:
     """Recover with each fault in turn, and then without."""
     for fault in faults:
-        with injected(fault), contextlib.suppress(InjectedError, DatasetMergeError):
+        with inject(fault), contextlib.suppress(InjectedError, DatasetMergeError):
             merganser.recover(place.path)
         place.expire_lease()
     merganser.recover(place.path)
-    assert place.staging() == []
+    assert place.list_staging() == []
     assert merganser.recover(place.path) is False
 
 
@@ -135,7 +135,7 @@ def test_an_undo_happens_whole_or_not_at_all(work: Commit, fault: Fault, again: 
         for rel, number in work.old.items():
             place.write(rel, str(number).encode())
         commit(place, replace(work, retain=1), Fault(at=0))
-        with injected(fault), contextlib.suppress(InjectedError, DatasetMergeError):
+        with inject(fault), contextlib.suppress(InjectedError, DatasetMergeError):
             merganser.undo(place.path)
         place.expire_lease()
         if not fault.journaled:
@@ -174,16 +174,16 @@ def test_a_merge_happens_whole_or_not_at_all(
     with temporary_place(kind) as place:
         for number, file in enumerate(files):
             place.put(f"f{number}.parquet", [100 * number + key for key in file], "old")
-        old = place.bytes()
+        old = place.read_files()
         table = pa.table({"id": pa.array(source, pa.int64()), "v": list(source.values())})
-        with injected(fault), contextlib.suppress(InjectedError, DatasetMergeError):
+        with inject(fault), contextlib.suppress(InjectedError, DatasetMergeError):
             merganser.merge(table, place.path, strategy, "id", max_rows_per_file=2)
         place.expire_lease()
         if not fault.journaled:
-            assert place.bytes() == old
+            assert place.read_files() == old
         recover_after(place, again)
-        assert place.bytes() == old or fault.journaled
-        found = {key: value for _, key, value in place.rows()}
+        assert place.read_files() == old or fault.journaled
+        found = {key: value for _, key, value in place.read_rows()}
         before = dict.fromkeys(target, "old")
         assert found == (merged(before, source, strategy) if fault.journaled else before)
 

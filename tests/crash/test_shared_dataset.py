@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.crash.faults import another_disk
-from tests.support import put, snapshot, unchanged
+from tests.crash.faults import simulate_other_disk
+from tests.support import assert_unchanged, put, snapshot
 
 import merganser
 from merganser.core.storage.local import LocalStore
@@ -400,7 +400,7 @@ def test_what_cannot_be_made_is_named(lake: str, what: str, problem: OSError, mo
     monkeypatch.setattr(LocalStore, name, refuse)
     kind = DatasetPermissionError if isinstance(problem, PermissionError) else StagingError
     with (
-        unchanged(path),
+        assert_unchanged(path),
         pytest.raises(kind, match=rf"{path} in {lake}/\.t\.merganser: .*Nothing was published") as told,
     ):
         merganser.merge(pa.table({"id": [1, 2]}), path, "upsert", "id")
@@ -417,7 +417,10 @@ def test_a_disk_without_locks_is_refused(lake: str, monkeypatch: pytest.MonkeyPa
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with unchanged(f"{lake}/t"), pytest.raises(StagingError, match="keep the dataset on a disk that has file locks"):
+    with (
+        assert_unchanged(f"{lake}/t"),
+        pytest.raises(StagingError, match="keep the dataset on a disk that has file locks"),
+    ):
         merganser.merge(pa.table({"id": [1]}), f"{lake}/t", "upsert", "id")
 
 
@@ -439,7 +442,7 @@ def test_a_linked_file_on_another_disk_keeps_mode_and_owner(lake: str) -> None:
     owner = ALICE if os.geteuid() == 0 else os.geteuid()
     os.chown(real, owner, -1)
     os.chmod(real, 0o640)
-    with another_disk():
+    with simulate_other_disk():
         merganser.merge(pa.table({"id": [1], "v": ["new"]}), path, "upsert", "id")
     found = os.stat(real)
     assert (stat.S_IMODE(found.st_mode), found.st_uid) == (0o640, owner)

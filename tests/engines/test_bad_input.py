@@ -14,7 +14,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import data_files, load, on_executors, put, rows, snapshot, unchanged
+from tests.support import assert_unchanged, list_data_files, load, put, read_rows, runs_on_executors, snapshot
 
 import merganser
 from merganser.core.storage.local import LocalStore
@@ -31,7 +31,7 @@ from merganser.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
 
 def table(ids: list[int], value: str = "old") -> pa.Table:
@@ -51,7 +51,7 @@ def path(lake: str) -> str:
 
 @pytest.mark.parametrize("strategy", ["update", "delete"])
 def test_updating_a_path_that_does_not_exist_is_refused_and_creates_nothing(
-    io: Door, lake: str, strategy: Literal["update", "delete"]
+    io: AnyDatasetIO, lake: str, strategy: Literal["update", "delete"]
 ) -> None:
     # T4, P5: not even a control folder
     merge = partial(io.merge, table([1, 2]), f"{lake}/deep/t", strategy, "id")
@@ -62,7 +62,7 @@ def test_updating_a_path_that_does_not_exist_is_refused_and_creates_nothing(
         assert os.listdir(lake) == []
 
 
-def test_updating_a_dataset_that_somebody_removed_is_refused(io: Door, lake: str) -> None:
+def test_updating_a_dataset_that_somebody_removed_is_refused(io: AnyDatasetIO, lake: str) -> None:
     # T4: its control folder is still there
     io.merge(table([1]), f"{lake}/t", key_columns="id", batch_id="monday")
     shutil.rmtree(f"{lake}/t")
@@ -73,7 +73,7 @@ def test_updating_a_dataset_that_somebody_removed_is_refused(io: Door, lake: str
     assert io.merge(table([1]), f"{lake}/t", key_columns="id", batch_id="monday").inserted == 1
 
 
-def test_a_file_is_no_dataset(io: Door, lake: str) -> None:
+def test_a_file_is_no_dataset(io: AnyDatasetIO, lake: str) -> None:
     # P6
     file = put(f"{lake}/t.parquet", table([1]))
     before = Path(file).read_bytes()
@@ -91,7 +91,7 @@ def test_a_file_is_no_dataset(io: Door, lake: str) -> None:
     assert Path(file).read_bytes() == before
 
 
-def test_a_path_below_a_file_is_an_error_that_names_it(io: Door, lake: str) -> None:
+def test_a_path_below_a_file_is_an_error_that_names_it(io: AnyDatasetIO, lake: str) -> None:
     # P6
     Path(lake, "file").write_bytes(b"x")
     with pytest.raises((OSError, MerganserError), match="file"):
@@ -100,19 +100,19 @@ def test_a_path_below_a_file_is_an_error_that_names_it(io: Door, lake: str) -> N
 
 
 @pytest.mark.parametrize("path", ["", None, 7, b"bytes"])
-def test_a_path_that_is_none_is_refused(io: Door, path: Any) -> None:
+def test_a_path_that_is_none_is_refused(io: AnyDatasetIO, path: Any) -> None:
     # P6
     with pytest.raises(InvalidArgumentError, match="path"):
         io.merge(table([1]), path, "upsert", "id")
 
 
-def test_an_unknown_filesystem_is_refused(io: Door, path: str) -> None:
+def test_an_unknown_filesystem_is_refused(io: AnyDatasetIO, path: str) -> None:
     # C6
-    with unchanged(path), pytest.raises(InvalidArgumentError, match="filesystem must be"):
+    with assert_unchanged(path), pytest.raises(InvalidArgumentError, match="filesystem must be"):
         io.merge(table([1]), path, "upsert", "id", filesystem=object())
 
 
-def test_a_url_of_an_unknown_protocol_is_refused(io: Door, lake: str) -> None:
+def test_a_url_of_an_unknown_protocol_is_refused(io: AnyDatasetIO, lake: str) -> None:
     # C6, S3: as a target and as a source
     with pytest.raises(InvalidArgumentError, match="foo://x/y"):
         io.merge(table([1]), "foo://x/y", "upsert", "id")
@@ -144,7 +144,7 @@ def spoil(file: str, group: int, column: int, *, kind: str) -> None:
 @pytest.mark.parametrize("column", [0, 1])
 @pytest.mark.parametrize("strategy", ["upsert", "update", "full_merge"])
 def test_broken_pages_in_an_affected_row_group_are_an_error_with_the_path(
-    io: Door, path: str, kind: str, column: int, strategy: Any
+    io: AnyDatasetIO, path: str, kind: str, column: int, strategy: Any
 ) -> None:
     # P6, C7
     spoil(f"{path}/f0.parquet", 0, column, kind=kind)
@@ -152,16 +152,16 @@ def test_broken_pages_in_an_affected_row_group_are_an_error_with_the_path(
     if strategy == "full_merge" and column == 1:
         # Every column of a row that stays comes from the source: what is broken is not read, and goes.
         assert io.merge(source, path, strategy, "id").updated == 2
-        assert rows(io, path) == [{"id": 1, "v": "new"}, {"id": 101, "v": "new"}]
+        assert read_rows(io, path) == [{"id": 1, "v": "new"}, {"id": 101, "v": "new"}]
         return
-    with unchanged(path), pytest.raises(UnreadableFileError, match=r"f0\.parquet"):
+    with assert_unchanged(path), pytest.raises(UnreadableFileError, match=r"f0\.parquet"):
         io.merge(source, path, strategy, "id")
 
 
 @pytest.mark.parametrize("kind", ["ones", "zeros", "pages"])
 @pytest.mark.parametrize("column", [0, 1])
 def test_broken_pages_in_a_row_group_that_is_not_affected_stay_as_they_are(
-    io: Door, path: str, kind: str, column: int
+    io: AnyDatasetIO, path: str, kind: str, column: int
 ) -> None:
     # W2, P2: the row group is neither read nor changed
     file = f"{path}/f0.parquet"
@@ -184,21 +184,21 @@ def test_broken_pages_in_a_row_group_that_is_not_affected_stay_as_they_are(
     assert pq.ParquetFile(file).read_row_group(0).column("v").to_pylist()[1] == "new"
 
 
-def test_a_file_cut_short_under_its_footer_is_an_error(io: Door, path: str) -> None:
+def test_a_file_cut_short_under_its_footer_is_an_error(io: AnyDatasetIO, path: str) -> None:
     # P6: the footer is whole but points past the data
     file = Path(path, "f0.parquet")
     data = file.read_bytes()
     length = int.from_bytes(data[-8:-4], "little")
     file.write_bytes(b"PAR1" + data[-8 - length :])
     for strategy in ("upsert", "update"):
-        with unchanged(path), pytest.raises(UnreadableFileError, match=r"f0\.parquet"):
+        with assert_unchanged(path), pytest.raises(UnreadableFileError, match=r"f0\.parquet"):
             io.merge(table([1], "new"), path, strategy, "id")
 
 
-def test_an_audit_of_broken_keys_is_an_error_with_the_path(io: Door, path: str) -> None:
+def test_an_audit_of_broken_keys_is_an_error_with_the_path(io: AnyDatasetIO, path: str) -> None:
     # P6, R5
     spoil(f"{path}/f1.parquet", 1, 0, kind="ones")
-    with unchanged(path), pytest.raises(UnreadableFileError, match=r"f1\.parquet"):
+    with assert_unchanged(path), pytest.raises(UnreadableFileError, match=r"f1\.parquet"):
         io.merge(table([1], "new"), path, "full_merge", "id", audit=True)
 
 
@@ -236,7 +236,7 @@ class Full:
 @pytest.mark.parametrize("when", ["write", "later", "close", "flush"])
 @pytest.mark.parametrize("action", ["upsert", "insert", "full_merge", "append", "overwrite"])
 def test_a_full_disk_changes_nothing(
-    io: Door, path: str, when: str, action: Any, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, path: str, when: str, action: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # C7
     create = LocalStore.create
@@ -248,7 +248,7 @@ def test_a_full_disk_changes_nothing(
         monkeypatch.setattr(LocalStore, "flush", flush)
     else:
         monkeypatch.setattr(LocalStore, "create", lambda self, path: Full(create(self, path), when))
-    with unchanged(path), pytest.raises(OSError, match="No space left") as caught:
+    with assert_unchanged(path), pytest.raises(OSError, match="No space left") as caught:
         change(io, path, action)
     # It is not the target that is broken.
     assert not isinstance(caught.value, UnreadableFileError)
@@ -259,26 +259,29 @@ def test_a_full_disk_changes_nothing(
 
 @pytest.mark.parametrize("action", ["upsert", "insert", "full_merge", "append", "overwrite"])
 def test_a_disk_too_full_for_a_staged_file_is_named(
-    io: Door, path: str, action: Any, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, path: str, action: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # C7
     def create(_: LocalStore, path: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     monkeypatch.setattr(LocalStore, "create", create)
-    with unchanged(path), pytest.raises(StagingError, match=rf"{path} in .*/\.t\.merganser: .*No space left") as caught:
+    with (
+        assert_unchanged(path),
+        pytest.raises(StagingError, match=rf"{path} in .*/\.t\.merganser: .*No space left") as caught,
+    ):
         change(io, path, action)
     assert isinstance(caught.value, OSError)
 
 
-def change(io: Door, path: str, action: Any) -> object:
+def change(io: AnyDatasetIO, path: str, action: Any) -> object:
     source = table([1, 101, 999], "new")
     if action in {"append", "overwrite"}:
         return io.write_dataset(source, path, action)
     return io.merge(source, path, action, "id")
 
 
-def test_a_full_object_store_changes_nothing(io: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_object_store_changes_nothing(io: AnyDatasetIO, monkeypatch: pytest.MonkeyPatch) -> None:
     # C7, C6
     root = f"/{uuid.uuid4().hex}"
     path = f"memory:/{root}/t"
@@ -298,10 +301,10 @@ def test_a_full_object_store_changes_nothing(io: Door, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("method", ["make_folder", "create", "keep_mode", "write_small"])
 @pytest.mark.parametrize("action", ["upsert", "append"])
 def test_a_folder_that_cannot_be_written_changes_nothing(
-    io: Door, path: str, method: str, action: Any, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, path: str, method: str, action: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # C7: simulated, since permissions do not bind root
-    if method == "keep_mode" and (action == "append" or on_executors(io)):
+    if method == "keep_mode" and (action == "append" or runs_on_executors(io)):
         # No file is replaced, or none that this process writes.
         method = "create"
 
@@ -309,12 +312,14 @@ def test_a_folder_that_cannot_be_written_changes_nothing(
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     monkeypatch.setattr(LocalStore, method, refuse)
-    with unchanged(path), pytest.raises(OSError, match="Permission denied: '/") as caught:
+    with assert_unchanged(path), pytest.raises(OSError, match="Permission denied: '/") as caught:
         change(io, path, action)
     assert isinstance(caught.value, PermissionError) or isinstance(caught.value.__cause__, PermissionError)
 
 
-def test_a_read_only_dataset_can_be_planned_and_read(io: Door, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_dataset_can_be_planned_and_read(
+    io: AnyDatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # P5
     def refuse(_: LocalStore, path: Any, *__: Any) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
@@ -327,7 +332,7 @@ def test_a_read_only_dataset_can_be_planned_and_read(io: Door, path: str, monkey
 
 
 def test_a_data_file_that_cannot_be_replaced_is_left_to_recovery(
-    io: Door, path: str, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # C4
     def refuse(_: LocalStore, __: str, target: str) -> None:
@@ -357,7 +362,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("key", "value"), list(zip(NAMES, [*NAMES[7:], *NAMES[:7]], strict=True)))
-def test_a_column_may_have_any_name(io: Door, lake: str, key: str, value: str) -> None:
+def test_a_column_may_have_any_name(io: AnyDatasetIO, lake: str, key: str, value: str) -> None:
     # K2, S1
     path = f"{lake}/t"
 
@@ -376,7 +381,7 @@ def test_a_column_may_have_any_name(io: Door, lake: str, key: str, value: str) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_audit_works_with_any_key_name_or_says_why_not(io: Door, lake: str, name: str) -> None:
+def test_an_audit_works_with_any_key_name_or_says_why_not(io: AnyDatasetIO, lake: str, name: str) -> None:
     # R5
     path = f"{lake}/t"
     source = pa.table({name: [1, 2], "v": ["a", "b"]})
@@ -396,7 +401,7 @@ def test_an_audit_works_with_any_key_name_or_says_why_not(io: Door, lake: str, n
     ]
 
 
-def test_columns_that_look_like_one_another_stay_apart(io: Door, lake: str) -> None:
+def test_columns_that_look_like_one_another_stay_apart(io: AnyDatasetIO, lake: str) -> None:
     # S1, K10: a struct's field, and columns whose names join to the same text
     path = f"{lake}/t"
     source = pa.table(
@@ -416,7 +421,7 @@ def test_columns_that_look_like_one_another_stay_apart(io: Door, lake: str) -> N
 
 
 @pytest.mark.parametrize("as_key", [True, False])
-def test_an_empty_name_works_or_is_refused(io: Door, lake: str, as_key: bool) -> None:
+def test_an_empty_name_works_or_is_refused(io: AnyDatasetIO, lake: str, as_key: bool) -> None:
     # K1
     path = f"{lake}/t"
     key, value = ("", "v") if as_key else ("id", "")
@@ -424,51 +429,51 @@ def test_an_empty_name_works_or_is_refused(io: Door, lake: str, as_key: bool) ->
     try:
         io.merge(source, path, "upsert", [key])
     except MerganserError:
-        assert data_files(path) == []
+        assert list_data_files(path) == []
         return
     io.merge(pa.table({key: [2, 3], value: ["B", "C"]}), path, "upsert", [key])
     assert {row[key]: row[value] for row in load(io, path).to_pylist()} == {1: "a", 2: "B", 3: "C"}
 
 
-def test_two_columns_of_one_name_are_refused(io: Door, path: str, lake: str) -> None:
+def test_two_columns_of_one_name_are_refused(io: AnyDatasetIO, path: str, lake: str) -> None:
     # S2
     twice = pa.table([[1], [2], ["x"]], names=["id", "id", "v"])
-    with unchanged(path), pytest.raises((ValueError, MerganserError), match="id"):
+    with assert_unchanged(path), pytest.raises((ValueError, MerganserError), match="id"):
         io.merge(twice, path, "upsert", "id")
     with pytest.raises((ValueError, MerganserError), match="id"):
         io.merge(twice, f"{lake}/other", "upsert", "id")
     with pytest.raises((ValueError, MerganserError), match="id"):
         io.write_dataset(twice, f"{lake}/other", "overwrite")
-    assert data_files(f"{lake}/other") == []
+    assert list_data_files(f"{lake}/other") == []
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "=" not in name and "/" not in name])
-def test_a_partition_column_may_have_any_name_or_is_refused(io: Door, lake: str, name: str) -> None:
+def test_a_partition_column_may_have_any_name_or_is_refused(io: AnyDatasetIO, lake: str, name: str) -> None:
     # H3
     path = f"{lake}/t"
     source = pa.table({"id": [1, 2], "v": ["a", "b"], name: ["x", "y"]})
     try:
         io.merge(source, path, "upsert", "id", [name])
     except (MerganserError, OSError):
-        assert data_files(path) == []
+        assert list_data_files(path) == []
         return
     io.merge(source.set_column(1, "v", pa.array(["A", "B"])).slice(1), path, "upsert", "id")
-    assert rows(io, path) == [{"id": 1, "v": "a", name: "x"}, {"id": 2, "v": "B", name: "y"}]
+    assert read_rows(io, path) == [{"id": 1, "v": "a", name: "x"}, {"id": 2, "v": "B", name: "y"}]
 
 
 @pytest.mark.parametrize("source", [None, 7, [1, 2], {"id": [1]}, object(), "no/such/file.parquet", "x.unknown"])
-def test_a_source_that_cannot_be_read_is_refused(io: Door, path: str, source: Any) -> None:
+def test_a_source_that_cannot_be_read_is_refused(io: AnyDatasetIO, path: str, source: Any) -> None:
     # C7
-    with unchanged(path), pytest.raises(MerganserError):
+    with assert_unchanged(path), pytest.raises(MerganserError):
         io.merge(source, path, "upsert", "id")
 
 
-def test_a_source_that_fails_while_it_is_read_changes_nothing(io: Door, path: str) -> None:
+def test_a_source_that_fails_while_it_is_read_changes_nothing(io: AnyDatasetIO, path: str) -> None:
     # C7
     def batches() -> Any:
         yield from table([1, 2], "new").to_batches()
         raise RuntimeError("the source is gone")
 
     reader = pa.RecordBatchReader.from_batches(table([]).schema, batches())
-    with unchanged(path), pytest.raises(Exception, match="the source is gone"):
+    with assert_unchanged(path), pytest.raises(Exception, match="the source is gone"):
         io.merge(reader, path, "upsert", "id")

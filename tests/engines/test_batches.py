@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.support import open_door, rows, snapshot, unchanged
+from tests.support import assert_unchanged, open_dataset_io, read_rows, snapshot
 
 from merganser import recover
 from merganser.core.commit import commit
-from merganser.core.commit.batches import committed_batch, make_batch
-from merganser.core.commit.commit import writing
+from merganser.core.commit.batches import find_committed_batch, make_batch
+from merganser.core.commit.commit import open_session
 from merganser.core.commit.journal import Journal, Move, Removal
 from merganser.core.dataset.snapshot import list_files
 from merganser.core.storage.location import locate
@@ -28,7 +28,7 @@ from merganser.errors import (
 )
 
 if TYPE_CHECKING:
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
 
 def pairs(ids: list[int], value: str) -> pa.Table:
@@ -41,7 +41,7 @@ def control(lake: str) -> dict[str, bytes]:
 
 
 # M7
-def test_a_batch_that_was_committed_is_not_merged_again(io: Door, lake: str) -> None:
+def test_a_batch_that_was_committed_is_not_merged_again(io: AnyDatasetIO, lake: str) -> None:
     io.merge(pairs([1, 2], "old"), f"{lake}/t", key_columns="id", batch_id="monday")
     first = io.merge(pairs([2, 3], "new"), f"{lake}/t", key_columns="id", batch_id="tuesday / 2", audit=True)
     assert (first.batch_id, first.replayed, first.updated, first.inserted) == ("tuesday / 2", False, 1, 1)
@@ -57,51 +57,51 @@ def test_a_batch_that_was_committed_is_not_merged_again(io: Door, lake: str) -> 
 
 
 # M7
-def test_a_batch_that_changed_nothing_is_known_too(io: Door, lake: str) -> None:
+def test_a_batch_that_changed_nothing_is_known_too(io: AnyDatasetIO, lake: str) -> None:
     os.makedirs(f"{lake}/t")
     nothing = io.merge(pairs([1], "late"), f"{lake}/t", "update", "id", batch_id="b")
     assert (nothing.updated, nothing.replayed) == (0, False)
     io.merge(pairs([1], "first"), f"{lake}/t", key_columns="id")
     assert io.merge(pairs([1], "late"), f"{lake}/t", "update", "id", batch_id="b").replayed
-    assert [row["v"] for row in rows(io, f"{lake}/t")] == ["first"]
+    assert [row["v"] for row in read_rows(io, f"{lake}/t")] == ["first"]
 
 
 # M7
 @pytest.mark.parametrize("folder_stays", [False, True])
-def test_batches_go_with_the_data_that_was_in_them(io: Door, lake: str, folder_stays: bool) -> None:
+def test_batches_go_with_the_data_that_was_in_them(io: AnyDatasetIO, lake: str, folder_stays: bool) -> None:
     io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id="monday")
     io.merge(pairs([2], "b"), f"{lake}/t", key_columns="id", batch_id="tuesday")
-    assert committed_batch(f"{lake}/t", "monday") is not None
+    assert find_committed_batch(f"{lake}/t", "monday") is not None
     shutil.rmtree(f"{lake}/t")
     if folder_stays:
         Path(f"{lake}/t").mkdir()
-    assert committed_batch(f"{lake}/t", "monday") is None
+    assert find_committed_batch(f"{lake}/t", "monday") is None
     again = [
         io.merge(pairs([id_], value), f"{lake}/t", key_columns="id", batch_id=batch)
         for id_, value, batch in ((1, "a", "monday"), (2, "b", "tuesday"))
     ]
     assert [(result.replayed, result.inserted) for result in again] == [(False, 1), (False, 1)]
-    assert [row["id"] for row in rows(io, f"{lake}/t")] == [1, 2]
+    assert [row["id"] for row in read_rows(io, f"{lake}/t")] == [1, 2]
 
 
 # M7
-def test_batches_outlive_rows_that_were_deleted(io: Door, lake: str) -> None:
+def test_batches_outlive_rows_that_were_deleted(io: AnyDatasetIO, lake: str) -> None:
     io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id="monday")
     io.merge(pairs([1], "a"), f"{lake}/t", "delete", "id", batch_id="tuesday")
-    assert rows(io, f"{lake}/t") == []
+    assert read_rows(io, f"{lake}/t") == []
     assert io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id="monday").replayed
 
 
 # M7
-def test_a_batch_that_failed_may_be_merged_again(io: Door, lake: str) -> None:
-    with unchanged(f"{lake}/t"), pytest.raises(DatasetMergeError):
+def test_a_batch_that_failed_may_be_merged_again(io: AnyDatasetIO, lake: str) -> None:
+    with assert_unchanged(f"{lake}/t"), pytest.raises(DatasetMergeError):
         io.merge(pairs([1, 1], "twice"), f"{lake}/t", key_columns="id", batch_id="b")
     assert not io.merge(pairs([1], "once"), f"{lake}/t", key_columns="id", batch_id="b").replayed
 
 
 # M7
 def test_a_batch_that_was_interrupted_while_published_is_known(
-    io: Door, lake: str, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     io.merge(pairs([1], "old"), f"{lake}/t", key_columns="id")
 
@@ -114,7 +114,7 @@ def test_a_batch_that_was_interrupted_while_published_is_known(
         with pytest.raises(DatasetMergeError, match="was journaled"):
             io.merge(pairs([1, 2], "new"), f"{lake}/t", key_columns="id", batch_id="b")
     assert recover(f"{lake}/t")
-    assert [row["v"] for row in rows(io, f"{lake}/t")] == ["new", "new"]
+    assert [row["v"] for row in read_rows(io, f"{lake}/t")] == ["new", "new"]
     before = snapshot(f"{lake}/t")
     assert io.merge(pairs([1, 2], "new"), f"{lake}/t", key_columns="id", batch_id="b").replayed
     assert snapshot(f"{lake}/t") == before
@@ -122,29 +122,29 @@ def test_a_batch_that_was_interrupted_while_published_is_known(
 
 # M7
 @pytest.mark.parametrize("batch_id", ["", 7, b"b"])
-def test_an_id_is_a_text(io: Door, lake: str, batch_id: Any) -> None:
-    with unchanged(f"{lake}/t"), pytest.raises(InvalidArgumentError, match="batch_id"):
+def test_an_id_is_a_text(io: AnyDatasetIO, lake: str, batch_id: Any) -> None:
+    with assert_unchanged(f"{lake}/t"), pytest.raises(InvalidArgumentError, match="batch_id"):
         io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id=batch_id)
 
 
 # M7
-def test_a_damaged_record_is_named_with_the_remedy(io: Door, lake: str) -> None:
+def test_a_damaged_record_is_named_with_the_remedy(io: AnyDatasetIO, lake: str) -> None:
     io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id="b")
     (record,) = (Path(lake) / ".t.merganser" / "batches").iterdir()
     record.write_text("{")
-    with unchanged(f"{lake}/t"), pytest.raises(UnreadableFileError, match="'b' may be merged again"):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(UnreadableFileError, match="'b' may be merged again"):
         io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id="b")
 
 
 # M7, C5
 @pytest.mark.parametrize("moves", [True, False])
 def test_a_journal_that_came_too_late_is_nothing(lake: str, moves: bool) -> None:
-    io, path = open_door("arrow"), f"{lake}/t"
+    io, path = open_dataset_io("arrow"), f"{lake}/t"
     result = io.merge(pairs([1, 2], "old"), path, key_columns="id")
     io.write_dataset(pairs([3], "old"), path)
     location = locate(path)
     one, other = list_files(location)
-    with writing(location) as session:
+    with open_session(location) as session:
         # Another writer took this one for dead and removed what it had staged, and then its journal arrived.
         staging = open_staging(location, session.control)
         moved = [Move("a.staged", one.rel, one.identity), Move("b.staged", "part-new.parquet")] if moves else []
@@ -158,7 +158,7 @@ def test_a_journal_that_came_too_late_is_nothing(lake: str, moves: bool) -> None
 
 # C5, C6
 def test_a_writer_that_is_taken_over_once_it_has_decided_says_that_it_has(lake: str) -> None:
-    io, path = open_door("arrow"), f"{lake}/t"
+    io, path = open_dataset_io("arrow"), f"{lake}/t"
     result = io.merge(pairs([1], "old"), path, key_columns="id")
     location = locate(path)
     held = iter([True, False])
@@ -170,8 +170,8 @@ def test_a_writer_that_is_taken_over_once_it_has_decided_says_that_it_has(lake: 
 
     with (
         pytest.raises(ConcurrentWriteError, match="do not run it again"),
-        writing(location) as session,
+        open_session(location) as session,
         session.staging() as staging,
     ):
-        replace(session, still_held=still_held).commit(staging, Journal([], batch=make_batch("b", result)))
+        replace(session, check_lock=still_held).commit(staging, Journal([], batch=make_batch("b", result)))
     assert io.merge(pairs([1], "new"), path, key_columns="id", batch_id="b").replayed

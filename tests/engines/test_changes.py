@@ -12,7 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests import oracle
-from tests.support import data_files, lasting, load, open_door, plain_rows, put, rows, snapshot, unchanged
+from tests.support import (
+    assert_unchanged,
+    list_data_files,
+    load,
+    open_dataset_io,
+    put,
+    read_rows,
+    snapshot,
+    snapshot_without_locks,
+    to_plain_rows,
+)
 
 from merganser.errors import (
     ColumnValueError,
@@ -29,7 +39,7 @@ from merganser.errors import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
     from merganser.core.merge.planner import MergePlan
     from merganser.core.model.result import MergeResult
@@ -46,7 +56,7 @@ def days(ids: Sequence[int], values: Sequence[str | None], day: Sequence[int | N
     return pairs(ids, values).append_column("day", pa.array(day, pa.int64()))
 
 
-def spread(io: Door, path: str) -> None:
+def spread(io: AnyDatasetIO, path: str) -> None:
     """Write a dataset of three days, with two rows each, the third day being NULL."""
     table = days([1, 2, 3, 4, 5, 6], ["a", "b", "c", "d", "e", "f"], [1, 1, 2, 2, None, None])
     io.write_dataset(table, path, partition_columns="day")
@@ -57,14 +67,14 @@ def counts(result: MergeResult | MergePlan) -> tuple[int, int, int, int]:
     return result.inserted, result.updated, result.deleted, result.skipped
 
 
-def values(io: Door, path: str, column: str = "v") -> dict[int, Any]:
+def values(io: AnyDatasetIO, path: str, column: str = "v") -> dict[int, Any]:
     """Give one column of a dataset by its ids, of which each stands there once."""
-    found = [(row["id"], row[column]) for row in rows(io, path)]
+    found = [(row["id"], row[column]) for row in read_rows(io, path)]
     assert len(dict(found)) == len(found)
     return dict(found)
 
 
-def places(io: Door, path: str) -> list[tuple[int, str, int | None]]:
+def places(io: AnyDatasetIO, path: str) -> list[tuple[int, str, int | None]]:
     return sorted(((row["id"], row["v"], row["day"]) for row in load(io, path).to_pylist()), key=repr)
 
 
@@ -76,7 +86,7 @@ def names(files: Sequence[str]) -> list[str]:
 
 
 # M1, T2, W3
-def test_delete_needs_the_keys_alone_and_removes_what_matches(io: Door, lake: str) -> None:
+def test_delete_needs_the_keys_alone_and_removes_what_matches(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1, None, 3, 2, 2], ["a", "null", "c", "b", "b again"]))
     put(f"{path}/b.parquet", pairs([4, 5], ["d", "e"]))
@@ -91,27 +101,27 @@ def test_delete_needs_the_keys_alone_and_removes_what_matches(io: Door, lake: st
     assert pq.read_table(f"{path}/a.parquet").to_pylist() == pairs([1, None, 3], ["a", "null", "c"]).to_pylist()
     assert result.audit is not None
     assert sorted(result.audit.to_pylist(), key=str) == [{"id": key, "merge_action": "delete"} for key in (2, 2, 4, 5)]
-    before = lasting(lake)
+    before = snapshot_without_locks(lake)
     assert counts(io.merge(source, path, "delete", "id")) == (0, 0, 0, 0)
-    assert lasting(lake) == before
+    assert snapshot_without_locks(lake) == before
 
 
 # M1, T4, W3
-def test_delete_may_empty_a_dataset_and_does_nothing_to_an_empty_folder(io: Door, lake: str) -> None:
+def test_delete_may_empty_a_dataset_and_does_nothing_to_an_empty_folder(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     Path(path).mkdir()
     assert counts(io.merge(pa.table({"id": [1]}), path, "delete", "id")) == (0, 0, 0, 0)
-    assert data_files(path) == []
+    assert list_data_files(path) == []
     put(f"{path}/a.parquet", pairs([1, 2], ["a", "b"]))
     put(f"{path}/b.parquet", pairs([3], ["c"]))
     result = io.merge(pa.table({"id": [1, 2, 3]}), path, "delete", "id")
     assert (counts(result), result.target_count_after) == ((0, 0, 3, 0), 0)
-    assert data_files(path) == ["a.parquet"]
+    assert list_data_files(path) == ["a.parquet"]
     assert load(io, path).schema.equals(pairs([], []).schema)
 
 
 # M1, S2, K3
-def test_delete_looks_at_no_other_column(io: Door, lake: str) -> None:
+def test_delete_looks_at_no_other_column(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1, 2], ["a", "b"]))
     odd = pa.table({"id": [1], "v": [[1.5]]})
@@ -121,14 +131,14 @@ def test_delete_looks_at_no_other_column(io: Door, lake: str) -> None:
         (pairs([1, None], ["a", "b"]), KeyColumnError, "NULL"),
     ]
     for source, error, message in refused:
-        with unchanged(path), pytest.raises(error, match=message):
+        with assert_unchanged(path), pytest.raises(error, match=message):
             io.merge(source, path, "delete", "id")
     assert counts(io.merge(odd, path, "delete", "id")) == (0, 0, 1, 0)
     assert values(io, path) == {2: "b"}
 
 
 # M1, H4
-def test_delete_finds_a_key_in_whatever_partition(io: Door, lake: str) -> None:
+def test_delete_finds_a_key_in_whatever_partition(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     spread(io, path)
     # What the source says of the day is not asked.
@@ -141,7 +151,7 @@ def test_delete_finds_a_key_in_whatever_partition(io: Door, lake: str) -> None:
 
 
 # M1, H2
-def test_a_source_without_partition_columns_does_not_settle_their_types(io: Door, lake: str) -> None:
+def test_a_source_without_partition_columns_does_not_settle_their_types(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/day=1/a.parquet", pairs([1, 2], ["a", "b"]))
     assert counts(io.merge(pa.table({"id": [1]}), path, "delete", "id")) == (0, 0, 1, 0)
@@ -153,7 +163,7 @@ def test_a_source_without_partition_columns_does_not_settle_their_types(io: Door
 
 
 # M2
-def test_a_match_takes_some_columns_and_a_new_row_others(io: Door, lake: str) -> None:
+def test_a_match_takes_some_columns_and_a_new_row_others(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     target = pa.table({"id": [1, 2], "name": ["Ada", "Bob"], "tags": [["a"], ["b"]], "seen": [10, 20]})
     put(f"{path}/a.parquet", target)
@@ -161,7 +171,7 @@ def test_a_match_takes_some_columns_and_a_new_row_others(io: Door, lake: str) ->
     options: dict[str, Any] = {"update_columns": "seen", "insert_columns": ["name", "seen"]}
     assert counts(io.plan(source, path, "upsert", "id", **options)) == (1, 1, 0, 0)
     assert counts(io.merge(source, path, "upsert", "id", **options)) == (1, 1, 0, 0)
-    assert rows(io, path) == [
+    assert read_rows(io, path) == [
         {"id": 1, "name": "Ada", "tags": ["a"], "seen": 10},
         {"id": 2, "name": "Bob", "tags": ["b"], "seen": 21},
         {"id": 3, "name": "Cyd", "tags": None, "seen": 30},
@@ -180,7 +190,7 @@ def test_a_match_takes_some_columns_and_a_new_row_others(io: Door, lake: str) ->
     ],
 )
 def test_every_strategy_that_replaces_may_replace_some_columns(
-    io: Door, lake: str, strategy: Any, after: dict[int, tuple[str, float]], done: tuple[int, ...]
+    io: AnyDatasetIO, lake: str, strategy: Any, after: dict[int, tuple[str, float]], done: tuple[int, ...]
 ) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pa.table({"id": [1, 2], "v": ["a", "b"], "w": [1.0, 2.0]}))
@@ -188,11 +198,11 @@ def test_every_strategy_that_replaces_may_replace_some_columns(
     # A new row takes every column, so only an update can do without one.
     source = source.drop_columns("v") if strategy == "update" else source
     assert counts(io.merge(source, path, strategy, "id", update_columns=["w"])) == done
-    assert {row["id"]: (row["v"], row["w"]) for row in rows(io, path)} == after
+    assert {row["id"]: (row["v"], row["w"]) for row in read_rows(io, path)} == after
 
 
 # M2, K6
-def test_a_key_keeps_its_spelling_unless_it_is_named(io: Door, lake: str) -> None:
+def test_a_key_keeps_its_spelling_unless_it_is_named(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pa.table({"id": [0.0, 1.0], "v": ["a", "b"]}))
     source = pa.table({"id": [-0.0], "v": ["A"]})
@@ -203,16 +213,16 @@ def test_a_key_keeps_its_spelling_unless_it_is_named(io: Door, lake: str) -> Non
 
 
 # M2
-def test_an_insert_may_take_some_columns(io: Door, lake: str) -> None:
+def test_an_insert_may_take_some_columns(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pa.table({"id": [1], "v": ["a"], "w": [1.0]}))
     source = pa.table({"id": [1, 2], "w": [7.0, 8.0], "v": [{"not": "asked"}] * 2})
     assert counts(io.merge(source, path, "insert", "id", insert_columns=["w"])) == (1, 0, 0, 0)
-    assert rows(io, path) == [{"id": 1, "v": "a", "w": 1.0}, {"id": 2, "v": None, "w": 8.0}]
+    assert read_rows(io, path) == [{"id": 1, "v": "a", "w": 1.0}, {"id": 2, "v": None, "w": 8.0}]
 
 
 # M2, H4
-def test_columns_without_the_partition_are_replaced_where_the_row_is(io: Door, lake: str) -> None:
+def test_columns_without_the_partition_are_replaced_where_the_row_is(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     spread(io, path)
     narrow = pairs([1, 4, 5, 9], ["A", "D", "E", "new"])
@@ -222,7 +232,7 @@ def test_columns_without_the_partition_are_replaced_where_the_row_is(io: Door, l
     moved = days([1, 7], ["AA", "g"], [2, 2])
     assert counts(io.merge(moved, path, "upsert", "id", update_columns="v")) == (1, 1, 0, 0)
     assert {(1, "AA", 1), (7, "g", 2)} <= set(places(io, path))
-    with unchanged(path), pytest.raises(PartitionMoveError, match="id=1"):
+    with assert_unchanged(path), pytest.raises(PartitionMoveError, match="id=1"):
         io.merge(moved, path, "upsert", "id", update_columns=["v", "day"])
 
 
@@ -245,13 +255,13 @@ def test_columns_without_the_partition_are_replaced_where_the_row_is(io: Door, l
 def test_columns_that_cannot_be_taken_are_refused(
     lake: str, drop: list[str], strategy: Any, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    io, path = open_door("arrow"), f"{lake}/t"
+    io, path = open_dataset_io("arrow"), f"{lake}/t"
     fields = [pa.field("id", pa.int64()), ("v", pa.string()), ("w", pa.float64()), ("day", pa.int64())]
     schema = pa.schema([*fields, pa.field("must", pa.string(), nullable=False)])
     table = pa.table([[1, 2], ["a", "b"], [1.0, 2.0], [1, 2], ["x", "y"]], schema=schema)
     io.write_dataset(table, path, partition_columns="day")
     source = table.drop_columns(drop)
-    with unchanged(path), pytest.raises(error, match=message):
+    with assert_unchanged(path), pytest.raises(error, match=message):
         io.merge(source, path, strategy, "id", **options)
     with pytest.raises(error, match=message):
         io.plan(source, path, strategy, "id", **options)
@@ -274,7 +284,7 @@ ORDERED: list[pa.Array] = [
 
 # M3: one comparator, for a row of the source beside another and for a row of the source beside one of the target
 @pytest.mark.parametrize("order", ORDERED, ids=lambda order: str(order.type))
-def test_what_is_late_in_the_source_is_late_in_the_target(io: Door, lake: str, order: pa.Array) -> None:
+def test_what_is_late_in_the_source_is_late_in_the_target(io: AnyDatasetIO, lake: str, order: pa.Array) -> None:
     both = list(product(range(len(order)), repeat=2))
     ids = list(range(len(both)))
     first = pa.table({"id": ids, "at": order.take(pa.array([one for one, _ in both])), "v": ["first"] * len(both)})
@@ -303,7 +313,7 @@ def test_what_is_late_in_the_source_is_late_in_the_target(io: Door, lake: str, o
     ],
 )
 def test_every_strategy_takes_a_sequence(
-    io: Door, lake: str, strategy: Any, after: dict[int, str], done: tuple[int, ...]
+    io: AnyDatasetIO, lake: str, strategy: Any, after: dict[int, str], done: tuple[int, ...]
 ) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pa.table({"id": [1, 2, 3], "at": [5, 5, 5], "v": ["a", "b", "c"]}))
@@ -319,7 +329,7 @@ def test_every_strategy_takes_a_sequence(
 
 
 # M3, W1: a merge that comes late touches nothing
-def test_batches_may_come_in_any_order(io: Door, lake: str) -> None:
+def test_batches_may_come_in_any_order(io: AnyDatasetIO, lake: str) -> None:
     batches = [
         pa.table({"id": [1, 2], "at": [1, 1], "v": ["a1", "b1"]}),
         pa.table({"id": [1, 3], "at": [2, 2], "v": ["a2", "c2"]}),
@@ -329,19 +339,19 @@ def test_batches_may_come_in_any_order(io: Door, lake: str) -> None:
     for batch in reversed(batches):
         io.merge(batch, path, "upsert", "id", sequence_column="at")
     assert values(io, path) == {1: "a3", 2: "b3", 3: "c2"}
-    with unchanged(path):
+    with assert_unchanged(path):
         assert counts(io.merge(batches[0], path, "upsert", "id", sequence_column="at")) == (0, 0, 0, 2)
 
 
 # M3, H4
-def test_a_late_row_is_no_partition_move(io: Door, lake: str) -> None:
+def test_a_late_row_is_no_partition_move(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     target = pa.table({"id": [1, 2], "at": [5, 5], "v": ["a", "b"], "day": [1, 1]})
     io.write_dataset(target, path, partition_columns="day")
     late = pa.table({"id": [1, 2], "at": [4, 5], "v": ["late", "B"], "day": [2, 1]})
     assert counts(io.merge(late, path, "upsert", "id", sequence_column="at")) == (0, 1, 0, 1)
     timely = late.set_column(1, "at", pa.array([5, 6]))
-    with unchanged(path), pytest.raises(PartitionMoveError, match="id=1"):
+    with assert_unchanged(path), pytest.raises(PartitionMoveError, match="id=1"):
         io.merge(timely, path, "upsert", "id", sequence_column="at")
     # The day itself may be the sequence.
     assert counts(io.merge(late, path, "upsert", "id", sequence_column="day", on_partition_move="move")) == (0, 2, 0, 0)
@@ -351,7 +361,7 @@ def test_a_late_row_is_no_partition_move(io: Door, lake: str) -> None:
 
 
 # M3, K9
-def test_each_row_of_a_key_has_its_own_sequence(io: Door, lake: str) -> None:
+def test_each_row_of_a_key_has_its_own_sequence(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pa.table({"id": [1, 1, 1], "at": [1, 3, 2], "v": ["a", "b", "c"]}))
     source = pa.table({"id": [1], "at": [2], "v": ["new"]})
@@ -367,7 +377,7 @@ def changed(ids: Sequence[int], texts: Sequence[str | None], operations: Sequenc
 
 
 # M4
-def test_a_batch_of_changes_is_one_merge(io: Door, lake: str) -> None:
+def test_a_batch_of_changes_is_one_merge(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     first = changed([1, 2, 3, 9], ["a", "b", "c", None], ["r", "r", "c", "d"])
     # A first load stores every row but those that delete, and not the column.
@@ -403,7 +413,7 @@ def test_a_batch_of_changes_is_one_merge(io: Door, lake: str) -> None:
     ],
     ids=str,
 )
-def test_operations_may_be_spelled_as_they_come(io: Door, lake: str, given: Any, operations: list[Any]) -> None:
+def test_operations_may_be_spelled_as_they_come(io: AnyDatasetIO, lake: str, given: Any, operations: list[Any]) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1, 2], ["a", "b"]))
     options: dict[str, Any] = {"operation_column": "op", "operation_values": given}
@@ -427,19 +437,19 @@ def test_operations_may_be_spelled_as_they_come(io: Door, lake: str, given: Any,
     ],
 )
 def test_an_unknown_operation_is_refused(lake: str, operations: list[Any], given: Any, shown: str) -> None:
-    io, path = open_door("arrow"), f"{lake}/t"
+    io, path = open_dataset_io("arrow"), f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1], ["a"]))
     batch = changed([1, 2], ["A", "B"], operations)
-    with unchanged(path), pytest.raises(ColumnValueError, match=f"'op'.*({shown})|({shown}).*'op'"):
+    with assert_unchanged(path), pytest.raises(ColumnValueError, match=f"'op'.*({shown})|({shown}).*'op'"):
         io.merge(batch, path, "upsert", "id", operation_column="op", operation_values=given)
 
 
 # M4
-def test_an_unknown_operation_changes_nothing(io: Door, lake: str) -> None:
+def test_an_unknown_operation_changes_nothing(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1], ["a"]))
     for operation in ("x", None):
-        with unchanged(path), pytest.raises(ColumnValueError, match="'op'"):
+        with assert_unchanged(path), pytest.raises(ColumnValueError, match="'op'"):
             io.merge(changed([1, 2], ["A", "B"], ["u", operation]), path, "upsert", "id", operation_column="op")
 
 
@@ -453,7 +463,7 @@ def test_an_unknown_operation_changes_nothing(io: Door, lake: str) -> None:
     ],
 )
 def test_rows_that_do_not_delete_do_what_the_strategy_does(
-    io: Door, lake: str, strategy: Any, after: dict[int, str], done: tuple[int, ...]
+    io: AnyDatasetIO, lake: str, strategy: Any, after: dict[int, str], done: tuple[int, ...]
 ) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1, 2], ["a", "b"]))
@@ -466,7 +476,7 @@ def test_rows_that_do_not_delete_do_what_the_strategy_does(
 
 
 # M4, H3, H4, S1
-def test_a_row_that_deletes_needs_nothing_but_its_key(io: Door, lake: str) -> None:
+def test_a_row_that_deletes_needs_nothing_but_its_key(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string(), nullable=False), ("day", pa.string())])
     target = pa.table([[1, 2, 3], ["a", "b", "c"], ["mon", "tue", None]], schema=schema)
@@ -482,18 +492,18 @@ def test_a_row_that_deletes_needs_nothing_but_its_key(io: Door, lake: str) -> No
     )
     result = io.merge(batch, path, "upsert", "id", operation_column="op")
     assert counts(result) == (1, 0, 3, 0)
-    assert rows(io, path) == [{"id": 5, "v": "new", "day": "mon"}]
-    assert {Path(name).parent.name for name in data_files(path)} == {"day=mon"}
+    assert read_rows(io, path) == [{"id": 5, "v": "new", "day": "mon"}]
+    assert {Path(name).parent.name for name in list_data_files(path)} == {"day=mon"}
     null = batch.set_column(3, "op", pa.array(["u", "d", "d", "d", "c"]))
-    with unchanged(path), pytest.raises(ColumnValueError, match="'v'"):
+    with assert_unchanged(path), pytest.raises(ColumnValueError, match="'v'"):
         io.merge(null, path, "upsert", "id", operation_column="op")
     no_key = batch.set_column(0, "id", pa.array([1, 2, 3, None, 5]))
-    with unchanged(path), pytest.raises(KeyColumnError, match="'id' in 1 row"):
+    with assert_unchanged(path), pytest.raises(KeyColumnError, match="'id' in 1 row"):
         io.merge(no_key, path, "upsert", "id", operation_column="op")
 
 
 # M4, M3
-def test_changes_with_a_sequence_may_come_in_any_order(io: Door, lake: str) -> None:
+def test_changes_with_a_sequence_may_come_in_any_order(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pa.table({"id": [1, 2, 3], "at": [10, 10, 10], "v": ["a", "b", "c"]}))
     batch = pa.table(
@@ -509,7 +519,7 @@ def test_changes_with_a_sequence_may_come_in_any_order(io: Door, lake: str) -> N
     assert counts(io.plan(batch, path, "upsert", "id", **options)) == (1, 0, 2, 1)
     assert counts(io.merge(batch, path, "upsert", "id", **options)) == (1, 0, 2, 1)
     assert values(io, path) == {2: "b", 4: "D"}
-    with unchanged(path), pytest.raises(DuplicateKeyError, match="sequence_column"):
+    with assert_unchanged(path), pytest.raises(DuplicateKeyError, match="sequence_column"):
         io.merge(batch, path, "upsert", "id", operation_column="op")
 
 
@@ -529,9 +539,9 @@ def test_changes_with_a_sequence_may_come_in_any_order(io: Door, lake: str) -> N
     ],
 )
 def test_senseless_operations_are_refused(lake: str, options: dict[str, Any], message: str) -> None:
-    io, path = open_door("arrow"), f"{lake}/t"
+    io, path = open_dataset_io("arrow"), f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1], ["a"]))
-    with unchanged(path), pytest.raises(ValueError, match=message):
+    with assert_unchanged(path), pytest.raises(ValueError, match=message):
         io.merge(changed([1, 2], ["A", "B"], ["u", "u"]), path, "upsert", "id", **options)
 
 
@@ -540,7 +550,7 @@ def test_senseless_operations_are_refused(lake: str, options: dict[str, Any], me
 
 # M5
 @pytest.mark.parametrize("strategy", ["update", "upsert", "full_merge", "deduplicate"])
-def test_a_row_that_is_there_already_is_not_written(io: Door, lake: str, strategy: Any) -> None:
+def test_a_row_that_is_there_already_is_not_written(io: AnyDatasetIO, lake: str, strategy: Any) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1, 2], ["a", "b"]))
     put(f"{path}/b.parquet", pairs([3, 4], ["c", "d"]))
@@ -556,16 +566,16 @@ def test_a_row_that_is_there_already_is_not_written(io: Door, lake: str, strateg
 
 # M5: dataset, journal, batches and history
 @pytest.mark.parametrize("strategy", ["upsert", "full_merge", "deduplicate", "update"])
-def test_a_replay_writes_no_byte(io: Door, lake: str, strategy: Any) -> None:
+def test_a_replay_writes_no_byte(io: AnyDatasetIO, lake: str, strategy: Any) -> None:
     path = f"{lake}/t"
     io.write_dataset(days([1, 2, 3], ["a", "b", "c"], [1, 1, 2]), path, partition_columns="day")
     source = days([2, 3, 4], ["B", "c", "D"], [1, 2, 3])
     done = counts(io.merge(source, path, strategy, "id", skip_unchanged=True))
     assert done == (int(strategy != "update"), 1, int(strategy == "full_merge"), 1)
-    before = lasting(lake)
+    before = snapshot_without_locks(lake)
     result = io.merge(source, path, strategy, "id", skip_unchanged=True, audit=f"{lake}/audit")
     assert (counts(result), result.audit_files) == ((0, 0, 0, 3 - (strategy == "update")), [])
-    assert lasting(lake) == before
+    assert snapshot_without_locks(lake) == before
 
 
 KINDS = {
@@ -589,7 +599,7 @@ DIFFERENT: dict[str, list[Any]] = {
 
 # M5
 @pytest.mark.parametrize("column", KINDS)
-def test_equal_means_the_same_content(io: Door, lake: str, column: str) -> None:
+def test_equal_means_the_same_content(io: AnyDatasetIO, lake: str, column: str) -> None:
     pool = DIFFERENT[column]
     both = list(product(range(len(pool)), repeat=2))
 
@@ -603,11 +613,11 @@ def test_equal_means_the_same_content(io: Door, lake: str, column: str) -> None:
     assert result.audit is not None
     wanted = [number for number, (old, new) in enumerate(both) if old != new]
     assert sorted(result.audit["id"].to_pylist()) == wanted
-    assert oracle.bag(plain_rows(load(io, f"{lake}/t"))) == oracle.bag(plain_rows(table(1)))
+    assert oracle.to_multiset(to_plain_rows(load(io, f"{lake}/t"))) == oracle.to_multiset(to_plain_rows(table(1)))
 
 
 # M5, K6, S3: -0.0 is 0.0 wherever it stands, and a narrower type, another unit or a dictionary is no difference
-def test_equal_values_in_another_form_are_unchanged(io: Door, lake: str) -> None:
+def test_equal_values_in_another_form_are_unchanged(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     target = pa.table(
         {
@@ -632,12 +642,12 @@ def test_equal_values_in_another_form_are_unchanged(io: Door, lake: str) -> None
             "id": pa.array([1, 2], pa.int16()),
         }
     )
-    with unchanged(path):
+    with assert_unchanged(path):
         assert counts(io.merge(source, path, "upsert", "id", skip_unchanged=True)) == (0, 0, 0, 2)
 
 
 # M5, M2, M3, M4
-def test_unchanged_rows_among_other_changes(io: Door, lake: str) -> None:
+def test_unchanged_rows_among_other_changes(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     table = {"id": [1, 2, 3, 4], "at": [5, 5, 5, 5], "v": ["a", "b", "c", "d"], "w": ["", "", "", ""]}
     put(f"{path}/a.parquet", pa.table(table))
@@ -667,7 +677,7 @@ def test_unchanged_rows_among_other_changes(io: Door, lake: str) -> None:
 
 # M5, M2: a time of arrival is no change
 @pytest.mark.parametrize("named", ["v", ["v", "w"]], ids=["one", "two"])
-def test_rows_that_are_equal_in_some_columns_are_unchanged(io: Door, lake: str, named: Any) -> None:
+def test_rows_that_are_equal_in_some_columns_are_unchanged(io: AnyDatasetIO, lake: str, named: Any) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pa.table({"id": [1, 2], "v": ["a", None], "w": [1, 2], "seen": [5, 5]}))
     put(f"{path}/b.parquet", pa.table({"id": [3, 4], "v": ["c", "d"], "w": [3, 4], "seen": [5, 5]}))
@@ -676,7 +686,7 @@ def test_rows_that_are_equal_in_some_columns_are_unchanged(io: Door, lake: str, 
     result = io.merge(source, path, "upsert", "id", skip_unchanged=named)
     assert counts(result) == counts(plan) == (1, 1, 0, 2)
     assert (names(result.rewritten_files), names(result.preserved_files)) == (["b.parquet"], ["a.parquet"])
-    assert {row["id"]: (row["v"], row["seen"]) for row in rows(io, path)} == {
+    assert {row["id"]: (row["v"], row["seen"]) for row in read_rows(io, path)} == {
         1: ("a", 5),
         2: (None, 5),
         3: ("C", 6),
@@ -686,7 +696,7 @@ def test_rows_that_are_equal_in_some_columns_are_unchanged(io: Door, lake: str, 
 
 
 # M5, W3
-def test_missing_rows_go_from_a_file_where_nothing_else_changes(io: Door, lake: str) -> None:
+def test_missing_rows_go_from_a_file_where_nothing_else_changes(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1, 2, None], ["a", "b", "null"]))
     put(f"{path}/b.parquet", pairs([3], ["c"]))
@@ -715,7 +725,9 @@ def test_missing_rows_go_from_a_file_where_nothing_else_changes(io: Door, lake: 
     ],
     ids=["one", "several", "NULL", "NULL and one", "text", "no rows"],
 )
-def test_only_rows_in_scope_can_be_missing(io: Door, lake: str, scope: Any, source: pa.Table, left: list[Any]) -> None:
+def test_only_rows_in_scope_can_be_missing(
+    io: AnyDatasetIO, lake: str, scope: Any, source: pa.Table, left: list[Any]
+) -> None:
     path = f"{lake}/t"
     spread(io, path)
     plan = io.plan(source, path, "full_merge", "id", scope={"day": scope})
@@ -728,7 +740,7 @@ def test_only_rows_in_scope_can_be_missing(io: Door, lake: str, scope: Any, sour
 
 
 # M6, H2
-def test_a_scope_of_several_columns_and_types(io: Door, lake: str) -> None:
+def test_a_scope_of_several_columns_and_types(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     monday, tuesday = dt.date(2025, 1, 6), dt.date(2025, 1, 7)
     table = pa.table(
@@ -744,18 +756,18 @@ def test_a_scope_of_several_columns_and_types(io: Door, lake: str) -> None:
     assert io.merge(none, path, "full_merge", "id", scope=scope).deleted == 1
     # "7" is another shop than "07".
     assert io.merge(none, path, "full_merge", "id", scope={"shop": ["7"]}).deleted == 0
-    assert [row["id"] for row in rows(io, path)] == [2, 3, 4]
+    assert [row["id"] for row in read_rows(io, path)] == [2, 3, 4]
     assert io.merge(none, path, "full_merge", "id", scope={"day": "2025-01-07"}).deleted == 2
-    assert [row["id"] for row in rows(io, path)] == [2]
+    assert [row["id"] for row in read_rows(io, path)] == [2]
 
 
 # M6
 @pytest.mark.parametrize("scope", [1, [1], [1, None]], ids=str)
-def test_a_source_row_out_of_scope_is_refused(io: Door, lake: str, scope: Any) -> None:
+def test_a_source_row_out_of_scope_is_refused(io: AnyDatasetIO, lake: str, scope: Any) -> None:
     path = f"{lake}/t"
     spread(io, path)
     source = days([1, 3], ["A", "C"], [1, 2])
-    with unchanged(path), pytest.raises(PartitionValueError, match="scope"):
+    with assert_unchanged(path), pytest.raises(PartitionValueError, match="scope"):
         io.merge(source, path, "full_merge", "id", scope={"day": scope})
     with pytest.raises(PartitionValueError, match="scope"):
         io.plan(source, path, "full_merge", "id", scope={"day": scope})
@@ -777,27 +789,27 @@ def test_a_source_row_out_of_scope_is_refused(io: Door, lake: str, scope: Any) -
     ids=str,
 )
 def test_a_senseless_scope_is_refused(lake: str, scope: Any, message: str) -> None:
-    io, path = open_door("arrow"), f"{lake}/t"
+    io, path = open_dataset_io("arrow"), f"{lake}/t"
     spread(io, path)
-    with unchanged(path), pytest.raises((ValueError, TypeError), match=message) as caught:
+    with assert_unchanged(path), pytest.raises((ValueError, TypeError), match=message) as caught:
         io.merge(days([1], ["a"], [1]), path, "full_merge", "id", scope=scope)
     assert isinstance(caught.value, MerganserError)
 
 
 # M6
 def test_a_dataset_without_partitions_has_no_scope(lake: str) -> None:
-    io, path = open_door("arrow"), f"{lake}/t"
+    io, path = open_dataset_io("arrow"), f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1], ["a"]))
-    with unchanged(path), pytest.raises(InvalidArgumentError, match="'v'"):
+    with assert_unchanged(path), pytest.raises(InvalidArgumentError, match="'v'"):
         io.merge(pairs([1], ["a"]), path, "full_merge", "id", scope={"v": "a"})
 
 
 # M6, H4, M8: rows outside are not missing, but they match
-def test_a_key_that_is_out_of_scope_may_move_into_it(io: Door, lake: str) -> None:
+def test_a_key_that_is_out_of_scope_may_move_into_it(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     spread(io, path)
     source = days([2, 3], ["b", "C"], [1, 1])
-    with unchanged(path), pytest.raises(PartitionMoveError, match="id=3"):
+    with assert_unchanged(path), pytest.raises(PartitionMoveError, match="id=3"):
         io.merge(source, path, "full_merge", "id", scope={"day": 1})
     result = io.merge(source, path, "full_merge", "id", scope={"day": 1}, on_partition_move="move", skip_unchanged=True)
     assert counts(result) == (0, 1, 1, 1)
@@ -808,12 +820,12 @@ def test_a_key_that_is_out_of_scope_may_move_into_it(io: Door, lake: str) -> Non
 
 
 # M8, W3
-def test_a_row_moves_to_its_new_partition(io: Door, lake: str) -> None:
+def test_a_row_moves_to_its_new_partition(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     spread(io, path)
     # 1 stays, 2 moves to a new day, 3 and 4 leave their day without rows, 5 comes from NULL, 6 moves not though named.
     source = days([1, 2, 3, 4, 5, 6, 7], ["A", "B", "C", "D", "E", "F", "G"], [1, 3, 1, None, 1, None, 3])
-    with unchanged(path), pytest.raises(PartitionMoveError, match="on_partition_move"):
+    with assert_unchanged(path), pytest.raises(PartitionMoveError, match="on_partition_move"):
         io.merge(source, path, "upsert", "id")
     plan = io.plan(source, path, "upsert", "id", on_partition_move="move")
     result = io.merge(source, path, "upsert", "id", on_partition_move="move", audit=True)
@@ -838,17 +850,17 @@ def test_a_row_moves_to_its_new_partition(io: Door, lake: str) -> None:
 
 
 # M8, K9
-def test_every_row_of_a_key_moves(io: Door, lake: str) -> None:
+def test_every_row_of_a_key_moves(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     io.write_dataset(days([1, 1, 1, 1, 2], ["a", "b", "c", "d", "e"], [1, 1, 2, 3, 1]), path, partition_columns="day")
     source = days([1], ["new"], [2])
     result = io.merge(source, path, "upsert", "id", on_partition_move="move")
     assert counts(result) == (0, 4, 0, 0)
     assert places(io, path) == [*[(1, "new", 2)] * 4, (2, "e", 1)]
-    before = lasting(lake)
+    before = snapshot_without_locks(lake)
     again = io.merge(source, path, "upsert", "id", on_partition_move="move", skip_unchanged=True)
     assert counts(again) == (0, 0, 0, 4)
-    assert lasting(lake) == before
+    assert snapshot_without_locks(lake) == before
 
 
 # M8
@@ -865,7 +877,7 @@ def test_every_row_of_a_key_moves(io: Door, lake: str) -> None:
     ],
 )
 def test_every_strategy_that_replaces_may_move(
-    io: Door, lake: str, strategy: Any, left: list[Any], done: tuple[int, ...]
+    io: AnyDatasetIO, lake: str, strategy: Any, left: list[Any], done: tuple[int, ...]
 ) -> None:
     path = f"{lake}/t"
     spread(io, path)
@@ -874,17 +886,17 @@ def test_every_strategy_that_replaces_may_move(
 
 
 # M8, W3
-def test_a_dataset_may_move_as_a_whole(io: Door, lake: str) -> None:
+def test_a_dataset_may_move_as_a_whole(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     io.write_dataset(days([1, 2], ["a", "b"], [1, 2]), path, partition_columns="day")
     result = io.merge(days([1, 2], ["a", "b"], [2, 1]), path, "upsert", "id", on_partition_move="move")
     assert (counts(result), len(result.removed_files), result.rewritten_files) == ((0, 2, 0, 0), 2, [])
     assert places(io, path) == [(1, "a", 2), (2, "b", 1)]
-    assert not set(result.removed_files) & {f"{path}/{name}" for name in data_files(path)}
+    assert not set(result.removed_files) & {f"{path}/{name}" for name in list_data_files(path)}
 
 
 # M8, M4
-def test_a_delete_is_no_move(io: Door, lake: str) -> None:
+def test_a_delete_is_no_move(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     spread(io, path)
     source = days([1, 3], ["A", None], [2, 1]).append_column("op", pa.array(["u", "d"]))
@@ -929,11 +941,11 @@ APART: list[tuple[str, dict[str, Any], str]] = [
 def test_options_that_do_not_go_together_are_refused(
     lake: str, strategy: Any, options: dict[str, Any], message: str
 ) -> None:
-    io, path = open_door("arrow"), f"{lake}/t"
+    io, path = open_dataset_io("arrow"), f"{lake}/t"
     table = days([1, 2], ["a", "b"], [1, 2]).append_column("at", pa.array([1, 2]))
     io.write_dataset(table, path, partition_columns="day")
     source = table.append_column("op", pa.array(["u", "u"])) if "operation_column" in options else table
-    with unchanged(path), pytest.raises(InvalidArgumentError, match=message):
+    with assert_unchanged(path), pytest.raises(InvalidArgumentError, match=message):
         io.merge(source, path, strategy, "id", **options)
     if "audit" not in options:
         with pytest.raises(InvalidArgumentError, match=message):
@@ -942,10 +954,10 @@ def test_options_that_do_not_go_together_are_refused(
 
 # M3
 def test_a_sequence_has_an_order(lake: str) -> None:
-    io, path = open_door("arrow"), f"{lake}/t"
+    io, path = open_dataset_io("arrow"), f"{lake}/t"
     table = pa.table({"id": [1], "at": [[1, 2]]})
     put(f"{path}/a.parquet", table)
-    with unchanged(path), pytest.raises((TypeError, ValueError), match="'at'") as caught:
+    with assert_unchanged(path), pytest.raises((TypeError, ValueError), match="'at'") as caught:
         io.merge(table, path, "upsert", "id", sequence_column="at")
     assert isinstance(caught.value, MerganserError)
 
@@ -954,7 +966,7 @@ def test_a_sequence_has_an_order(lake: str) -> None:
 
 
 # R5, M4, M2
-def test_an_audit_of_rows_holds_them_before_and_after(io: Door, lake: str) -> None:
+def test_an_audit_of_rows_holds_them_before_and_after(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     table = pa.table(
         {
@@ -987,7 +999,7 @@ def test_an_audit_of_rows_holds_them_before_and_after(io: Door, lake: str) -> No
 
 
 # R5, T4, M5
-def test_an_audit_of_no_changes_has_no_rows(io: Door, lake: str) -> None:
+def test_an_audit_of_no_changes_has_no_rows(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     Path(path).mkdir()
     empty = io.merge(pairs([1], ["a"]), path, "update", "id", audit=f"{lake}/audit")
@@ -998,14 +1010,14 @@ def test_an_audit_of_no_changes_has_no_rows(io: Door, lake: str) -> None:
     none = io.merge(pairs([1], ["a"]), path, "upsert", "id", audit="rows", skip_unchanged=True).audit
     assert none is not None
     assert (none.schema, none.num_rows) == (first.schema, 0)
-    before = lasting(lake)
+    before = snapshot_without_locks(lake)
     result = io.merge(pairs([1], ["a"]), path, "upsert", "id", audit=f"{lake}/audit", skip_unchanged=True)
     assert (result.audit, result.audit_files) == (None, [])
-    assert lasting(lake) == before
+    assert snapshot_without_locks(lake) == before
 
 
 # R5, M8, M3, M4: what an audit lists is what another dataset needs to become the same
-def test_an_audit_in_files_can_be_merged_into_another_dataset(io: Door, lake: str) -> None:
+def test_an_audit_in_files_can_be_merged_into_another_dataset(io: AnyDatasetIO, lake: str) -> None:
     path, copy, audit = f"{lake}/t", f"{lake}/copy", Path(lake) / "audit"
     steps: list[tuple[str, pa.Table, dict[str, Any]]] = [
         ("upsert", days([1, 2, 3, 4], ["a", "b", "c", "d"], [1, 1, 2, None]), {"partition_columns": "day"}),
@@ -1037,7 +1049,7 @@ def test_an_audit_in_files_can_be_merged_into_another_dataset(io: Door, lake: st
 
 
 # R5, H1: on a first load too, partition columns stand last
-def test_an_audit_of_rows_has_the_columns_as_the_dataset_has_them(io: Door, lake: str) -> None:
+def test_an_audit_of_rows_has_the_columns_as_the_dataset_has_them(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     source = days([1], ["a"], [1]).select(["day", "v", "id"])
     for _ in range(2):
@@ -1047,12 +1059,12 @@ def test_an_audit_of_rows_has_the_columns_as_the_dataset_has_them(io: Door, lake
 
 
 # R5, C7
-def test_a_refused_merge_leaves_no_audit(io: Door, lake: str) -> None:
+def test_a_refused_merge_leaves_no_audit(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     spread(io, path)
-    with unchanged(path), pytest.raises(DuplicateKeyError):
+    with assert_unchanged(path), pytest.raises(DuplicateKeyError):
         io.merge(days([1, 1], ["A", "B"], [1, 1]), path, "upsert", "id", audit=f"{lake}/audit")
-    with unchanged(path), pytest.raises(PartitionMoveError):
+    with assert_unchanged(path), pytest.raises(PartitionMoveError):
         io.merge(days([1, 9], ["A", "B"], [2, 1]), path, "upsert", "id", audit=f"{lake}/audit")
     assert not snapshot(f"{lake}/audit")
 
@@ -1060,11 +1072,11 @@ def test_a_refused_merge_leaves_no_audit(io: Door, lake: str) -> None:
 # R5
 @pytest.mark.parametrize("column", ["merge_action", "merge_old"])
 def test_a_column_cannot_have_the_name_of_one_of_the_audit(lake: str, column: str) -> None:
-    io, path = open_door("arrow"), f"{lake}/t"
+    io, path = open_dataset_io("arrow"), f"{lake}/t"
     put(f"{path}/a.parquet", pa.table({"id": [1], column: ["a"]}))
     source = pa.table({"id": [1, 2], column: ["A", "B"]})
     for audit in ("rows", f"{lake}/audit"):
-        with unchanged(path), pytest.raises(InvalidArgumentError, match=column):
+        with assert_unchanged(path), pytest.raises(InvalidArgumentError, match=column):
             io.merge(source, path, "upsert", "id", audit=audit)
     assert io.merge(source, path, "upsert", "id", audit=True).audit is not None
 
@@ -1073,42 +1085,42 @@ def test_a_column_cannot_have_the_name_of_one_of_the_audit(lake: str, column: st
 
 
 # M1, H2
-def test_a_column_that_is_ignored_says_nothing_of_partitions(io: Door, lake: str) -> None:
+def test_a_column_that_is_ignored_says_nothing_of_partitions(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/day=x/f.parquet", pa.table({"id": [1, 2], "v": [1, 2]}))
     io.merge(pa.table({"id": [1], "v": [7], "day": [3.5]}), f"{lake}/t", "update", "id", update_columns="v")
     io.merge(pa.table({"id": [2], "day": [3]}), f"{lake}/t", "delete", "id")
-    assert rows(io, f"{lake}/t") == [{"id": 1, "v": 7, "day": "x"}]
+    assert read_rows(io, f"{lake}/t") == [{"id": 1, "v": 7, "day": "x"}]
 
 
 # M1, M4, M3, H4
-def test_a_file_that_does_not_tell_its_partition_may_lose_rows_or_keep_them(io: Door, lake: str) -> None:
+def test_a_file_that_does_not_tell_its_partition_may_lose_rows_or_keep_them(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/f.parquet", pa.table({"id": [1, 2], "v": [5, 5]}))
     put(f"{lake}/t/day=1/g.parquet", pa.table({"id": [3], "v": [5]}))
     source = pa.table({"id": [1, 2], "v": [9, 1], "day": ["1", "1"], "op": ["d", "u"]})
     done = io.merge(source, f"{lake}/t", "upsert", "id", operation_column="op", sequence_column="v")
     assert (done.deleted, done.skipped, done.target_count_after) == (1, 1, 2)
-    with unchanged(f"{lake}/t"), pytest.raises(PartitionMoveError, match=r"t/f\.parquet holds matched keys"):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(PartitionMoveError, match=r"t/f\.parquet holds matched keys"):
         io.merge(pa.table({"id": [2], "v": [9], "day": ["1"]}), f"{lake}/t", "upsert", "id")
 
 
 # H4, H6
-def test_a_path_that_tells_half_of_a_partition_is_no_place_for_other_values(io: Door, lake: str) -> None:
+def test_a_path_that_tells_half_of_a_partition_is_no_place_for_other_values(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a=1/f.parquet", pa.table({"id": [1], "a": ["1"], "b": ["x"], "v": [1]}))
     put(f"{lake}/t/a=1/b=x/g.parquet", pa.table({"id": [2], "v": [1]}))
     source = pa.table({"id": [1], "a": ["2"], "b": ["y"], "v": [2]})
-    with unchanged(f"{lake}/t"), pytest.raises(PartitionMoveError, match="does not tell all of a, b"):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(PartitionMoveError, match="does not tell all of a, b"):
         io.merge(source, f"{lake}/t", "upsert", "id")
 
 
 # M2, W1
-def test_rows_that_stay_keep_values_of_every_type(io: Door, lake: str) -> None:
+def test_rows_that_stay_keep_values_of_every_type(io: AnyDatasetIO, lake: str) -> None:
     inner = pa.struct([pa.field("a", pa.int64(), nullable=False)])
     there = pa.table({"id": [1, 2], "w": ["a", "b"], "s": pa.array([{"a": 1}, {"a": 2}], inner), "v": [1, 2]})
     io.merge(there, f"{lake}/t", "upsert", "id")
     source = pa.table({"id": [2, 3], "v": [5, 6]})
     options: dict[str, Any] = {"update_columns": "v", "insert_columns": "v", "audit": f"{lake}/feed"}
     io.merge(source, f"{lake}/t", "full_merge", "id", **options)
-    assert rows(io, f"{lake}/t") == [
+    assert read_rows(io, f"{lake}/t") == [
         {"id": 2, "w": "b", "s": {"a": 2}, "v": 5},
         {"id": 3, "w": None, "s": None, "v": 6},
     ]
@@ -1116,31 +1128,31 @@ def test_rows_that_stay_keep_values_of_every_type(io: Door, lake: str) -> None:
 
 # M2, S4
 def test_views_are_kept_where_only_replaced_rows_stay(lake: str) -> None:
-    io = open_door("arrow")
+    io = open_dataset_io("arrow")
     io.merge(
         pa.table({"id": [1, 2], "w": pa.array(["a", "b"], pa.string_view()), "v": [1, 2]}), f"{lake}/t", "upsert", "id"
     )
     source = pa.table({"id": [2], "v": [5]})
     io.merge(source, f"{lake}/t", "full_merge", "id", update_columns="v", insert_columns="v")
-    assert rows(io, f"{lake}/t") == [{"id": 2, "w": "b", "v": 5}]
+    assert read_rows(io, f"{lake}/t") == [{"id": 2, "w": "b", "v": 5}]
 
 
 # M1, S2: what is not needed is not looked at, not even by an engine that could not carry it
-def test_columns_that_are_not_needed_may_have_any_type(io: Door, lake: str) -> None:
+def test_columns_that_are_not_needed_may_have_any_type(io: AnyDatasetIO, lake: str) -> None:
     io.merge(pa.table({"id": [1, 2], "at": [1, 2]}), f"{lake}/t", "upsert", "id")
     source = pa.table({"id": [1], "at": pa.array([1], pa.timestamp("ns"))})
     assert io.merge(source, f"{lake}/t", "delete", "id").deleted == 1
 
 
 # M1, H3
-def test_a_delete_of_a_key_that_no_folder_could_hold_is_ignored(io: Door, lake: str) -> None:
+def test_a_delete_of_a_key_that_no_folder_could_hold_is_ignored(io: AnyDatasetIO, lake: str) -> None:
     io.merge(pa.table({"id": [1], "day": ["a"]}), f"{lake}/t", "upsert", ["id", "day"], partition_columns="day")
     done = io.merge(pa.table({"id": [1, 2], "day": ["", "b"]}), f"{lake}/t", "delete", ["id", "day"])
     assert (done.deleted, done.target_count_after) == (0, 1)
 
 
 # M3, S1
-def test_a_delete_may_lack_the_sequence_that_the_target_requires(io: Door, lake: str) -> None:
+def test_a_delete_may_lack_the_sequence_that_the_target_requires(io: AnyDatasetIO, lake: str) -> None:
     fields = [pa.field("id", pa.int64()), pa.field("at", pa.int64(), nullable=False)]
     io.merge(pa.table({"id": [1], "at": [1]}, schema=pa.schema(fields)), f"{lake}/t", "upsert", "id")
     source = pa.table({"id": [1], "at": pa.array([None], pa.int64())})
@@ -1149,7 +1161,7 @@ def test_a_delete_may_lack_the_sequence_that_the_target_requires(io: Door, lake:
 
 
 # M5, P5
-def test_rows_of_nothing_but_keys_are_unchanged(io: Door, lake: str) -> None:
+def test_rows_of_nothing_but_keys_are_unchanged(io: AnyDatasetIO, lake: str) -> None:
     source = pa.table({"id": [1, 2]})
     io.merge(source, f"{lake}/t", "upsert", "id")
     assert io.plan(source, f"{lake}/t", "upsert", "id", skip_unchanged=True).skipped == 2
@@ -1158,7 +1170,7 @@ def test_rows_of_nothing_but_keys_are_unchanged(io: Door, lake: str) -> None:
 
 # M3
 def test_a_column_to_order_by_is_missed_where_it_is_missing(lake: str) -> None:
-    io, source = open_door("arrow"), pa.table({"id": [1], "at": [1]})
+    io, source = open_dataset_io("arrow"), pa.table({"id": [1], "at": [1]})
     with pytest.raises(InvalidArgumentError, match="'nosuch', which the source lacks"):
         io.merge(source, f"{lake}/t", "upsert", "id", sequence_column="nosuch")
     io.merge(pa.table({"id": [1], "v": [1]}), f"{lake}/t", "upsert", "id")
@@ -1168,35 +1180,35 @@ def test_a_column_to_order_by_is_missed_where_it_is_missing(lake: str) -> None:
 
 # M6
 def test_the_folder_of_null_is_a_scope(lake: str) -> None:
-    io = open_door("arrow")
+    io = open_dataset_io("arrow")
     io.merge(pa.table({"id": [1, 2], "day": [None, "a"]}), f"{lake}/t", "upsert", "id", partition_columns="day")
     none = pa.schema([("id", pa.int64()), ("day", pa.string())]).empty_table()
     done = io.merge(none, f"{lake}/t", "full_merge", "id", scope={"day": "__HIVE_DEFAULT_PARTITION__"})
-    assert (done.deleted, rows(io, f"{lake}/t")) == (1, [{"id": 2, "day": "a"}])
+    assert (done.deleted, read_rows(io, f"{lake}/t")) == (1, [{"id": 2, "day": "a"}])
 
 
 # R5, C7
 @pytest.mark.parametrize("where", ["t", "t/feed", ".t.merganser", ".t.merganser/feed", "", "file"])
 def test_a_feed_has_a_folder_of_its_own(lake: str, where: str) -> None:
-    io, source = open_door("arrow"), pa.table({"id": [1]})
+    io, source = open_dataset_io("arrow"), pa.table({"id": [1]})
     io.merge(source, f"{lake}/t", "upsert", "id")
     Path(lake, "file").touch()
-    with unchanged(f"{lake}/t"), pytest.raises(InvalidArgumentError, match="audit"):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(InvalidArgumentError, match="audit"):
         io.merge(source, f"{lake}/t", "upsert", "id", audit=f"{lake}/{where}")
 
 
 # R5, C7
 def test_a_feed_that_cannot_be_written_changes_nothing(lake: str) -> None:
-    io, source = open_door("arrow"), pa.table({"id": [1]})
+    io, source = open_dataset_io("arrow"), pa.table({"id": [1]})
     io.merge(source, f"{lake}/t", "upsert", "id")
     Path(lake, "file").touch()
-    with unchanged(f"{lake}/t"), pytest.raises(DatasetMergeError, match="file"):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(DatasetMergeError, match="file"):
         io.merge(source, f"{lake}/t", "upsert", "id", audit=f"{lake}/file/feed")
     assert io.merge(source, f"{lake}/t", "upsert", "id").updated == 1
 
 
-def test_an_option_that_there_is_not_is_refused_with_the_one_that_may_be_meant(io: Door, lake: str) -> None:
-    with unchanged(f"{lake}/t"), pytest.raises(TypeError, match="Did you mean update_columns"):
+def test_an_option_that_there_is_not_is_refused_with_the_one_that_may_be_meant(io: AnyDatasetIO, lake: str) -> None:
+    with assert_unchanged(f"{lake}/t"), pytest.raises(TypeError, match="Did you mean update_columns"):
         io.merge(pairs([1], ["a"]), f"{lake}/t", "upsert", "id", update_column="v")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="unexpected keyword argument 'audit'"):
         io.plan(pairs([1], ["a"]), f"{lake}/t", "upsert", "id", audit=True)  # type: ignore[call-arg]

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support import data_files, load, on_executors, put
+from tests.support import list_data_files, load, put, runs_on_executors
 
-from merganser.core.columnar.dictionaries import replaced_texts
+from merganser.core.columnar.dictionaries import replace_dictionary_values
 from merganser.core.rows import rewrite as kernel
 
 if TYPE_CHECKING:
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
 ROWS = 1_000
 # Which merganser does not write: a column that was encoded anew has other bytes.
@@ -53,7 +53,7 @@ def chunks(path: str, group: int) -> dict[str, bytes]:
     return found
 
 
-def changed_chunks(io: Door, lake: str, source: pa.Table, **options: object) -> list[set[str]]:
+def changed_chunks(io: AnyDatasetIO, lake: str, source: pa.Table, **options: object) -> list[set[str]]:
     """Merge into the dataset and name the columns of each row group whose bytes are others."""
     path = target(lake)
     expected = load(io, f"{lake}/t").to_pylist()
@@ -62,19 +62,19 @@ def changed_chunks(io: Door, lake: str, source: pa.Table, **options: object) -> 
     before = [chunks(path, group) for group in (0, 1)]
     io.merge(source, f"{lake}/t", "update", key_columns="id", **options)  # type: ignore[arg-type]
     assert load(io, f"{lake}/t").to_pylist() == expected
-    assert data_files(f"{lake}/t") == ["a.parquet"]
+    assert list_data_files(f"{lake}/t") == ["a.parquet"]
     return [{name for name, data in chunks(path, group).items() if data != before[group][name]} for group in (0, 1)]
 
 
 @pytest.mark.splice
-def test_columns_that_are_not_updated_are_copied(io: Door, lake: str) -> None:
+def test_columns_that_are_not_updated_are_copied(io: AnyDatasetIO, lake: str) -> None:
     # W2
     source = pa.table({"id": [3, 700], "price": [-1.0, -2.0], "tags": [["a", "b"], None]})
     assert changed_chunks(io, lake, source, update_columns=["price", "tags"]) == [{"price", "tags"}] * 2
 
 
 @pytest.mark.splice
-def test_columns_that_come_out_equal_are_copied(io: Door, lake: str) -> None:
+def test_columns_that_come_out_equal_are_copied(io: AnyDatasetIO, lake: str) -> None:
     # W2
     rows = {"price": [0.75, 175.0], "name": ["name 3", "other"], "tags": [["tag 3"], ["tag 0"]], "zero": [0.0, 0.0]}
     source = pa.table({"id": [3, 700], **rows})
@@ -83,7 +83,7 @@ def test_columns_that_come_out_equal_are_copied(io: Door, lake: str) -> None:
 
 
 @pytest.mark.parametrize("value", [-0.0, math.nan, None])
-def test_a_value_is_stored_to_the_bit(io: Door, lake: str, value: float | None) -> None:
+def test_a_value_is_stored_to_the_bit(io: AnyDatasetIO, lake: str, value: float | None) -> None:
     # W2
     target(lake)
     source = load(io, f"{lake}/t").slice(3, 1).set_column(4, "zero", pa.array([value], pa.float64()))
@@ -93,7 +93,7 @@ def test_a_value_is_stored_to_the_bit(io: Door, lake: str, value: float | None) 
     assert load(io, f"{lake}/t").column("zero")[2].as_py() == 0.0
 
 
-def test_a_key_that_is_equal_in_another_way_is_stored_as_it_comes(io: Door, lake: str) -> None:
+def test_a_key_that_is_equal_in_another_way_is_stored_as_it_comes(io: AnyDatasetIO, lake: str) -> None:
     # W2
     put(f"{lake}/t/a.parquet", pa.table({"id": [0.0, 1.0], "v": [1, 2]}))
     io.merge(pa.table({"id": [-0.0], "v": [1]}), f"{lake}/t", "upsert", key_columns="id")
@@ -101,7 +101,7 @@ def test_a_key_that_is_equal_in_another_way_is_stored_as_it_comes(io: Door, lake
 
 
 @pytest.mark.splice
-def test_a_dataset_of_keys_alone_is_copied(io: Door, lake: str) -> None:
+def test_a_dataset_of_keys_alone_is_copied(io: AnyDatasetIO, lake: str) -> None:
     # W2
     path = put(f"{lake}/t/a.parquet", pa.table({"id": [1, 2], "day": ["a", "b"]}), **SMALL_PAGES)
     before = chunks(path, 0)
@@ -114,7 +114,7 @@ def test_a_dataset_of_keys_alone_is_copied(io: Door, lake: str) -> None:
 @pytest.mark.splice
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.string_view()], ids=str)
 def test_texts_that_few_rows_share_stay_a_dictionary_without_those_that_are_gone(
-    io: Door, lake: str, kind: pa.DataType
+    io: AnyDatasetIO, lake: str, kind: pa.DataType
 ) -> None:
     # W2
     secret = "a secret that is taken back"  # noqa: S105  of nobody
@@ -123,9 +123,9 @@ def test_texts_that_few_rows_share_stay_a_dictionary_without_those_that_are_gone
     assert secret.encode() in Path(path).read_bytes()
     ids = [*range(0, 400, 4), 1, 2]
     new = pa.array([*["green", "blue"] * 50, "red", None], pa.string()).cast(kind)
-    with mock.patch.object(kernel, "replaced_texts", wraps=replaced_texts) as changed:
+    with mock.patch.object(kernel, "replace_dictionary_values", wraps=replace_dictionary_values) as changed:
         io.merge(pa.table({"id": ids, "v": new}), f"{lake}/t", "upsert", key_columns="id")
-    assert changed.called or on_executors(io) or kind not in (pa.string(), pa.binary())
+    assert changed.called or runs_on_executors(io) or kind not in (pa.string(), pa.binary())
     expected = dict(enumerate(old.cast(pa.binary()).to_pylist()))
     expected |= dict(zip(ids, new.cast(pa.binary()).to_pylist(), strict=True))
     assert load(io, f"{lake}/t").column("v").cast(pa.binary()).to_pylist() == list(expected.values())
@@ -148,7 +148,7 @@ def test_new_texts_take_the_place_of_old_ones(old: list[list[str | None]], new: 
     chunks = [pa.array(values, pa.string()).dictionary_encode() for values in old]
     values = [value for part in old for value in part]
     places = {place: value for place, value in sorted(new.items()) if place < len(values)}
-    column = replaced_texts(
+    column = replace_dictionary_values(
         pa.chunked_array(chunks),
         np.array([*places], np.int64),
         pa.chunked_array([pa.array([*places.values()], pa.string())]),

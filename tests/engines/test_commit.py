@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from tests.support import engine_type, load, put, rows, snapshot, unchanged
+from tests.support import assert_unchanged, get_engine_type, load, put, read_rows, snapshot
 
 import merganser
 from merganser.core.storage.local import LocalStore
@@ -25,7 +25,7 @@ from merganser.errors import CountMismatchError, DatasetMergeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
 
 def table(ids: list[int], value: str) -> pa.Table:
@@ -65,7 +65,7 @@ def at(steps: list[tuple[str, str]], name: str, ending: str) -> int:
 
 
 def test_publication_follows_the_journal_and_removals_come_last(
-    io: Door, path: str, steps: list[tuple[str, str]]
+    io: AnyDatasetIO, path: str, steps: list[tuple[str, str]]
 ) -> None:
     # C3
     result = io.merge(table([0, 10, 99], "new"), path, "full_merge", "id")
@@ -88,19 +88,19 @@ def test_publication_follows_the_journal_and_removals_come_last(
 
 
 def test_a_journal_that_cannot_be_written_means_that_nothing_happened(
-    io: Door, path: str, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # C3, C7
     def write_small(_: LocalStore, path: str, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path, len(data))
 
     monkeypatch.setattr(LocalStore, "write_small", write_small)
-    with unchanged(path), pytest.raises(OSError, match="No space left"):
+    with assert_unchanged(path), pytest.raises(OSError, match="No space left"):
         io.merge(table([0, 99], "new"), path, "upsert", "id")
 
 
 def test_a_merge_that_stops_after_its_journal_says_so_and_is_finished_by_the_next(
-    io: Door, path: str, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # C3, C4
     original = LocalStore.replace
@@ -118,12 +118,14 @@ def test_a_merge_that_stops_after_its_journal_says_so_and_is_finished_by_the_nex
     monkeypatch.undo()
     result = io.merge(table([20], "newer"), path, "upsert", "id")
     assert (result.inserted, result.updated, result.target_count_before) == (0, 1, 10)
-    values = {row["id"]: row["v"] for row in rows(io, path)}
+    values = {row["id"]: row["v"] for row in read_rows(io, path)}
     assert [values[key] for key in (0, 10, 99, 20, 1)] == ["new", "new", "new", "newer", "old"]
     assert merganser.recover(path) is False
 
 
-def test_a_stale_checksum_goes_with_the_file_it_describes(io: Door, path: str, steps: list[tuple[str, str]]) -> None:
+def test_a_stale_checksum_goes_with_the_file_it_describes(
+    io: AnyDatasetIO, path: str, steps: list[tuple[str, str]]
+) -> None:
     # C3: Spark refuses a file whose checksum is another file's
     for number in range(3):
         Path(path, f".f{number}.parquet.crc").write_bytes(b"crc\0stale")
@@ -137,9 +139,9 @@ def test_a_stale_checksum_goes_with_the_file_it_describes(io: Door, path: str, s
 REWRITTEN, ADDED = 0, 1
 
 
-def lie(io: Door, about: int, twist: Callable[[list[Any]], list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def lie(io: AnyDatasetIO, about: int, twist: Callable[[list[Any]], list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the engine answer wrongly about the files that it rewrote, or about those that it added."""
-    kind = engine_type(io)
+    kind = get_engine_type(io)
     original = kind.stage  # type: ignore[attr-defined]
 
     def stage(*arguments: Any) -> tuple[list[Any], list[Any]]:
@@ -161,54 +163,54 @@ def lie(io: Door, about: int, twist: Callable[[list[Any]], list[Any]], monkeypat
     ],
 )
 def test_counts_that_do_not_add_up_change_nothing(
-    io: Door, path: str, about: int, twist: Callable[[list[Any]], list[Any]], monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, path: str, about: int, twist: Callable[[list[Any]], list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # C2
     lie(io, about, twist, monkeypatch)
     for strategy in ("upsert", "full_merge"):
-        with unchanged(path), pytest.raises(CountMismatchError, match="Nothing was published"):
+        with assert_unchanged(path), pytest.raises(CountMismatchError, match="Nothing was published"):
             io.merge(table([0, 1, 10, 98, 99], "new"), path, strategy, "id")
 
 
 @pytest.mark.parametrize("rows_staged", [0, 2, 4])
 def test_a_staged_file_with_a_row_too_few_or_too_many_is_refused(
-    io: Door, path: str, rows_staged: int, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, path: str, rows_staged: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # C2: what counts is the footer that was really written
     def tamper(done: list[Any]) -> list[Any]:
-        pq.write_table(table(list(range(rows_staged)), "tampered"), done[0].staged)
+        pq.write_table(table(list(range(rows_staged)), "tampered"), done[0].staged_path)
         return done
 
     lie(io, REWRITTEN, tamper, monkeypatch)
-    with unchanged(path), pytest.raises(CountMismatchError, match="do not add up"):
+    with assert_unchanged(path), pytest.raises(CountMismatchError, match="do not add up"):
         io.merge(table([0, 99], "new"), path, "upsert", "id")
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_write_counts_its_rows_too(io: Door, path: str, mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_counts_its_rows_too(io: AnyDatasetIO, path: str, mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # C2, O2
     lie(io, ADDED, lambda done: done[:-1], monkeypatch)
-    with unchanged(path), pytest.raises(CountMismatchError, match="Nothing was published"):
+    with assert_unchanged(path), pytest.raises(CountMismatchError, match="Nothing was published"):
         io.write_dataset(table([50, 51], "new"), path, mode, max_rows_per_file=1)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), MemoryError(), KeyboardInterrupt()])
 @pytest.mark.parametrize("verb", ["conform", "facts", "match", "stage"])
 def test_an_engine_that_fails_changes_nothing(
-    io: Door, path: str, verb: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, path: str, verb: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # C7
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(engine_type(io), verb, fail)
-    with unchanged(path), pytest.raises(type(error)):
+    monkeypatch.setattr(get_engine_type(io), verb, fail)
+    with assert_unchanged(path), pytest.raises(type(error)):
         io.merge(table([0, 99], "new"), path, "upsert", "id")
     monkeypatch.undo()
     assert io.merge(table([0, 99], "new"), path, "upsert", "id").updated == 1
 
 
-def test_mode_and_owner_of_a_rewritten_file_stay(io: Door, path: str) -> None:
+def test_mode_and_owner_of_a_rewritten_file_stay(io: AnyDatasetIO, path: str) -> None:
     # W6
     os.chmod(f"{path}/f0.parquet", 0o640)
     owner = 12345 if os.geteuid() == 0 else os.geteuid()
@@ -217,10 +219,10 @@ def test_mode_and_owner_of_a_rewritten_file_stay(io: Door, path: str) -> None:
     found = os.stat(f"{path}/f0.parquet")
     assert stat.S_IMODE(found.st_mode) == 0o640
     assert found.st_uid == owner
-    assert rows(io, path)[0]["v"] == "new"
+    assert read_rows(io, path)[0]["v"] == "new"
 
 
-def test_new_files_are_shared_as_the_folder_is(io: Door, lake: str) -> None:
+def test_new_files_are_shared_as_the_folder_is(io: AnyDatasetIO, lake: str) -> None:
     # C1, W6: group and permissions, whatever the umask; with Spark the files are written by executors
     path, group = f"{lake}/shared", 54300 if os.geteuid() == 0 else os.getegid()
     os.makedirs(path)
@@ -235,7 +237,9 @@ def test_new_files_are_shared_as_the_folder_is(io: Door, lake: str) -> None:
     assert access == {(True, 0o2770, group), (False, 0o660, group)}
 
 
-def test_an_owner_that_cannot_be_given_is_no_error(io: Door, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_owner_that_cannot_be_given_is_no_error(
+    io: AnyDatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # W6: only root may give a file away
     def chown(*_: Any) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
@@ -249,7 +253,7 @@ def test_an_owner_that_cannot_be_given_is_no_error(io: Door, path: str, monkeypa
 @pytest.mark.parametrize("other_disk", [False, True])
 @pytest.mark.parametrize("relative", [False, True])
 def test_a_linked_data_file_keeps_its_link(
-    io: Door, path: str, lake: str, other_disk: bool, relative: bool, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, path: str, lake: str, other_disk: bool, relative: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # W6
     os.makedirs(f"{lake}/elsewhere")
@@ -271,18 +275,18 @@ def test_a_linked_data_file_keeps_its_link(
     assert os.listdir(f"{lake}/elsewhere") == ["real.parquet"]
     assert pq.read_table(f"{lake}/elsewhere/real.parquet").to_pylist()[0] == {"id": 0, "v": "new"}
     assert stat.S_IMODE(os.stat(f"{lake}/elsewhere/real.parquet").st_mode) == 0o604
-    assert [row["v"] for row in rows(io, path)].count("new") == 1
+    assert [row["v"] for row in read_rows(io, path)].count("new") == 1
 
 
-def test_a_linked_dataset_folder_is_the_folder(io: Door, path: str, lake: str) -> None:
+def test_a_linked_dataset_folder_is_the_folder(io: AnyDatasetIO, path: str, lake: str) -> None:
     # C1, C5: two spellings of one dataset share one lock
     os.symlink(path, f"{lake}/alias")
     io.merge(table([0, 99], "new"), f"{lake}/alias", "upsert", "id")
-    assert rows(io, path)[0]["v"] == "new"
+    assert read_rows(io, path)[0]["v"] == "new"
     assert sorted(os.listdir(lake)) == [".t.merganser", "alias", "t"]
 
 
-def test_appending_touches_no_file(io: Door, path: str) -> None:
+def test_appending_touches_no_file(io: AnyDatasetIO, path: str) -> None:
     # O2
     before = snapshot(path)
     result = io.write_dataset(table([0, 50], "appended"), path, "append")
@@ -290,11 +294,11 @@ def test_appending_touches_no_file(io: Door, path: str) -> None:
     assert {name: after[name] for name in before} == before
     assert len(after) == len(before) + 1
     assert [file.operation for file in result.files] == ["inserted"]
-    assert [row["v"] for row in rows(io, path) if row["id"] == 0] == ["old", "appended"]
+    assert [row["v"] for row in read_rows(io, path) if row["id"] == 0] == ["old", "appended"]
 
 
 def test_overwriting_replaces_data_files_and_keeps_every_other_file(
-    io: Door, path: str, steps: list[tuple[str, str]]
+    io: AnyDatasetIO, path: str, steps: list[tuple[str, str]]
 ) -> None:
     # O2, C3
     others = ["README.md", "_SUCCESS", ".hidden.parquet", "_metadata", "_logs/x.parquet", "notes/y.txt"]
@@ -306,39 +310,39 @@ def test_overwriting_replaces_data_files_and_keeps_every_other_file(
     kept = snapshot(path)
     assert {name: data for name, data in kept.items() if name in others} == dict.fromkeys(others, b"keep me")
     assert len(kept) == len(others) + 1
-    assert rows(io, path, ["other"]) == [{"other": "a"}, {"other": "b"}]
+    assert read_rows(io, path, ["other"]) == [{"other": "a"}, {"other": "b"}]
     journal = at(steps, "write_small", "/journal.json")
     assert journal < at(steps, "replace", ".parquet") < at(steps, "remove", "/f0.parquet")
 
 
-def test_overwriting_with_nothing_keeps_the_schema(io: Door, path: str) -> None:
+def test_overwriting_with_nothing_keeps_the_schema(io: AnyDatasetIO, path: str) -> None:
     # O2, W3
     io.write_dataset(pa.table({"other": pa.array([], pa.int16())}), path, "overwrite")
     assert len(snapshot(path)) == 1
     assert load(io, path).schema.field("other").type == pa.int16()
-    assert rows(io, path, ["other"]) == []
+    assert read_rows(io, path, ["other"]) == []
 
 
-def test_overwriting_may_change_the_partitions(io: Door, path: str) -> None:
+def test_overwriting_may_change_the_partitions(io: AnyDatasetIO, path: str) -> None:
     # O2
     io.write_dataset(pa.table({"id": [1, 2], "day": ["a", "b"]}), path, "overwrite", partition_columns="day")
     assert [name.split("/")[0] for name in snapshot(path)] == ["day=a", "day=b"]
-    assert rows(io, path) == [{"id": 1, "day": "a"}, {"id": 2, "day": "b"}]
+    assert read_rows(io, path) == [{"id": 1, "day": "a"}, {"id": 2, "day": "b"}]
     io.write_dataset(pa.table({"id": [1, 2], "day": [7, 8]}), path, "overwrite", partition_columns="day")
-    assert rows(io, path) == [{"id": 1, "day": 7}, {"id": 2, "day": 8}]
+    assert read_rows(io, path) == [{"id": 1, "day": 7}, {"id": 2, "day": 8}]
 
 
-def test_overwriting_needs_nothing_of_what_it_replaces(io: Door, path: str) -> None:
+def test_overwriting_needs_nothing_of_what_it_replaces(io: AnyDatasetIO, path: str) -> None:
     # O2: also a dataset whose files cannot be read
     Path(path, "f1.parquet").write_bytes(b"not Parquet")
     io.write_dataset(table([1], "new"), path, "overwrite")
-    assert rows(io, path) == [{"id": 1, "v": "new"}]
+    assert read_rows(io, path) == [{"id": 1, "v": "new"}]
 
 
 # Filesystems.
 
 
-def flow(io: Door, path: str, filesystem: Any = None) -> None:
+def flow(io: AnyDatasetIO, path: str, filesystem: Any = None) -> None:
     """Load, merge, plan, append, overwrite and read one dataset."""
     io.filesystem = filesystem
     loaded = io.merge(table([1, 2, 3], "one"), path, "upsert", "id", max_rows_per_file=2)
@@ -348,16 +352,16 @@ def flow(io: Door, path: str, filesystem: Any = None) -> None:
     result = io.merge(table([1, 9], "two"), path, "upsert", "id")
     assert (result.inserted, result.updated, len(result.rewritten_files), len(result.preserved_files)) == (1, 1, 1, 1)
     assert all(file.path.startswith(path) for file in result.files)
-    assert {row["id"]: row["v"] for row in rows(io, path)} == {1: "two", 2: "one", 3: "one", 9: "two"}
+    assert {row["id"]: row["v"] for row in read_rows(io, path)} == {1: "two", 2: "one", 3: "one", 9: "two"}
     assert io.merge(table([9], "three"), path, "full_merge", "id").deleted == 3
     io.write_dataset(table([5], "four"), path, "append")
-    assert [row["id"] for row in rows(io, path)] == [5, 9]
+    assert [row["id"] for row in read_rows(io, path)] == [5, 9]
     io.write_dataset(table([6], "five").append_column("day", pa.array(["x"])), path, "overwrite", "day")
-    assert rows(io, path) == [{"id": 6, "v": "five", "day": "x"}]
+    assert read_rows(io, path) == [{"id": 6, "v": "five", "day": "x"}]
     assert merganser.recover(path, filesystem=filesystem) is False
 
 
-def test_a_dataset_may_live_in_memory(io: Door) -> None:
+def test_a_dataset_may_live_in_memory(io: AnyDatasetIO) -> None:
     # C6
     name = uuid.uuid4().hex
     flow(io, f"memory://{name}/lake/t")
@@ -367,14 +371,14 @@ def test_a_dataset_may_live_in_memory(io: Door) -> None:
     memory.rm(f"/{name}", recursive=True)
 
 
-def test_a_filesystem_may_be_given(io: Door) -> None:
+def test_a_filesystem_may_be_given(io: AnyDatasetIO) -> None:
     # C6
     name = uuid.uuid4().hex
     flow(io, f"/{name}/lake/t", fsspec.filesystem("memory"))
     fsspec.filesystem("memory").rm(f"/{name}", recursive=True)
 
 
-def test_a_filesystem_of_arrow_may_be_given(io: Door, lake: str) -> None:
+def test_a_filesystem_of_arrow_may_be_given(io: AnyDatasetIO, lake: str) -> None:
     # C6
     flow(io, f"{lake}/t", pafs.LocalFileSystem())
     assert sorted(os.listdir(lake)) == [".t.merganser", "t"]
@@ -383,16 +387,16 @@ def test_a_filesystem_of_arrow_may_be_given(io: Door, lake: str) -> None:
     assert sorted(os.listdir(f"{lake}/below")) == [".t.merganser", "t"]
 
 
-def test_a_local_path_may_be_a_url(io: Door, lake: str) -> None:
+def test_a_local_path_may_be_a_url(io: AnyDatasetIO, lake: str) -> None:
     # C1
     io.merge(table([1], "one"), f"file://{lake}/t", "upsert", "id")
     io.merge(table([1], "two"), Path(lake, "t"), "upsert", "id")
-    assert rows(io, f"{lake}/t/") == [{"id": 1, "v": "two"}]
+    assert read_rows(io, f"{lake}/t/") == [{"id": 1, "v": "two"}]
     assert sorted(os.listdir(lake)) == [".t.merganser", "t"]
 
 
 def test_a_relative_path_is_relative_to_the_working_folder(
-    io: Door, lake: str, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # C1
     monkeypatch.chdir(lake)
@@ -411,16 +415,16 @@ class MoreOfOneFile(MemoryFileSystem):  # type: ignore[misc]
         return {**super().info(path, **options), "ETag": "abc"}
 
 
-def test_what_is_reported_removed_is_gone_whatever_the_store_tells_of_a_file(io: Door) -> None:
+def test_what_is_reported_removed_is_gone_whatever_the_store_tells_of_a_file(io: AnyDatasetIO) -> None:
     # C6, O2
     root = f"/{uuid.uuid4().hex}"
     path, io.filesystem = f"{root}/t", MoreOfOneFile()
     io.write_dataset(table([1, 2], "x"), path)
     result = io.write_dataset(table([7], "x"), path, "overwrite")
     assert len(result.removed_files) == 1
-    assert [row["id"] for row in rows(io, path)] == [7]
+    assert [row["id"] for row in read_rows(io, path)] == [7]
     io.write_dataset(table([8], "x"), path)
     merged = io.merge(table([8], "x"), path, "full_merge", "id")
     assert (merged.deleted, len(merged.removed_files)) == (1, 1)
-    assert [row["id"] for row in rows(io, path)] == [8]
+    assert [row["id"] for row in read_rows(io, path)] == [8]
     io.filesystem.rm(root, recursive=True)

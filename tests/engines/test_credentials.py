@@ -18,7 +18,7 @@ from merganser.errors import DatasetMergeError, InvalidArgumentError, TargetPath
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
 ROWS = pa.table({"id": [1, 2], "v": ["a", "b"]})
 
@@ -36,7 +36,7 @@ def kept() -> bytes:
 
 # M9
 def test_a_url_with_a_password_is_merged_into_and_tells_it_to_nobody(
-    io: Door, vault: str, caplog: pytest.LogCaptureFixture
+    io: AnyDatasetIO, vault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     path = f"{vault}/t"
@@ -53,7 +53,7 @@ def test_a_url_with_a_password_is_merged_into_and_tells_it_to_nobody(
     assert SECRET not in caplog.text
 
 
-def test_paths_that_are_to_be_opened_keep_the_password(io: Door, vault: str) -> None:
+def test_paths_that_are_to_be_opened_keep_the_password(io: AnyDatasetIO, vault: str) -> None:
     io.merge(ROWS, f"{vault}/t", key_columns="id")
     (path,) = list_dataset_files(f"{vault}/t")
     with fsspec.open(path) as stream:
@@ -61,7 +61,7 @@ def test_paths_that_are_to_be_opened_keep_the_password(io: Door, vault: str) -> 
     assert [one.path for one in ParquetMetadataAnalyzer().analyze_dataset_files(f"{vault}/t")] == [path]
 
 
-def test_a_source_with_a_password_is_not_told_when_it_cannot_be_read(io: Door, vault: str, lake: str) -> None:
+def test_a_source_with_a_password_is_not_told_when_it_cannot_be_read(io: AnyDatasetIO, vault: str, lake: str) -> None:
     VaultFileSystem("ada", SECRET).pipe_file("/host/lake/bad.csv", b"id,v\n1\n")
     for name, kind in (
         ("none.csv", InvalidArgumentError),
@@ -83,7 +83,7 @@ def test_the_log_of_a_failure_in_duckdb_has_no_password(
     vault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     merganser.merge(ROWS, f"{vault}/t", key_columns="id", engine="duckdb")
-    for name in ("_merge_statement", "_union_statement"):
+    for name in ("_make_merge_statement", "_make_union_statement"):
         monkeypatch.setattr(duckdb_engine, name, lambda *_: "MERGE EVERYTHING\x1b NOW")
     with pytest.raises(DatasetMergeError, match="MERGE operation failed") as caught:
         merganser.merge(ROWS, f"{vault}/t", key_columns="id", engine="duckdb")

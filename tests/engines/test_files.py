@@ -20,7 +20,7 @@ import pyarrow.parquet.encryption as pe
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
-from tests.support import data_files, load, put, rows, snapshot, unchanged
+from tests.support import assert_unchanged, list_data_files, load, put, read_rows, snapshot
 
 import merganser
 from merganser.core.parquet.thrift import FILE_METADATA, read_struct_at, write_struct
@@ -30,7 +30,7 @@ from merganser.errors import DatasetMergeError, UnreadableFileError, Unsupported
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
     from merganser.core.model.strategy import MergeStrategy
 
@@ -43,7 +43,7 @@ def table(ids: list[int], value: str = "old") -> pa.Table:
 
 
 def test_a_plan_changes_nothing_and_says_what_the_merge_does(
-    io: Door, lake: str, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # P5
     path = f"{lake}/t"
@@ -63,7 +63,7 @@ def test_a_plan_changes_nothing_and_says_what_the_merge_does(
     monkeypatch.undo()
     assert snapshot(lake) == before
     assert os.listdir(lake) == ["t"]
-    fates = {os.path.basename(file.path): (file.fate, file.reason) for file in plan.files}
+    fates = {os.path.basename(file.path): (file.action, file.reason) for file in plan.files}
     assert fates == {
         "a.parquet": ("rewrite", "it holds matched rows"),
         "b.parquet": ("preserve", "its keys were scanned and none matches"),
@@ -77,15 +77,15 @@ def test_a_plan_changes_nothing_and_says_what_the_merge_does(
         f"upsert of 3 rows into {path} on id: 2 inserted, 1 updated, 0 deleted; 8 rows before, 10 after"
     )
     for file in plan.files:
-        assert f"{file.fate:<8} {file.path}" in text
+        assert f"{file.action:<8} {file.path}" in text
         assert file.reason in text
     result = io.merge(source, path, "upsert", "id")
     assert (plan.inserted, plan.updated, plan.deleted) == (result.inserted, result.updated, result.deleted)
     assert (plan.target_count_before, plan.target_count_after) == (8, result.target_count_after)
-    assert [file.path for file in plan.files if file.fate == "rewrite"] == result.rewritten_files
+    assert [file.path for file in plan.files if file.action == "rewrite"] == result.rewritten_files
 
 
-def test_a_plan_names_the_other_fates_too(io: Door, lake: str) -> None:
+def test_a_plan_names_the_other_fates_too(io: AnyDatasetIO, lake: str) -> None:
     # P5
     path = f"{lake}/t"
     put(f"{path}/day=a/f.parquet", table([1, 2]))
@@ -94,7 +94,7 @@ def test_a_plan_names_the_other_fates_too(io: Door, lake: str) -> None:
     source = table([1], "new").append_column("day", pa.array(["a"]))
 
     def plan(strategy: Any, keys: list[str]) -> list[tuple[str, str]]:
-        return [(file.fate, file.reason) for file in io.plan(source, path, strategy, keys).files]
+        return [(file.action, file.reason) for file in io.plan(source, path, strategy, keys).files]
 
     null, first, second = plan("upsert", ["id", "day"])
     assert null == ("preserve", "its 'day' is NULL, which no key matches")
@@ -104,11 +104,11 @@ def test_a_plan_names_the_other_fates_too(io: Door, lake: str) -> None:
     assert plan("full_merge", ["id"])[2] == ("remove", "none of its rows is in the source")
     empty = io.plan(source.slice(0, 0), path, "full_merge", ["id"])
     assert empty.target_count_after == 0
-    assert [file.fate for file in empty.files] == ["rewrite", "remove", "remove"]
+    assert [file.action for file in empty.files] == ["rewrite", "remove", "remove"]
     assert "schema" in empty.files[0].reason
 
 
-def test_a_plan_into_nothing_creates_nothing(io: Door, lake: str) -> None:
+def test_a_plan_into_nothing_creates_nothing(io: AnyDatasetIO, lake: str) -> None:
     # P5
     plan = io.plan(table([1, 2]), f"{lake}/t", "upsert", "id")
     assert (plan.inserted, plan.target_count_before, plan.files) == (2, 0, ())
@@ -118,7 +118,7 @@ def test_a_plan_into_nothing_creates_nothing(io: Door, lake: str) -> None:
 # Listing and footers.
 
 
-def attempts(io: Door, path: str, source: pa.Table | None = None) -> list[Callable[[], object]]:
+def attempts(io: AnyDatasetIO, path: str, source: pa.Table | None = None) -> list[Callable[[], object]]:
     """Give everything that looks at a target."""
     rows = table([1, 99], "new") if source is None else source
     return [
@@ -131,7 +131,9 @@ def attempts(io: Door, path: str, source: pa.Table | None = None) -> list[Callab
     ]
 
 
-def test_a_listing_that_fails_is_an_error_with_its_path(io: Door, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_that_fails_is_an_error_with_its_path(
+    io: AnyDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # P6: never "no target", which would insert every source row again
     path = f"{lake}/t"
     put(f"{path}/day=a/f.parquet", table([1]))
@@ -145,7 +147,7 @@ def test_a_listing_that_fails_is_an_error_with_its_path(io: Door, lake: str, mon
 
     monkeypatch.setattr(os, "scandir", scandir)
     before = {name: Path(path, name).read_bytes() for name in ("day=a/f.parquet", "day=b/f.parquet")}
-    source = table([1, 99], "new").append_column("day", pa.array(["a", "a"]))
+    source = table([1, 99], "new").append_column("draw_day", pa.array(["a", "a"]))
     for attempt in attempts(io, path, source):
         with pytest.raises(OSError, match=r"day=b"):
             attempt()
@@ -168,7 +170,7 @@ class Failing(MemoryFileSystem):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("fails", ["/t", "/day=b", "/deep"])
-def test_a_remote_listing_that_fails_is_an_error(io: Door, lake: str, fails: str) -> None:
+def test_a_remote_listing_that_fails_is_an_error(io: AnyDatasetIO, lake: str, fails: str) -> None:
     # P6: in the root or below it
     root, memory = f"/{Path(lake).name}/t", fsspec.filesystem("memory")
     for day in ("day=a", "day=b/deep"):
@@ -185,7 +187,7 @@ def test_a_remote_listing_that_fails_is_an_error(io: Door, lake: str, fails: str
     assert {name: memory.cat_file(name) for name in memory.find(root)} == before
 
 
-def test_a_listing_that_fails_below_another_filesystem_is_an_error(io: Door, lake: str) -> None:
+def test_a_listing_that_fails_below_another_filesystem_is_an_error(io: AnyDatasetIO, lake: str) -> None:
     # P6: a filesystem around another may have a `find` that leaves out what it cannot list
     name, inner = Path(lake).name, Failing()
     io.filesystem = DirFileSystem(f"/{name}", fs=inner)
@@ -229,18 +231,20 @@ WHOLE = _whole()
         pytest.param(b"id,v\n1,a\n2,b\n3,c\n", id="text"),
     ],
 )
-def test_a_footer_that_cannot_be_read_is_an_error_with_its_path(io: Door, lake: str, data: bytes) -> None:
+def test_a_footer_that_cannot_be_read_is_an_error_with_its_path(io: AnyDatasetIO, lake: str, data: bytes) -> None:
     # P6
     path = f"{lake}/t"
     put(f"{path}/a.parquet", table([1, 2]))
     Path(path, "b.parquet").write_bytes(data)
     for attempt in attempts(io, path):
-        with unchanged(path), pytest.raises(UnreadableFileError, match=r"/t/b\.parquet"):
+        with assert_unchanged(path), pytest.raises(UnreadableFileError, match=r"/t/b\.parquet"):
             attempt()
 
 
 @pytest.mark.parametrize("column", [0, 1])
-def test_a_column_shorter_than_its_row_group_is_an_error_with_its_path(io: Door, lake: str, column: int) -> None:
+def test_a_column_shorter_than_its_row_group_is_an_error_with_its_path(
+    io: AnyDatasetIO, lake: str, column: int
+) -> None:
     # P6, C7
     path = f"{lake}/t"
     file = Path(put(f"{path}/a.parquet", table([5, 6, 7])))
@@ -250,12 +254,12 @@ def test_a_column_shorter_than_its_row_group_is_an_error_with_its_path(io: Door,
     footer[4][0][1][column][3].values[5] = 0
     changed = write_struct(footer)
     file.write_bytes(data[: -8 - length] + changed + len(changed).to_bytes(4, "little") + b"PAR1")
-    with unchanged(path), pytest.raises(UnreadableFileError, match=r"/t/a\.parquet"):
+    with assert_unchanged(path), pytest.raises(UnreadableFileError, match=r"/t/a\.parquet"):
         io.merge(table([6], "new"), path, "update", "id")
 
 
 @pytest.mark.slow
-def test_a_footer_with_a_byte_changed_fails_cleanly_if_at_all(io: Door, lake: str) -> None:
+def test_a_footer_with_a_byte_changed_fails_cleanly_if_at_all(io: AnyDatasetIO, lake: str) -> None:
     # P6: every third byte in turn; no other error than our own, and a refused merge changes nothing
     path = f"{lake}/t"
     sink = pa.BufferOutputStream()
@@ -275,7 +279,7 @@ def test_a_footer_with_a_byte_changed_fails_cleanly_if_at_all(io: Door, lake: st
 
 
 def test_a_file_that_cannot_be_opened_is_an_error_with_its_path(
-    io: Door, lake: str, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # P6
     path = f"{lake}/t"
@@ -290,11 +294,11 @@ def test_a_file_that_cannot_be_opened_is_an_error_with_its_path(
 
     monkeypatch.setattr(LocalStore, "open_input", refuse)
     for attempt in attempts(io, path):
-        with unchanged(path), pytest.raises(UnreadableFileError, match=r"b\.parquet.*Permission denied"):
+        with assert_unchanged(path), pytest.raises(UnreadableFileError, match=r"b\.parquet.*Permission denied"):
             attempt()
 
 
-def test_a_link_that_leads_nowhere_is_an_error(io: Door, lake: str) -> None:
+def test_a_link_that_leads_nowhere_is_an_error(io: AnyDatasetIO, lake: str) -> None:
     # P6: perhaps its disk is not mounted; its rows are not absent
     path = f"{lake}/t"
     put(f"{path}/a.parquet", table([1, 2]))
@@ -310,7 +314,7 @@ def test_a_link_that_leads_nowhere_is_an_error(io: Door, lake: str) -> None:
 # What is data.
 
 
-def test_hidden_files_and_folders_are_no_data(io: Door, lake: str) -> None:
+def test_hidden_files_and_folders_are_no_data(io: AnyDatasetIO, lake: str) -> None:
     # P7
     path = f"{lake}/t"
     put(f"{path}/a.parquet", table([1]))
@@ -324,10 +328,10 @@ def test_hidden_files_and_folders_are_no_data(io: Door, lake: str) -> None:
     assert (result.target_count_before, result.updated, result.deleted) == (1, 1, 0)
     after = snapshot(path)
     assert {name: after[name] for name in hidden} == {name: before[name] for name in hidden}
-    assert rows(io, path) == [{"id": 1, "v": "new"}, {"id": 2, "v": "new"}]
+    assert read_rows(io, path) == [{"id": 1, "v": "new"}, {"id": 2, "v": "new"}]
 
 
-def test_an_underscore_before_an_equals_sign_is_data(io: Door, lake: str) -> None:
+def test_an_underscore_before_an_equals_sign_is_data(io: AnyDatasetIO, lake: str) -> None:
     # P7
     path = f"{lake}/t"
     put(f"{path}/_day=1/a.parquet", table([1]))
@@ -336,11 +340,11 @@ def test_an_underscore_before_an_equals_sign_is_data(io: Door, lake: str) -> Non
     source = table([1, 3, 9], "new").append_column("_day", pa.array([1, 2, 3]))
     result = io.merge(source, path, "upsert", "id")
     assert (result.inserted, result.updated, result.target_count_before) == (1, 2, 3)
-    assert [name.split("/")[0] for name in data_files(path)] == ["_day=1", "_day=2", "_day=2", "_day=3"]
+    assert [name.split("/")[0] for name in list_data_files(path)] == ["_day=1", "_day=2", "_day=2", "_day=3"]
 
 
 @pytest.mark.parametrize("name", ["part-0", "a.PARQUET", "a.parquet.bak", "a.parq", "x=1/part-0", "deep/er/part-0"])
-def test_parquet_under_another_name_is_refused(io: Door, lake: str, name: str) -> None:
+def test_parquet_under_another_name_is_refused(io: AnyDatasetIO, lake: str, name: str) -> None:
     # P7: Spark and PyArrow would read its rows, DuckDB's glob would not
     path = f"{lake}/t"
     put(f"{path}/x=1/a.parquet", table([1]))
@@ -348,11 +352,11 @@ def test_parquet_under_another_name_is_refused(io: Door, lake: str, name: str) -
     Path(path, name).write_bytes(WHOLE)
     source = table([1], "new").append_column("x", pa.array([1]))
     for attempt in attempts(io, path, source):
-        with unchanged(path), pytest.raises(UnsupportedFileError, match=f"/t/{name} holds Parquet data"):
+        with assert_unchanged(path), pytest.raises(UnsupportedFileError, match=f"/t/{name} holds Parquet data"):
             attempt()
 
 
-def test_other_visible_files_are_left_alone(io: Door, lake: str) -> None:
+def test_other_visible_files_are_left_alone(io: AnyDatasetIO, lake: str) -> None:
     # P7
     path = f"{lake}/t"
     put(f"{path}/a.parquet", table([1, 2]))
@@ -365,15 +369,15 @@ def test_other_visible_files_are_left_alone(io: Door, lake: str) -> None:
     io.merge(table([1], "new"), path, "full_merge", "id")
     os.remove(f"{path}/pipe")
     assert {name: data for name, data in snapshot(path).items() if name in others} == others
-    assert rows(io, path) == [{"id": 1, "v": "new"}]
+    assert read_rows(io, path) == [{"id": 1, "v": "new"}]
 
 
-def test_a_folder_named_like_a_file_is_a_folder(io: Door, lake: str) -> None:
+def test_a_folder_named_like_a_file_is_a_folder(io: AnyDatasetIO, lake: str) -> None:
     # P7: what Spark makes of `save("x.parquet")`
     path = f"{lake}/t.parquet"
     put(f"{path}/sub.parquet/a.parquet", table([1, 2]))
     io.merge(table([1, 3], "new"), path, "upsert", "id")
-    assert [row["id"] for row in rows(io, path)] == [1, 2, 3]
+    assert [row["id"] for row in read_rows(io, path)] == [1, 2, 3]
     assert os.listdir(f"{path}/sub.parquet") == ["a.parquet"]
 
 
@@ -392,7 +396,7 @@ class Keys(pe.KmsClient):  # type: ignore[misc]
 
 @pytest.mark.parametrize("plaintext_footer", [False, True])
 @pytest.mark.parametrize("only_others", [False, True])
-def test_encrypted_files_are_refused(io: Door, lake: str, plaintext_footer: bool, only_others: bool) -> None:
+def test_encrypted_files_are_refused(io: AnyDatasetIO, lake: str, plaintext_footer: bool, only_others: bool) -> None:
     # P8: also where the footer is plain and only some columns are not
     path = f"{lake}/t"
     put(f"{path}/a.parquet", table([1, 2]))
@@ -407,14 +411,14 @@ def test_encrypted_files_are_refused(io: Door, lake: str, plaintext_footer: bool
     with pq.ParquetWriter(f"{path}/b.parquet", rows.schema, encryption_properties=secret) as writer:
         writer.write_table(rows)
     for attempt in attempts(io, path):
-        with unchanged(path), pytest.raises(UnsupportedFileError, match=r"b\.parquet is encrypted"):
+        with assert_unchanged(path), pytest.raises(UnsupportedFileError, match=r"b\.parquet is encrypted"):
             attempt()
 
 
 # Rewrites.
 
 
-def test_rows_keep_their_order_and_updated_rows_their_place(io: Door, lake: str) -> None:
+def test_rows_keep_their_order_and_updated_rows_their_place(io: AnyDatasetIO, lake: str) -> None:
     # W1
     path = f"{lake}/t"
     ids = np.random.default_rng(7).permutation(1000).tolist()
@@ -428,7 +432,7 @@ def test_rows_keep_their_order_and_updated_rows_their_place(io: Door, lake: str)
     assert pq.read_table(f"{path}/a.parquet").column("id").to_pylist() == kept
 
 
-def test_several_rows_of_one_key_each_keep_their_place(io: Door, lake: str) -> None:
+def test_several_rows_of_one_key_each_keep_their_place(io: AnyDatasetIO, lake: str) -> None:
     # W1
     path = f"{lake}/t"
     put(f"{path}/a.parquet", table([3, 1, 3, 2, 3]), row_group_size=2)
@@ -489,7 +493,7 @@ def described(path: str) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("touched", [range(3), range(0, 400, 2), range(400)])
 def test_a_rewrite_keeps_how_each_column_is_stored(
-    io: Door, lake: str, settings: dict[str, Any], touched: range
+    io: AnyDatasetIO, lake: str, settings: dict[str, Any], touched: range
 ) -> None:
     # W2
     path = f"{lake}/t"
@@ -514,7 +518,7 @@ def test_a_rewrite_keeps_how_each_column_is_stored(
 
 
 @pytest.mark.splice
-def test_each_row_group_keeps_its_own_dictionaries(io: Door, lake: str) -> None:
+def test_each_row_group_keeps_its_own_dictionaries(io: AnyDatasetIO, lake: str) -> None:
     # W2: the first row group gave its dictionary up, the second did not
     path, count = f"{lake}/t", 60_000
     unique = [f"{number:032x}" for number in range(count)]
@@ -532,7 +536,7 @@ def test_each_row_group_keeps_its_own_dictionaries(io: Door, lake: str) -> None:
     assert first.total_compressed_size < 1.1 * old[0].total_compressed_size
 
 
-def test_a_bloom_filter_does_not_outlive_the_values_it_knows(io: Door, lake: str) -> None:
+def test_a_bloom_filter_does_not_outlive_the_values_it_knows(io: AnyDatasetIO, lake: str) -> None:
     # W2: a stale filter would hide the new rows from DuckDB
     path = f"{lake}/t"
     put(f"{path}/a.parquet", table(list(range(200))), row_group_size=50, bloom_filter_options={"v": {"ndv": 50}})
@@ -543,7 +547,7 @@ def test_a_bloom_filter_does_not_outlive_the_values_it_knows(io: Door, lake: str
             assert connection.execute(query, [f"{path}/a.parquet", value]).fetchall() == [(count,)]
 
 
-def test_a_new_file_has_the_bloom_filters_of_an_old_one(io: Door, lake: str) -> None:
+def test_a_new_file_has_the_bloom_filters_of_an_old_one(io: AnyDatasetIO, lake: str) -> None:
     # W2
     path = f"{lake}/t"
     old = pa.table({"id": range(100), "code": [f"old {n}" for n in range(100)], "v": ["old"] * 100})
@@ -559,19 +563,21 @@ def test_a_new_file_has_the_bloom_filters_of_an_old_one(io: Door, lake: str) -> 
             assert connection.execute(probe, [written, value]).fetchall() == [(excluded,)]
 
 
-def test_a_file_left_with_no_rows_goes(io: Door, lake: str) -> None:
+def test_a_file_left_with_no_rows_goes(io: AnyDatasetIO, lake: str) -> None:
     # W3
     path = f"{lake}/t"
     for number in range(3):
         put(f"{path}/f{number}.parquet", table([number, 10 + number]))
     result = io.merge(table([1], "new"), path, "full_merge", "id")
-    assert data_files(path) == ["f1.parquet"]
+    assert list_data_files(path) == ["f1.parquet"]
     assert result.removed_files == [f"{path}/f0.parquet", f"{path}/f2.parquet"]
     assert (result.deleted, result.target_count_after) == (5, 1)
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_a_dataset_left_with_no_rows_keeps_one_file_and_its_schema(io: Door, lake: str, partitioned: bool) -> None:
+def test_a_dataset_left_with_no_rows_keeps_one_file_and_its_schema(
+    io: AnyDatasetIO, lake: str, partitioned: bool
+) -> None:
     # W3
     path = f"{lake}/t"
     source = table(list(range(6))).append_column("day", pa.array(["a", "b"] * 3))
@@ -580,7 +586,7 @@ def test_a_dataset_left_with_no_rows_keeps_one_file_and_its_schema(io: Door, lak
     schema = load(io, path).schema
     result = io.merge(source.slice(0, 0), path, "full_merge", "id")
     assert (result.deleted, result.target_count_after) == (6, 0)
-    assert len(data_files(path)) == 1
+    assert len(list_data_files(path)) == 1
     assert [file.row_count for file in result.files] == [0]
     assert load(io, path).schema == schema
     assert load(io, path).num_rows == 0
@@ -592,37 +598,37 @@ def test_a_dataset_left_with_no_rows_keeps_one_file_and_its_schema(io: Door, lak
 @pytest.mark.parametrize("partition_by", [None, "day"])
 @pytest.mark.parametrize("operation", ["insert", "upsert", "full_merge", "deduplicate", "append", "overwrite"])
 def test_the_file_that_kept_the_schema_goes_with_the_first_rows(
-    io: Door, lake: str, partition_by: str | None, operation: Any
+    io: AnyDatasetIO, lake: str, partition_by: str | None, operation: Any
 ) -> None:
     # W3, T2, O2, R1, M9
     path = f"{lake}/t"
     source = table([1, 2]).append_column("day", [["mon", "tue"]])
     io.write_dataset(source, path, partition_by=partition_by)
     io.merge(source.slice(0, 0), path, "full_merge", "id")
-    (empty,) = data_files(path)
+    (empty,) = list_data_files(path)
     schema, before = load(io, path).schema, snapshot(path)
     if operation in ("append", "overwrite"):
         written = io.write_dataset(source, path, operation, retain=1)
         removed, inserted = written.removed_files, [file.path for file in written.files]
     else:
         planned = io.plan(source, path, operation, "id")
-        assert [(file.path, file.fate) for file in planned.files] == [(f"{path}/{empty}", "remove")]
+        assert [(file.path, file.action) for file in planned.files] == [(f"{path}/{empty}", "remove")]
         result = io.merge(source, path, operation, "id", retain=1)
         assert (result.inserted, result.deleted, result.target_count_after) == (2, 0, 2)
         assert (result.rewritten_files, result.preserved_files) == ([], [])
         removed, inserted = result.removed_files, result.inserted_files
     assert removed == [f"{path}/{empty}"]
-    assert [f"{path}/{name}" for name in data_files(path)] == sorted(inserted)
+    assert [f"{path}/{name}" for name in list_data_files(path)] == sorted(inserted)
     assert len(inserted) == (2 if partition_by else 1)
     assert load(io, path).schema.equals(schema, check_metadata=True)
-    assert [row["id"] for row in rows(io, path)] == [1, 2]
+    assert [row["id"] for row in read_rows(io, path)] == [1, 2]
     changes = {file.path: file.operation for file in merganser.history(path)[0].files}
     assert changes == {empty: "removed", **{os.path.relpath(name, path): "inserted" for name in inserted}}
     merganser.undo(path)
     assert snapshot(path) == before
 
 
-def test_the_file_that_keeps_the_schema_stays_while_no_rows_come(io: Door, lake: str) -> None:
+def test_the_file_that_keeps_the_schema_stays_while_no_rows_come(io: AnyDatasetIO, lake: str) -> None:
     # W3, M5
     path = f"{lake}/t"
     io.write_dataset(table([]), path)
@@ -634,7 +640,7 @@ def test_the_file_that_keeps_the_schema_stays_while_no_rows_come(io: Door, lake:
     assert snapshot(path) == before
 
 
-def test_a_file_without_rows_stays_beside_others(io: Door, lake: str) -> None:
+def test_a_file_without_rows_stays_beside_others(io: AnyDatasetIO, lake: str) -> None:
     # W3: another writer may have made it
     path = f"{lake}/t"
     put(f"{path}/a.parquet", table([1]))
@@ -646,7 +652,7 @@ def test_a_file_without_rows_stays_beside_others(io: Door, lake: str) -> None:
 
 # W3, W6
 @pytest.mark.parametrize("call", ["merge", "append"])
-def test_a_link_to_a_file_without_rows_stays_when_rows_come(io: Door, lake: str, call: str) -> None:
+def test_a_link_to_a_file_without_rows_stays_when_rows_come(io: AnyDatasetIO, lake: str, call: str) -> None:
     path, none = f"{lake}/t", pa.table({"id": pa.array([], pa.int64())})
     put(f"{lake}/apart/a.parquet", none)
     put(f"{path}/b.parquet", none)
@@ -665,15 +671,15 @@ def test_a_full_rewrite_does_not_keep_the_file_without_rows(lake: str) -> None:
     path = f"{lake}/t"
     io = merganser.DuckDBDatasetIO()
     io.write_dataset(table([]), path)
-    (empty,) = data_files(path)
+    (empty,) = list_data_files(path)
     result = io.write_parquet_dataset(table([1]), path, "upsert", "id", rewrite_mode="full")
     assert isinstance(result, merganser.MergeResult)
     assert (result.rewritten_files, result.removed_files) == ([], [f"{path}/{empty}"])
-    assert len(data_files(path)) == 1
+    assert len(list_data_files(path)) == 1
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd"])
-def test_new_files_have_the_asked_shape(io: Door, lake: str, compression: str) -> None:
+def test_new_files_have_the_asked_shape(io: AnyDatasetIO, lake: str, compression: str) -> None:
     # W4
     path = f"{lake}/t"
     source = table(list(range(25))).append_column("day", pa.array(["a"] * 20 + ["b"] * 5))
@@ -693,7 +699,7 @@ def test_new_files_have_the_asked_shape(io: Door, lake: str, compression: str) -
     assert more.preserved_files == sorted(result.inserted_files)
 
 
-def test_new_files_beside_old_ones_share_their_metadata(io: Door, lake: str) -> None:
+def test_new_files_beside_old_ones_share_their_metadata(io: AnyDatasetIO, lake: str) -> None:
     # W4, W2: one schema, however many writers
     path = f"{lake}/t"
     put(f"{path}/a.parquet", table([1]).replace_schema_metadata({"owner": "someone"}))
@@ -704,9 +710,9 @@ def test_new_files_beside_old_ones_share_their_metadata(io: Door, lake: str) -> 
 MEASURED = """
 import resource, sys
 import pyarrow as pa
-from tests.support import open_door
+from tests.support import open_dataset_io
 engine, path, groups, rows = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-io = open_door(engine)
+io = open_dataset_io(engine)
 source = pa.table({"id": [group * rows for group in range(groups)], **{f"c{n}": [0.5] * groups for n in range(5)}})
 io.merge(source.slice(0, 1), path + "-warm", "upsert", "id")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -739,11 +745,11 @@ REPEATED = """
 import os, sys
 os.cpu_count = lambda: 2  # as many row groups are worked on at a time
 import pyarrow as pa
-from tests.support import open_door
+from tests.support import open_dataset_io
 engine, path = sys.argv[1:]
 source = pa.table({"id": [1], "v": ["y" * 2000]})
 before = pa.default_memory_pool().max_memory()
-result = open_door(engine).merge(source, path, "update", "id")
+result = open_dataset_io(engine).merge(source, path, "update", "id")
 print(result.updated, (pa.default_memory_pool().max_memory() - before) >> 20)
 """
 
@@ -760,7 +766,7 @@ def test_rows_of_a_repeated_key_are_taken_row_group_by_row_group(engine: str, la
     assert peak < 50, f"{peak} MB, of {groups * count * 2000 >> 20} MB for all rows at once"
 
 
-def test_a_new_file_has_dictionaries_where_an_old_one_has_them(io: Door, lake: str) -> None:
+def test_a_new_file_has_dictionaries_where_an_old_one_has_them(io: AnyDatasetIO, lake: str) -> None:
     # W2
     path, count = f"{lake}/t", 60_000
     unique, few = (

@@ -16,12 +16,12 @@ import duckdb
 import fsspec
 import pyarrow as pa
 import pytest
-from tests.support import load, open_door, put, rows, snapshot, unchanged
+from tests.support import assert_unchanged, load, open_dataset_io, put, read_rows, snapshot
 
 import merganser
 from merganser import history, recover, undo, vacuum
 from merganser.core.commit import commit
-from merganser.core.commit.history import new_id
+from merganser.core.commit.history import make_record_id
 from merganser.core.storage.local import LocalStore
 from merganser.core.storage.location import locate
 from merganser.errors import (
@@ -34,7 +34,7 @@ from merganser.errors import (
 )
 
 if TYPE_CHECKING:
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
 
 def table(ids: list[int], value: str) -> pa.Table:
@@ -61,7 +61,7 @@ def control(lake: str) -> Path:
     return Path(lake, ".t.merganser")
 
 
-def told(control: Path) -> dict[str, bytes]:
+def read_control_files(control: Path) -> dict[str, bytes]:
     """Everything in the control folder but the lock."""
     return {name: data for name, data in snapshot(str(control)).items() if name != "lock"}
 
@@ -84,7 +84,7 @@ def state(path: str) -> dict[str, tuple[bytes, int, int]]:
 
 
 # M9
-def test_a_record_tells_what_was_asked_and_what_was_done(io: Door, path: str, control: Path) -> None:
+def test_a_record_tells_what_was_asked_and_what_was_done(io: AnyDatasetIO, path: str, control: Path) -> None:
     before = datetime.now(UTC)
     result = io.merge(table([0, 10, 99], "new"), path, "full_merge", "id", batch_id="b", compression="zstd", retain=2)
     (record,) = history(path)
@@ -114,7 +114,7 @@ def test_a_record_tells_what_was_asked_and_what_was_done(io: Door, path: str, co
 
 
 # M9
-def test_every_commit_has_a_record_and_the_newest_comes_first(io: Door, path: str) -> None:
+def test_every_commit_has_a_record_and_the_newest_comes_first(io: AnyDatasetIO, path: str) -> None:
     io.merge(table([0, 50], "new"), path, key_columns="id")
     io.write_dataset(table([60, 61], "new"), path)
     io.write_dataset(table([70], "new"), path, "overwrite")
@@ -132,24 +132,24 @@ def test_every_commit_has_a_record_and_the_newest_comes_first(io: Door, path: st
 
 
 # M9
-def test_a_change_that_fails_or_changes_nothing_leaves_no_record(io: Door, path: str, control: Path) -> None:
+def test_a_change_that_fails_or_changes_nothing_leaves_no_record(io: AnyDatasetIO, path: str, control: Path) -> None:
     io.merge(table([0], "new"), path, key_columns="id", retain=1)
-    before = told(control)
-    with unchanged(path), pytest.raises(DatasetMergeError):
+    before = read_control_files(control)
+    with assert_unchanged(path), pytest.raises(DatasetMergeError):
         io.merge(table([1, 1], "twice"), path, key_columns="id", retain=1)
-    with unchanged(path):
+    with assert_unchanged(path):
         io.merge(table([99], "unknown"), path, "update", "id", retain=1)
-    assert told(control) == before
+    assert read_control_files(control) == before
     assert len(history(path)) == 1
 
 
 # M9, M7
-def test_a_batch_is_told_once(io: Door, path: str, control: Path) -> None:
+def test_a_batch_is_told_once(io: AnyDatasetIO, path: str, control: Path) -> None:
     io.merge(table([0], "new"), path, key_columns="id", batch_id="a", retain=1)
-    before = told(control)
-    with unchanged(path):
+    before = read_control_files(control)
+    with assert_unchanged(path):
         assert io.merge(table([0], "new"), path, key_columns="id", batch_id="a", retain=1).replayed
-    assert told(control) == before
+    assert read_control_files(control) == before
     io.merge(table([99], "unknown"), path, "update", "id", batch_id="nothing")
     record = history(path)[0]
     assert (record.batch_id, record.files, record.updated) == ("nothing", [], 0)
@@ -164,12 +164,12 @@ def test_a_dataset_without_commits_has_no_history(path: str, lake: str) -> None:
 # M9
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": 1, "files": [{"nosuch": 1}]}'])
 def test_a_damaged_record_is_named_with_the_remedy(text: str, path: str, control: Path) -> None:
-    open_door("arrow").merge(table([0], "new"), path, key_columns="id", retain=1)
+    open_dataset_io("arrow").merge(table([0], "new"), path, key_columns="id", retain=1)
     (record,) = (control / "history").iterdir()
     record.write_text(text)
     with pytest.raises(UnreadableFileError, match=rf"{record.name} is damaged: .*Remove it"):
         history(path)
-    with unchanged(path), pytest.raises(UnreadableFileError, match=record.name):
+    with assert_unchanged(path), pytest.raises(UnreadableFileError, match=record.name):
         undo(path)
     record.write_text('{"version": 99}')
     with pytest.raises(UnreadableFileError, match=f"{record.name} was written by another version"):
@@ -178,11 +178,11 @@ def test_a_damaged_record_is_named_with_the_remedy(text: str, path: str, control
 
 # M9
 def test_records_sort_by_commit_even_if_the_clock_went_back(path: str, control: Path) -> None:
-    io = open_door("arrow")
+    io = open_dataset_io("arrow")
     io.merge(table([0], "new"), path, key_columns="id")
     (first,) = history(path)
     for now in (first.committed_at, first.committed_at - timedelta(days=400)):
-        later = new_id(LocalStore(), str(control), now)
+        later = make_record_id(LocalStore(), str(control), now)
         assert later > first.id
     (control / "history" / "notes.json").write_text("mine")
     (control / "history" / f"{first.id}.json.0123.new").write_text("{")
@@ -197,7 +197,7 @@ def test_records_sort_by_commit_even_if_the_clock_went_back(path: str, control: 
 
 
 # M9
-def test_undo_brings_back_every_byte(io: Door, path: str, control: Path) -> None:
+def test_undo_brings_back_every_byte(io: AnyDatasetIO, path: str, control: Path) -> None:
     os.chmod(f"{path}/f0.parquet", 0o640)
     before = state(path)
     io.merge(table([0, 10, 98, 99], "new"), path, key_columns="id", retain=1, max_rows_per_file=1)
@@ -217,7 +217,7 @@ def test_undo_brings_back_every_byte(io: Door, path: str, control: Path) -> None
 
 
 # M9
-def test_undo_brings_back_removed_files(io: Door, path: str) -> None:
+def test_undo_brings_back_removed_files(io: AnyDatasetIO, path: str) -> None:
     before = state(path)
     result = io.merge(table([0, 99], "new"), path, "full_merge", "id", retain=1)
     assert len(result.removed_files) == 2
@@ -227,47 +227,47 @@ def test_undo_brings_back_removed_files(io: Door, path: str) -> None:
 
 # M9
 @pytest.mark.parametrize("partition", [None, "v"])
-def test_a_first_load_needs_nothing_retained(io: Door, lake: str, partition: str | None) -> None:
+def test_a_first_load_needs_nothing_retained(io: AnyDatasetIO, lake: str, partition: str | None) -> None:
     path = f"{lake}/t"
     io.merge(table([1, 2], "a"), path, key_columns="id", partition_columns=partition)
     undo(path)
     assert snapshot(path) == {}
     other = pa.table({"id": [1], "v": [7]})
     io.merge(other, path, key_columns="id", partition_columns=partition)
-    assert rows(io, path) == [{"id": 1, "v": 7}]
+    assert read_rows(io, path) == [{"id": 1, "v": 7}]
 
 
 # M9, H2
-def test_undo_of_a_partitioned_merge(io: Door, lake: str) -> None:
+def test_undo_of_a_partitioned_merge(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     source = pa.table({"id": [1, 2, 3], "day": ["a", "b", "c"], "v": ["old"] * 3})
     io.merge(source, path, key_columns="id", partition_columns="day")
     before = state(path)
     io.merge(source.slice(1).set_column(2, "v", pa.array(["new"] * 2)), path, "full_merge", "id", retain=1)
-    assert len(rows(io, path)) == 2
+    assert len(read_rows(io, path)) == 2
     undo(path)
     assert state(path) == before
-    assert rows(io, path) == source.to_pylist()
+    assert read_rows(io, path) == source.to_pylist()
 
 
 # M9, O2, H2
-def test_undo_of_an_overwrite_brings_back_partitions_and_their_types(io: Door, lake: str) -> None:
+def test_undo_of_an_overwrite_brings_back_partitions_and_their_types(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     old = pa.table({"id": [1, 2], "day": ["a", "b"]})
     io.write_dataset(old, path, partition_columns="day")
     before = state(path)
     io.write_dataset(pa.table({"id": [1, 2], "day": [7, 8]}), path, "overwrite", partition_columns="day", retain=1)
-    assert rows(io, path)[0]["day"] == 7
+    assert read_rows(io, path)[0]["day"] == 7
     assert undo(path).mode == "overwrite"
     assert state(path) == before
-    assert rows(io, path) == old.to_pylist()
+    assert read_rows(io, path) == old.to_pylist()
     io.write_dataset(pa.table({"id": [3], "v": ["x"]}), path, "overwrite", retain=1)
     undo(path)
     assert load(io, path).schema.field("day").type == pa.string()
 
 
 # M9
-def test_undo_walks_back(io: Door, path: str) -> None:
+def test_undo_walks_back(io: AnyDatasetIO, path: str) -> None:
     states = []
     for number in range(3):
         states.append(state(path))
@@ -275,12 +275,12 @@ def test_undo_walks_back(io: Door, path: str) -> None:
     for before in reversed(states):
         undo(path)
         assert state(path) == before
-    with unchanged(path), pytest.raises(UndoError, match=r"no commit into .* to undo"):
+    with assert_unchanged(path), pytest.raises(UndoError, match=r"no commit into .* to undo"):
         undo(path)
 
 
 # M9
-def test_undo_knows_what_was_undone_before(io: Door, path: str) -> None:
+def test_undo_knows_what_was_undone_before(io: AnyDatasetIO, path: str) -> None:
     first = state(path)
     io.merge(table([0], "one"), path, key_columns="id", retain=5)
     second = state(path)
@@ -295,26 +295,26 @@ def test_undo_knows_what_was_undone_before(io: Door, path: str) -> None:
 
 
 # M9, M7
-def test_a_batch_that_was_undone_may_be_merged_again(io: Door, path: str) -> None:
+def test_a_batch_that_was_undone_may_be_merged_again(io: AnyDatasetIO, path: str) -> None:
     io.merge(table([0], "new"), path, key_columns="id", batch_id="b", retain=1)
     assert undo(path).batch_id == "b"
     assert not io.merge(table([0], "again"), path, key_columns="id", batch_id="b", retain=1).replayed
     assert io.merge(table([0], "again"), path, key_columns="id", batch_id="b", retain=1).replayed
-    assert rows(io, path)[0]["v"] == "again"
+    assert read_rows(io, path)[0]["v"] == "again"
 
 
 # M9
 def test_a_batch_that_changed_nothing_is_undone_too(path: str) -> None:
-    io = open_door("arrow")
+    io = open_dataset_io("arrow")
     io.merge(table([99], "late"), path, "update", "id", batch_id="b")
-    with unchanged(path):
+    with assert_unchanged(path):
         undo(path)
     assert not io.merge(table([99], "late"), path, "update", "id", batch_id="b").replayed
 
 
 # M9
 def test_what_other_programs_added_stays(path: str) -> None:
-    open_door("arrow").merge(table([0], "new"), path, key_columns="id", retain=1)
+    open_dataset_io("arrow").merge(table([0], "new"), path, key_columns="id", retain=1)
     put(f"{path}/other.parquet", table([77], "other"))
     Path(path, "README.md").write_text("mine")
     before = snapshot(path)
@@ -324,9 +324,9 @@ def test_what_other_programs_added_stays(path: str) -> None:
 
 
 # M9
-def test_what_is_not_retained_cannot_be_undone(io: Door, path: str) -> None:
+def test_what_is_not_retained_cannot_be_undone(io: AnyDatasetIO, path: str) -> None:
     io.merge(table([0], "new"), path, key_columns="id")
-    with unchanged(path), pytest.raises(UndoError, match=r"merge of 2.* not retained.*retain=1"):
+    with assert_unchanged(path), pytest.raises(UndoError, match=r"merge of 2.* not retained.*retain=1"):
         undo(path)
     # What came after it can.
     before = state(path)
@@ -355,18 +355,18 @@ def _touch(file: str) -> None:
 @pytest.mark.parametrize("change", [_rewrite, _touch, os.remove])
 @pytest.mark.parametrize("operation", ["rewritten", "inserted"])
 def test_what_another_program_changed_is_not_undone(change: Any, operation: str, path: str) -> None:
-    open_door("arrow").merge(table([0, 10, 99], "new"), path, "full_merge", "id", retain=1)
+    open_dataset_io("arrow").merge(table([0, 10, 99], "new"), path, "full_merge", "id", retain=1)
     name = next(file.path for file in history(path)[0].files if file.operation == operation)
     change(f"{path}/{name}")
-    with unchanged(path), pytest.raises(UndoError, match=f"{path}/{name} was changed by another program"):
+    with assert_unchanged(path), pytest.raises(UndoError, match=f"{path}/{name} was changed by another program"):
         undo(path)
 
 
 # M9
 def test_a_file_that_came_back_is_not_overwritten(path: str) -> None:
-    open_door("arrow").merge(table([0, 10], "new"), path, "full_merge", "id", retain=1)
+    open_dataset_io("arrow").merge(table([0, 10], "new"), path, "full_merge", "id", retain=1)
     put(f"{path}/f2.parquet", table([5], "by another program"))
-    with unchanged(path), pytest.raises(UndoError, match=f"{path}/f2.parquet was changed by another program"):
+    with assert_unchanged(path), pytest.raises(UndoError, match=f"{path}/f2.parquet was changed by another program"):
         undo(path)
 
 
@@ -381,13 +381,13 @@ def test_a_file_that_changed_after_the_decision_is_not_retained_for_the_one_that
     with monkeypatch.context() as patch:
         patch.setattr(commit, "publish", broken)
         with pytest.raises(DatasetMergeError, match="was journaled"):
-            open_door("arrow").merge(table([0, 10], "new"), path, key_columns="id", retain=1)
+            open_dataset_io("arrow").merge(table([0, 10], "new"), path, key_columns="id", retain=1)
     put(f"{path}/f0.parquet", table([0], "by another program"))
     with pytest.raises(ConcurrentWriteError, match=r"f0\.parquet"):
         recover(path)
     os.remove(f"{path}/f0.parquet")
     assert recover(path)
-    with unchanged(path), pytest.raises(UndoError, match="not retained"):
+    with assert_unchanged(path), pytest.raises(UndoError, match="not retained"):
         undo(path)
 
 
@@ -395,12 +395,12 @@ def test_a_file_that_changed_after_the_decision_is_not_retained_for_the_one_that
 
 
 # M9
-def test_no_more_than_the_last_commits_are_retained(io: Door, path: str, control: Path) -> None:
+def test_no_more_than_the_last_commits_are_retained(io: AnyDatasetIO, path: str, control: Path) -> None:
     for number in range(4):
         io.merge(table([0, 10], f"{number}"), path, key_columns="id", retain=2)
     newest = sorted(record.id for record in history(path)[:2])
     assert kept(control) == newest
-    assert not [name for name in told(control) if name.endswith(".parquet")]
+    assert not [name for name in read_control_files(control) if name.endswith(".parquet")]
     undo(path)
     undo(path)
     with pytest.raises(UndoError, match="not retained"):
@@ -413,7 +413,7 @@ def test_no_more_than_the_last_commits_are_retained(io: Door, path: str, control
 # M9
 def test_retained_files_are_links(path: str, control: Path) -> None:
     nodes = {f"f{number}.parquet": os.stat(f"{path}/f{number}.parquet").st_ino for number in range(3)}
-    open_door("arrow").merge(table([0, 10], "new"), path, "full_merge", "id", retain=1)
+    open_dataset_io("arrow").merge(table([0, 10], "new"), path, "full_merge", "id", retain=1)
     (folder,) = (control / "retained").iterdir()
     names = {file.path: file.retained or "" for file in history(path)[0].files}
     assert {rel: os.stat(folder / name).st_ino for rel, name in names.items()} == nodes
@@ -437,7 +437,7 @@ def test_where_no_link_can_be_a_copy_is_retained(
 
     monkeypatch.setattr(os, "link", refuse)
     before = state(path)
-    open_door("arrow").merge(table([0, 10], "new"), path, "full_merge", "id", retain=1)
+    open_dataset_io("arrow").merge(table([0, 10], "new"), path, "full_merge", "id", retain=1)
     assert sorted(os.stat(file).st_nlink for file in control.glob("retained/*/*.replaced")) == [1, 1, 1]
     undo(path)
     assert state(path) == before
@@ -463,7 +463,7 @@ def test_a_linked_data_file_keeps_its_link(
                 original(source, target)
 
             monkeypatch.setattr(os, name, refuse)
-    open_door("arrow").merge(table([0, 10], "new"), path, key_columns="id", retain=1)
+    open_dataset_io("arrow").merge(table([0, 10], "new"), path, key_columns="id", retain=1)
     assert state(path) != before
     undo(path)
     assert os.readlink(f"{path}/f0.parquet") == real
@@ -472,7 +472,7 @@ def test_a_linked_data_file_keeps_its_link(
 
 
 # M9, C6
-def test_a_dataset_in_memory_has_a_history_and_undo(io: Door) -> None:
+def test_a_dataset_in_memory_has_a_history_and_undo(io: AnyDatasetIO) -> None:
     memory, home = fsspec.filesystem("memory"), f"/{uuid.uuid4().hex}/lake"
     path, io.filesystem = f"{home}/t", memory
 
@@ -500,13 +500,13 @@ def test_a_dataset_in_memory_has_a_history_and_undo(io: Door) -> None:
 
 
 # M9, C1
-def test_a_control_folder_inside_the_dataset_disturbs_nobody(io: Door, path: str, lake: str) -> None:
+def test_a_control_folder_inside_the_dataset_disturbs_nobody(io: AnyDatasetIO, path: str, lake: str) -> None:
     os.mkdir(f"{path}/.t.merganser")
     before = {name: one for name, one in state(path).items() if name.endswith(".parquet")}
     io.merge(table([0, 99], "new"), path, "full_merge", "id", retain=1)
     assert os.listdir(lake) == ["t"]
     assert len(kept(Path(path, ".t.merganser"))) == 1
-    assert [row["id"] for row in rows(io, path)] == [0, 99]
+    assert [row["id"] for row in read_rows(io, path)] == [0, 99]
     assert duckdb.execute("SELECT count(*) FROM read_parquet(?)", [f"{path}/**/*.parquet"]).fetchall() == [(2,)]
     undo(path)
     assert {name: one for name, one in state(path).items() if name.endswith(".parquet")} == before
@@ -515,10 +515,13 @@ def test_a_control_folder_inside_the_dataset_disturbs_nobody(io: Door, path: str
 
 # M9
 @pytest.mark.parametrize("retain", [-1, 1.5, "1", True, None])
-def test_retain_is_a_number_of_commits(io: Door, path: str, retain: Any) -> None:
-    with unchanged(path), pytest.raises(InvalidArgumentError, match=r"retain must be a whole number .* 0 or more"):
+def test_retain_is_a_number_of_commits(io: AnyDatasetIO, path: str, retain: Any) -> None:
+    with (
+        assert_unchanged(path),
+        pytest.raises(InvalidArgumentError, match=r"retain must be a whole number .* 0 or more"),
+    ):
         io.merge(table([0], "new"), path, key_columns="id", retain=retain)
-    with unchanged(path), pytest.raises(InvalidArgumentError, match="retain"):
+    with assert_unchanged(path), pytest.raises(InvalidArgumentError, match="retain"):
         io.write_dataset(table([0], "new"), path, "overwrite", retain=retain)
 
 
@@ -539,23 +542,23 @@ def test_every_door_retains(path: str, control: Path) -> None:
 def retained(path: str) -> str:
     """That dataset after three commits, all of which can be undone."""
     for number in range(3):
-        open_door("arrow").merge(table([0], f"{number}"), path, key_columns="id", retain=9)
+        open_dataset_io("arrow").merge(table([0], f"{number}"), path, key_columns="id", retain=9)
     return path
 
 
 # M9
 def test_vacuum_leaves_what_undo_can_use(retained: str, control: Path) -> None:
-    before = told(control)
-    with unchanged(retained):
+    before = read_control_files(control)
+    with assert_unchanged(retained):
         assert vacuum(retained) == []
-    assert told(control) == before
+    assert read_control_files(control) == before
     removed = vacuum(retained, retain=2)
     newest, middle, oldest = (record.id for record in history(retained))
     assert removed == [f"{control}/retained/{oldest}"]
     assert kept(control) == [middle, newest]
     undo(retained)
     undo(retained)
-    with unchanged(retained), pytest.raises(UndoError, match="not retained"):
+    with assert_unchanged(retained), pytest.raises(UndoError, match="not retained"):
         undo(retained)
 
 
@@ -583,7 +586,7 @@ def test_vacuum_removes_what_was_undone_and_what_nobody_knows(retained: str, con
 def test_vacuum_removes_what_lies_behind_a_commit_that_cannot_be_undone(retained: str, control: Path) -> None:
     newest, middle, oldest = (record.id for record in history(retained))
     # An insert stands in nobody's way.
-    open_door("arrow").merge(table([50], "new"), retained, "insert", "id", retain=9)
+    open_dataset_io("arrow").merge(table([50], "new"), retained, "insert", "id", retain=9)
     assert vacuum(retained) == []
     # What an interrupted removal left: the list of the files, but not all of them.
     (control / "retained" / middle / "0.replaced").unlink()
@@ -595,7 +598,7 @@ def test_vacuum_removes_what_lies_behind_a_commit_that_cannot_be_undone(retained
 def test_vacuum_removes_what_an_interrupted_commit_began_to_retain(retained: str, control: Path) -> None:
     newest = history(retained)[0].id
     (control / "retained" / newest / "0.replaced").unlink()
-    with unchanged(retained), pytest.raises(UndoError, match="not retained"):
+    with assert_unchanged(retained), pytest.raises(UndoError, match="not retained"):
         undo(retained)
     assert len(vacuum(retained)) == 3
 
@@ -608,13 +611,13 @@ def test_a_retained_file_that_was_changed_is_not_restored(retained: str, control
         os.truncate(file, 10)
     else:
         os.utime(file)
-    with unchanged(retained), pytest.raises(UndoError, match="not retained as they were"):
+    with assert_unchanged(retained), pytest.raises(UndoError, match="not retained as they were"):
         undo(retained)
 
 
 # M9, C4
 def test_an_interrupted_undo_spares_what_another_program_wrote(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    io = open_door("arrow")
+    io = open_dataset_io("arrow")
     io.merge(table([0, 10], "new"), path, "full_merge", "id", retain=1)
     (gone,) = (file.path for file in history(path)[0].files if file.operation == "removed")
     with monkeypatch.context() as patch:
@@ -633,13 +636,13 @@ def test_what_cannot_be_retained_is_known_before_anything_is_decided(
     path: str, control: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LocalStore, "duplicate", broken)
-    with unchanged(path), pytest.raises(StagingError, match="the disk is gone"):
-        open_door("arrow").merge(table([0], "new"), path, key_columns="id", retain=1)
+    with assert_unchanged(path), pytest.raises(StagingError, match="the disk is gone"):
+        open_dataset_io("arrow").merge(table([0], "new"), path, key_columns="id", retain=1)
     monkeypatch.undo()
     assert kept(control) == []
     assert not recover(path)
     os.symlink("nowhere", f"{path}/z.parquet")
-    open_door("arrow").write_dataset(table([1], "new"), path, "overwrite", retain=1)
+    open_dataset_io("arrow").write_dataset(table([1], "new"), path, "overwrite", retain=1)
     with pytest.raises(UndoError, match="not retained"):
         undo(path)
 
@@ -648,7 +651,7 @@ def test_what_cannot_be_retained_is_known_before_anything_is_decided(
 def test_strangers_among_retained_folders_do_not_matter(retained: str, control: Path) -> None:
     (control / "retained" / ".DS_Store").touch()
     kept_before = [one for one in kept(control) if not one.startswith(".")]
-    open_door("arrow").merge(table([0], "again"), retained, key_columns="id", retain=2)
+    open_dataset_io("arrow").merge(table([0], "again"), retained, key_columns="id", retain=2)
     left = [one for one in kept(control) if not one.startswith(".")]
     assert left == [kept_before[-1], history(retained)[0].id]
     assert vacuum(retained) == []
@@ -656,7 +659,7 @@ def test_strangers_among_retained_folders_do_not_matter(retained: str, control: 
 
 # M7
 def test_a_dataset_that_was_removed_has_no_batches(lake: str) -> None:
-    io, path = open_door("arrow"), f"{lake}/t2"
+    io, path = open_dataset_io("arrow"), f"{lake}/t2"
     for _ in range(2):
         assert not io.merge(table([1], "new"), path, key_columns="id", batch_id="b").replayed
         shutil.rmtree(path)
@@ -665,13 +668,13 @@ def test_a_dataset_that_was_removed_has_no_batches(lake: str) -> None:
 # M9
 @pytest.mark.parametrize("retain", [-1, True, "1"])
 def test_vacuum_takes_a_number_of_commits(retain: Any, retained: str) -> None:
-    with unchanged(retained), pytest.raises(InvalidArgumentError, match="retain"):
+    with assert_unchanged(retained), pytest.raises(InvalidArgumentError, match="retain"):
         vacuum(retained, retain=retain)
 
 
 # M9, C5
 def test_undo_and_vacuum_wait_for_the_lock(retained: str) -> None:
-    with commit.writing(locate(retained)):
+    with commit.open_session(locate(retained)):
         for change in (undo, vacuum):
-            with unchanged(retained), pytest.raises(TimeoutError):
+            with assert_unchanged(retained), pytest.raises(TimeoutError):
                 change(retained, lock_timeout=0)

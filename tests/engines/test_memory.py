@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import open_door, put, unchanged
+from tests.support import assert_unchanged, open_dataset_io, put
 
 import merganser
 from merganser import DuckDBDatasetIO
@@ -68,10 +68,10 @@ def test_a_row_group_that_memory_cannot_hold(
 ) -> None:
     monkeypatch.setattr(scan.OpenFile, "read", fail(error))
     with (
-        unchanged(path),
+        assert_unchanged(path),
         pytest.raises(OutOfMemoryError, match=r"during reading row group 0 of .*a\.parquet: .* memory"),
     ):
-        open_door(name).merge(SOURCE, path, "update", "id")
+        open_dataset_io(name).merge(SOURCE, path, "update", "id")
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -81,8 +81,8 @@ def test_a_source_file_that_memory_cannot_hold(
 ) -> None:
     source = put(f"{lake}/in/rows.parquet", SOURCE)
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", fail(error))
-    with unchanged(path), pytest.raises(MemoryError, match=r"Out of memory during reading .*rows\.parquet"):
-        open_door(name).merge(source, path, key_columns="id")
+    with assert_unchanged(path), pytest.raises(MemoryError, match=r"Out of memory during reading .*rows\.parquet"):
+        open_dataset_io(name).merge(source, path, key_columns="id")
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -91,21 +91,24 @@ def test_staging_for_which_there_is_no_memory(
     path: str, name: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LocalStore, "flush", fail(error))
-    with unchanged(path), pytest.raises(OutOfMemoryError, match=r"Out of memory during staging files for .*/t"):
-        open_door(name).merge(SOURCE, path, key_columns="id")
+    with assert_unchanged(path), pytest.raises(OutOfMemoryError, match=r"Out of memory during staging files for .*/t"):
+        open_dataset_io(name).merge(SOURCE, path, key_columns="id")
 
 
 def test_compaction_for_which_there_is_no_memory(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     put(f"{path}/b.parquet", SOURCE)
     monkeypatch.setattr("merganser.core.maintenance.compact.load_existing", fail(MemoryError()))
-    with unchanged(path), pytest.raises(OutOfMemoryError, match=r"during a change of .*/t: no more could be allocated"):
+    with (
+        assert_unchanged(path),
+        pytest.raises(OutOfMemoryError, match=r"during a change of .*/t: no more could be allocated"),
+    ):
         merganser.compact(path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_source_larger_than_the_memory_of_the_process(path: str, name: str) -> None:
-    with unchanged(path):
+    with assert_unchanged(path):
         command = [sys.executable, "-c", LIMITED, path, name]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 1, ended.stderr
@@ -116,7 +119,10 @@ def test_a_source_larger_than_the_memory_of_the_process(path: str, name: str) ->
 def test_the_limit_of_a_connection(path: str) -> None:
     connection = duckdb.connect(config={"memory_limit": "1MB", "threads": 1, "max_temp_directory_size": "0MB"})
     source = pa.table({"id": range(100_000), "v": [str(number) * 9 for number in range(100_000)]})
-    with unchanged(path), pytest.raises(OutOfMemoryError, match=r"MERGE operation failed: (.|\n)*raise memory_limit"):
+    with (
+        assert_unchanged(path),
+        pytest.raises(OutOfMemoryError, match=r"MERGE operation failed: (.|\n)*raise memory_limit"),
+    ):
         DuckDBDatasetIO(connection).merge(source, path, key_columns="id")
-    with unchanged(path), pytest.raises(DatasetMergeError):
+    with assert_unchanged(path), pytest.raises(DatasetMergeError):
         DuckDBDatasetIO(connection).merge(source, path, key_columns="id")

@@ -20,12 +20,21 @@ import pytest
 from hypothesis import Phase, given, reject, settings
 from hypothesis import strategies as st
 from tests import oracle
-from tests.support import lasting, load, open_door, plain_rows, plain_values, put, snapshot, unchanged
-from tests.values import FLOATS, NESTED, PLAIN, build, carried, cells, stored
+from tests.support import (
+    assert_unchanged,
+    load,
+    open_dataset_io,
+    put,
+    snapshot,
+    snapshot_without_locks,
+    to_plain_rows,
+    to_plain_values,
+)
+from tests.values import FLOATS, NESTED, PLAIN, build, cells, is_carried_by_spark, to_stored_type
 
 from merganser.core.dataset.snapshot import make_record
 from merganser.core.storage.location import locate
-from merganser.core.storage.staging import RECORD, control_folder
+from merganser.core.storage.staging import PARTITION_RECORD, choose_control_folder
 from merganser.errors import (
     ColumnValueError,
     DuplicateKeyError,
@@ -127,11 +136,11 @@ class Case:
     audit: Any = True
 
     @property
-    def asked(self) -> oracle.Changes:
+    def asked(self) -> oracle.Options:
         """What is asked beyond the strategy, as the oracle takes it."""
         kinds = {one.name: one.type for one in self.partitions}
-        scope = {name: plain_values(build(values, kinds[name])) for name, values in self.scope.items()}
-        return oracle.Changes(self.schema.names, **(self.options | {"scope": scope}))
+        scope = {name: to_plain_values(build(values, kinds[name])) for name, values in self.scope.items()}
+        return oracle.Options(self.schema.names, **(self.options | {"scope": scope}))
 
     @property
     def repeatable(self) -> bool:
@@ -143,7 +152,7 @@ class Case:
     @property
     def schema(self) -> pa.Schema:
         """Every column as the dataset must give it back."""
-        fields = [inner.with_type(stored(inner.type)) for inner in self.columns]
+        fields = [inner.with_type(to_stored_type(inner.type)) for inner in self.columns]
         return pa.schema([*fields, *self.partitions])
 
 
@@ -367,7 +376,7 @@ def _pick(rnd: random.Random, pool: Sequence[Any], null: float) -> Any:
 
 
 def _equal(row: dict[str, Any], keys: Sequence[str], kinds: dict[str, pa.DataType]) -> oracle.Key:
-    return tuple(plain_values(build([row[name]], kinds[name]))[0] for name in keys)
+    return tuple(to_plain_values(build([row[name]], kinds[name]))[0] for name in keys)
 
 
 def _table(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
@@ -434,7 +443,7 @@ def spelled(rnd: random.Random, value: Any) -> str:
 def _drawn(kind: pa.DataType, engine: str) -> bool:
     """Leave out what Spark declines: some types, and instants that microseconds do not reach."""
     return not engine.startswith("spark") or (
-        carried(kind) and not (pa.types.is_timestamp(kind) and kind.unit in {"s", "ms"})
+        is_carried_by_spark(kind) and not (pa.types.is_timestamp(kind) and kind.unit in {"s", "ms"})
     )
 
 
@@ -453,9 +462,9 @@ def write_target(io: DatasetIO[Any, Any, Any], path: str, case: Case) -> dict[st
     if case.files and not _tells_partitions(case):
         # Else they would be texts.
         location = locate(path)
-        os.makedirs(control_folder(location))
+        os.makedirs(choose_control_folder(location))
         record = make_record({one.name: one.type for one in case.partitions})
-        Path(control_folder(location), RECORD).write_text(json.dumps(record), "utf-8")
+        Path(choose_control_folder(location), PARTITION_RECORD).write_text(json.dumps(record), "utf-8")
     if case.written is not None:
         columns = case.partitions.names or None
         io.write_dataset(case.written, path, "overwrite", columns, max_rows_per_file=case.max_rows, row_group_size=2)
@@ -475,7 +484,7 @@ def file_rows(path: str, rel: str, case: Case, columns: pa.Schema | None = None)
     folders = rel.split("/")[:-1]
     assert len(folders) == len(names)
     fixed = {
-        field.name: plain_values(build([_folder_value(case, depth, folders[depth], field)], field.type))[0]
+        field.name: to_plain_values(build([_folder_value(case, depth, folders[depth], field)], field.type))[0]
         for depth, field in enumerate(case.partitions)
     }
     table = read_file(f"{path}/{rel}")
@@ -484,7 +493,7 @@ def file_rows(path: str, rel: str, case: Case, columns: pa.Schema | None = None)
     # Not `check_metadata`: Parquet calls the elements of a list `element`, whatever Arrow called them.
     assert own.equals(wanted)
     assert own.metadata == wanted.metadata
-    return [row | fixed for row in plain_rows(table)]
+    return [row | fixed for row in to_plain_rows(table)]
 
 
 def read_file(path: str) -> pa.Table:
@@ -496,7 +505,7 @@ def read_file(path: str) -> pa.Table:
 
 def file_schema(case: Case) -> pa.Schema:
     """The schema that every file must have, but for copies of partition columns."""
-    return pa.schema([one.with_type(stored(one.type)) for one in case.columns], case.columns.metadata)
+    return pa.schema([one.with_type(to_stored_type(one.type)) for one in case.columns], case.columns.metadata)
 
 
 def _folder_value(case: Case, depth: int, folder: str, partition: pa.Field) -> Any:
@@ -527,7 +536,7 @@ def _folder_value(case: Case, depth: int, folder: str, partition: pa.Field) -> A
 def check(engine: str, case: Case) -> None:
     """Merge, and compare everything there is to see with the oracle."""
     with tempfile.TemporaryDirectory() as lake:
-        io, path = open_door(engine), f"{lake}/t"
+        io, path = open_dataset_io(engine), f"{lake}/t"
         before: dict[str, bytes] = {}
         try:
             target = write_target(io, path, case)
@@ -558,7 +567,7 @@ def _check(io: DatasetIO[Any, Any, Any], lake: str, path: str, case: Case, befor
         with pytest.raises(REFUSALS[refused.reason]):
             io.plan(**arguments)
         assert _everything(lake) == untouched
-        with unchanged(path), pytest.raises(REFUSALS[refused.reason]):
+        with assert_unchanged(path), pytest.raises(REFUSALS[refused.reason]):
             io.merge(**arguments)
         return
     untouched, old = _everything(lake), snapshot(path)
@@ -577,7 +586,7 @@ def _check(io: DatasetIO[Any, Any, Any], lake: str, path: str, case: Case, befor
         return
     table = load(io, path)
     assert table.schema.equals(pa.schema([*columns, *case.partitions]))
-    assert oracle.bag(plain_rows(table)) == oracle.bag(expected.rows)
+    assert oracle.to_multiset(to_plain_rows(table)) == oracle.to_multiset(expected.rows)
     now = {rel: file_rows(path, rel, case, columns) for rel in snapshot(path)}
     _check_again(io, lake, case, arguments, expected, now)
 
@@ -585,7 +594,7 @@ def _check(io: DatasetIO[Any, Any, Any], lake: str, path: str, case: Case, befor
 def _expected(case: Case, target: dict[str, list[oracle.Row]]) -> oracle.Outcome:
     if not target and not oracle.STRATEGIES[case.strategy][1]:
         raise oracle.RefusedError("no target")
-    source = plain_rows(case.source.cast(_stored_schema(case.source.schema)))
+    source = to_plain_rows(case.source.cast(_stored_schema(case.source.schema)))
     return oracle.merge(target, source, case.strategy, case.keys, case.partitions.names, case.order_by, case.asked)
 
 
@@ -600,19 +609,19 @@ def _check_again(
     """Merge the same source once more: the rows stay the same, and where nothing changes no byte does."""
     expected = _expected(case, now)
     if case.repeatable:
-        assert oracle.bag(expected.rows) == oracle.bag(first.rows)
+        assert oracle.to_multiset(expected.rows) == oracle.to_multiset(first.rows)
         assert (expected.count("insert"), expected.count("delete")) == (0, 0)
         assert not (case.asked.skip_unchanged and expected.changes)
-    before = lasting(lake)
+    before = snapshot_without_locks(lake)
     again = io.merge(**arguments)
     _check_counts(again, expected, case, now)
     if not expected.changes:
-        assert lasting(lake) == before
-    assert oracle.bag(plain_rows(load(io, f"{lake}/t"))) == oracle.bag(expected.rows)
+        assert snapshot_without_locks(lake) == before
+    assert oracle.to_multiset(to_plain_rows(load(io, f"{lake}/t"))) == oracle.to_multiset(expected.rows)
 
 
 def _stored_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([one.with_type(stored(one.type)) for one in schema])
+    return pa.schema([one.with_type(to_stored_type(one.type)) for one in schema])
 
 
 def _everything(lake: str) -> tuple[dict[str, bytes], list[str]]:
@@ -634,7 +643,7 @@ def _check_files(
 ) -> None:
     fates = {"rewrite": expected.rewritten, "preserve": expected.preserved, "remove": expected.removed}
     for fate, names in fates.items():
-        assert sorted(file.path for file in plan.files if file.fate == fate) == _full(path, names)
+        assert sorted(file.path for file in plan.files if file.action == fate) == _full(path, names)
     assert sorted(result.rewritten_files) == _full(path, expected.rewritten)
     assert sorted(result.preserved_files) == _full(path, expected.preserved)
     assert sorted(result.removed_files) == _full(path, expected.removed)
@@ -671,7 +680,7 @@ def _check_new_files(result: MergeResult, expected: oracle.Outcome, path: str, c
         assert metadata.num_rows <= case.max_rows
         assert all(metadata.row_group(at).num_rows <= case.group_rows for at in range(metadata.num_row_groups))
         found += file_rows(path, os.path.relpath(name, path), case, columns)
-    assert oracle.bag(found) == oracle.bag(expected.new)
+    assert oracle.to_multiset(found) == oracle.to_multiset(expected.new)
 
 
 def _check_audit(result: MergeResult, expected: oracle.Outcome, case: Case, columns: Sequence[str], lake: str) -> None:
@@ -686,7 +695,7 @@ def _check_audit(result: MergeResult, expected: oracle.Outcome, case: Case, colu
         return
     if case.audit is True:
         assert audit.column_names == [*case.keys, "merge_action"]
-        assert oracle.bag(_plain(audit)) == oracle.bag(
+        assert oracle.to_multiset(_plain(audit)) == oracle.to_multiset(
             {name: change.row[name] for name in case.keys} | {"merge_action": change.action}
             for change in expected.changes
         )
@@ -696,14 +705,16 @@ def _check_audit(result: MergeResult, expected: oracle.Outcome, case: Case, colu
     assert old.type.names == columns
     was = _plain(pa.table(old.flatten(), columns))
     found = zip(_plain(audit.drop_columns("merge_old")), was, old.is_valid().to_pylist(), strict=True)
-    assert oracle.bag((_sorted(row), _sorted(before) if there else None) for row, before, there in found) == oracle.bag(
+    assert oracle.to_multiset(
+        (_sorted(row), _sorted(before) if there else None) for row, before, there in found
+    ) == oracle.to_multiset(
         (_sorted(change.row | {"merge_action": change.action}), change.old and _sorted(change.old))
         for change in expected.changes
     )
 
 
 def _plain(table: pa.Table) -> list[oracle.Row]:
-    return plain_rows(table.cast(_stored_schema(table.schema)))
+    return to_plain_rows(table.cast(_stored_schema(table.schema)))
 
 
 def _sorted(row: oracle.Row) -> oracle.Row:
@@ -772,15 +783,15 @@ def test_a_source_without_rows_is_written_as_one_file_of_none(engine: str, lake:
     source = pa.table({name: pa.chunked_array([], type=one) for name, one in kinds.items()})
     for partitions in ([], ["id"]):
         path = f"{lake}/t{len(partitions)}"
-        written = open_door(engine).write_dataset(source, path, "overwrite", partitions)
+        written = open_dataset_io(engine).write_dataset(source, path, "overwrite", partitions)
         assert [file.row_count for file in written.files] == [0]
-        assert pq.read_schema(written.files[0].path).field("v").type == stored(kind)
+        assert pq.read_schema(written.files[0].path).field("v").type == to_stored_type(kind)
 
 
 # T4 R5
 def test_the_audit_of_an_update_of_an_empty_folder_is_empty(engine: str, lake: str) -> None:
     os.makedirs(f"{lake}/t")
-    result = open_door(engine).merge(pa.table({"id": [1], "v": [1]}), f"{lake}/t", "update", "id", audit=True)
+    result = open_dataset_io(engine).merge(pa.table({"id": [1], "v": [1]}), f"{lake}/t", "update", "id", audit=True)
     assert result.audit is not None
     assert result.audit.column_names == ["id", "merge_action"]
     assert result.audit.num_rows == 0
@@ -807,9 +818,9 @@ def test_a_refusal_shows_keys_that_python_has_no_value_for(engine: str, lake: st
     number = {pa.date32(): (1 << 31) - 1, pa.timestamp("s"): (1 << 62) // 10**6}.get(kind, (1 << 62) // 1000)
     far = pa.array([number], kind)
     table = pa.table({"id": far, "v": [1], "day": ["a"]})
-    io, path = open_door(engine), f"{lake}/t"
+    io, path = open_dataset_io(engine), f"{lake}/t"
     io.merge(table, path, "insert", "id", partition_columns=["day"])
-    with unchanged(path), pytest.raises(DuplicateKeyError):
+    with assert_unchanged(path), pytest.raises(DuplicateKeyError):
         io.merge(pa.concat_tables([table, table]), path, "upsert", "id")
-    with unchanged(path), pytest.raises(PartitionMoveError):
+    with assert_unchanged(path), pytest.raises(PartitionMoveError):
         io.merge(table.set_column(2, "day", pa.array(["b"])), path, "upsert", "id")

@@ -12,7 +12,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import load, open_door, put, rows, snapshot
+from tests.support import load, open_dataset_io, put, read_rows, snapshot
 
 import merganser
 from merganser.core import IncrementalFileManager, plan_incremental_rewrite
@@ -22,15 +22,15 @@ from merganser.core.merge.planner import decide
 from merganser.core.storage import staging
 from merganser.core.storage.local import LocalStore
 from merganser.core.storage.location import locate
-from merganser.core.storage.staging import control_folder
+from merganser.core.storage.staging import choose_control_folder
 from merganser.errors import DatasetMergeError, InvalidArgumentError, TargetPathError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
-ARROW = open_door("arrow")
+ARROW = open_dataset_io("arrow")
 
 
 def table(ids: list[int], day: str = "mon") -> pa.Table:
@@ -51,7 +51,7 @@ def refused(call: Callable[[], object], *told: str, lake: str) -> None:
     assert everything(lake) == before
 
 
-def writes(io: Door, path: str, **options: Any) -> list[Callable[[], object]]:
+def writes(io: AnyDatasetIO, path: str, **options: Any) -> list[Callable[[], object]]:
     """Every call of an engine that writes, and its plan."""
     return [
         *(
@@ -80,14 +80,14 @@ def mounted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # M10
-def test_a_folder_above_a_dataset_is_no_target(io: Door, orders: str, lake: str) -> None:
+def test_a_folder_above_a_dataset_is_no_target(io: AnyDatasetIO, orders: str, lake: str) -> None:
     for call in writes(io, f"{lake}/lake"):
         refused(call, f"{lake}/lake contains the dataset {orders}.", f"{lake}/lake/.orders.merganser", lake=lake)
     refused(writes(io, lake)[0], f"contains the dataset {orders}.", lake=lake)
 
 
 # M10
-def test_a_partition_folder_is_no_target_and_can_be_read(io: Door, orders: str, lake: str) -> None:
+def test_a_partition_folder_is_no_target_and_can_be_read(io: AnyDatasetIO, orders: str, lake: str) -> None:
     for path in (f"{orders}/day=mon", f"{orders}/day=new"):
         for call in writes(io, path):
             refused(call, f"{path} lies inside the dataset {orders}.", f"{lake}/lake/.orders.merganser", lake=lake)
@@ -100,7 +100,7 @@ def test_a_partition_folder_is_no_target_and_can_be_read(io: Door, orders: str, 
 def test_maintenance_refuses_what_a_merge_would(orders: str, lake: str, below: bool) -> None:
     path = f"{orders}/day=mon" if below else f"{lake}/lake"
     told = f"{path} {'lies inside' if below else 'contains'} the dataset {orders}."
-    control = Path(control_folder(locate(path)))
+    control = Path(choose_control_folder(locate(path)))
     calls: list[Callable[[], object]] = [
         partial(merganser.compact, path),
         partial(merganser.compact, path, dry_run=True),
@@ -129,14 +129,14 @@ def test_the_path_is_told_as_it_was_given(orders: str, lake: str, monkeypatch: p
 
 
 # M10
-def test_nothing_of_the_source_is_read_first(io: Door, orders: str, lake: str) -> None:
+def test_nothing_of_the_source_is_read_first(io: AnyDatasetIO, orders: str, lake: str) -> None:
     for path in (f"{lake}/lake", f"{orders}/day=mon"):
         refused(partial(io.merge, f"{lake}/no/such/file.csv", path, "upsert", "id"), "the dataset", lake=lake)
 
 
 # M10
 @pytest.mark.usefixtures("orders")
-def test_a_dataset_that_came_to_lie_in_another_is_refused_by_both(io: Door, lake: str) -> None:
+def test_a_dataset_that_came_to_lie_in_another_is_refused_by_both(io: AnyDatasetIO, lake: str) -> None:
     other = f"{lake}/other"
     io.merge(table([7]), other, key_columns="id")
     for name in ("orders", ".orders.merganser"):
@@ -173,7 +173,7 @@ def test_a_dataset_that_comes_while_a_merge_is_prepared_is_refused(lake: str, mo
 
 # M10
 @pytest.mark.parametrize("gone", ["dataset", "commits"])
-def test_a_control_folder_alone_is_no_dataset(io: Door, lake: str, gone: str) -> None:
+def test_a_control_folder_alone_is_no_dataset(io: AnyDatasetIO, lake: str, gone: str) -> None:
     path = f"{lake}/lake/orders"
     if gone == "dataset":
         io.merge(table([1]), path, key_columns="id")
@@ -188,7 +188,7 @@ def test_a_control_folder_alone_is_no_dataset(io: Door, lake: str, gone: str) ->
 
 
 # M10
-def test_a_refused_merge_above_does_not_keep_datasets_from_being_made_below(io: Door, lake: str) -> None:
+def test_a_refused_merge_above_does_not_keep_datasets_from_being_made_below(io: AnyDatasetIO, lake: str) -> None:
     os.makedirs(f"{lake}/lake")
     with pytest.raises(ValueError, match="NULL"):
         io.merge(pa.table({"id": pa.array([None], pa.int64())}), f"{lake}/lake", key_columns="id")
@@ -196,7 +196,7 @@ def test_a_refused_merge_above_does_not_keep_datasets_from_being_made_below(io: 
 
 
 # M10
-def test_a_dataset_of_the_name_of_its_folder_is_seen(io: Door, lake: str) -> None:
+def test_a_dataset_of_the_name_of_its_folder_is_seen(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/orders/orders"
     assert io.merge(table([1]), path, key_columns="id").inserted == 1
     assert io.merge(table([1, 2]), path, key_columns="id").inserted == 1
@@ -205,7 +205,7 @@ def test_a_dataset_of_the_name_of_its_folder_is_seen(io: Door, lake: str) -> Non
 
 
 # M10, C1
-def test_a_dataset_with_its_control_folder_inside_is_seen(io: Door, orders: str, lake: str) -> None:
+def test_a_dataset_with_its_control_folder_inside_is_seen(io: AnyDatasetIO, orders: str, lake: str) -> None:
     shutil.move(f"{lake}/lake/.orders.merganser", f"{orders}/.orders.merganser")
     os.rename(f"{orders}/.orders.merganser/dataset.beside", f"{orders}/.orders.merganser/dataset.inside")
     assert io.merge(table([1, 2, 5]), orders, key_columns="id").inserted == 1
@@ -218,7 +218,7 @@ def test_a_dataset_with_its_control_folder_inside_is_seen(io: Door, orders: str,
 
 # M10, W6
 @pytest.mark.parametrize("linked", ["folder", "file"])
-def test_a_link_into_a_dataset_counts(io: Door, orders: str, lake: str, linked: str) -> None:
+def test_a_link_into_a_dataset_counts(io: AnyDatasetIO, orders: str, lake: str, linked: str) -> None:
     os.makedirs(f"{lake}/other")
     if linked == "folder":
         os.symlink(orders, f"{lake}/other/link")
@@ -232,19 +232,19 @@ def test_a_link_into_a_dataset_counts(io: Door, orders: str, lake: str, linked: 
 
 
 # M10, C1
-def test_a_dataset_seen_through_two_mounts_is_refused(io: Door, orders: str, lake: str) -> None:
+def test_a_dataset_seen_through_two_mounts_is_refused(io: AnyDatasetIO, orders: str, lake: str) -> None:
     inside = f"{orders}/.orders.merganser"
     os.makedirs(inside)
     for call in writes(io, orders):
         refused(call, "two control folders", f"{lake}/lake/.orders.merganser", inside, lake=lake)
     refused(partial(merganser.compact, orders), "two control folders", lake=lake)
-    assert len(rows(io, orders)) == 4
+    assert len(read_rows(io, orders)) == 4
     shutil.rmtree(inside)
     assert io.merge(table([1, 2, 5]), orders, key_columns="id").inserted == 1
 
 
 # M10, C1
-def test_a_mount_of_another_name_is_seen(io: Door, orders: str, lake: str, mounted: None) -> None:
+def test_a_mount_of_another_name_is_seen(io: AnyDatasetIO, orders: str, lake: str, mounted: None) -> None:
     del mounted
     io.merge(table([7]), f"{lake}/c1/data", key_columns="id")
     inside = f"{orders}/.data.merganser"
@@ -256,7 +256,9 @@ def test_a_mount_of_another_name_is_seen(io: Door, orders: str, lake: str, mount
 
 
 # M10, C1
-def test_a_control_folder_inside_is_not_that_of_a_folder_of_the_same_name(io: Door, lake: str, mounted: None) -> None:
+def test_a_control_folder_inside_is_not_that_of_a_folder_of_the_same_name(
+    io: AnyDatasetIO, lake: str, mounted: None
+) -> None:
     del mounted
     path = f"{lake}/data"
     put(f"{path}/data/x.parquet", table([1]))
@@ -269,11 +271,13 @@ def test_a_control_folder_inside_is_not_that_of_a_folder_of_the_same_name(io: Do
 
 
 # M10, C1
-def test_a_control_folder_of_a_dataset_below_is_not_taken(io: Door, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_control_folder_of_a_dataset_below_is_not_taken(
+    io: AnyDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = f"{lake}/data"
     io.merge(table([1]), f"{path}/data", key_columns="id")
     shutil.rmtree(f"{path}/data")
-    assert control_folder(locate(path)) == f"{lake}/.data.merganser"
+    assert choose_control_folder(locate(path)) == f"{lake}/.data.merganser"
     monkeypatch.setattr(staging, "_can_rename_from", lambda *_: False)
     io.merge(table([1]), f"{path}/data", key_columns="id")
     for call in writes(io, path):
@@ -281,7 +285,7 @@ def test_a_control_folder_of_a_dataset_below_is_not_taken(io: Door, lake: str, m
 
 
 # M10, C1
-def test_a_bucket_and_a_folder_of_its_name_do_not_share_a_control_folder(io: Door) -> None:
+def test_a_bucket_and_a_folder_of_its_name_do_not_share_a_control_folder(io: AnyDatasetIO) -> None:
     store = fsspec.filesystem("memory")
     outer, inner = "memory://orders", "memory://orders/orders"
     try:
@@ -328,7 +332,7 @@ def test_a_commit_below_is_not_recovered_into_the_bucket(monkeypatch: pytest.Mon
 
 
 # M10
-def test_a_dataset_of_the_file_manager_alone_is_seen(io: Door, lake: str) -> None:
+def test_a_dataset_of_the_file_manager_alone_is_seen(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/lake/orders"
     with IncrementalFileManager() as manager:
         folder = manager.create_staging_directory(path)
@@ -341,7 +345,9 @@ def test_a_dataset_of_the_file_manager_alone_is_seen(io: Door, lake: str) -> Non
 
 
 # M10
-def test_a_removed_dataset_above_counts_until_its_control_folder_is_removed(io: Door, orders: str, lake: str) -> None:
+def test_a_removed_dataset_above_counts_until_its_control_folder_is_removed(
+    io: AnyDatasetIO, orders: str, lake: str
+) -> None:
     shutil.rmtree(orders)
     control = f"{lake}/lake/.orders.merganser"
     for call in writes(io, f"{orders}/eu"):
@@ -395,16 +401,16 @@ def test_a_dataset_above_that_comes_while_a_first_load_is_prepared_is_refused(
 
 # M10
 def test_a_control_folder_that_may_not_be_read_counts(
-    io: Door, orders: str, lake: str, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, orders: str, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = LocalStore.names
+    original = LocalStore.list_names
 
     def names(self: LocalStore, folder: str) -> list[str]:
         if folder == f"{lake}/lake/.orders.merganser":
             raise PermissionError(folder)
         return original(self, folder)
 
-    monkeypatch.setattr(LocalStore, "names", names)
+    monkeypatch.setattr(LocalStore, "list_names", names)
     for call in writes(io, f"{lake}/lake"):
         refused(call, f"contains the dataset {orders}.", lake=lake)
     for call in writes(io, f"{orders}/day=mon"):
@@ -412,7 +418,7 @@ def test_a_control_folder_that_may_not_be_read_counts(
 
 
 # M10, P7
-def test_plain_folders_of_files_are_one_dataset(io: Door, lake: str) -> None:
+def test_plain_folders_of_files_are_one_dataset(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/2024/01/x.parquet", table([1]))
     put(f"{path}/2024/02/y.parquet", table([2]))
@@ -422,7 +428,7 @@ def test_plain_folders_of_files_are_one_dataset(io: Door, lake: str) -> None:
 
 
 # M10, C6
-def test_datasets_on_an_object_store_are_seen(io: Door) -> None:
+def test_datasets_on_an_object_store_are_seen(io: AnyDatasetIO) -> None:
     store = fsspec.filesystem("memory")
     try:
         for orders in ("memory://lake/deep/orders", "memory://bucket"):
@@ -461,7 +467,7 @@ def test_folders_that_may_not_be_listed_tell_nothing(monkeypatch: pytest.MonkeyP
 
 
 # M10
-def test_files_of_the_names_of_marks_tell_nothing(io: Door, lake: str) -> None:
+def test_files_of_the_names_of_marks_tell_nothing(io: AnyDatasetIO, lake: str) -> None:
     for name in ("metadata", "_delta_log", "_versions", ".hoodie", ".lake.merganser"):
         Path(lake, name).write_text("")
     assert io.merge(table([1]), f"{lake}/lake/t", key_columns="id").inserted == 1
@@ -471,14 +477,14 @@ def test_files_of_the_names_of_marks_tell_nothing(io: Door, lake: str) -> None:
 # M10
 def test_a_folder_above_that_nobody_may_list_tells_nothing(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     os.makedirs(f"{lake}/metadata")
-    original = LocalStore.names
+    original = LocalStore.list_names
 
     def names(self: LocalStore, folder: str) -> list[str]:
         if folder == f"{lake}/metadata":
             raise PermissionError(folder)
         return original(self, folder)
 
-    monkeypatch.setattr(LocalStore, "names", names)
+    monkeypatch.setattr(LocalStore, "list_names", names)
     assert ARROW.merge(table([1]), f"{lake}/t", key_columns="id").inserted == 1
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from tests.support import open_door, put, snapshot
+from tests.support import open_dataset_io, put, snapshot
 
 import merganser
 from merganser.errors import InvalidArgumentError
@@ -14,12 +14,12 @@ from merganser.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
     from merganser.progress import Progress
 
 
-def test_a_listener_hears_of_every_stage_and_file(io: Door, tmp_path: Path) -> None:
+def test_a_listener_hears_of_every_stage_and_file(io: AnyDatasetIO, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     for number in range(3):
         put(f"{path}/f{number}.parquet", pa.table({"id": [2 * number, 2 * number + 1], "v": ["a", "b"]}))
@@ -35,7 +35,7 @@ def test_a_listener_hears_of_every_stage_and_file(io: Door, tmp_path: Path) -> N
 
 def test_a_listener_that_cannot_listen_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="progress must be something to call"):
-        open_door("arrow").merge(pa.table({"id": [1]}), str(tmp_path / "t"), "upsert", "id", progress=True)  # type: ignore[arg-type]
+        open_dataset_io("arrow").merge(pa.table({"id": [1]}), str(tmp_path / "t"), "upsert", "id", progress=True)  # type: ignore[arg-type]
 
 
 def test_a_listener_that_fails_stops_the_merge_before_it_changes_anything(tmp_path: Path) -> None:
@@ -48,5 +48,5 @@ def test_a_listener_that_fails_stops_the_merge_before_it_changes_anything(tmp_pa
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        open_door("arrow").merge(pa.table({"id": [2]}), path, "upsert", "id", progress=stop)
+        open_dataset_io("arrow").merge(pa.table({"id": [2]}), path, "upsert", "id", progress=stop)
     assert snapshot(path) == before

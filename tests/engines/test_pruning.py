@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import fixture, load, open_door, put, rows
+from tests.support import copy_fixture, load, open_dataset_io, put, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
     from merganser.core import FilePlan, MergePlan
 
@@ -33,12 +33,12 @@ def by_name(plan: MergePlan) -> dict[str, FilePlan]:
     return {os.path.basename(file.path): file for file in plan.files}
 
 
-def candidates(io: Door, path: str, source: pa.Table, keys: Sequence[str] = ("id",)) -> list[int]:
+def candidates(io: AnyDatasetIO, path: str, source: pa.Table, keys: Sequence[str] = ("id",)) -> list[int]:
     return [file.candidate_groups for file in io.plan(source, path, "upsert", list(keys)).files]
 
 
 # P1
-def test_partition_then_bounds_then_scan(io: Door, lake: str) -> None:
+def test_partition_then_bounds_then_scan(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/day=mon/far.parquet", keyed([100, 200]))
     put(f"{lake}/t/day=mon/hit.parquet", keyed([1, 5]))
     put(f"{lake}/t/day=mon/near.parquet", keyed([2, 9]))
@@ -46,7 +46,7 @@ def test_partition_then_bounds_then_scan(io: Door, lake: str) -> None:
     source = pa.table({"id": [5], "v": [7], "day": ["mon"]})
     plan = io.plan(source, f"{lake}/t", "upsert", ["id", "day"])
     files = by_name(plan)
-    assert {name: (file.fate, file.reason) for name, file in files.items()} == {
+    assert {name: (file.action, file.reason) for name, file in files.items()} == {
         "far.parquet": ("preserve", OUTSIDE),
         "hit.parquet": ("rewrite", MATCHED),
         "near.parquet": ("preserve", SCANNED),
@@ -63,7 +63,7 @@ def test_partition_then_bounds_then_scan(io: Door, lake: str) -> None:
 
 
 # P1
-def test_the_scan_reads_key_columns_alone(io: Door, lake: str) -> None:
+def test_the_scan_reads_key_columns_alone(io: AnyDatasetIO, lake: str) -> None:
     path = put(f"{lake}/t/a.parquet", pa.table({"id": [1, 3, 5], "v": ["x" * 50] * 3}), compression="none")
     chunk = pq.read_metadata(path).row_group(0).column(1)
     data = bytearray(Path(path).read_bytes())
@@ -71,11 +71,11 @@ def test_the_scan_reads_key_columns_alone(io: Door, lake: str) -> None:
     data[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
     Path(path).write_bytes(bytes(data))
     plan = io.plan(pa.table({"id": [3], "v": ["y"]}), f"{lake}/t", "update", "id")
-    assert (plan.updated, plan.files[0].fate) == (1, "rewrite")
+    assert (plan.updated, plan.files[0].action) == (1, "rewrite")
 
 
 # P1
-def test_files_that_need_no_scan_are_not_opened_beyond_the_footer(io: Door, lake: str) -> None:
+def test_files_that_need_no_scan_are_not_opened_beyond_the_footer(io: AnyDatasetIO, lake: str) -> None:
     path = put(f"{lake}/t/a.parquet", keyed([10, 20]), compression="none")
     data = bytearray(Path(path).read_bytes())
     # Everything between the magic bytes and the footer.
@@ -87,10 +87,10 @@ def test_files_that_need_no_scan_are_not_opened_beyond_the_footer(io: Door, lake
 
 
 # P1, T2
-def test_insert_says_that_matched_rows_stay(io: Door, lake: str) -> None:
+def test_insert_says_that_matched_rows_stay(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", keyed([1]))
     file = io.plan(keyed([1, 2]), f"{lake}/t", "insert", "id").files[0]
-    assert (file.fate, file.affected_groups, file.reason) == (
+    assert (file.action, file.affected_groups, file.reason) == (
         "preserve",
         0,
         "it holds matched rows, which stay as they are",
@@ -98,12 +98,12 @@ def test_insert_says_that_matched_rows_stay(io: Door, lake: str) -> None:
 
 
 # P1, T5
-def test_full_merge_says_what_is_removed(io: Door, lake: str) -> None:
+def test_full_merge_says_what_is_removed(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", keyed([1, 2]), row_group_size=1)
     put(f"{lake}/t/b.parquet", keyed([8, 9]), row_group_size=1)
     put(f"{lake}/t/c.parquet", keyed([], pa.int64()))
     plan = io.plan(keyed([1]), f"{lake}/t", "full_merge", "id")
-    assert [(file.fate, file.affected_groups, file.reason) for file in plan.files] == [
+    assert [(file.action, file.affected_groups, file.reason) for file in plan.files] == [
         ("rewrite", 2, MATCHED),
         ("remove", 2, "none of its rows is in the source"),
         ("preserve", 0, "it has no rows"),
@@ -112,7 +112,7 @@ def test_full_merge_says_what_is_removed(io: Door, lake: str) -> None:
 
 
 # P2
-def test_the_grain_is_the_row_group(io: Door, lake: str) -> None:
+def test_the_grain_is_the_row_group(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", keyed(list(range(40))), row_group_size=10)
     file = io.plan(keyed([12, 35]), f"{lake}/t", "upsert", "id").files[0]
     assert (file.row_groups, file.candidate_groups, file.affected_groups) == (4, 2, 2)
@@ -132,14 +132,14 @@ def _chunks(metadata: Any, group: int) -> list[tuple[int, int]]:
 
 
 # P2
-def test_a_candidate_row_group_may_turn_out_unaffected(io: Door, lake: str) -> None:
+def test_a_candidate_row_group_may_turn_out_unaffected(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", keyed([0, 2, 4, 10, 12, 14]), row_group_size=3)
     file = io.plan(keyed([3, 12]), f"{lake}/t", "upsert", "id").files[0]
     assert (file.candidate_groups, file.affected_groups) == (2, 1)
 
 
 # P3
-def test_a_hole_between_source_keys_prunes(io: Door, lake: str) -> None:
+def test_a_hole_between_source_keys_prunes(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", keyed(list(range(10))))
     put(f"{lake}/t/b.parquet", keyed(list(range(100, 110))))
     put(f"{lake}/t/c.parquet", keyed(list(range(200, 210))))
@@ -149,13 +149,13 @@ def test_a_hole_between_source_keys_prunes(io: Door, lake: str) -> None:
 
 # P3
 @pytest.mark.parametrize(("key", "expected"), [(9, 0), (10, 1), (15, 1), (20, 1), (21, 0)])
-def test_bounds_are_inclusive(io: Door, lake: str, key: int, expected: int) -> None:
+def test_bounds_are_inclusive(io: AnyDatasetIO, lake: str, key: int, expected: int) -> None:
     put(f"{lake}/t/a.parquet", keyed([10, 20]))
     assert candidates(io, f"{lake}/t", keyed([key])) == [expected]
 
 
 # P3, K10
-def test_one_source_row_must_fit_every_key_column(io: Door, lake: str) -> None:
+def test_one_source_row_must_fit_every_key_column(io: AnyDatasetIO, lake: str) -> None:
     target = pa.table({"a": [1, 2], "b": ["m", "n"], "v": [0, 0]})
     put(f"{lake}/t/a.parquet", target)
     # Each column overlaps by itself, but no row fits both.
@@ -166,7 +166,7 @@ def test_one_source_row_must_fit_every_key_column(io: Door, lake: str) -> None:
 
 
 # P3, K10
-def test_many_composite_keys_are_tested_in_pieces(io: Door, lake: str) -> None:
+def test_many_composite_keys_are_tested_in_pieces(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pa.table({"a": [5000, 5001], "b": [0, 1]}))
     numbers = np.arange(10_000)
     miss = pa.table({"a": numbers, "b": np.full(10_000, 7)})
@@ -198,7 +198,7 @@ STATISTICS: list[tuple[str, pa.DataType, list[Any], list[Any]]] = [
     ("kind", "have", "outside"), [case[1:] for case in STATISTICS], ids=[case[0] for case in STATISTICS]
 )
 def test_bounds_of_every_type_prune(
-    io: Door, lake: str, kind: pa.DataType, have: list[Any], outside: list[Any]
+    io: AnyDatasetIO, lake: str, kind: pa.DataType, have: list[Any], outside: list[Any]
 ) -> None:
     put(f"{lake}/t/a.parquet", keyed(have, kind))
     assert candidates(io, f"{lake}/t", keyed(outside, kind)) == [0]
@@ -208,14 +208,14 @@ def test_bounds_of_every_type_prune(
 
 # P4
 @pytest.mark.parametrize("options", [{"write_statistics": False}, {"write_statistics": ["v"]}])
-def test_missing_statistics_prove_nothing(io: Door, lake: str, options: dict[str, Any]) -> None:
+def test_missing_statistics_prove_nothing(io: AnyDatasetIO, lake: str, options: dict[str, Any]) -> None:
     put(f"{lake}/t/a.parquet", keyed([10, 20]), **options)
     file = io.plan(keyed([99]), f"{lake}/t", "upsert", "id").files[0]
-    assert (file.fate, file.candidate_groups, file.reason) == ("preserve", 1, SCANNED)
+    assert (file.action, file.candidate_groups, file.reason) == ("preserve", 1, SCANNED)
 
 
 # P4
-def test_statistics_missing_in_one_row_group_keep_that_one(io: Door, lake: str) -> None:
+def test_statistics_missing_in_one_row_group_keep_that_one(io: AnyDatasetIO, lake: str) -> None:
     table = pa.table({"id": pa.array([1, 2, None, None, 5, 6]), "v": [0] * 6})
     put(f"{lake}/t/a.parquet", table, row_group_size=2)
     # A row group of NULLs alone has no bounds.
@@ -224,7 +224,7 @@ def test_statistics_missing_in_one_row_group_keep_that_one(io: Door, lake: str) 
 
 
 # P4
-def test_nan_in_a_column_does_not_hide_its_rows(io: Door, lake: str) -> None:
+def test_nan_in_a_column_does_not_hide_its_rows(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", keyed([float("nan"), 1.0, 5.0]))
     put(f"{lake}/t/b.parquet", keyed([float("nan")]))
     plan = io.plan(keyed([5.0]), f"{lake}/t", "upsert", "id")
@@ -232,7 +232,7 @@ def test_nan_in_a_column_does_not_hide_its_rows(io: Door, lake: str) -> None:
 
 
 # P4
-def test_int96_bounds_prove_nothing(io: Door, lake: str) -> None:
+def test_int96_bounds_prove_nothing(io: AnyDatasetIO, lake: str) -> None:
     kind = pa.timestamp("us", "UTC")
     put(f"{lake}/t/a.parquet", keyed([10, 20], kind), use_deprecated_int96_timestamps=True)
     assert candidates(io, f"{lake}/t", keyed([10**15], kind)) == [1]
@@ -249,7 +249,7 @@ def _patch(path: str, old: bytes, new: bytes) -> None:
 
 
 # P4
-def test_inexact_bounds_prove_nothing(io: Door, lake: str) -> None:
+def test_inexact_bounds_prove_nothing(io: AnyDatasetIO, lake: str) -> None:
     path = put(f"{lake}/t/a.parquet", keyed(["bbb", "ddd"]))
     assert candidates(io, f"{lake}/t", keyed(["z"])) == [0]
     # The exactness marks of maximum and minimum follow the minimum: true, true, end.
@@ -258,7 +258,7 @@ def test_inexact_bounds_prove_nothing(io: Door, lake: str) -> None:
 
 
 # P4
-def test_an_undeclared_column_order_proves_nothing(io: Door, lake: str) -> None:
+def test_an_undeclared_column_order_proves_nothing(io: AnyDatasetIO, lake: str) -> None:
     path = put(f"{lake}/t/a.parquet", keyed(["bbb", "ddd"]))
     # Both columns declare the order of their type; another field number is an order that nobody knows.
     _patch(path, b"\x2c\x1c\x00\x00\x1c\x00\x00\x00", b"\x2c\x2c\x00\x00\x2c\x00\x00\x00")
@@ -285,7 +285,7 @@ def _written_by(path: str, writer: str) -> None:
     ],
 )
 def test_old_parquet_mr_is_not_trusted_with_unsigned_orders(
-    io: Door, lake: str, writer: str, kind: pa.DataType, have: list[Any], outside: list[Any], trusted: bool
+    io: AnyDatasetIO, lake: str, writer: str, kind: pa.DataType, have: list[Any], outside: list[Any], trusted: bool
 ) -> None:
     def source(values: list[Any]) -> pa.Table:
         decimal = pa.types.is_decimal(kind)
@@ -301,22 +301,22 @@ def test_old_parquet_mr_is_not_trusted_with_unsigned_orders(
 
 
 # P4
-def test_files_of_spark_without_statistics_are_scanned_and_merged(io: Door, lake: str) -> None:
-    path = fixture("spark_no_statistics", lake)
+def test_files_of_spark_without_statistics_are_scanned_and_merged(io: AnyDatasetIO, lake: str) -> None:
+    path = copy_fixture("spark_no_statistics", lake)
     table = load(io, path)
     plan = io.plan(table.slice(0, 1), path, "upsert", "id")
     assert (plan.updated, plan.inserted, plan.files[0].candidate_groups) == (1, 0, 1)
 
 
 # P4
-def test_a_decimal_of_another_scale_still_compares_by_value(io: Door, lake: str) -> None:
+def test_a_decimal_of_another_scale_still_compares_by_value(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", keyed(pa.array(["1.00", "2.00"]).cast(pa.decimal128(9, 2))))
     assert candidates(io, f"{lake}/t", keyed(pa.array(["1.5000"]).cast(pa.decimal128(9, 4)))) == [1]
     assert candidates(io, f"{lake}/t", keyed(pa.array(["2.5000"]).cast(pa.decimal128(9, 4)))) == [0]
 
 
 # P4
-def test_long_strings_are_found_whatever_their_bounds(io: Door, lake: str) -> None:
+def test_long_strings_are_found_whatever_their_bounds(io: AnyDatasetIO, lake: str) -> None:
     long = ["x" * 5000 + str(n) for n in range(4)]
     put(f"{lake}/t/a.parquet", keyed(long))
     result = io.merge(keyed([long[3]]), f"{lake}/t", "upsert", "id")
@@ -324,7 +324,7 @@ def test_long_strings_are_found_whatever_their_bounds(io: Door, lake: str) -> No
 
 
 # P4
-def test_a_key_whose_name_is_a_path_into_a_struct_is_not_mistaken_for_it(io: Door, lake: str) -> None:
+def test_a_key_whose_name_is_a_path_into_a_struct_is_not_mistaken_for_it(io: AnyDatasetIO, lake: str) -> None:
     table = pa.table({"a": [{"b": 100}, {"b": 200}], "a.b": [1, 2]})
     put(f"{lake}/t/a.parquet", table)
     result = io.merge(table.slice(1), f"{lake}/t", "upsert", "a.b")
@@ -332,7 +332,7 @@ def test_a_key_whose_name_is_a_path_into_a_struct_is_not_mistaken_for_it(io: Doo
 
 
 # P1, P5
-def test_a_plan_prints_its_counts_and_a_line_for_each_file(io: Door, lake: str) -> None:
+def test_a_plan_prints_its_counts_and_a_line_for_each_file(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", keyed([1, 2]))
     put(f"{lake}/t/b.parquet", keyed([8, 9]))
     text = str(io.plan(keyed([2, 3]), f"{lake}/t", "upsert", "id"))
@@ -345,7 +345,7 @@ def test_a_plan_prints_its_counts_and_a_line_for_each_file(io: Door, lake: str) 
 
 
 # P1, P3
-def test_pruning_never_changes_the_answer(io: Door, lake: str) -> None:
+def test_pruning_never_changes_the_answer(io: AnyDatasetIO, lake: str) -> None:
     values = list(range(0, 400, 4))
     for name, options in (("with", {}), ("without", {"write_statistics": False})):
         for number in range(4):
@@ -353,7 +353,7 @@ def test_pruning_never_changes_the_answer(io: Door, lake: str) -> None:
     source = pa.table({"id": list(range(0, 400, 6)), "v": [1] * 67})
     results = [io.merge(source, f"{lake}/{name}", "upsert", "id") for name in ("with", "without")]
     assert (results[0].inserted, results[0].updated) == (results[1].inserted, results[1].updated)
-    assert rows(io, f"{lake}/with") == rows(io, f"{lake}/without")
+    assert read_rows(io, f"{lake}/with") == read_rows(io, f"{lake}/without")
 
 
 # P1
@@ -369,7 +369,7 @@ def test_the_footer_of_a_file_is_read_once(lake: str, monkeypatch: pytest.Monkey
 
     original = pq.ParquetFile
     monkeypatch.setattr("merganser.core.rows.key_scan.pq.ParquetFile", remembering)
-    result = open_door("arrow").merge(keyed([5, 12, 25]), path, "upsert", "id")
+    result = open_dataset_io("arrow").merge(keyed([5, 12, 25]), path, "upsert", "id")
     assert (result.updated, result.inserted) == (2, 1)
     assert len(opened) >= 4
     assert None not in opened

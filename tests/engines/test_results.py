@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import data_files, put, rows
+from tests.support import list_data_files, put, read_rows
 
 from merganser import merge_parquet_dataset_pyarrow
 from merganser.core import InvalidArgumentError, MergeResult, MergeStats, compute_merge_stats
@@ -18,7 +18,7 @@ from merganser.engines import ENGINES, open_engine
 from merganser.errors import CountMismatchError
 
 if TYPE_CHECKING:
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
 STRATEGIES = ["insert", "update", "upsert", "full_merge", "deduplicate"]
 
@@ -45,21 +45,21 @@ def three_files(path: str) -> None:
     ],
 )
 def test_counts_and_files_of_every_strategy(
-    io: Door, lake: str, strategy: Any, counts: tuple[int, int, int], fates: dict[str, int]
+    io: AnyDatasetIO, lake: str, strategy: Any, counts: tuple[int, int, int], fates: dict[str, int]
 ) -> None:
     three_files(f"{lake}/t")
     result = io.merge(pairs([2, 3, 10, 15, 99], "new"), f"{lake}/t", strategy, "id")
     assert isinstance(result, MergeResult)
     assert (result.strategy, result.source_count, result.target_count_before) == (strategy, 5, 6)
     assert (result.inserted, result.updated, result.deleted) == counts
-    assert result.target_count_after == 6 + counts[0] - counts[2] == len(rows(io, f"{lake}/t"))
+    assert result.target_count_after == 6 + counts[0] - counts[2] == len(read_rows(io, f"{lake}/t"))
     assert Counter(file.operation for file in result.files) == fates
     assert result.removed_files == ([f"{lake}/t/c.parquet"] if strategy == "full_merge" else [])
 
 
 # R1
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_lists_of_paths_are_the_files_by_operation(io: Door, lake: str, strategy: Any) -> None:
+def test_the_lists_of_paths_are_the_files_by_operation(io: AnyDatasetIO, lake: str, strategy: Any) -> None:
     three_files(f"{lake}/t")
     result = io.merge(pairs([2, 15]), f"{lake}/t", strategy, "id")
     lists = {
@@ -69,20 +69,20 @@ def test_the_lists_of_paths_are_the_files_by_operation(io: Door, lake: str, stra
     }
     for operation, paths in lists.items():
         assert [file.path for file in result.files if file.operation == operation] == paths
-    assert sorted(file.path for file in result.files) == [f"{lake}/t/{name}" for name in data_files(f"{lake}/t")]
+    assert sorted(file.path for file in result.files) == [f"{lake}/t/{name}" for name in list_data_files(f"{lake}/t")]
     assert not {file.path for file in result.files} & set(result.removed_files)
     assert not [path for path in result.removed_files if os.path.exists(path)]
 
 
 # R1, T3
-def test_source_count_is_the_rows_given_before_deduplication(io: Door, lake: str) -> None:
+def test_source_count_is_the_rows_given_before_deduplication(io: AnyDatasetIO, lake: str) -> None:
     result = io.merge(pairs([1, 1, 1, 2]), f"{lake}/t", "deduplicate", "id")
     assert (result.source_count, result.inserted) == (4, 2)
 
 
 # R1
 def test_paths_are_spelled_as_the_caller_spelled_the_target(
-    io: Door, lake: str, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(lake)
     result = io.merge(pairs([1]), "t", key_columns="id")
@@ -92,7 +92,7 @@ def test_paths_are_spelled_as_the_caller_spelled_the_target(
 
 # R2
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_file_metadata_equals_the_footers_of_the_published_files(io: Door, lake: str, strategy: Any) -> None:
+def test_file_metadata_equals_the_footers_of_the_published_files(io: AnyDatasetIO, lake: str, strategy: Any) -> None:
     three_files(f"{lake}/t")
     result = io.merge(pairs([2, 3, 15, 16, 17], "a longer text"), f"{lake}/t", strategy, "id", max_rows_per_file=2)
     for file in result.files:
@@ -102,7 +102,7 @@ def test_file_metadata_equals_the_footers_of_the_published_files(io: Door, lake:
 
 
 # R2, W4
-def test_inserted_files_follow_max_rows_per_file(io: Door, lake: str) -> None:
+def test_inserted_files_follow_max_rows_per_file(io: AnyDatasetIO, lake: str) -> None:
     result = io.merge(pairs(list(range(7))), f"{lake}/t", key_columns="id", max_rows_per_file=3)
     assert [(file.operation, file.row_count) for file in result.files] == [("inserted", n) for n in (3, 3, 1)]
 
@@ -119,7 +119,7 @@ def test_engines_agree(lake: str, strategy: Any) -> None:
         result = door.merge(pairs([2, 3, 10, 15, 99], "new"), path, strategy, "id")
         outcomes.append(
             (
-                rows(door, path),
+                read_rows(door, path),
                 result.stats,
                 *(
                     sorted(os.path.relpath(found, path) for found in paths)
@@ -132,7 +132,7 @@ def test_engines_agree(lake: str, strategy: Any) -> None:
 
 # R3, P5
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_plan_told_what_the_merge_did(io: Door, lake: str, strategy: Any) -> None:
+def test_the_plan_told_what_the_merge_did(io: AnyDatasetIO, lake: str, strategy: Any) -> None:
     three_files(f"{lake}/t")
     source = pairs([2, 3, 10, 15, 99], "new")
     plan = io.plan(source, f"{lake}/t", strategy, "id")
@@ -144,7 +144,7 @@ def test_the_plan_told_what_the_merge_did(io: Door, lake: str, strategy: Any) ->
     )
     fates: dict[str, list[str]] = {"rewrite": [], "preserve": [], "remove": []}
     for file in plan.files:
-        fates[file.fate].append(file.path)
+        fates[file.action].append(file.path)
     assert fates == {
         "rewrite": result.rewritten_files,
         "preserve": result.preserved_files,
@@ -153,7 +153,7 @@ def test_the_plan_told_what_the_merge_did(io: Door, lake: str, strategy: Any) ->
 
 
 # R4
-def test_merge_stats_is_a_dict_with_attributes(io: Door, lake: str) -> None:
+def test_merge_stats_is_a_dict_with_attributes(io: AnyDatasetIO, lake: str) -> None:
     three_files(f"{lake}/t")
     stats = io.merge(pairs([1, 99]), f"{lake}/t", "full_merge", "id").stats
     assert stats == {"inserted": 1, "updated": 1, "deleted": 5, "total": 2}
@@ -258,7 +258,9 @@ def test_stats_of_an_unknown_strategy_are_refused() -> None:
         ),
     ],
 )
-def test_the_audit_lists_every_row_changed(io: Door, lake: str, strategy: Any, expected: set[tuple[str, int]]) -> None:
+def test_the_audit_lists_every_row_changed(
+    io: AnyDatasetIO, lake: str, strategy: Any, expected: set[tuple[str, int]]
+) -> None:
     three_files(f"{lake}/t")
     result = io.merge(pairs([2, 10, 15, 99], "new"), f"{lake}/t", strategy, "id", audit=True)
     audit = result.audit
@@ -277,12 +279,12 @@ def test_the_audit_lists_every_row_changed(io: Door, lake: str, strategy: Any, e
 
 
 # R5
-def test_without_audit_there_is_none(io: Door, lake: str) -> None:
+def test_without_audit_there_is_none(io: AnyDatasetIO, lake: str) -> None:
     assert io.merge(pairs([1]), f"{lake}/t", key_columns="id").audit is None
 
 
 # R5, K9, K10, H1
-def test_the_audit_of_composite_keys_with_a_partition_column(io: Door, lake: str) -> None:
+def test_the_audit_of_composite_keys_with_a_partition_column(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/day=mon/a.parquet", pairs([1, 1, 2]))
     put(f"{lake}/t/day=tue/a.parquet", pairs([1]))
     source = pa.table({"id": [1, 7], "v": ["n", "n"], "day": ["mon", "wed"]})
@@ -298,7 +300,7 @@ def test_the_audit_of_composite_keys_with_a_partition_column(io: Door, lake: str
 
 
 # R5, T4, T5
-def test_the_audit_of_loads_and_of_nothing(io: Door, lake: str) -> None:
+def test_the_audit_of_loads_and_of_nothing(io: AnyDatasetIO, lake: str) -> None:
     first = io.merge(pairs([1, 2]), f"{lake}/t", key_columns="id", audit=True)
     assert first.audit is not None
     assert first.audit.to_pylist() == [{"id": 1, "merge_action": "insert"}, {"id": 2, "merge_action": "insert"}]
@@ -311,7 +313,7 @@ def test_the_audit_of_loads_and_of_nothing(io: Door, lake: str) -> None:
 
 
 # R5, T4
-def test_the_audit_of_an_update_of_nothing_is_empty_not_missing(io: Door, lake: str) -> None:
+def test_the_audit_of_an_update_of_nothing_is_empty_not_missing(io: AnyDatasetIO, lake: str) -> None:
     os.makedirs(f"{lake}/t")
     result = io.merge(pairs([1]), f"{lake}/t", "update", "id", audit=True)
     assert result.audit is not None
@@ -319,7 +321,7 @@ def test_the_audit_of_an_update_of_nothing_is_empty_not_missing(io: Door, lake: 
 
 
 # R5, K4
-def test_the_audit_lists_deleted_null_keys(io: Door, lake: str) -> None:
+def test_the_audit_lists_deleted_null_keys(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pa.table({"id": pa.array([1, None], pa.int64()), "v": ["a", "b"]}))
     result = io.merge(pairs([1]), f"{lake}/t", "full_merge", "id", audit=True)
     assert result.audit is not None

@@ -21,9 +21,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import oracle
-from tests.core.test_prune_property import patch
+from tests.core.rows.test_bounds_property import patch
 from tests.engines.test_merge_property import cases, write_target
-from tests.support import DuckDBUnionIO, fixture, load, open_door, plain_rows, put, snapshot
+from tests.support import DuckDBUnionIO, copy_fixture, load, open_dataset_io, put, snapshot, to_plain_rows
 from tests.values import build
 
 from merganser import history
@@ -37,7 +37,7 @@ from merganser.core import (
     SchemaMismatchError,
     UnreadableFileError,
 )
-from merganser.core.commit.history import NOT_YET
+from merganser.core.commit.history import UNCOMMITTED
 from merganser.core.parquet.thrift import Struct, ThriftList
 from merganser.engines.duckdb import engine as duckdb_engine
 
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tests.engines.test_merge_property import Case
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
     from merganser.core import MergePlan, MergeResult
     from merganser.core.commit.history import HistoryRecord
-    from merganser.core.merge.dataset_io import Job
+    from merganser.core.merge.dataset_io import OperationContext
     from merganser.engines.duckdb.engine import DuckDBEngine
 
 STRATEGIES = tuple(oracle.STRATEGIES)
@@ -66,14 +66,14 @@ class UnionIO(DuckDBUnionIO):
     """DuckDB that plans without MERGE, too."""
 
     @contextmanager
-    def _engine(self, job: Job, use_merge: bool | None = None) -> Iterator[DuckDBEngine]:  # noqa: ARG002
-        with super()._engine(job, use_merge=False) as engine:
+    def _engine(self, job: OperationContext, use_merge: bool | None = None) -> Iterator[DuckDBEngine]:  # noqa: ARG002
+        with super()._open_engine(job, use_merge=False) as engine:
             yield engine
 
 
-DOORS: dict[str, Callable[[], Door]] = {
-    "arrow": lambda: open_door("arrow"),
-    "duckdb": lambda: open_door("duckdb"),
+ENGINE_OPENERS: dict[str, Callable[[], AnyDatasetIO]] = {
+    "arrow": lambda: open_dataset_io("arrow"),
+    "duckdb": lambda: open_dataset_io("duckdb"),
     "duckdb-union": UnionIO,
 }
 
@@ -96,10 +96,12 @@ def ask(source: Any, strategy: str, *keys: str, **options: Any) -> Ask:
     return Ask(lambda: source, strategy, keys, options)
 
 
-def same_answer(path: str, asked: Ask, doors: Mapping[str, Callable[[], Door]] = DOORS) -> dict[str, Any]:
+def same_answer(
+    path: str, asked: Ask, openers: Mapping[str, Callable[[], AnyDatasetIO]] = ENGINE_OPENERS
+) -> dict[str, Any]:
     """Merge into a copy of a dataset with each engine, and compare all there is to see; gives it."""
     answers = {}
-    for name, make in doors.items():
+    for name, make in openers.items():
         home = f"{path}-{name}"
         os.makedirs(home)
         for folder, copy in ((path, "t"), (control(path), ".t.merganser")):
@@ -118,7 +120,7 @@ def control(path: str) -> str:
     return f"{os.path.dirname(path)}/.{os.path.basename(path)}.merganser"
 
 
-def answer(io: Door, path: str, asked: Ask) -> dict[str, Any]:
+def answer(io: AnyDatasetIO, path: str, asked: Ask) -> dict[str, Any]:
     """Give everything that is to be seen of a plan and of a merge, the dataset under the name of `t`."""
     found: dict[str, Any] = {}
     new: list[str] = []
@@ -135,17 +137,17 @@ def answer(io: Door, path: str, asked: Ask) -> dict[str, Any]:
         assert result.audit is not None
         new = result.inserted_files
         found["result"] = in_t(result, path)
-        found["audit"] = result.audit.schema, bag(result.audit)
-        found["rows"] = bag(load(io, path)) if snapshot(path) else None
+        found["audit"] = result.audit.schema, to_multiset(result.audit)
+        found["rows"] = to_multiset(load(io, path)) if snapshot(path) else None
         # The same kernel writes the same rows in the same order, so even new files differ by nothing but their names.
         found["new files"] = [(os.path.dirname(name)[len(path) :], Path(name).read_bytes()) for name in new]
     found["files"] = {name: data for name, data in snapshot(path).items() if f"{path}/{name}" not in new}
     found["control"] = {name: data for name, data in snapshot(control(path)).items() if not name.startswith("history/")}
-    found["history"] = [told(record, new, path) for record in history(path)]
+    found["history"] = [normalize_record(record, new, path) for record in history(path)]
     return found
 
 
-def told(record: HistoryRecord, new: list[str], path: str) -> HistoryRecord:
+def normalize_record(record: HistoryRecord, new: list[str], path: str) -> HistoryRecord:
     """Give a record without what differs from one commit to the next: when it was, and names of new files."""
     files = [
         dataclasses.replace(
@@ -153,15 +155,15 @@ def told(record: HistoryRecord, new: list[str], path: str) -> HistoryRecord:
         )
         for file in record.files
     ]
-    return dataclasses.replace(record, id="", committed_at=NOT_YET, engine="", duration=0, files=files)
+    return dataclasses.replace(record, id="", committed_at=UNCOMMITTED, engine="", duration=0, files=files)
 
 
-def bag(table: pa.Table) -> Counter[Any]:
+def to_multiset(table: pa.Table) -> Counter[Any]:
     """Give rows as a multiset; text as bytes, for not all of it is text to Python."""
     texts = [at for at, field in enumerate(table.schema) if field.type in (pa.string(), pa.large_string())]
     for at in texts:
         table = table.set_column(at, table.schema.names[at], table.column(at).cast(pa.large_binary()))
-    return oracle.bag(plain_rows(table))
+    return oracle.to_multiset(to_plain_rows(table))
 
 
 def named_t(plan: MergePlan, path: str) -> MergePlan:
@@ -184,7 +186,9 @@ def in_t(result: MergeResult, path: str) -> dict[str, Any]:
 # -------------------- any dataset of any types
 
 
-def check_case(case: Case, pieces: int | None, doors: Mapping[str, Callable[[], Door]] = DOORS) -> None:
+def check_case(
+    case: Case, pieces: int | None, openers: Mapping[str, Callable[[], AnyDatasetIO]] = ENGINE_OPENERS
+) -> None:
     def source() -> Any:
         return case.source if pieces is None else case.source.to_reader(max_chunksize=pieces)
 
@@ -192,8 +196,8 @@ def check_case(case: Case, pieces: int | None, doors: Mapping[str, Callable[[], 
     options |= case.options
     limits = {"max_rows_per_file": case.max_rows, "row_group_size": case.group_rows}
     with tempfile.TemporaryDirectory() as lake:
-        write_target(open_door("arrow"), f"{lake}/t", case)
-        same_answer(f"{lake}/t", Ask(source, case.strategy, case.keys, options, limits), doors)
+        write_target(open_dataset_io("arrow"), f"{lake}/t", case)
+        same_answer(f"{lake}/t", Ask(source, case.strategy, case.keys, options, limits), openers)
 
 
 # R3
@@ -237,17 +241,17 @@ KEYS: dict[pa.DataType, Callable[[int], Any]] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
+class DatasetLayout:
     """How to lay out a dataset; `seed` decides about rows."""
 
-    kinds: list[pa.DataType]
+    key_types: list[pa.DataType]
     partitioned: bool
     strategy: str
     seed: int
 
 
 shapes = st.builds(
-    Shape,
+    DatasetLayout,
     st.lists(st.sampled_from(list(KEYS)), min_size=1, max_size=3),
     st.booleans(),
     st.sampled_from(STRATEGIES),
@@ -255,19 +259,19 @@ shapes = st.builds(
 )
 
 
-def make(shape: Shape, path: str) -> Ask:
+def make(shape: DatasetLayout, path: str) -> Ask:
     """Write some files of many row groups, and give what to merge into them."""
     rnd = random.Random(shape.seed)
-    names = [f"key {number}" for number in range(len(shape.kinds))]
+    names = [f"key {number}" for number in range(len(shape.key_types))]
     days = rnd.sample([1, 2, 30], 2) if shape.partitioned else [0]
-    fields = [*zip(names, shape.kinds, strict=True), ("v", pa.string()), ("w", pa.list_(pa.int16()))]
+    fields = [*zip(names, shape.key_types, strict=True), ("v", pa.string()), ("w", pa.list_(pa.int16()))]
     schema = pa.schema([*fields, ("day", pa.int32())] if shape.partitioned else fields)
     keys = [*names, "day"] if shape.partitioned and rnd.random() < 0.5 else names
 
     def rows(numbers: Sequence[tuple[int, ...]], day: int | None, null: float) -> pa.Table:
         cells = [
             [None if rnd.random() < null else KEYS[kind](number[at]) for number in numbers]
-            for at, kind in enumerate(shape.kinds)
+            for at, kind in enumerate(shape.key_types)
         ]
         values = [f"{rnd.randrange(1000)}" for _ in numbers]
         lists = [[rnd.randrange(9)] * rnd.randrange(3) for _ in numbers]
@@ -290,7 +294,9 @@ def make(shape: Shape, path: str) -> Ask:
 
     asked = {(rnd.randint(-width, width), *(rnd.randint(-2, 2) for _ in names[1:])) for _ in range(rnd.randint(0, 90))}
     # Numbers that are one key in some type (odd and even are all that bool knows) are mostly given once.
-    known = {tuple(KEYS[kind](one) for kind, one in zip(shape.kinds, number, strict=True)): number for number in asked}
+    known = {
+        tuple(KEYS[kind](one) for kind, one in zip(shape.key_types, number, strict=True)): number for number in asked
+    }
     chosen = list(known.values()) if rnd.random() < 0.9 else list(asked)
     rnd.shuffle(chosen)
     if shape.strategy == "deduplicate":
@@ -326,17 +332,17 @@ def write(rnd: random.Random, path: str, table: pa.Table) -> None:
             start += size
 
 
-def check_shape(shape: Shape) -> None:
+def check_shape(shape: DatasetLayout) -> None:
     # A long source is merged part by part; here it need not be long.
-    at_once = 7 if shape.seed % 2 else duckdb_engine._AT_ONCE
-    with tempfile.TemporaryDirectory() as lake, mock.patch.object(duckdb_engine, "_AT_ONCE", at_once):
+    at_once = 7 if shape.seed % 2 else duckdb_engine._ROWS_PER_MERGE
+    with tempfile.TemporaryDirectory() as lake, mock.patch.object(duckdb_engine, "_ROWS_PER_MERGE", at_once):
         same_answer(f"{lake}/t", make(shape, f"{lake}/t"))
 
 
 # R3
 @settings(max_examples=3)
 @given(shape=shapes)
-def test_engines_agree_on_larger_datasets(shape: Shape) -> None:
+def test_engines_agree_on_larger_datasets(shape: DatasetLayout) -> None:
     check_shape(shape)
 
 
@@ -344,7 +350,7 @@ def test_engines_agree_on_larger_datasets(shape: Shape) -> None:
 @pytest.mark.slow
 @settings(max_examples=20)
 @given(shape=shapes)
-def test_engines_agree_on_many_larger_datasets(shape: Shape) -> None:
+def test_engines_agree_on_many_larger_datasets(shape: DatasetLayout) -> None:
     check_shape(shape)
 
 
@@ -390,7 +396,7 @@ def test_every_other_of_many_row_groups(lake: str) -> None:
 # R3, T1: a source that is merged in parts, with target rows that match in each of them
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_source_in_parts(lake: str, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
-    monkeypatch.setattr(duckdb_engine, "_AT_ONCE", 10)
+    monkeypatch.setattr(duckdb_engine, "_ROWS_PER_MERGE", 10)
     put(f"{lake}/t/a.parquet", pairs([*range(0, 60, 2)] * 2), row_group_size=7)
     source = pairs([*range(59, -1, -1)], "new")
     found = same_answer(f"{lake}/t", ask(source, strategy, "id"))
@@ -573,8 +579,8 @@ def test_no_target(lake: str, strategy: str, inserted: int, folder: bool) -> Non
 # R3, S6
 @pytest.mark.parametrize("name", ["spark_int96", "spark_legacy", "spark_no_statistics", "spark_partitioned"])
 def test_files_of_spark(lake: str, name: str) -> None:
-    path = fixture(name, lake)
-    table = load(open_door("arrow"), path)
+    path = copy_fixture(name, lake)
+    table = load(open_dataset_io("arrow"), path)
     keys = [key for key in ("id", "ts", "amount") if key in table.column_names]
     known = table.filter(np.all([table[key].is_valid().to_numpy() for key in keys], axis=0))
     found = same_answer(path, ask(known.slice(0, 3), "full_merge", *keys))

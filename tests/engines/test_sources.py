@@ -18,7 +18,7 @@ import pyarrow.csv as pacsv
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
-from tests.support import data_files, load, put, rows, unchanged
+from tests.support import assert_unchanged, list_data_files, load, put, read_rows
 
 import merganser
 from merganser.core import InvalidArgumentError, SchemaMismatchError
@@ -26,7 +26,7 @@ from merganser.core import InvalidArgumentError, SchemaMismatchError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
 # A relation of DuckDB 1.3 does not keep its connection alive.
 CONNECTION = duckdb.connect()
@@ -70,49 +70,49 @@ OBJECTS: dict[str, Callable[[], Any]] = {
 }
 
 
-def merged(io: Door, lake: str, source: Any) -> list[dict[str, Any]]:
+def merged(io: AnyDatasetIO, lake: str, source: Any) -> list[dict[str, Any]]:
     io.merge(pa.table({"id": [1, 2], "v": ["a", "b"]}), f"{lake}/t", key_columns="id")
     result = io.merge(source, f"{lake}/t", key_columns="id")
     assert (result.source_count, result.inserted, result.updated) == (2, 1, 1)
-    return rows(io, f"{lake}/t")
+    return read_rows(io, f"{lake}/t")
 
 
 # S3
 @pytest.mark.parametrize("name", OBJECTS)
-def test_objects_in_memory(io: Door, lake: str, name: str) -> None:
+def test_objects_in_memory(io: AnyDatasetIO, lake: str, name: str) -> None:
     assert merged(io, lake, OBJECTS[name]()) == AFTER
 
 
 # S4, T4
 @pytest.mark.parametrize("name", OBJECTS)
-def test_objects_in_memory_as_a_first_load(io: Door, lake: str, name: str) -> None:
+def test_objects_in_memory_as_a_first_load(io: AnyDatasetIO, lake: str, name: str) -> None:
     io.merge(OBJECTS[name](), f"{lake}/t", key_columns="id")
-    assert rows(io, f"{lake}/t") == TABLE.to_pylist()
+    assert read_rows(io, f"{lake}/t") == TABLE.to_pylist()
     io.write_dataset(OBJECTS[name](), f"{lake}/w", "overwrite")
-    assert rows(io, f"{lake}/w") == TABLE.to_pylist()
+    assert read_rows(io, f"{lake}/w") == TABLE.to_pylist()
 
 
 # P5
 @pytest.mark.parametrize("name", OBJECTS)
-def test_objects_in_memory_may_be_planned(io: Door, lake: str, name: str) -> None:
+def test_objects_in_memory_may_be_planned(io: AnyDatasetIO, lake: str, name: str) -> None:
     assert io.plan(OBJECTS[name](), f"{lake}/t", key_columns="id").inserted == 2
 
 
 # S3
-def test_a_pandas_index_is_not_a_column(io: Door, lake: str) -> None:
+def test_a_pandas_index_is_not_a_column(io: AnyDatasetIO, lake: str) -> None:
     frame = TABLE.to_pandas()
     frame.index = pd.Index([7, 8])
     assert merged(io, lake, frame) == AFTER
 
 
 # S3
-def test_a_polars_frame_with_views_and_categories(io: Door, lake: str) -> None:
+def test_a_polars_frame_with_views_and_categories(io: AnyDatasetIO, lake: str) -> None:
     frame = pl.DataFrame({"id": [2, 3], "v": pl.Series(["B", "c"], dtype=pl.Categorical)})
     assert merged(io, lake, frame) == AFTER
 
 
 # S3
-def test_a_relation_reads_the_temporary_tables_of_its_own_connection(io: Door, lake: str) -> None:
+def test_a_relation_reads_the_temporary_tables_of_its_own_connection(io: AnyDatasetIO, lake: str) -> None:
     connection = duckdb.connect()
     connection.execute("CREATE TEMP TABLE mine AS SELECT * FROM (VALUES (2, 'B'), (3, 'c')) AS rows (id, v)")
     assert merged(io, lake, connection.table("mine")) == AFTER
@@ -146,7 +146,7 @@ FORMATS: dict[str, Callable[[str], None]] = {
 # S3
 @pytest.mark.parametrize("kind", [str, Path], ids=["text", "Path"])
 @pytest.mark.parametrize("name", FORMATS)
-def test_files_by_path(io: Door, lake: str, name: str, kind: Callable[[str], Any]) -> None:
+def test_files_by_path(io: AnyDatasetIO, lake: str, name: str, kind: Callable[[str], Any]) -> None:
     FORMATS[name](f"{lake}/{name}")
     assert merged(io, lake, kind(f"{lake}/{name}")) == AFTER
 
@@ -154,7 +154,9 @@ def test_files_by_path(io: Door, lake: str, name: str, kind: Callable[[str], Any
 # S3
 @pytest.mark.parametrize("name", ["rows.csv", "rows.json", "rows.jsonl", "rows.parquet"])
 @pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
-def test_compressed_files(io: Door, lake: str, name: str, suffix: str, compress: Callable[[bytes], bytes]) -> None:
+def test_compressed_files(
+    io: AnyDatasetIO, lake: str, name: str, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
     FORMATS[name](f"{lake}/{name}")
     packed = Path(f"{lake}/{name}{suffix}")
     packed.write_bytes(compress(Path(f"{lake}/{name}").read_bytes()))
@@ -162,7 +164,7 @@ def test_compressed_files(io: Door, lake: str, name: str, suffix: str, compress:
 
 
 # S3
-def test_a_glob_takes_every_file_that_matches_in_name_order(io: Door, lake: str) -> None:
+def test_a_glob_takes_every_file_that_matches_in_name_order(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/in/2.parquet", TABLE.slice(1))
     put(f"{lake}/in/1.parquet", TABLE.slice(0, 1))
     put(f"{lake}/in/skip.parquet", pa.table({"other": [1]}))
@@ -170,36 +172,36 @@ def test_a_glob_takes_every_file_that_matches_in_name_order(io: Door, lake: str)
 
 
 # S3, T3
-def test_a_glob_gives_source_order_for_deduplicate(io: Door, lake: str) -> None:
+def test_a_glob_gives_source_order_for_deduplicate(io: AnyDatasetIO, lake: str) -> None:
     for name, value in (("b", "later"), ("a", "earlier")):
         pacsv.write_csv(pa.table({"id": [1], "v": [value]}), f"{lake}/{name}.csv")
     io.merge(f"{lake}/*.csv", f"{lake}/t", "deduplicate", "id")
-    assert rows(io, f"{lake}/t") == [{"id": 1, "v": "later"}]
+    assert read_rows(io, f"{lake}/t") == [{"id": 1, "v": "later"}]
 
 
 # S3
-def test_a_glob_over_csv_files_whose_types_were_guessed_differently(io: Door, lake: str) -> None:
+def test_a_glob_over_csv_files_whose_types_were_guessed_differently(io: AnyDatasetIO, lake: str) -> None:
     Path(f"{lake}/1.csv").write_text("id,v\n2,B\n", "utf-8")
     Path(f"{lake}/2.csv").write_text("v,id\nc,3\n", "utf-8")
     assert merged(io, lake, f"{lake}/*.csv") == AFTER
 
 
 # S3
-def test_a_file_whose_name_looks_like_a_pattern_is_itself(io: Door, lake: str) -> None:
+def test_a_file_whose_name_looks_like_a_pattern_is_itself(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/in/[1].parquet", TABLE)
     put(f"{lake}/in/1.parquet", pa.table({"id": [77, 78], "v": ["not", "this"]}))
     assert merged(io, lake, f"{lake}/in/[1].parquet") == AFTER
 
 
 # S3
-def test_a_local_path_is_never_a_chain_of_filesystems(io: Door, lake: str) -> None:
+def test_a_local_path_is_never_a_chain_of_filesystems(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/a::b/c::d.parquet", TABLE)
     assert merged(io, f"{lake}/a::b", f"{lake}/a::b/c::d.parquet") == AFTER
 
 
 # S6, S3
 @pytest.mark.parametrize("folder", [False, True])
-def test_int96_in_a_source_file_is_an_instant(io: Door, lake: str, folder: bool) -> None:
+def test_int96_in_a_source_file_is_an_instant(io: AnyDatasetIO, lake: str, folder: bool) -> None:
     kind = pa.timestamp("us", "UTC")
     # Also where nanoseconds since 1970 would not fit 64 bits.
     instants = [dt.datetime(year, 2, 28, 12, 30, tzinfo=dt.UTC) for year in (1500, 1970, 3000)]
@@ -210,15 +212,15 @@ def test_int96_in_a_source_file_is_an_instant(io: Door, lake: str, folder: bool)
         path = f"{lake}/in"
     io.write_dataset(path, f"{lake}/w")
     assert load(io, f"{lake}/w").schema.field("v").type == kind
-    assert rows(io, f"{lake}/w") == source.to_pylist()
+    assert read_rows(io, f"{lake}/w") == source.to_pylist()
     io.merge(source.slice(0, 1).set_column(1, "v", pa.array([0], kind)), f"{lake}/t", key_columns="id")
     result = io.merge(path, f"{lake}/t", key_columns="id")
     assert (result.inserted, result.updated) == (2, 1)
-    assert rows(io, f"{lake}/t") == source.to_pylist()
+    assert read_rows(io, f"{lake}/t") == source.to_pylist()
 
 
 # S3, O3
-def test_a_folder_is_read_as_a_dataset(io: Door, lake: str) -> None:
+def test_a_folder_is_read_as_a_dataset(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/in/a.parquet", TABLE.slice(0, 1))
     put(f"{lake}/in/deep/b.parquet", TABLE.slice(1))
     put(f"{lake}/in/_hidden/c.parquet", TABLE)
@@ -226,15 +228,15 @@ def test_a_folder_is_read_as_a_dataset(io: Door, lake: str) -> None:
 
 
 # S3, H2
-def test_a_partitioned_folder_gives_its_partition_columns(io: Door, lake: str) -> None:
+def test_a_partitioned_folder_gives_its_partition_columns(io: AnyDatasetIO, lake: str) -> None:
     table = pa.table({"id": [1, 2], "day": [7, 8]})
     io.write_dataset(table, f"{lake}/in", partition_columns="day")
     io.merge(f"{lake}/in", f"{lake}/t", key_columns="id", partition_columns="day")
-    assert rows(io, f"{lake}/t") == table.to_pylist()
+    assert read_rows(io, f"{lake}/t") == table.to_pylist()
 
 
 # S3
-def test_a_url_of_another_filesystem(io: Door, lake: str) -> None:
+def test_a_url_of_another_filesystem(io: AnyDatasetIO, lake: str) -> None:
     memory = fsspec.filesystem("memory")
     name = uuid.uuid4().hex
     with memory.open(f"/{name}/rows.parquet", "wb") as stream:
@@ -244,42 +246,42 @@ def test_a_url_of_another_filesystem(io: Door, lake: str) -> None:
     try:
         for source in (f"memory://{name}/rows.parquet", f"memory://{name}/*.csv", f"memory://{name}/more.csv"):
             io.write_dataset(source, f"{lake}/w", "overwrite")
-            assert rows(io, f"{lake}/w") == TABLE.to_pylist()
+            assert read_rows(io, f"{lake}/w") == TABLE.to_pylist()
         assert merged(io, lake, f"memory://{name}/rows.parquet") == AFTER
     finally:
         memory.rm(f"/{name}", recursive=True)
 
 
 # S3, C6
-def test_a_target_on_another_filesystem(io: Door) -> None:
+def test_a_target_on_another_filesystem(io: AnyDatasetIO) -> None:
     path = f"memory://{uuid.uuid4().hex}/t"
     assert merged(io, path, TABLE) == AFTER
     fsspec.filesystem("memory").rm(path, recursive=True)
 
 
 # S3
-def test_a_file_url_and_a_home_path(io: Door, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_url_and_a_home_path(io: AnyDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parquet(f"{lake}/rows.parquet")
     io.write_dataset(f"file://{lake}/rows.parquet", f"{lake}/w", "overwrite")
     monkeypatch.setenv("HOME", lake)
     io.write_dataset("~/rows.parquet", f"{lake}/w", "overwrite")
-    assert rows(io, f"{lake}/w") == TABLE.to_pylist()
+    assert read_rows(io, f"{lake}/w") == TABLE.to_pylist()
 
 
 # S3
-def test_the_target_may_be_a_part_of_the_source(io: Door, lake: str) -> None:
+def test_the_target_may_be_a_part_of_the_source(io: AnyDatasetIO, lake: str) -> None:
     io.write_dataset(TABLE, f"{lake}/t")
     result = io.merge(f"{lake}/t", f"{lake}/t", key_columns="id")
     assert (result.inserted, result.updated) == (0, 2)
-    assert rows(io, f"{lake}/t") == TABLE.to_pylist()
+    assert read_rows(io, f"{lake}/t") == TABLE.to_pylist()
 
 
 # S3
-def test_csv_values_meet_the_types_of_the_target(io: Door, lake: str) -> None:
+def test_csv_values_meet_the_types_of_the_target(io: AnyDatasetIO, lake: str) -> None:
     io.merge(pa.table({"id": pa.array([1], pa.int8()), "day": [dt.date(2025, 1, 1)]}), f"{lake}/t", key_columns="id")
     Path(f"{lake}/rows.csv").write_text("id,day\n1,2025-01-02\n2,\n", "utf-8")
     io.merge(f"{lake}/rows.csv", f"{lake}/t", key_columns="id")
-    assert [row["day"] for row in rows(io, f"{lake}/t")] == [dt.date(2025, 1, 2), None]
+    assert [row["day"] for row in read_rows(io, f"{lake}/t")] == [dt.date(2025, 1, 2), None]
 
 
 # S3
@@ -288,9 +290,9 @@ def test_csv_values_meet_the_types_of_the_target(io: Door, lake: str) -> None:
     [3, 1.5, b"bytes", [{"id": 1}], {"id": [1]}, object(), {1, 2}, pa.array([1]), iter([])],
     ids=lambda source: type(source).__name__,
 )
-def test_what_carries_no_rows_is_refused_by_its_type(io: Door, lake: str, source: Any) -> None:
+def test_what_carries_no_rows_is_refused_by_its_type(io: AnyDatasetIO, lake: str, source: Any) -> None:
     put(f"{lake}/t/a.parquet", TABLE)
-    with unchanged(f"{lake}/t"), pytest.raises(ValueError, match=type(source).__name__):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match=type(source).__name__):
         io.merge(source, f"{lake}/t", key_columns="id")
 
 
@@ -314,21 +316,21 @@ def test_what_carries_no_rows_is_refused_by_its_type(io: Door, lake: str, source
     ids=lambda item: item if isinstance(item, str) and "." in item else "",
 )
 def test_files_that_cannot_be_read_are_named(
-    io: Door, lake: str, name: str, content: bytes | None, message: str
+    io: AnyDatasetIO, lake: str, name: str, content: bytes | None, message: str
 ) -> None:
     put(f"{lake}/t/a.parquet", TABLE)
     if content is not None:
         Path(f"{lake}/{name}").write_bytes(content)
-    with unchanged(f"{lake}/t"), pytest.raises((ValueError, OSError), match=message) as caught:
+    with assert_unchanged(f"{lake}/t"), pytest.raises((ValueError, OSError), match=message) as caught:
         io.merge(f"{lake}/{name}", f"{lake}/t", key_columns="id")
     assert name in str(caught.value)
 
 
 # S2
-def test_a_glob_over_files_that_do_not_go_together_is_refused(io: Door, lake: str) -> None:
+def test_a_glob_over_files_that_do_not_go_together_is_refused(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/in/1.parquet", TABLE)
     put(f"{lake}/in/2.parquet", pa.table({"id": ["x"], "v": ["y"]}))
-    with unchanged(f"{lake}/t"), pytest.raises((ValueError, TypeError), match="id"):
+    with assert_unchanged(f"{lake}/t"), pytest.raises((ValueError, TypeError), match="id"):
         io.merge(f"{lake}/in/*.parquet", f"{lake}/t", key_columns="id")
 
 
@@ -343,26 +345,26 @@ def test_a_glob_over_files_that_do_not_go_together_is_refused(io: Door, lake: st
     ],
 )
 def test_a_glob_never_fills_columns_or_mixes_types(
-    io: Door, lake: str, name: str, first: dict[str, Any], second: dict[str, Any], message: str
+    io: AnyDatasetIO, lake: str, name: str, first: dict[str, Any], second: dict[str, Any], message: str
 ) -> None:
     Path(f"{lake}/in").mkdir()
     for number, columns in enumerate((first, second), 1):
         write = pq.write_table if name == "parquet" else pacsv.write_csv
         write(pa.table(columns), f"{lake}/in/{number}.{name}")
-    with unchanged(f"{lake}/t"), pytest.raises(SchemaMismatchError, match=message):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(SchemaMismatchError, match=message):
         io.merge(f"{lake}/in/*.{name}", f"{lake}/t", key_columns="id")
 
 
 # S2, T5
-def test_an_empty_folder_is_no_source(io: Door, lake: str) -> None:
+def test_an_empty_folder_is_no_source(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", TABLE)
     Path(f"{lake}/in").mkdir()
-    with unchanged(f"{lake}/t"), pytest.raises(ValueError, match="holds no Parquet file"):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match="holds no Parquet file"):
         io.merge(f"{lake}/in", f"{lake}/t", "full_merge", "id")
 
 
 # C7
-def test_a_source_that_fails_halfway_changes_nothing(io: Door, lake: str) -> None:
+def test_a_source_that_fails_halfway_changes_nothing(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", TABLE)
 
     def batches() -> Any:
@@ -371,24 +373,24 @@ def test_a_source_that_fails_halfway_changes_nothing(io: Door, lake: str) -> Non
         raise RuntimeError(message)
 
     reader = pa.RecordBatchReader.from_batches(TABLE.schema, batches())
-    with unchanged(f"{lake}/t"), pytest.raises(Exception, match="the wire broke"):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(Exception, match="the wire broke"):
         io.merge(reader, f"{lake}/t", key_columns="id")
-    assert data_files(f"{lake}/t") == ["a.parquet"]
+    assert list_data_files(f"{lake}/t") == ["a.parquet"]
 
 
 # R1
-def test_the_source_may_be_called_data(io: Door, lake: str) -> None:
+def test_the_source_may_be_called_data(io: AnyDatasetIO, lake: str) -> None:
     table = pa.table({"id": [1, 2], "v": ["a", "b"]})
     assert io.merge(data=table.slice(0, 1), path=f"{lake}/t", key_columns="id").inserted == 1
     plan = io.plan(data=table, path=f"{lake}/t", key_columns="id")
     assert (plan.inserted, plan.updated) == (1, 1)
     assert io.merge(data=table, path=f"{lake}/t", strategy="insert", key_columns="id").inserted == 1
-    assert rows(io, f"{lake}/t") == table.to_pylist()
+    assert read_rows(io, f"{lake}/t") == table.to_pylist()
 
 
 # R1
 @pytest.mark.parametrize("verb", ["merge", "plan"])
-def test_one_source_and_a_path_are_needed(io: Door, lake: str, verb: str) -> None:
+def test_one_source_and_a_path_are_needed(io: AnyDatasetIO, lake: str, verb: str) -> None:
     put(f"{lake}/t/a.parquet", pa.table({"id": [1]}))
     call, table = getattr(io, verb), pa.table({"id": [2]})
     refused: list[tuple[dict[str, Any], str]] = [
@@ -399,7 +401,7 @@ def test_one_source_and_a_path_are_needed(io: Door, lake: str, verb: str) -> Non
         ({"source": table}, "path must be a non-empty string"),
     ]
     for arguments, message in refused:
-        with unchanged(f"{lake}/t"), pytest.raises(InvalidArgumentError, match=message):
+        with assert_unchanged(f"{lake}/t"), pytest.raises(InvalidArgumentError, match=message):
             call(**arguments, key_columns="id")
 
 
@@ -409,5 +411,5 @@ def test_the_source_may_be_called_data_at_the_top_level(lake: str) -> None:
         path = f"{lake}/{engine}"
         assert merganser.plan(data=table, path=path, key_columns="id", engine=engine).inserted == 1
         assert merganser.merge(data=table, path=path, key_columns="id", engine=engine).inserted == 1
-        with unchanged(path), pytest.raises(InvalidArgumentError, match="source and data mean the same"):
+        with assert_unchanged(path), pytest.raises(InvalidArgumentError, match="source and data mean the same"):
             merganser.merge(table, path, data=table, key_columns="id", engine=engine)

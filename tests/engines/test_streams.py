@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tests import oracle
 from tests.engines import test_merge_property as property_tests
 from tests.engines.test_merge_property import cases, check
-from tests.support import load, open_door, put, rows, unchanged
+from tests.support import assert_unchanged, load, open_dataset_io, put, read_rows
 
 from merganser import DuckDBDatasetIO
 from merganser.core import DatasetMergeError, MerganserError, UnreadableFileError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tests.engines.test_merge_property import Case
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -42,8 +42,8 @@ SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 @pytest.fixture
 def _little_memory(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Keep next to nothing in memory, in small chunks; nothing may be left on disk."""
-    monkeypatch.setattr(spooling, "IN_MEMORY", 2000)
-    monkeypatch.setattr(row_work, "EVEN", 100)
+    monkeypatch.setattr(spooling, "MAX_MEMORY_BYTES", 2000)
+    monkeypatch.setattr(row_work, "TARGET_CHUNK_ROWS", 100)
     yield
     assert os.listdir(temporary) == []
 
@@ -60,14 +60,14 @@ def target(path: str) -> dict[str, list[oracle.Row]]:
     return {name: table.to_pylist() for name, table in tables.items()}
 
 
-def check_merge(io: Door, path: str, make: Callable[[pa.Table], Any], source: pa.Table, strategy: Any) -> None:
+def check_merge(io: AnyDatasetIO, path: str, make: Callable[[pa.Table], Any], source: pa.Table, strategy: Any) -> None:
     """Merge a source in some form, and compare rows, counts and files with the oracle."""
     expected = oracle.merge(target(path), source.to_pylist(), strategy, ["id"])
     result = io.merge(make(source), path, strategy, "id")
     counts = [expected.count(action) for action in ("insert", "update", "delete")]
     assert [result.source_count, result.inserted, result.updated, result.deleted] == [source.num_rows, *counts]
     assert sorted(result.rewritten_files) == [f"{path}/{name}" for name in expected.rewritten]
-    assert oracle.bag(load(io, path).to_pylist()) == oracle.bag(expected.rows)
+    assert oracle.to_multiset(load(io, path).to_pylist()) == oracle.to_multiset(expected.rows)
 
 
 # -------------------- readers
@@ -87,19 +87,19 @@ def in_batches(size: int) -> Callable[[pa.Table], pa.RecordBatchReader]:
 # S3, W5
 @pytest.mark.parametrize("strategy", ["upsert", "full_merge", "deduplicate"])
 @pytest.mark.parametrize("size", [1, 130, 10_000])
-def test_readers_of_small_and_large_batches(io: Door, lake: str, size: int, strategy: str) -> None:
+def test_readers_of_small_and_large_batches(io: AnyDatasetIO, lake: str, size: int, strategy: str) -> None:
     check_merge(io, f"{lake}/t", in_batches(size), pairs(range(0, 900, 4), "new"), strategy)
 
 
 # S3, W5
 @pytest.mark.parametrize("strategy", ["upsert", "update", "insert", "full_merge", "deduplicate"])
 @pytest.mark.usefixtures("_little_memory")
-def test_readers_that_do_not_fit_into_memory(io: Door, lake: str, strategy: str) -> None:
+def test_readers_that_do_not_fit_into_memory(io: AnyDatasetIO, lake: str, strategy: str) -> None:
     check_merge(io, f"{lake}/t", in_batches(30), pairs(range(0, 900, 4), "new"), strategy)
 
 
 # S3: a reader of more than one piece of every size there is
-def test_a_reader_of_many_rows(io: Door, lake: str) -> None:
+def test_a_reader_of_many_rows(io: AnyDatasetIO, lake: str) -> None:
     count = 300_000
     put(f"{lake}/t/a.parquet", pa.table({"id": np.arange(0, count, 2), "v": np.zeros(count // 2)}))
     table = pa.table({"id": np.arange(count)[::-1], "v": np.arange(count, dtype=np.float64)})
@@ -111,25 +111,27 @@ def test_a_reader_of_many_rows(io: Door, lake: str) -> None:
 
 # T5, S3
 @pytest.mark.parametrize("strategy", ["upsert", "full_merge"])
-def test_a_reader_without_batches(io: Door, lake: str, strategy: str) -> None:
+def test_a_reader_without_batches(io: AnyDatasetIO, lake: str, strategy: str) -> None:
     reader = pa.RecordBatchReader.from_batches(SCHEMA, [])
     check_merge(io, f"{lake}/t", lambda _: reader, pairs([]), strategy)
 
 
 # T4, H3, W5
 @pytest.mark.usefixtures("_little_memory")
-def test_a_reader_as_a_first_load_with_partitions(io: Door, lake: str) -> None:
+def test_a_reader_as_a_first_load_with_partitions(io: AnyDatasetIO, lake: str) -> None:
     table = pairs(range(1000)).append_column("day", pa.array([number % 7 for number in range(1000)]))
     reader = table.to_reader(max_chunksize=17)
     result = io.merge(reader, f"{lake}/t", "upsert", "id", partition_columns="day", max_rows_per_file=50)
     assert (result.inserted, len(result.inserted_files)) == (1000, 21)
-    assert rows(io, f"{lake}/t") == table.to_pylist()
+    assert read_rows(io, f"{lake}/t") == table.to_pylist()
 
 
 # T3, W5
 @pytest.mark.parametrize("order", [[], ["rank"], ["v", "rank"]], ids=str)
 @pytest.mark.usefixtures("_little_memory")
-def test_deduplicate_takes_the_right_row_of_a_source_that_does_not_fit(io: Door, lake: str, order: list[str]) -> None:
+def test_deduplicate_takes_the_right_row_of_a_source_that_does_not_fit(
+    io: AnyDatasetIO, lake: str, order: list[str]
+) -> None:
     random = np.random.default_rng(7)
     count = 2000
     ranks = pa.array(random.integers(0, 5, count), mask=random.random(count) < 0.2)
@@ -138,28 +140,28 @@ def test_deduplicate_takes_the_right_row_of_a_source_that_does_not_fit(io: Door,
     # One more column tells rows apart that are equal but for their place.
     result = io.merge(table.to_reader(max_chunksize=90), f"{lake}/t", "deduplicate", "id", dedup_order_by=order)
     assert (result.source_count, result.inserted) == (count, 300)
-    assert oracle.bag(load(io, f"{lake}/t").to_pylist()) == oracle.bag(expected.rows)
+    assert oracle.to_multiset(load(io, f"{lake}/t").to_pylist()) == oracle.to_multiset(expected.rows)
 
 
 # K5, K3: what is wrong is found wherever it stands
 @pytest.mark.usefixtures("_little_memory")
-def test_keys_are_checked_across_pieces(io: Door, lake: str) -> None:
+def test_keys_are_checked_across_pieces(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     target(path)
     twice = pa.concat_tables([pairs(range(500)), pairs([3]), pairs(range(500, 900)), pairs([7, 3])])
-    with unchanged(path), pytest.raises(DatasetMergeError, match=r"2 duplicate keys, .*id=3; id=7\."):
+    with assert_unchanged(path), pytest.raises(DatasetMergeError, match=r"2 duplicate keys, .*id=3; id=7\."):
         io.merge(twice.to_reader(max_chunksize=20), path, "upsert", "id")
     null = pa.concat_tables([pairs(range(500)), pa.table({"id": [None, None], "v": ["a", "b"]}, schema=SCHEMA)])
-    with unchanged(path), pytest.raises(DatasetMergeError, match="'id' in 2 rows"):
+    with assert_unchanged(path), pytest.raises(DatasetMergeError, match="'id' in 2 rows"):
         io.merge(null.to_reader(max_chunksize=20), path, "upsert", "id")
 
 
 # S3
 @pytest.mark.usefixtures("_little_memory")
-def test_a_value_that_does_not_fit_is_found_in_the_last_piece(io: Door, lake: str) -> None:
+def test_a_value_that_does_not_fit_is_found_in_the_last_piece(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pa.table({"id": pa.array([1], pa.int32()), "v": ["a"]}))
     table = pairs([*range(1000), 1 << 40])
-    with unchanged(f"{lake}/t"), pytest.raises(DatasetMergeError, match=str(1 << 40)):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(DatasetMergeError, match=str(1 << 40)):
         io.merge(table.to_reader(max_chunksize=50), f"{lake}/t", "upsert", "id")
 
 
@@ -167,7 +169,7 @@ class Streamed:
     """A door that is given every source as a stream."""
 
     def __init__(self, name: str, size: int) -> None:
-        self._io = open_door(name)
+        self._io = open_dataset_io(name)
         self._size = size
 
     def __getattr__(self, name: str) -> Any:
@@ -182,9 +184,9 @@ class Streamed:
 
 def check_streamed(engine: str, case: Case, size: int) -> None:
     with (
-        mock.patch.object(property_tests, "open_door", lambda name: Streamed(name, size)),
-        mock.patch.object(spooling, "IN_MEMORY", 20 * size),
-        mock.patch.object(row_work, "EVEN", size),
+        mock.patch.object(property_tests, "open_dataset_io", lambda name: Streamed(name, size)),
+        mock.patch.object(spooling, "MAX_MEMORY_BYTES", 20 * size),
+        mock.patch.object(row_work, "TARGET_CHUNK_ROWS", size),
     ):
         check(engine, case)
 
@@ -220,7 +222,7 @@ FAILURES = [
 # C7, S3
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
 @pytest.mark.usefixtures("_little_memory")
-def test_a_stream_that_fails_in_the_middle_changes_nothing(io: Door, lake: str, failure: Exception) -> None:
+def test_a_stream_that_fails_in_the_middle_changes_nothing(io: AnyDatasetIO, lake: str, failure: Exception) -> None:
     path = f"{lake}/t"
     target(path)
 
@@ -228,7 +230,7 @@ def test_a_stream_that_fails_in_the_middle_changes_nothing(io: Door, lake: str, 
         yield from pairs(range(1000), "new").to_batches(max_chunksize=100)
         raise failure
 
-    with unchanged(path), pytest.raises(type(failure), match="the wire broke"):
+    with assert_unchanged(path), pytest.raises(type(failure), match="the wire broke"):
         io.merge(pa.RecordBatchReader.from_batches(SCHEMA, batches()), path, "upsert", "id")
     # Nobody holds the dataset, and another stream may come.
     assert io.merge(pairs([1]).to_reader(), path, "upsert", "id", lock_timeout=1).inserted == 1
@@ -237,7 +239,7 @@ def test_a_stream_that_fails_in_the_middle_changes_nothing(io: Door, lake: str, 
 # C7, S3, P6
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.usefixtures("_little_memory")
-def test_a_source_file_with_a_broken_page_is_named_and_changes_nothing(io: Door, lake: str, many: bool) -> None:
+def test_a_source_file_with_a_broken_page_is_named_and_changes_nothing(io: AnyDatasetIO, lake: str, many: bool) -> None:
     path = f"{lake}/t"
     target(path)
     put(f"{lake}/in/1.parquet", pairs(range(1000)), row_group_size=100)
@@ -247,19 +249,19 @@ def test_a_source_file_with_a_broken_page_is_named_and_changes_nothing(io: Door,
     data[place : place + 20] = b"\xff" * 20
     broken.write_bytes(data)
     source = f"{lake}/in/*.parquet" if many else f"{lake}/in/2.parquet"
-    with unchanged(path), pytest.raises(UnreadableFileError, match=r"in/2\.parquet"):
+    with assert_unchanged(path), pytest.raises(UnreadableFileError, match=r"in/2\.parquet"):
         io.merge(source, path, "upsert", "id")
 
 
 # C7, P5
-def test_a_stream_that_fails_ends_a_plan(io: Door, lake: str) -> None:
+def test_a_stream_that_fails_ends_a_plan(io: AnyDatasetIO, lake: str) -> None:
     target(f"{lake}/t")
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield pairs([1]).to_batches()[0]
         raise ConnectionResetError("the wire broke")
 
-    with unchanged(f"{lake}/t"), pytest.raises(ConnectionResetError, match="the wire broke"):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(ConnectionResetError, match="the wire broke"):
         io.plan(pa.RecordBatchReader.from_batches(SCHEMA, batches()), f"{lake}/t", "upsert", "id")
 
 
@@ -268,7 +270,7 @@ def test_a_stream_that_fails_ends_a_plan(io: Door, lake: str) -> None:
 
 # S3, S1: columns go by name, and a narrower type is widened
 @pytest.mark.usefixtures("_little_memory")
-def test_a_glob_of_files_whose_columns_and_types_differ(io: Door, lake: str) -> None:
+def test_a_glob_of_files_whose_columns_and_types_differ(io: AnyDatasetIO, lake: str) -> None:
     table = pairs(range(0, 900, 4), "new")
     narrow = pa.schema([("id", pa.int32()), ("v", pa.large_string())])
     other = pa.schema([("v", pa.string()), ("id", pa.uint16())])
@@ -280,19 +282,19 @@ def test_a_glob_of_files_whose_columns_and_types_differ(io: Door, lake: str) -> 
 
 # S3: the common type may be wider than the target's, if the values are not
 @pytest.mark.usefixtures("_little_memory")
-def test_a_glob_of_wider_types_than_the_target(io: Door, lake: str) -> None:
+def test_a_glob_of_wider_types_than_the_target(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pa.table({"id": pa.array([1, 2], pa.int16()), "v": ["a", "b"]}))
     put(f"{lake}/in/1.parquet", pa.table({"id": pa.array([2], pa.int64()), "v": ["B"]}))
     put(f"{lake}/in/2.parquet", pa.table({"v": ["C"], "id": pa.array([3], pa.int8())}))
     result = io.merge(f"{lake}/in/?.parquet", f"{lake}/t", "upsert", "id")
     assert (result.inserted, result.updated) == (1, 1)
     assert load(io, f"{lake}/t").schema.field("id").type == pa.int16()
-    assert [row["v"] for row in rows(io, f"{lake}/t")] == ["a", "B", "C"]
+    assert [row["v"] for row in read_rows(io, f"{lake}/t")] == ["a", "B", "C"]
 
 
 # S3, O3
 @pytest.mark.usefixtures("_little_memory")
-def test_a_folder_of_files_whose_columns_stand_in_other_places(io: Door, lake: str) -> None:
+def test_a_folder_of_files_whose_columns_stand_in_other_places(io: AnyDatasetIO, lake: str) -> None:
     table = pairs(range(0, 900, 4), "new")
     put(f"{lake}/in/a/1.parquet", table.slice(0, 100), row_group_size=30)
     put(f"{lake}/in/2.parquet", table.slice(100).select(["v", "id"]), row_group_size=7)
@@ -301,12 +303,12 @@ def test_a_folder_of_files_whose_columns_stand_in_other_places(io: Door, lake: s
 
 # S3, W5
 @pytest.mark.usefixtures("_little_memory")
-def test_the_target_as_its_own_source(io: Door, lake: str) -> None:
+def test_the_target_as_its_own_source(io: AnyDatasetIO, lake: str) -> None:
     target(f"{lake}/t")
-    before = rows(io, f"{lake}/t")
+    before = read_rows(io, f"{lake}/t")
     result = io.merge(f"{lake}/t", f"{lake}/t", "deduplicate", "id")
     assert (result.inserted, result.deleted, result.source_count) == (0, 0, len(before))
-    assert [row["id"] for row in rows(io, f"{lake}/t")] == [row["id"] for row in before]
+    assert [row["id"] for row in read_rows(io, f"{lake}/t")] == [row["id"] for row in before]
 
 
 # -------------------- relations
@@ -324,7 +326,7 @@ NEW = pairs(range(0, 900, 4), "new")
 
 # S3
 @pytest.mark.usefixtures("_little_memory")
-def test_a_relation_over_a_temporary_table(io: Door, lake: str, connection: duckdb.DuckDBPyConnection) -> None:
+def test_a_relation_over_a_temporary_table(io: AnyDatasetIO, lake: str, connection: duckdb.DuckDBPyConnection) -> None:
     check_merge(io, f"{lake}/t", lambda _: connection.table("mine"), NEW, "upsert")
     assert connection.sql("SELECT count(*) FROM mine").fetchall() == [(225,)]
 
@@ -341,7 +343,7 @@ def test_a_relation_on_the_connection_of_the_door(lake: str, connection: duckdb.
 
 
 # S3, W5
-def test_a_relation_that_streams_for_long(io: Door, lake: str) -> None:
+def test_a_relation_that_streams_for_long(io: AnyDatasetIO, lake: str) -> None:
     with duckdb.connect() as connection:
         relation = connection.sql("SELECT i AS id, i / 2 AS v FROM range(400_000) AS r (i) WHERE i % 2 = 0")
         result = io.merge(relation, f"{lake}/t", "insert", "id")
@@ -351,27 +353,33 @@ def test_a_relation_that_streams_for_long(io: Door, lake: str) -> None:
 
 # C7, S3
 @pytest.mark.usefixtures("_little_memory")
-def test_a_relation_that_fails_while_it_streams(io: Door, lake: str, connection: duckdb.DuckDBPyConnection) -> None:
+def test_a_relation_that_fails_while_it_streams(
+    io: AnyDatasetIO, lake: str, connection: duckdb.DuckDBPyConnection
+) -> None:
     target(f"{lake}/t")
     broken = connection.sql(
         "SELECT i AS id, CASE WHEN i = 399_999 THEN error('the well ran dry') ELSE 'v' END AS v "
         "FROM range(400_000) AS r (i)"
     )
-    with unchanged(f"{lake}/t"), pytest.raises(Exception, match="the well ran dry"):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(Exception, match="the well ran dry"):
         io.merge(broken, f"{lake}/t", "upsert", "id")
     assert connection.sql("SELECT count(*) FROM mine").fetchall() == [(225,)]
 
 
 # S3: rows of the target itself, read by DuckDB while the files are about to change
 @pytest.mark.usefixtures("_little_memory")
-def test_a_relation_over_the_files_of_the_target(io: Door, lake: str, connection: duckdb.DuckDBPyConnection) -> None:
+def test_a_relation_over_the_files_of_the_target(
+    io: AnyDatasetIO, lake: str, connection: duckdb.DuckDBPyConnection
+) -> None:
     target(f"{lake}/t")
     source = connection.sql(
         f"SELECT id, upper(any_value(v)) AS v FROM read_parquet('{lake}/t/*.parquet') GROUP BY id"  # noqa: S608
     )
     result = io.merge(source, f"{lake}/t", "upsert", "id")
     assert (result.inserted, result.rewritten_files) == (0, [f"{lake}/t/a.parquet", f"{lake}/t/b.parquet"])
-    assert {row["v"] for row in rows(io, f"{lake}/t")} == {f"OLD {row['id']}" for row in rows(io, f"{lake}/t")}
+    assert {row["v"] for row in read_rows(io, f"{lake}/t")} == {
+        f"OLD {row['id']}" for row in read_rows(io, f"{lake}/t")
+    }
 
 
 # -------------------- room for them
@@ -379,7 +387,7 @@ def test_a_relation_over_the_files_of_the_target(io: Door, lake: str, connection
 
 # C7: a merge that needs no room does without
 def test_a_small_merge_needs_no_folder_for_temporary_files(
-    io: Door, lake: str, monkeypatch: pytest.MonkeyPatch
+    io: AnyDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target(f"{lake}/t")
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -391,9 +399,9 @@ def test_a_small_merge_needs_no_folder_for_temporary_files(
 def test_no_room_for_a_source_changes_nothing(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target(f"{lake}/t")
     monkeypatch.setattr(tempfile, "tempdir", f"{lake}/nowhere")
-    monkeypatch.setattr(spooling, "IN_MEMORY", 10)
-    with unchanged(f"{lake}/t"), pytest.raises(MerganserError, match="TMPDIR") as caught:
-        open_door("duckdb").merge(NEW.to_reader(), f"{lake}/t", "upsert", "id")
+    monkeypatch.setattr(spooling, "MAX_MEMORY_BYTES", 10)
+    with assert_unchanged(f"{lake}/t"), pytest.raises(MerganserError, match="TMPDIR") as caught:
+        open_dataset_io("duckdb").merge(NEW.to_reader(), f"{lake}/t", "upsert", "id")
     assert f"{lake}/nowhere" in str(caught.value)
 
 
@@ -401,10 +409,10 @@ MEASURED = """
 import sys, threading
 from pathlib import Path
 from merganser import DuckDBDatasetIO
-from merganser.core import spool
+from merganser.core.columnar import spool
 
 lake, form, rows, width = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-spool.IN_MEMORY = 32 << 20
+spool.MAX_MEMORY_BYTES = 32 << 20
 
 
 def anonymous():

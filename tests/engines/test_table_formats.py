@@ -12,7 +12,7 @@ import fsspec
 import pyarrow as pa
 import pytest
 from tests.engines.test_nesting import everything, table, writes
-from tests.support import load, open_door, put, read_table
+from tests.support import load, open_dataset_io, put, read_table
 
 import merganser
 from merganser.core import (
@@ -26,9 +26,9 @@ from merganser.errors import InvalidArgumentError, UnsupportedFileError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
-ARROW = open_door("arrow")
+ARROW = open_dataset_io("arrow")
 DUCKLAKE = "ducklake-019a8f3e-7c11-7d52-9e60-0a1b2c3d4e5f.parquet"
 # What each format leaves beside its data, and where its data is.
 FORMATS = {
@@ -65,7 +65,9 @@ def refused(call: Callable[[], object], *told: str, lake: str) -> None:
     assert everything(lake) == before
 
 
-def test_a_table_of_another_format_is_neither_read_nor_written(io: Door, made: str, name: str, lake: str) -> None:
+def test_a_table_of_another_format_is_neither_read_nor_written(
+    io: AnyDatasetIO, made: str, name: str, lake: str
+) -> None:
     _, data = FORMATS[name]
     ducklake = name == "DuckLake"
     places = {
@@ -97,7 +99,7 @@ def test_maintenance_refuses_a_table_of_another_format(made: str, name: str, lak
         refused(call, name, lake=lake)
 
 
-def test_a_table_that_was_given_up_can_be_used(io: Door, made: str, name: str, lake: str) -> None:
+def test_a_table_that_was_given_up_can_be_used(io: AnyDatasetIO, made: str, name: str, lake: str) -> None:
     log = Path(made, FORMATS[name][0])
     ignoring: dict[str, Any] = {"ignore_table_format": True}
     assert io.read(made, **ignoring) is not None  # type: ignore[attr-defined]
@@ -117,12 +119,12 @@ def test_a_table_that_was_given_up_can_be_used(io: Door, made: str, name: str, l
     assert log.read_text("utf-8") == "{}"
 
 
-def test_a_source_that_was_given_up_is_read_first(io: Door, made: str, lake: str) -> None:
+def test_a_source_that_was_given_up_is_read_first(io: AnyDatasetIO, made: str, lake: str) -> None:
     source = io.read(made, ignore_table_format=True)  # type: ignore[attr-defined]
     assert io.merge(source, f"{lake}/new", key_columns="id").inserted == 2
 
 
-def test_names_alone_are_no_table(io: Door, lake: str) -> None:
+def test_names_alone_are_no_table(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/metadata/a.parquet", table([1]))
     put(f"{path}/ducklake-notes.parquet", table([2]))
@@ -143,7 +145,7 @@ def test_names_that_iceberg_gives_are_known(lake: str, file: str) -> None:
     refused(partial(load, ARROW, f"{lake}/t"), f"{lake}/t is an Iceberg table", lake=lake)
 
 
-def test_a_table_on_an_object_store_is_seen(io: Door) -> None:
+def test_a_table_on_an_object_store_is_seen(io: AnyDatasetIO) -> None:
     store = fsspec.filesystem("memory")
     try:
         io.merge(table([1]), "memory://lake/t", key_columns="id", partition_by="day")
@@ -160,7 +162,7 @@ def test_a_table_on_an_object_store_is_seen(io: Door) -> None:
         store.rm("/", recursive=True)
 
 
-def test_the_option_takes_true_or_false(io: Door, lake: str) -> None:
+def test_the_option_takes_true_or_false(io: AnyDatasetIO, lake: str) -> None:
     for call in writes(io, f"{lake}/t", ignore_table_format="yes"):
         with pytest.raises(InvalidArgumentError, match="ignore_table_format must be True or False, not 'yes'"):
             call()

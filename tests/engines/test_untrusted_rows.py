@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.support import hostile_cell, on_executors, rows, snapshot, unchanged
+from tests.support import assert_unchanged, make_hostile_cell, read_rows, runs_on_executors, snapshot
 
 import merganser
 from merganser.errors import ColumnValueError, DuplicateKeyError, UnreadableFileError
@@ -17,39 +17,39 @@ from merganser.errors import ColumnValueError, DuplicateKeyError, UnreadableFile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
 
 # M11
-def test_a_cell_that_would_run_is_stored(io: Door, lake: str, tmp_path: Path) -> None:
-    cell = hostile_cell(tmp_path / "made")
+def test_a_cell_that_would_run_is_stored(io: AnyDatasetIO, lake: str, tmp_path: Path) -> None:
+    cell = make_hostile_cell(tmp_path / "made")
     with Path(f"{lake}/feed.csv").open("w", encoding="utf-8", newline="") as stream:
         csv.writer(stream).writerows([("id", "v"), (cell, cell), ("plain", cell)])
     io.merge(f"{lake}/feed.csv", f"{lake}/t", key_columns="id")
     io.merge(pa.table({"id": [cell], "v": ["new"]}), f"{lake}/t", key_columns="id")
-    assert rows(io, f"{lake}/t") == [{"id": cell, "v": "new"}, {"id": "plain", "v": cell}]
+    assert read_rows(io, f"{lake}/t") == [{"id": cell, "v": "new"}, {"id": "plain", "v": cell}]
     assert not (tmp_path / "made").exists()
 
 
 # M11, K5
-def test_a_key_that_would_run_is_quoted(io: Door, lake: str, tmp_path: Path) -> None:
-    cell = hostile_cell(tmp_path / "made")
+def test_a_key_that_would_run_is_quoted(io: AnyDatasetIO, lake: str, tmp_path: Path) -> None:
+    cell = make_hostile_cell(tmp_path / "made")
     io.merge(pa.table({"id": ["a"]}), f"{lake}/t", key_columns="id")
-    with unchanged(f"{lake}/t"), pytest.raises(DuplicateKeyError, match="merganser-error") as caught:
+    with assert_unchanged(f"{lake}/t"), pytest.raises(DuplicateKeyError, match="merganser-error") as caught:
         io.merge(pa.table({"id": [cell, cell]}), f"{lake}/t", key_columns="id")
     assert cell in str(caught.value)
     assert not (tmp_path / "made").exists()
 
 
 # M11, M4
-def test_a_value_that_would_run_is_quoted_where_it_is_refused(io: Door, lake: str, tmp_path: Path) -> None:
-    cell = hostile_cell(tmp_path / "made")
+def test_a_value_that_would_run_is_quoted_where_it_is_refused(io: AnyDatasetIO, lake: str, tmp_path: Path) -> None:
+    cell = make_hostile_cell(tmp_path / "made")
     io.merge(pa.table({"id": [1]}), f"{lake}/t", key_columns="id")
     source = pa.table({"id": [2], "op": [cell]})
-    if on_executors(io):
+    if runs_on_executors(io):
         # Rows of a DataFrame are looked at by executors, and what these refuse comes back in a report of Spark's.
         source = io.spark.createDataFrame(source)  # type: ignore[attr-defined]
-    with unchanged(f"{lake}/t"), pytest.raises(ColumnValueError, match="Operation column 'op' holds") as caught:
+    with assert_unchanged(f"{lake}/t"), pytest.raises(ColumnValueError, match="Operation column 'op' holds") as caught:
         io.merge(source, f"{lake}/t", key_columns="id", operation_column="op")
     assert cell in str(caught.value)
     assert not (tmp_path / "made").exists()
@@ -60,14 +60,17 @@ DEEP = {"list": "[" * 20_000 + "]" * 20_000, "object": '{"a":' * 20_000 + "1" + 
 
 # M11
 @pytest.mark.parametrize("kind", DEEP)
-def test_a_source_that_is_nested_too_deeply_is_refused(io: Door, lake: str, kind: str) -> None:
+def test_a_source_that_is_nested_too_deeply_is_refused(io: AnyDatasetIO, lake: str, kind: str) -> None:
     io.merge(pa.table({"id": [1], "v": ["old"]}), f"{lake}/t", key_columns="id")
     Path(f"{lake}/feed.json").write_text(f'{{"id": 2, "v": {DEEP[kind]}}}\n', "utf-8")
-    with unchanged(f"{lake}/t"), pytest.raises(UnreadableFileError, match=r"feed\.json: it is nested over 200 levels"):
+    with (
+        assert_unchanged(f"{lake}/t"),
+        pytest.raises(UnreadableFileError, match=r"feed\.json: it is nested over 200 levels"),
+    ):
         io.merge(f"{lake}/feed.json", f"{lake}/t", key_columns="id")
     Path(f"{lake}/feed.csv").write_text(f"id,v\n2,'{DEEP['list']}'\n", "utf-8")
     io.merge(f"{lake}/feed.csv", f"{lake}/t", key_columns="id")
-    assert rows(io, f"{lake}/t")[1]["v"] == f"'{DEEP['list']}'"
+    assert read_rows(io, f"{lake}/t")[1]["v"] == f"'{DEEP['list']}'"
 
 
 # M11
@@ -85,7 +88,7 @@ def test_a_record_of_ours_that_someone_changed_is_refused(lake: str) -> None:
         (file,) = control.glob(pattern)
         before = file.read_bytes()
         file.write_text(DEEP["list"], "utf-8")
-        with unchanged(path), pytest.raises(UnreadableFileError, match="is damaged: it is nested too deeply"):
+        with assert_unchanged(path), pytest.raises(UnreadableFileError, match="is damaged: it is nested too deeply"):
             call()
         file.write_bytes(before)
     staging = control / ".staging_0123456789abcdef0123456789abcdef"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import data_files, load, put, read_table, rows, snapshot, unchanged
+from tests.support import assert_unchanged, list_data_files, load, put, read_rows, read_table, snapshot
 
 from merganser import PyArrowDatasetIO
 from merganser.core import SchemaMismatchError, WriteResult
 from merganser.errors import TargetPathError
 
 if TYPE_CHECKING:
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
 
 def pairs(ids: list[int], values: list[Any] | None = None) -> pa.Table:
@@ -25,7 +25,7 @@ def pairs(ids: list[int], values: list[Any] | None = None) -> pa.Table:
 
 # O1, R2
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_the_result_names_every_file_written(io: Door, lake: str, mode: Any) -> None:
+def test_the_result_names_every_file_written(io: AnyDatasetIO, lake: str, mode: Any) -> None:
     result = io.write_dataset(pairs(list(range(10))), f"{lake}/t", mode, max_rows_per_file=4)
     assert isinstance(result, WriteResult)
     assert (result.mode, result.row_count, result.removed_files) == (mode, 10, [])
@@ -34,38 +34,38 @@ def test_the_result_names_every_file_written(io: Door, lake: str, mode: Any) -> 
         assert file.operation == "inserted"
         assert file.row_count == pq.read_metadata(file.path).num_rows
         assert file.size_bytes == os.path.getsize(file.path)
-    assert sorted(file.path for file in result.files) == [f"{lake}/t/{name}" for name in data_files(f"{lake}/t")]
+    assert sorted(file.path for file in result.files) == [f"{lake}/t/{name}" for name in list_data_files(f"{lake}/t")]
 
 
 # O1
-def test_append_is_the_default(io: Door, lake: str) -> None:
+def test_append_is_the_default(io: AnyDatasetIO, lake: str) -> None:
     io.write_dataset(pairs([1]), f"{lake}/t")
     io.write_dataset(pairs([1]), f"{lake}/t")
-    assert [row["id"] for row in rows(io, f"{lake}/t")] == [1, 1]
+    assert [row["id"] for row in read_rows(io, f"{lake}/t")] == [1, 1]
 
 
 # O1
 @pytest.mark.parametrize("mode", ["replace", "", None, "APPEND", 1])
-def test_an_unknown_mode_is_refused(io: Door, lake: str, mode: Any) -> None:
+def test_an_unknown_mode_is_refused(io: AnyDatasetIO, lake: str, mode: Any) -> None:
     put(f"{lake}/t/a.parquet", pairs([1]))
-    with unchanged(f"{lake}/t"), pytest.raises(ValueError, match="Choose append or overwrite"):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match="Choose append or overwrite"):
         io.write_dataset(pairs([1]), f"{lake}/t", mode)
 
 
 # O1, H1
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_partitions_are_written_to_their_folders(io: Door, lake: str, mode: Any) -> None:
+def test_partitions_are_written_to_their_folders(io: AnyDatasetIO, lake: str, mode: Any) -> None:
     table = pa.table({"id": [1, 2, 3], "day": ["mon", "tue", "mon"]})
     result = io.write_dataset(table, f"{lake}/t", mode, ["day"])
     assert sorted((file.path.split("/")[-2], file.row_count) for file in result.files) == [
         ("day=mon", 2),
         ("day=tue", 1),
     ]
-    assert rows(io, f"{lake}/t") == table.to_pylist()
+    assert read_rows(io, f"{lake}/t") == table.to_pylist()
 
 
 # O1
-def test_options_speak_of_the_new_files(io: Door, lake: str) -> None:
+def test_options_speak_of_the_new_files(io: AnyDatasetIO, lake: str) -> None:
     result = io.write_dataset(
         pairs(list(range(10))), f"{lake}/t", compression="zstd", max_rows_per_file=6, row_group_size=4
     )
@@ -94,15 +94,15 @@ def test_options_speak_of_the_new_files(io: Door, lake: str) -> None:
         ("compression", None),
     ],
 )
-def test_senseless_options_are_refused(io: Door, lake: str, option: str, value: Any) -> None:
-    with unchanged(f"{lake}/t"), pytest.raises(ValueError, match=option):
+def test_senseless_options_are_refused(io: AnyDatasetIO, lake: str, option: str, value: Any) -> None:
+    with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match=option):
         io.write_dataset(pairs([1]), f"{lake}/t", **{option: value})
-    with unchanged(f"{lake}/t"), pytest.raises(ValueError, match=option):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match=option):
         io.merge(pairs([1]), f"{lake}/t", key_columns="id", **{option: value})
 
 
 # O2
-def test_append_adds_files_and_touches_none(io: Door, lake: str) -> None:
+def test_append_adds_files_and_touches_none(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pairs([1]))
     Path(f"{lake}/t/README.txt").write_text("hello", "utf-8")
     before = snapshot(f"{lake}/t")
@@ -110,11 +110,11 @@ def test_append_adds_files_and_touches_none(io: Door, lake: str) -> None:
     after = snapshot(f"{lake}/t")
     assert before.items() <= after.items()
     assert len(after) == len(before) + 1
-    assert [row["id"] for row in rows(io, f"{lake}/t")] == [1, 1, 2]
+    assert [row["id"] for row in read_rows(io, f"{lake}/t")] == [1, 1, 2]
 
 
 # O2, S1, S3
-def test_append_follows_the_schema_of_the_target(io: Door, lake: str) -> None:
+def test_append_follows_the_schema_of_the_target(io: AnyDatasetIO, lake: str) -> None:
     schema = pa.schema([("id", pa.int32()), pa.field("v", pa.string(), nullable=False)], {"owner": "me"})
     put(f"{lake}/t/a.parquet", pa.table({"id": [1], "v": ["a"]}, schema=schema))
     result = io.write_dataset(pa.table({"v": ["b"], "id": [2]}), f"{lake}/t")
@@ -134,18 +134,18 @@ def test_append_follows_the_schema_of_the_target(io: Door, lake: str) -> None:
     ],
 )
 def test_append_refuses_what_a_merge_would(
-    io: Door, lake: str, source: pa.Table, error: type[Exception], message: str
+    io: AnyDatasetIO, lake: str, source: pa.Table, error: type[Exception], message: str
 ) -> None:
     schema = pa.schema([("id", pa.int32()), pa.field("v", pa.string(), nullable=False)])
     put(f"{lake}/t/a.parquet", pa.table({"id": [1], "v": ["a"]}, schema=schema))
-    with unchanged(f"{lake}/t"), pytest.raises(error, match=message):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(error, match=message):
         io.write_dataset(source, f"{lake}/t", "append")
 
 
 # O2
-def test_append_of_nothing_changes_nothing_but_makes_a_dataset(io: Door, lake: str) -> None:
+def test_append_of_nothing_changes_nothing_but_makes_a_dataset(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pairs([1]))
-    with unchanged(f"{lake}/t"):
+    with assert_unchanged(f"{lake}/t"):
         assert io.write_dataset(pairs([]), f"{lake}/t", "append").files == []
     result = io.write_dataset(pairs([]), f"{lake}/new", "append")
     assert [file.row_count for file in result.files] == [0]
@@ -153,7 +153,7 @@ def test_append_of_nothing_changes_nothing_but_makes_a_dataset(io: Door, lake: s
 
 
 # O2
-def test_overwrite_replaces_the_data_files_and_keeps_every_other(io: Door, lake: str) -> None:
+def test_overwrite_replaces_the_data_files_and_keeps_every_other(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pairs([1]))
     put(f"{lake}/t/deep/b.parquet", pairs([2]))
     for name in ("README.txt", "_SUCCESS", ".hidden", "deep/notes.md"):
@@ -164,31 +164,31 @@ def test_overwrite_replaces_the_data_files_and_keeps_every_other(io: Door, lake:
     left = set(snapshot(f"{lake}/t"))
     new = {os.path.relpath(file.path, f"{lake}/t") for file in result.files}
     assert left == {"README.txt", "_SUCCESS", ".hidden", "deep/notes.md", "_old/c.parquet"} | new
-    assert [row["id"] for row in rows(io, f"{lake}/t")] == [7, 8]
+    assert [row["id"] for row in read_rows(io, f"{lake}/t")] == [7, 8]
 
 
 # O2
-def test_overwrite_removes_a_link_that_leads_nowhere(io: Door, lake: str) -> None:
+def test_overwrite_removes_a_link_that_leads_nowhere(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pairs([1]))
     os.symlink(f"{lake}/unmounted/b.parquet", f"{lake}/t/b.parquet")
     result = io.write_dataset(pairs([7]), f"{lake}/t", "overwrite")
     assert sorted(result.removed_files) == [f"{lake}/t/a.parquet", f"{lake}/t/b.parquet"]
     assert os.listdir(f"{lake}/t") == [os.path.basename(result.files[0].path)]
-    assert [row["id"] for row in rows(io, f"{lake}/t")] == [7]
+    assert [row["id"] for row in read_rows(io, f"{lake}/t")] == [7]
 
 
 # O2
-def test_overwrite_takes_the_schema_of_the_source(io: Door, lake: str) -> None:
+def test_overwrite_takes_the_schema_of_the_source(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pairs([1]))
     source = pa.table({"other": [1.5], "list": [[1]]}).replace_schema_metadata({"made": "anew"})
     io.write_dataset(source, f"{lake}/t", "overwrite")
     found = load(io, f"{lake}/t")
     assert found.to_pylist() == source.to_pylist()
-    assert pq.read_schema(f"{lake}/t/{data_files(f'{lake}/t')[0]}").metadata == {b"made": b"anew"}
+    assert pq.read_schema(f"{lake}/t/{list_data_files(f'{lake}/t')[0]}").metadata == {b"made": b"anew"}
 
 
 # O2
-def test_overwrite_with_no_rows_keeps_the_schema(io: Door, lake: str) -> None:
+def test_overwrite_with_no_rows_keeps_the_schema(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pairs([1]))
     result = io.write_dataset(pa.table({"w": pa.array([], pa.float32())}), f"{lake}/t", "overwrite")
     assert [file.row_count for file in result.files] == [0]
@@ -196,41 +196,41 @@ def test_overwrite_with_no_rows_keeps_the_schema(io: Door, lake: str) -> None:
 
 
 # O2, H2
-def test_overwrite_may_change_partition_columns_and_their_types(io: Door, lake: str) -> None:
+def test_overwrite_may_change_partition_columns_and_their_types(io: AnyDatasetIO, lake: str) -> None:
     table = pa.table({"id": [1, 2], "a": ["7", "8"], "b": [1, 2]})
     io.write_dataset(table, f"{lake}/t", "overwrite", ["a"])
     # The columns of the paths are kept unless others are asked for; types follow the source.
     io.write_dataset(table.set_column(1, "a", pa.array([7, 8])), f"{lake}/t", "overwrite")
     assert load(io, f"{lake}/t").schema.field("a").type == pa.int64()
-    assert {name.split("/")[0] for name in data_files(f"{lake}/t")} == {"a=7", "a=8"}
+    assert {name.split("/")[0] for name in list_data_files(f"{lake}/t")} == {"a=7", "a=8"}
     io.write_dataset(table, f"{lake}/t", "overwrite", ["b"])
-    assert rows(io, f"{lake}/t") == table.to_pylist()
+    assert read_rows(io, f"{lake}/t") == table.to_pylist()
     io.write_dataset(table, f"{lake}/t", "overwrite", [])
-    assert all("/" not in name for name in data_files(f"{lake}/t"))
-    assert rows(io, f"{lake}/t") == table.to_pylist()
+    assert all("/" not in name for name in list_data_files(f"{lake}/t"))
+    assert read_rows(io, f"{lake}/t") == table.to_pylist()
     io.merge(table, f"{lake}/t", key_columns="id")
-    assert rows(io, f"{lake}/t") == table.to_pylist()
+    assert read_rows(io, f"{lake}/t") == table.to_pylist()
 
 
 # O2
-def test_overwrite_may_read_the_dataset_it_replaces(io: Door, lake: str) -> None:
+def test_overwrite_may_read_the_dataset_it_replaces(io: AnyDatasetIO, lake: str) -> None:
     io.write_dataset(pairs([1, 2, 3]), f"{lake}/t", max_rows_per_file=1)
     io.write_dataset(f"{lake}/t", f"{lake}/t", "overwrite")
-    assert len(data_files(f"{lake}/t")) == 1
-    assert [row["id"] for row in rows(io, f"{lake}/t")] == [1, 2, 3]
+    assert len(list_data_files(f"{lake}/t")) == 1
+    assert [row["id"] for row in read_rows(io, f"{lake}/t")] == [1, 2, 3]
 
 
 # O2, C7
-def test_a_refused_overwrite_changes_nothing(io: Door, lake: str) -> None:
+def test_a_refused_overwrite_changes_nothing(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pairs([1]))
-    with unchanged(f"{lake}/t"), pytest.raises(ValueError, match="missing from the source"):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match="missing from the source"):
         io.write_dataset(pairs([1]), f"{lake}/t", "overwrite", ["nope"])
-    with unchanged(f"{lake}/t"), pytest.raises(ValueError, match="'v'"):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match="'v'"):
         io.write_dataset(pa.table([[1], [2]], names=["v", "v"]), f"{lake}/t", "overwrite")
 
 
 # O2, C1
-def test_nothing_is_left_beside_the_dataset_but_its_control_folder(io: Door, lake: str) -> None:
+def test_nothing_is_left_beside_the_dataset_but_its_control_folder(io: AnyDatasetIO, lake: str) -> None:
     io.write_dataset(pairs([1]), f"{lake}/t")
     io.write_dataset(pairs([1]), f"{lake}/t", "overwrite")
     assert set(os.listdir(lake)) <= {"t", ".t.merganser"}
@@ -238,7 +238,7 @@ def test_nothing_is_left_beside_the_dataset_but_its_control_folder(io: Door, lak
 
 
 # O3
-def test_read_gives_exactly_the_data_files(io: Door, lake: str) -> None:
+def test_read_gives_exactly_the_data_files(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pairs([1]))
     put(f"{lake}/t/_day=5/b.parquet", pairs([2]))
     put(f"{lake}/t/_tmp/c.parquet", pairs([3]))
@@ -252,7 +252,7 @@ def test_read_gives_exactly_the_data_files(io: Door, lake: str) -> None:
 
 
 # O3, H2
-def test_read_gives_recorded_partition_types(io: Door, lake: str) -> None:
+def test_read_gives_recorded_partition_types(io: AnyDatasetIO, lake: str) -> None:
     table = pa.table(
         {
             "id": [1, 2],
@@ -268,7 +268,7 @@ def test_read_gives_recorded_partition_types(io: Door, lake: str) -> None:
 
 
 # O3
-def test_read_of_an_absent_dataset_has_no_rows_or_is_refused(io: Door, lake: str) -> None:
+def test_read_of_an_absent_dataset_has_no_rows_or_is_refused(io: AnyDatasetIO, lake: str) -> None:
     if isinstance(io, PyArrowDatasetIO):
         assert read_table(io, f"{lake}/none").num_rows == 0
     else:
@@ -277,14 +277,14 @@ def test_read_of_an_absent_dataset_has_no_rows_or_is_refused(io: Door, lake: str
 
 
 # O3
-def test_read_sees_files_that_others_add(io: Door, lake: str) -> None:
+def test_read_sees_files_that_others_add(io: AnyDatasetIO, lake: str) -> None:
     io.write_dataset(pairs([1]), f"{lake}/t")
     put(f"{lake}/t/other.parquet", pairs([2]))
     assert sorted(read_table(io, f"{lake}/t").column("id").to_pylist()) == [1, 2]
 
 
 # O3
-def test_read_takes_a_trailing_slash_and_a_path_object(io: Door, lake: str) -> None:
+def test_read_takes_a_trailing_slash_and_a_path_object(io: AnyDatasetIO, lake: str) -> None:
     io.write_dataset(pairs([1]), Path(lake) / "t")
     assert read_table(io, Path(lake) / "t").num_rows == 1
     assert read_table(io, f"{lake}/t/").num_rows == 1

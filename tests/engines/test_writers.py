@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
-from tests.support import data_files, fixture, fixture_rows, load, put, rows, snapshot
+from tests.support import copy_fixture, list_data_files, load, put, read_fixture_rows, read_rows, snapshot
 
 from merganser.engines.duckdb.version import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.support import Door
+    from tests.support import AnyDatasetIO
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 SPARK_PLAIN = ["spark_int96", "spark_legacy", "spark_no_statistics"]
@@ -55,29 +55,29 @@ def spelled(value: Any) -> Any:
 
 
 def expected(name: str) -> dict[int, dict[str, Any]]:
-    return {row["id"]: row for row in fixture_rows(name)}
+    return {row["id"]: row for row in read_fixture_rows(name)}
 
 
-def found(io: Door, path: str) -> dict[int, dict[str, Any]]:
-    return {row["id"]: {name: spelled(value) for name, value in row.items()} for row in rows(io, path)}
+def found(io: AnyDatasetIO, path: str) -> dict[int, dict[str, Any]]:
+    return {row["id"]: {name: spelled(value) for name, value in row.items()} for row in read_rows(io, path)}
 
 
-def source_like(io: Door, path: str, *changed: dict[str, Any]) -> pa.Table:
+def source_like(io: AnyDatasetIO, path: str, *changed: dict[str, Any]) -> pa.Table:
     return pa.Table.from_pylist(list(changed), schema=load(io, path).schema)
 
 
 # S6, O3
 @pytest.mark.parametrize("name", SPARK_PLAIN)
-def test_spark_files_read_as_spark_wrote_them(io: Door, lake: str, name: str) -> None:
-    path = fixture(name, lake)
+def test_spark_files_read_as_spark_wrote_them(io: AnyDatasetIO, lake: str, name: str) -> None:
+    path = copy_fixture(name, lake)
     assert found(io, path) == expected(name)
     assert load(io, path).schema.field("ts").type == pa.timestamp("us", "UTC")
 
 
 # S6, T1, W2
 @pytest.mark.parametrize("name", SPARK_PLAIN)
-def test_spark_files_are_merged_into(io: Door, lake: str, name: str) -> None:
-    path = fixture(name, lake)
+def test_spark_files_are_merged_into(io: AnyDatasetIO, lake: str, name: str) -> None:
+    path = copy_fixture(name, lake)
     change = source_like(io, path, NEW_ROW | {"id": 4}, NEW_ROW)
     result = io.merge(change, path, key_columns="id")
     assert (result.inserted, result.updated) == (1, 1)
@@ -90,10 +90,10 @@ def test_spark_files_are_merged_into(io: Door, lake: str, name: str) -> None:
 # S6, W2
 @pytest.mark.parametrize("name", SPARK_PLAIN)
 def test_new_row_groups_of_spark_files_hold_int64_microseconds_and_the_old_decimals(
-    io: Door, lake: str, name: str
+    io: AnyDatasetIO, lake: str, name: str
 ) -> None:
-    path = fixture(name, lake)
-    old = {file: pq.ParquetFile(f"{path}/{file}").schema for file in data_files(path)}
+    path = copy_fixture(name, lake)
+    old = {file: pq.ParquetFile(f"{path}/{file}").schema for file in list_data_files(path)}
     result = io.merge(source_like(io, path, NEW_ROW | {"id": 4}), path, "update", "id")
     for file in result.rewritten_files:
         before, after = old[os.path.basename(file)], pq.ParquetFile(file).schema
@@ -107,8 +107,8 @@ def test_new_row_groups_of_spark_files_hold_int64_microseconds_and_the_old_decim
 
 # C3
 @pytest.mark.parametrize("name", SPARK_PLAIN)
-def test_a_stale_checksum_goes_with_the_file_it_described(io: Door, lake: str, name: str) -> None:
-    path = fixture(name, lake)
+def test_a_stale_checksum_goes_with_the_file_it_described(io: AnyDatasetIO, lake: str, name: str) -> None:
+    path = copy_fixture(name, lake)
     result = io.merge(source_like(io, path, NEW_ROW | {"id": 4}), path, key_columns="id")
     for file in result.rewritten_files:
         folder, base = os.path.split(file)
@@ -120,19 +120,19 @@ def test_a_stale_checksum_goes_with_the_file_it_described(io: Door, lake: str, n
 
 
 # C3, T5
-def test_checksums_of_removed_files_go_too(io: Door, lake: str) -> None:
-    path = fixture("spark_int96", lake)
+def test_checksums_of_removed_files_go_too(io: AnyDatasetIO, lake: str) -> None:
+    path = copy_fixture("spark_int96", lake)
     result = io.merge(source_like(io, path, NEW_ROW), path, "full_merge", "id")
     assert len(result.removed_files) == 2
     assert [name for name in os.listdir(path) if name.endswith(".crc")] == ["._SUCCESS.crc"]
 
 
 # H2, H3
-def test_spark_partitions_are_read_and_merged_into(io: Door, lake: str) -> None:
-    path = fixture("spark_partitioned", lake)
+def test_spark_partitions_are_read_and_merged_into(io: AnyDatasetIO, lake: str) -> None:
+    path = copy_fixture("spark_partitioned", lake)
     before = expected("spark_partitioned")
     assert {n: row | {"day": spelled(row["day"])} for n, row in found(io, path).items()} == before
-    folders = {os.path.dirname(file) for file in data_files(path)}
+    folders = {os.path.dirname(file) for file in list_data_files(path)}
     schema = pa.schema(
         [
             ("id", pa.int64()),
@@ -157,7 +157,7 @@ def test_spark_partitions_are_read_and_merged_into(io: Door, lake: str) -> None:
     result = io.merge(pa.Table.from_pylist([*changed, *doubled], schema=schema), path, key_columns="id")
     assert (result.inserted, result.updated) == (12, 12)
     # Every new row found the folder that Spark had made for its values.
-    assert {os.path.dirname(file) for file in data_files(path)} == folders
+    assert {os.path.dirname(file) for file in list_data_files(path)} == folders
     after = found(io, path)
     for number, row in before.items():
         assert after[number] == after[number + 100] | {"id": number}
@@ -178,7 +178,7 @@ SELECT = """
 """
 
 
-def change_one_and_add_one(io: Door, path: str, keys: Sequence[str] = ("id",)) -> None:
+def change_one_and_add_one(io: AnyDatasetIO, path: str, keys: Sequence[str] = ("id",)) -> None:
     """Merge a changed row and a new one, and compare everything with what was there."""
     before = load(io, path)
     ids = before.column("id").to_pylist()
@@ -202,7 +202,7 @@ def change_one_and_add_one(io: Door, path: str, keys: Sequence[str] = ("id",)) -
 
 # W2, R3
 @pytest.mark.parametrize("how", BY_DUCKDB)
-def test_duckdb_files_are_merged_into(io: Door, lake: str, how: str) -> None:
+def test_duckdb_files_are_merged_into(io: AnyDatasetIO, lake: str, how: str) -> None:
     os.makedirs(f"{lake}/t")
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
@@ -246,7 +246,7 @@ def _leaves(path: str) -> list[tuple[str, str, str]]:
     ],
 )
 def test_parquet_types_that_arrow_does_not_tell_apart_are_kept_or_refused(
-    io: Door, lake: str, value: str, mixed: bool
+    io: AnyDatasetIO, lake: str, value: str, mixed: bool
 ) -> None:
     os.makedirs(f"{lake}/t")
     # PyArrow stores such a wide decimal in fewer bytes than DuckDB, so its file is not spliced.
@@ -268,7 +268,7 @@ def test_parquet_types_that_arrow_does_not_tell_apart_are_kept_or_refused(
 
 
 # H1, H3, R3
-def test_duckdb_partitions_are_merged_into(io: Door, lake: str) -> None:
+def test_duckdb_partitions_are_merged_into(io: AnyDatasetIO, lake: str) -> None:
     connection = duckdb.connect()
     # Before 1.4 DuckDB writes a folder kind=NULL, which is the text NULL to everyone else.
     other = "NULL" if parse_version(duckdb.__version__) >= (1, 4, 0) else "'c'"
@@ -278,12 +278,12 @@ def test_duckdb_partitions_are_merged_into(io: Door, lake: str) -> None:
         "FROM range(20) AS r (i)"
     )
     connection.execute(f"COPY data TO '{lake}/t' (FORMAT parquet, PARTITION_BY (day, kind))")
-    folders = {os.path.dirname(file) for file in data_files(f"{lake}/t")}
+    folders = {os.path.dirname(file) for file in list_data_files(f"{lake}/t")}
     table = connection.table("data").to_arrow_table()
     result = io.merge(table, f"{lake}/t", key_columns="id")
     assert (result.inserted, result.updated) == (0, 20)
-    assert {os.path.dirname(file) for file in data_files(f"{lake}/t")} == folders
-    assert rows(io, f"{lake}/t") == table.sort_by("id").to_pylist()
+    assert {os.path.dirname(file) for file in list_data_files(f"{lake}/t")} == folders
+    assert read_rows(io, f"{lake}/t") == table.sort_by("id").to_pylist()
     change_one_and_add_one(io, f"{lake}/t")
 
 
@@ -305,7 +305,7 @@ POLARS_FRAME = pl.DataFrame(
 
 # W2, R3
 @pytest.mark.parametrize("options", [{}, {"row_group_size": 5, "compression": "snappy"}, {"statistics": False}])
-def test_polars_files_are_merged_into(io: Door, lake: str, options: dict[str, Any]) -> None:
+def test_polars_files_are_merged_into(io: AnyDatasetIO, lake: str, options: dict[str, Any]) -> None:
     os.makedirs(f"{lake}/t")
     POLARS_FRAME.write_parquet(f"{lake}/t/a.parquet", **options)
     layout = _leaves(f"{lake}/t/a.parquet")
@@ -326,7 +326,7 @@ def test_polars_files_are_merged_into(io: Door, lake: str, options: dict[str, An
         {"compression": "none", "write_statistics": False, "column_encoding": "PLAIN", "use_dictionary": False},
     ],
 )
-def test_pyarrow_files_are_merged_into(io: Door, lake: str, options: dict[str, Any]) -> None:
+def test_pyarrow_files_are_merged_into(io: AnyDatasetIO, lake: str, options: dict[str, Any]) -> None:
     table = POLARS_FRAME.to_arrow()
     plain = pa.schema([pa.field(field.name, _plain(field.type)) for field in table.schema])
     put(f"{lake}/t/a.parquet", table.cast(plain), **options)
@@ -348,18 +348,18 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 # H1, R3
-def test_pyarrow_partitions_are_merged_into(io: Door, lake: str) -> None:
+def test_pyarrow_partitions_are_merged_into(io: AnyDatasetIO, lake: str) -> None:
     table = pa.table({"id": range(20), "name": [f"n{n}" for n in range(20)], "day": [n % 3 for n in range(20)]})
     partitioning = pads.partitioning(pa.schema([("day", pa.int64())]), flavor="hive")
     pads.write_dataset(table, f"{lake}/t", format="parquet", partitioning=partitioning)
     assert io.merge(table, f"{lake}/t", key_columns="id").updated == 20
     change_one_and_add_one(io, f"{lake}/t")
     read = pads.dataset(f"{lake}/t", partitioning=partitioning).to_table().sort_by("id")
-    assert read.to_pylist() == rows(io, f"{lake}/t")
+    assert read.to_pylist() == read_rows(io, f"{lake}/t")
 
 
 # R3
-def test_polars_partitions_are_merged_into(io: Door, lake: str) -> None:
+def test_polars_partitions_are_merged_into(io: AnyDatasetIO, lake: str) -> None:
     frame = pl.DataFrame({"id": range(20), "name": [f"n{n}" for n in range(20)], "day": ["a b", "c/d"] * 10})
     for key, part in frame.partition_by("day", as_dict=True, include_key=False).items():
         folder = f"{lake}/t/day={str(key[0]).replace('/', '%2F')}"
@@ -368,10 +368,10 @@ def test_polars_partitions_are_merged_into(io: Door, lake: str) -> None:
     assert io.merge(frame, f"{lake}/t", key_columns="id").updated == 20
     change_one_and_add_one(io, f"{lake}/t")
     read = pl.read_parquet(f"{lake}/t", hive_partitioning=True).sort("id")
-    assert read.rows(named=True) == rows(io, f"{lake}/t")
+    assert read.rows(named=True) == read_rows(io, f"{lake}/t")
 
 
-def readers_agree(io: Door, path: str) -> None:
+def readers_agree(io: AnyDatasetIO, path: str) -> None:
     """Count, sum and list a few columns with three readers; each opens the plain folder by itself."""
     own = load(io, path)
     columns = [name for name in ("id", "name", "amount", "d") if name in own.schema.names]
@@ -403,19 +403,19 @@ READERS: dict[str, Callable[[str], list[tuple[int, str | None]]]] = {
 # S6, R3, C1
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("name", SPARK_PLAIN)
-def test_merged_spark_files_are_read_alike_by_others(io: Door, lake: str, name: str, reader: str) -> None:
-    path = fixture(name, lake)
+def test_merged_spark_files_are_read_alike_by_others(io: AnyDatasetIO, lake: str, name: str, reader: str) -> None:
+    path = copy_fixture(name, lake)
     io.merge(source_like(io, path, NEW_ROW | {"id": 4}, NEW_ROW), path, key_columns="id")
-    assert READERS[reader](path) == [(row["id"], row["name"]) for row in rows(io, path)]
+    assert READERS[reader](path) == [(row["id"], row["name"]) for row in read_rows(io, path)]
 
 
 # S6, R3
 @pytest.mark.parametrize("name", SPARK_PLAIN)
-def test_merged_instants_are_read_alike_by_duckdb_and_polars(io: Door, lake: str, name: str) -> None:
-    path = fixture(name, lake)
+def test_merged_instants_are_read_alike_by_duckdb_and_polars(io: AnyDatasetIO, lake: str, name: str) -> None:
+    path = copy_fixture(name, lake)
     io.merge(source_like(io, path, NEW_ROW | {"id": 4}, NEW_ROW), path, key_columns="id")
-    want = {row["id"]: row["ts"] for row in rows(io, path) if row["id"] in {1, 2, 3, 4, 6}}
-    files = [f"{path}/{file}" for file in data_files(path)]
+    want = {row["id"]: row["ts"] for row in read_rows(io, path) if row["id"] in {1, 2, 3, 4, 6}}
+    files = [f"{path}/{file}" for file in list_data_files(path)]
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     for file in files:
@@ -429,7 +429,7 @@ def test_merged_instants_are_read_alike_by_duckdb_and_polars(io: Door, lake: str
 
 
 # C1, C3
-def test_readers_that_take_whole_folders_see_data_files_only(io: Door, lake: str) -> None:
+def test_readers_that_take_whole_folders_see_data_files_only(io: AnyDatasetIO, lake: str) -> None:
     table = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
     io.merge(table, f"{lake}/t", key_columns="id", max_rows_per_file=1)
     io.merge(table.slice(1), f"{lake}/t", "full_merge", "id")

@@ -34,51 +34,51 @@ class Oracle:
     edges: dict[int, tuple[str, int, int, Properties]] = field(default_factory=dict)
     unique: set[tuple[str, str]] = field(default_factory=set)
 
-    def merge_node(self, type_: str, match: Properties, new: Properties, over: Properties) -> bool:
+    def merge_node(self, type_: str, match: Properties, new: Properties, on_match: Properties) -> bool:
         """Find or create a node; says whether it was created."""
-        found = [key for key, (own, old) in self.nodes.items() if own == type_ and matches(old, match)]
+        found = [key for key, (own, old) in self.nodes.items() if own == type_ and has_properties(old, match)]
         if not found:
             self.create_node(type_, {**match, **new})
         else:
-            self.update_node(only(found), over)
+            self.update_node(get_single(found), on_match)
         return not found
 
     def merge_edge(
         self,
-        ends: tuple[int, int],
+        endpoints: tuple[int, int],
         type_: str,
         match: Properties,
         new: Properties,
-        over: Properties,
+        on_match: Properties,
         direction: str = "out",
     ) -> bool:
         """Find or create an edge; says whether it was created."""
-        ways = {ends, ends[::-1]} if direction == "both" else {ends}
+        ways = {endpoints, endpoints[::-1]} if direction == "both" else {endpoints}
         found = [
             key
             for key, (own, start, end, old) in self.edges.items()
-            if own == type_ and (start, end) in ways and matches(old, match)
+            if own == type_ and (start, end) in ways and has_properties(old, match)
         ]
         if not found:
-            self.create_edge(ends, type_, {**match, **new})
+            self.create_edge(endpoints, type_, {**match, **new})
         else:
-            self.update_edge(only(found), over)
+            self.update_edge(get_single(found), on_match)
         return not found
 
     def create_node(self, type_: str, properties: Properties) -> Properties:
         """Add a node; gives its properties."""
-        self.nodes[min([0, *self.nodes]) - 1] = (type_, stored(properties))
+        self.nodes[min([0, *self.nodes]) - 1] = (type_, drop_nulls(properties))
         self._check_unique()
-        return stored(properties)
+        return drop_nulls(properties)
 
-    def create_edge(self, ends: tuple[int, int], type_: str, properties: Properties) -> None:
+    def create_edge(self, endpoints: tuple[int, int], type_: str, properties: Properties) -> None:
         """Add an edge."""
-        self.edges[min([0, *self.edges]) - 1] = (type_, *ends, stored(properties))
+        self.edges[min([0, *self.edges]) - 1] = (type_, *endpoints, drop_nulls(properties))
 
     def update_node(self, found: int, new: Properties) -> Properties:
         """Lay properties over a node's; gives what it has then."""
         type_, old = self.nodes[found]
-        after = stored({**old, **new})
+        after = drop_nulls({**old, **new})
         self.nodes[found] = (type_, after)
         self._check_unique()
         return after
@@ -86,7 +86,7 @@ class Oracle:
     def update_edge(self, found: int, new: Properties) -> None:
         """Lay properties over an edge's."""
         type_, start, end, old = self.edges[found]
-        self.edges[found] = (type_, start, end, stored({**old, **new}))
+        self.edges[found] = (type_, start, end, drop_nulls({**old, **new}))
 
     def delete_node(self, found: int) -> None:
         """Forget a node, and the edges at it."""
@@ -95,7 +95,7 @@ class Oracle:
 
     def adopt(self, db: GraphDatabase) -> None:
         """Give what is new the ids that the database gave it; there they grow with every creation."""
-        real = content(db)
+        real = read_graph(db)
         nodes = dict(zip([key for key in self.nodes if key < 0], sorted(real.nodes.keys() - self.nodes), strict=True))
         edges = dict(zip([key for key in self.edges if key < 0], sorted(real.edges.keys() - self.edges), strict=True))
         self.nodes = {nodes.get(key, key): record for key, record in self.nodes.items()}
@@ -105,7 +105,7 @@ class Oracle:
         }
 
     @contextmanager
-    def undone_on_error(self) -> Iterator[None]:
+    def undo_on_error(self) -> Iterator[None]:
         """Be as before if an exception leaves the block."""
         nodes, edges = deepcopy(self.nodes), deepcopy(self.edges)
         try:
@@ -116,27 +116,27 @@ class Oracle:
 
     def _check_unique(self) -> None:
         for type_, name in self.unique:
-            seen = [repr(tagged(old[name])) for own, old in self.nodes.values() if own == type_ and name in old]
+            seen = [repr(to_comparable(old[name])) for own, old in self.nodes.values() if own == type_ and name in old]
             if len(set(seen)) < len(seen):
                 raise RefusedError("unique")
 
 
-def stored(properties: Mapping[str, Any]) -> Properties:
+def drop_nulls(properties: Mapping[str, Any]) -> Properties:
     """Leave out what is NULL."""
     return {name: value for name, value in properties.items() if value is not None}
 
 
-def matches(properties: Properties, match: Mapping[str, Any]) -> bool:
+def has_properties(properties: Properties, match: Mapping[str, Any]) -> bool:
     """Say whether a record has all of these properties."""
-    return all(name in properties and tagged(properties[name]) == tagged(match[name]) for name in match)
+    return all(name in properties and to_comparable(properties[name]) == to_comparable(match[name]) for name in match)
 
 
-def tagged(value: Any) -> object:
+def to_comparable(value: Any) -> object:
     """Make values comparable that Python takes for equal and a graph does not, such as True and 1."""
     if isinstance(value, list | tuple):
-        return ("list", [tagged(item) for item in value])
+        return ("list", [to_comparable(item) for item in value])
     if isinstance(value, dict):
-        return ("dict", {name: tagged(item) for name, item in value.items()})
+        return ("dict", {name: to_comparable(item) for name, item in value.items()})
     if isinstance(value, bool):
         return ("boolean", value)
     if isinstance(value, float) and value.is_integer():
@@ -144,7 +144,7 @@ def tagged(value: Any) -> object:
     return ("text" if isinstance(value, str) else "number", value)
 
 
-def content(db: GraphDatabase) -> Oracle:
+def read_graph(db: GraphDatabase) -> Oracle:
     """Read a whole database as it is stored."""
     nodes = db.connection.execute("SELECT id, type, properties FROM nodes").fetchall()
     edges = db.connection.execute("SELECT id, type, from_id, to_id, properties FROM edges").fetchall()
@@ -154,9 +154,9 @@ def content(db: GraphDatabase) -> Oracle:
     )
 
 
-def nodes_of(db: GraphDatabase, type_: str | None = None) -> list[Properties]:
+def list_nodes(db: GraphDatabase, type_: str | None = None) -> list[Properties]:
     """Give the properties of all nodes, or of those of a type, oldest first."""
-    return [properties for own, properties in content(db).nodes.values() if type_ in {None, own}]
+    return [properties for own, properties in read_graph(db).nodes.values() if type_ in {None, own}]
 
 
 def dump(db: GraphDatabase) -> list[str]:
@@ -165,7 +165,7 @@ def dump(db: GraphDatabase) -> list[str]:
 
 
 @contextmanager
-def unchanged(db: GraphDatabase) -> Iterator[None]:
+def assert_unchanged(db: GraphDatabase) -> Iterator[None]:
     """Check that a block leaves the database as it was, and no transaction open that was not."""
     before, inside = dump(db), db.connection.in_transaction
     yield
@@ -174,7 +174,7 @@ def unchanged(db: GraphDatabase) -> Iterator[None]:
 
 
 @contextmanager
-def failing(db: GraphDatabase, error: type[BaseException] = OnPurposeError) -> Iterator[None]:
+def expect_rollback(db: GraphDatabase, error: type[BaseException] = OnPurposeError) -> Iterator[None]:
     """Let a transaction fail at its end, and check that the error comes out of it."""
     with pytest.raises(error), _then_raise(db, error):
         yield
@@ -187,7 +187,7 @@ def _then_raise(db: GraphDatabase, error: type[BaseException]) -> Iterator[None]
         raise error
 
 
-def only(found: list[int]) -> int:
+def get_single(found: list[int]) -> int:
     """Give the one that was found."""
     if len(found) > 1:
         raise RefusedError("conflict")

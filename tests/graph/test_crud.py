@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.graph.graph_oracle import unchanged
+from tests.graph.graph_oracle import assert_unchanged
 
 from merganser.graph import Edge, EdgeNotFoundError, Node, NodeNotFoundError
 
@@ -84,7 +84,7 @@ def test_what_is_not_there_is_named(
 ) -> None:
     """G16."""
     db.create_node("N")
-    with unchanged(db), pytest.raises(error, match="99") as caught:
+    with assert_unchanged(db), pytest.raises(error, match="99") as caught:
         call(db)
     assert isinstance(caught.value, LookupError)
 

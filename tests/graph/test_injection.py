@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.graph.graph_oracle import Oracle, content, dump, unchanged
+from tests.graph.graph_oracle import Oracle, assert_unchanged, dump, read_graph
 
 from merganser.errors import InvalidArgumentError
 from merganser.graph import EdgeType, GraphDatabase, GraphSchema, NodeType
@@ -102,7 +102,7 @@ def test_a_type_is_data(db: GraphDatabase, text: str) -> None:
     first = db.merge_node(text, {"k": 1})
     second = db.merge_node(text, {"k": 1}, on_match={"seen": 1})
     assert (first.created, second.created, second.id) == (True, False, first.id)
-    assert content(db) == Oracle({other: ("N", {"k": 1}), first.id: (text, {"k": 1, "seen": 1})}, {})
+    assert read_graph(db) == Oracle({other: ("N", {"k": 1}), first.id: (text, {"k": 1, "seen": 1})}, {})
     assert tables(db) == TABLES
 
 
@@ -116,7 +116,7 @@ def test_a_property_name_is_data(db: GraphDatabase, text: str) -> None:
     assert (first.created, second.created, second.id) == (True, False, first.id)
     expected = {text: 1, f"{text}x": 2, f"z{text}": 3}
     assert second.properties == expected
-    assert content(db) == Oracle({other: ("N", near), first.id: ("N", expected)}, {})
+    assert read_graph(db) == Oracle({other: ("N", near), first.id: ("N", expected)}, {})
     assert db.merge_node("N", {text: 1, f"{text}x": 2}).id == first.id
     assert db.merge_node("N", {text: 2}).created
     assert tables(db) == TABLES
@@ -132,7 +132,7 @@ def test_a_value_is_data(db: GraphDatabase, text: str, indexed: bool) -> None:
     first = db.merge_node("N", {"v": text}, {"base": text})
     second = db.merge_node("N", {"v": text}, on_match={"late": [text, {text: text}]}, condition={"base": text})
     assert (first.created, second.created, second.id) == (True, False, first.id)
-    assert content(db).nodes[first.id] == ("N", {"v": text, "base": text, "late": [text, {text: text}]})
+    assert read_graph(db).nodes[first.id] == ("N", {"v": text, "base": text, "late": [text, {text: text}]})
     assert [db.merge_node("N", {"v": value}).id for value in (f"{text}x", f"z{text}", [text])] == others
     assert tables(db) == TABLES
 
@@ -145,7 +145,7 @@ def test_the_names_of_an_edge_are_data(db: GraphDatabase, text: str) -> None:
     second = db.merge_edge(two, text, one, match={f"{text}k": text}, direction="both", on_match={"seen": text})
     assert (first.created, second.created, second.id) == (True, False, first.id)
     expected = {f"{text}k": text, text: text, "seen": text}
-    assert content(db).edges == {first.id: (text, one, two, expected)}
+    assert read_graph(db).edges == {first.id: (text, one, two, expected)}
     assert tables(db) == TABLES
 
 
@@ -169,7 +169,7 @@ def test_an_index_of_any_type_works(db: GraphDatabase, text: str, unique: bool) 
 def test_an_index_of_any_property_works_or_is_refused(db: GraphDatabase, text: str) -> None:
     """G6, G9."""
     if text in WITHOUT_PATH:
-        with unchanged(db), pytest.raises(InvalidArgumentError, match="cannot index the property"):
+        with assert_unchanged(db), pytest.raises(InvalidArgumentError, match="cannot index the property"):
             db.create_property_index("N", text)
         return
     made = db.create_property_index("N", text, unique=True)
@@ -186,7 +186,7 @@ def test_an_index_of_any_property_works_or_is_refused(db: GraphDatabase, text: s
 def test_dropping_an_index_by_any_name_does_no_harm(db: GraphDatabase, text: str) -> None:
     """G6, G9."""
     db.create_property_index("N", "k")
-    with unchanged(db):
+    with assert_unchanged(db):
         db.drop_index(text)
 
 
@@ -210,5 +210,5 @@ def test_a_schema_of_odd_names_holds(text: str) -> None:
     with GraphDatabase(":memory:", schema=schema) as db:
         node = db.merge_node(text, {"k": 1}, {text: 1}).id
         assert db.merge_edge(node, text, node, {text: 1}).created
-        with unchanged(db), pytest.raises(ValueError, match="needs the property"):
+        with assert_unchanged(db), pytest.raises(ValueError, match="needs the property"):
             db.merge_node(text, {"k": 2})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.graph.graph_oracle import content, nodes_of, unchanged
+from tests.graph.graph_oracle import assert_unchanged, list_nodes, read_graph
 
 from merganser.errors import GraphError, GraphSchemaError, NodeNotFoundError
 from merganser.graph import BulkResult, EdgeType, GraphDatabase, GraphSchema, NodeType
@@ -64,7 +64,7 @@ def test_a_node_that_the_schema_does_not_allow_is_refused(
         "merge": lambda: strict.merge_node(type_, {"url": properties["url"]}, properties),
         "bulk": lambda: strict.bulk_merge_nodes(type_, [{"url": "/9", "title": "fine"}, properties], match_on="url"),
     }
-    with unchanged(strict), pytest.raises(GraphSchemaError, match=word):
+    with assert_unchanged(strict), pytest.raises(GraphSchemaError, match=word):
         ways[way]()
 
 
@@ -91,7 +91,7 @@ def test_an_edge_that_the_schema_does_not_allow_is_refused(
         "merge": lambda: strict.merge_edge(start, type_, end, properties),
         "bulk": lambda: strict.bulk_merge_edges(type_, [{"from_id": start, "to_id": end, **properties}]),
     }
-    with unchanged(strict), pytest.raises(GraphSchemaError, match=word):
+    with assert_unchanged(strict), pytest.raises(GraphSchemaError, match=word):
         ways[way]()
 
 
@@ -110,30 +110,30 @@ def test_a_required_property_cannot_be_removed(strict: GraphDatabase) -> None:
         lambda: strict.update_edge(edge, {}, replace=True),
     ]
     for work in refusals:
-        with unchanged(strict), pytest.raises(GraphSchemaError, match="needs the property"):
+        with assert_unchanged(strict), pytest.raises(GraphSchemaError, match="needs the property"):
             work()
 
 
 def test_a_bulk_merge_holds_the_schema_row_by_row(strict: GraphDatabase) -> None:
     """G13, G18. A later row cannot mend what an earlier one would break."""
     rows = [{"url": "/1", "title": None}, {"url": "/1", "title": "Chef"}]
-    with unchanged(strict), pytest.raises(GraphSchemaError):
+    with assert_unchanged(strict), pytest.raises(GraphSchemaError):
         strict.bulk_merge_nodes("Job", rows, match_on="url", on_match="title")
     assert strict.bulk_merge_nodes("Job", rows[1:], match_on="url", on_match="title") == BulkResult(0, 1)
-    assert nodes_of(strict, "Job") == [{"url": "/1", "title": "Chef"}]
+    assert list_nodes(strict, "Job") == [{"url": "/1", "title": "Chef"}]
 
 
 def test_a_bulk_merge_of_allowed_edges_works(strict: GraphDatabase) -> None:
     """G13, G18."""
     rows = [{"from_id": 1, "to_id": 2, "since": since} for since in (1, 2)]
     assert strict.bulk_merge_edges("POSTED_BY", rows, on_match="since") == BulkResult(1, 1)
-    assert content(strict).edges == {1: ("POSTED_BY", 1, 2, {"since": 2})}
+    assert read_graph(strict).edges == {1: ("POSTED_BY", 1, 2, {"since": 2})}
 
 
 def test_an_unknown_node_is_still_an_unknown_node(strict: GraphDatabase) -> None:
     """G2, G18."""
     for ends in ((1, 99), (99, 2)):
-        with unchanged(strict), pytest.raises(NodeNotFoundError, match="99"):
+        with assert_unchanged(strict), pytest.raises(NodeNotFoundError, match="99"):
             strict.merge_edge(ends[0], "POSTED_BY", ends[1], {"since": 1})
 
 
@@ -143,7 +143,7 @@ def test_a_refusal_inside_a_transaction_leaves_the_rest(strict: GraphDatabase) -
         strict.create_node("Company", {"name": "B"})
         with pytest.raises(GraphError):
             strict.merge_node("Job", {"url": "/2"})
-    assert nodes_of(strict, "Company") == [{"name": "A"}, {"name": "B"}]
+    assert list_nodes(strict, "Company") == [{"name": "A"}, {"name": "B"}]
 
 
 def test_without_a_schema_everything_is_allowed(db: GraphDatabase) -> None:

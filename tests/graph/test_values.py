@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from tests.graph.graph_oracle import dump, nodes_of, tagged, unchanged
+from tests.graph.graph_oracle import assert_unchanged, dump, list_nodes, to_comparable
 
 if TYPE_CHECKING:
     from merganser.graph import GraphDatabase
@@ -68,8 +68,10 @@ def test_values_are_found_again_and_never_taken_for_another(db: GraphDatabase, i
     assert [value for value, node in zip(values, made, strict=True) if not node.created] == []
     found = [db.merge_node("T", {"v": value}) for value in values]
     assert [node.id for node in found] == [node.id for node in made]
-    assert [tagged(node.properties["v"]) for node in found] == [tagged(value) for value in values]
-    assert [tagged(properties["v"]) for properties in nodes_of(db)] == [tagged(value) for value in values]
+    assert [to_comparable(node.properties["v"]) for node in found] == [to_comparable(value) for value in values]
+    assert [to_comparable(properties["v"]) for properties in list_nodes(db)] == [
+        to_comparable(value) for value in values
+    ]
 
 
 @pytest.mark.parametrize("unique", [False, True])
@@ -141,7 +143,7 @@ def test_a_property_that_is_missing_is_not_matched_by_anything(db: GraphDatabase
 @pytest.mark.parametrize("value", [{}, {"a": 1}, [{"a": 1}], [[{}]]])
 def test_a_dict_cannot_be_matched_on(db: GraphDatabase, value: Any) -> None:
     """G5."""
-    with unchanged(db), pytest.raises(ValueError, match="'v' is or holds a dict"):
+    with assert_unchanged(db), pytest.raises(ValueError, match="'v' is or holds a dict"):
         db.merge_node("T", {"v": value})
 
 
@@ -158,7 +160,7 @@ def test_dates_and_times_are_iso_text(db: GraphDatabase, value: Any, text: str) 
     """G5."""
     made = db.merge_node("T", {"v": value}, {"also": [value]})
     assert made.properties == {"v": text, "also": [text]}
-    assert nodes_of(db) == [{"v": text, "also": [text]}]
+    assert list_nodes(db) == [{"v": text, "also": [text]}]
     assert db.merge_node("T", {"v": value}).id == made.id
 
 
@@ -202,7 +204,7 @@ def test_what_cannot_be_stored_is_refused_by_name(
     db.merge_node("T", {"k": 1})
     arguments: dict[str, Any] = {"match": {"k": 1}}
     arguments[role] = {**arguments.get(role, {}), "odd": value}
-    with unchanged(db), pytest.raises(error, match=rf"{role} property 'odd'"):
+    with assert_unchanged(db), pytest.raises(error, match=rf"{role} property 'odd'"):
         db.merge_node("T", **arguments)
 
 
@@ -212,7 +214,7 @@ def test_property_names_are_strings(db: GraphDatabase, role: str, name: Any) -> 
     """G5."""
     arguments: dict[str, Any] = {"match": {"k": 1}}
     arguments[role] = {name: 1}
-    with unchanged(db), pytest.raises(TypeError, match="property name"):
+    with assert_unchanged(db), pytest.raises(TypeError, match="property name"):
         db.merge_node("T", **arguments)
 
 
@@ -241,5 +243,5 @@ def test_subclasses_are_stored_as_what_they_are(db: GraphDatabase) -> None:
             return "nor this"
 
     db.merge_node("T", {Name("k"): Name("v")}, {"n": Number(3)})
-    assert nodes_of(db) == [{"k": "v", "n": 3}]
+    assert list_nodes(db) == [{"k": "v", "n": 3}]
     assert not db.merge_node("T", {"k": "v"}).created

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from merganser.pipeline.__main__ import _parser
-from merganser.pipeline.config.tables import OPTIONS, Check, Dataset, Edge, Graph, Node, Pipeline, Source, Table
+from merganser.pipeline.__main__ import _make_parser
+from merganser.pipeline.config.tables import MERGE_OPTIONS, Check, Dataset, Edge, Graph, Node, Pipeline, Source, Table
 from merganser.pipeline.config.toml_file import PARAMETERS, load
 
 TEXT = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text("utf-8")
@@ -26,7 +26,7 @@ TABLES: dict[str, type[Table]] = {
 
 def keys(table: str) -> set[str]:
     """The keys of a table; of a pipeline without the tables that have a section of their own."""
-    names = set(TABLES[table].names()) - {"merge"}
+    names = set(TABLES[table].list_keys()) - {"merge"}
     return (names - set(TABLES)) | {PARAMETERS} if table == "pipeline" else names
 
 
@@ -39,7 +39,7 @@ def test_every_key_is_documented_and_no_other(table: str) -> None:
 
 def test_every_argument_is_documented() -> None:
     section = TEXT.split("\n## The command\n")[1].split("\n## ")[0]
-    given = {action.option_strings[0] for action in _parser()._actions if action.option_strings} - {"-h"}
+    given = {action.option_strings[0] for action in _make_parser()._actions if action.option_strings} - {"-h"}
     assert set(re.findall(r"^\| `(--[\w-]+)", section, re.MULTILINE)) == given
 
 
@@ -48,7 +48,7 @@ def test_the_example_is_a_configuration_with_every_key(tmp_path: Path) -> None:
     found = load(tmp_path / "jobs.toml", {"date": "2026-01-05"})
     assert found.source[0].path == (str(tmp_path / "feed/2026-01-05/*.json"),)
     for table in TABLES:
-        given = set(re.findall(r"^(\w+) =", "".join(_sections(table)), re.MULTILINE)) - set(OPTIONS)
+        given = set(re.findall(r"^(\w+) =", "".join(_sections(table)), re.MULTILINE)) - set(MERGE_OPTIONS)
         assert given == keys(table) - {"node", "edge"}
 
 

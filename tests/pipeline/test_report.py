@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
-from tests.pipeline.outcomes import (
+from tests.pipeline.run_results import (
     EMPTY,
     EXTREME,
     HOSTILE,
@@ -19,15 +19,15 @@ from tests.pipeline.outcomes import (
     USUAL,
     WRONG,
     ZERO,
-    a_run,
-    a_source,
-    a_step,
+    make_run,
+    make_source,
+    make_step,
 )
 
 from merganser.errors import InvalidArgumentError
-from merganser.pipeline.report.charts import SLIVER, shares
+from merganser.pipeline.report.charts import MIN_SEGMENT_PERCENT, compute_widths
 from merganser.pipeline.report.page import report_page
-from merganser.pipeline.report.terminal import WIDTH, report_lines, shortened, text_width
+from merganser.pipeline.report.terminal import WIDTH, measure_width, report_lines, shorten
 from merganser.pipeline.run_result import RuleCount, RunOutcome
 
 if TYPE_CHECKING:
@@ -100,11 +100,11 @@ def test_an_outcome_that_adds_up_is_balanced() -> None:
 
 
 def test_each_equation_that_does_not_hold_is_a_sentence() -> None:
-    outcome = a_run(
-        replace(a_source(read=1_000), rows_filtered=1),
-        replace(a_source("customers", read=10), rows_clean=8),
-        a_step("s", inserted=1, rows_in=99, rows_skipped_null=2, rows_deduplicated=3, rows_quarantined=4),
-        a_step("fine", inserted=1),
+    outcome = make_run(
+        replace(make_source(read=1_000), rows_filtered=1),
+        replace(make_source("customers", read=10), rows_clean=8),
+        make_step("s", inserted=1, rows_in=99, rows_skipped_null=2, rows_deduplicated=3, rows_quarantined=4),
+        make_step("fine", inserted=1),
     )
     assert outcome.unbalanced() == [
         "Source 'orders': rows_read 1,000 is not rows_filtered 1 + rows_in 1,000 = 1,001.",
@@ -138,12 +138,12 @@ def test_the_terminal_says_what_does_not_add_up() -> None:
 
 def columns_of(lines: Sequence[str]) -> set[int]:
     """Where the last character of each line stands, in terminal cells."""
-    return {text_width(line) for line in lines}
+    return {measure_width(line) for line in lines}
 
 
 def test_names_of_any_script_align() -> None:
     names = ["orders", "注文データ", "заказы", "e\u0301te\u0301", "\uff48\uff41\uff4c\uff46", "a" * 90, "数" * 60]
-    lines = report_lines(a_run(*(a_source(name, read=1_000, seconds=1.0) for name in names)))
+    lines = report_lines(make_run(*(make_source(name, read=1_000, seconds=1.0) for name in names)))
     start = next(number for number, line in enumerate(lines) if line.startswith("source"))
     assert len(columns_of(lines[start : start + 2 + len(names)])) == 1
 
@@ -155,7 +155,7 @@ def test_tables_fit_the_terminal(outcome: RunOutcome) -> None:
 
 
 def test_a_name_cannot_move_the_cursor() -> None:
-    lines = report_lines(a_run(a_source("a\n\x1b[2Jb\ud800", read=1), pipeline="x\r", parameters={"a\n": "b\t"}))
+    lines = report_lines(make_run(make_source("a\n\x1b[2Jb\ud800", read=1), pipeline="x\r", parameters={"a\n": "b\t"}))
     text = "\n".join(lines)
     assert r"a\n\x1b[2Jb\ud800" in text
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", text)
@@ -164,10 +164,10 @@ def test_a_name_cannot_move_the_cursor() -> None:
 
 def test_a_long_path_keeps_both_ends() -> None:
     path = "s3://lake/" + "folder/" * 20 + "orders"
-    short = shortened(path, 20)
+    short = shorten(path, 20)
     assert short == "s3://lake/…er/orders"
-    assert text_width(shortened("数" * 30, 20)) <= 20
-    assert shortened("orders", 6) == "orders"
+    assert measure_width(shorten("数" * 30, 20)) <= 20
+    assert shorten("orders", 6) == "orders"
 
 
 class Reader(HTMLParser):
@@ -251,7 +251,7 @@ def test_the_page_says_what_does_not_add_up() -> None:
 
 def test_the_most_frequent_rule_comes_first() -> None:
     rules = tuple(RuleCount(f"rule {rows}", rows) for rows in (5, 0, 70, 6))
-    page = report_page(a_run(a_source(read=100, quarantined=80, rules=rules)))
+    page = report_page(make_run(make_source(read=100, quarantined=80, rules=rules)))
     shown_rules = re.findall(r"<bdi>(rule \d+)</bdi>", page)
     assert shown_rules == ["rule 70", "rule 6", "rule 5"]
 
@@ -264,8 +264,8 @@ def test_the_most_frequent_rule_comes_first() -> None:
 @pytest.mark.parametrize("others", [1, 10**5, 10**12])
 def test_no_part_is_invisible_and_none_leaves_its_bar(values: list[int], others: int) -> None:
     longest = max(sum(values), others)
-    found = shares(values, longest)
+    found = compute_widths(values, longest)
     assert sum(found) <= 100.001 or sum(values) == 0
     for value, share in zip(values, found, strict=True):
-        assert (share >= SLIVER) == (value > 0)
+        assert (share >= MIN_SEGMENT_PERCENT) == (value > 0)
         assert share == pytest.approx(100 * value / longest, abs=1)

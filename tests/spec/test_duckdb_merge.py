@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pytest
-from tests.support import data_files, put, rows, snapshot, unchanged
+from tests.support import assert_unchanged, list_data_files, put, read_rows, snapshot
 
 from merganser import DatasetMergeError, DuckDBDatasetIO
 from merganser.core import PathValidator
@@ -61,7 +61,7 @@ def old_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(version_module, "detect_version", lambda _: (1, 3, 2))
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def list_log_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [message for message in caplog.messages if message in LINES]
 
 
@@ -71,7 +71,7 @@ def merge(path: str, strategy: Any = "upsert", **options: Any) -> tuple[int, int
 
 
 def values(path: str) -> dict[int, str]:
-    return {row["id"]: row["v"] for row in rows(DuckDBDatasetIO(), path)}
+    return {row["id"]: row["v"] for row in read_rows(DuckDBDatasetIO(), path)}
 
 
 MERGED = {1: "a", 2: "B", 3: "C", 4: "D"}
@@ -82,7 +82,7 @@ MERGED = {1: "a", 2: "B", 3: "C", 4: "D"}
 def test_auto_detected_merge(path: str, statements: list[str], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     assert merge(path) == (1, 2, 0)
-    assert told(caplog) == [AUTO]
+    assert list_log_lines(caplog) == [AUTO]
     assert "MERGE INTO" in statements[-1]
     assert not any("UNION ALL" in sql or "NOT EXISTS" in sql for sql in statements)
     assert values(path) == MERGED
@@ -93,7 +93,7 @@ def test_auto_detected_merge(path: str, statements: list[str], caplog: pytest.Lo
 def test_merge_on_request(path: str, statements: list[str], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     assert merge(path, use_merge=True) == (1, 2, 0)
-    assert told(caplog) == [ASKED]
+    assert list_log_lines(caplog) == [ASKED]
     assert "MERGE INTO" in statements[-1]
     assert not any("UNION ALL" in sql for sql in statements)
 
@@ -103,7 +103,7 @@ def test_merge_on_request(path: str, statements: list[str], caplog: pytest.LogCa
 def test_an_old_duckdb_falls_back(path: str, statements: list[str], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     assert merge(path) == (1, 2, 0)
-    assert told(caplog) == [FALLBACK]
+    assert list_log_lines(caplog) == [FALLBACK]
     assert "UNION ALL" in statements[-1]
     assert "NOT EXISTS" in statements[-1]
     assert not any("MERGE INTO" in sql for sql in statements)
@@ -120,7 +120,7 @@ def test_the_fallback_on_request_asks_no_version(
     monkeypatch.setattr(version_module, "detect_version", asked)
     caplog.set_level(logging.INFO)
     assert merge(path, use_merge=False) == (1, 2, 0)
-    assert told(caplog) == [FALLBACK_ASKED]
+    assert list_log_lines(caplog) == [FALLBACK_ASKED]
     assert "UNION ALL" in statements[-1]
     assert not any("MERGE INTO" in sql for sql in statements)
     assert values(path) == MERGED
@@ -144,7 +144,7 @@ def test_the_log_names_the_statement_that_was_run_and_no_other(
     run = [sql for sql in statements if "merge_action" in sql]
     assert len(run) == (first_id == 2)
     expected = {None: AUTO if HAS_MERGE else FALLBACK, True: ASKED, False: FALLBACK_ASKED}[use_merge]
-    assert told(caplog) == [expected] * len(run)
+    assert list_log_lines(caplog) == [expected] * len(run)
     assert all(("MERGE INTO" in sql) is ("DuckDB MERGE" in expected) for sql in run)
 
 
@@ -161,7 +161,7 @@ def test_no_statement_is_logged_of_a_first_load_a_write_or_a_plan(
     assert not [sql for sql in statements if "merge_action" in sql]
     # A plan merges nothing, though it asks what a merge would do.
     io.plan(NEW, path, key_columns="id")
-    assert told(caplog) == []
+    assert list_log_lines(caplog) == []
 
 
 # D3, T2
@@ -183,7 +183,7 @@ def test_update_by_merge(path: str, statements: list[str]) -> None:
     assert "WHEN MATCHED THEN UPDATE" in statements[-1]
     assert "WHEN NOT MATCHED" not in statements[-1]
     assert values(path) == {1: "a", 2: "B", 3: "C"}
-    assert data_files(path) == ["a.parquet", "b.parquet"]
+    assert list_data_files(path) == ["a.parquet", "b.parquet"]
 
 
 # D3
@@ -301,7 +301,7 @@ def test_a_version_that_cannot_be_told_counts_as_too_old(answer: Any, caplog: py
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.message.startswith("Could not determine DuckDB version")
-    assert version_module.merge_wanted(connection, None) is False
+    assert version_module.should_use_merge(connection, None) is False
 
 
 # D1: as tuples, 10.2 is after 1.4
@@ -320,7 +320,7 @@ def test_merge_is_there_from_1_4_0_on(
     version: tuple[int, int, int], merges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(version_module, "detect_version", lambda _: version)
-    assert version_module.merge_wanted(duckdb.connect(), None) is merges
+    assert version_module.should_use_merge(duckdb.connect(), None) is merges
 
 
 # D1
@@ -336,7 +336,7 @@ def test_a_merge_that_is_demanded_and_not_there_is_refused(
     path: str, version: tuple[int, int, int], shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(version_module, "detect_version", lambda _: version)
-    with unchanged(path), pytest.raises(DatasetMergeError) as caught:
+    with assert_unchanged(path), pytest.raises(DatasetMergeError) as caught:
         merge(path, use_merge=True)
     message = str(caught.value)
     text = f"DuckDB MERGE requested but not available. Required version: >= 1.4.0, Current: {shown}"
@@ -350,13 +350,13 @@ def test_a_first_load_is_refused_as_well(lake: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(version_module, "detect_version", lambda _: (1, 3, 2))
     with pytest.raises(DatasetMergeError, match="not available"):
         DuckDBDatasetIO().merge(NEW, f"{lake}/t", key_columns="id", use_merge=True)
-    assert data_files(f"{lake}/t") == []
+    assert list_data_files(f"{lake}/t") == []
 
 
 # D1
 @pytest.mark.parametrize("value", ["yes", 1, 0, "auto", [], 1.0])
 def test_use_merge_is_true_false_or_none(path: str, value: Any) -> None:
-    with unchanged(path), pytest.raises(ValueError, match="Invalid use_merge value") as caught:
+    with assert_unchanged(path), pytest.raises(ValueError, match="Invalid use_merge value") as caught:
         merge(path, use_merge=value)
     assert "Must be True, False, or None for auto-detect" in str(caught.value)
     assert repr(value) in str(caught.value)
@@ -531,9 +531,9 @@ def test_an_error_of_duckdb_says_what_was_being_done(
     def fail(*_: Any) -> str:
         raise error("syntax error at or near MERGE")
 
-    monkeypatch.setattr(engine_module, "_merge_statement", fail)
-    monkeypatch.setattr(engine_module, "_union_statement", fail)
-    with unchanged(path), pytest.raises(DatasetMergeError) as caught:
+    monkeypatch.setattr(engine_module, "_make_merge_statement", fail)
+    monkeypatch.setattr(engine_module, "_make_union_statement", fail)
+    with assert_unchanged(path), pytest.raises(DatasetMergeError) as caught:
         merge(path)
     assert str(caught.value).startswith("MERGE operation failed: syntax error at or near MERGE")
     for part in ("operation merge", "strategy upsert", "key columns id"):
@@ -546,8 +546,11 @@ def test_an_error_of_duckdb_says_what_was_being_done(
 
 # D7: DuckDB refuses the statement itself
 def test_a_statement_that_duckdb_cannot_read_is_told_with_its_words(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_merge_statement", "_union_statement"):
+    for name in ("_make_merge_statement", "_make_union_statement"):
         monkeypatch.setattr(engine_module, name, lambda *_: "MERGE EVERYTHING NOW")
-    with unchanged(path), pytest.raises(DatasetMergeError, match=r"MERGE operation failed: .*[Ss]yntax") as caught:
+    with (
+        assert_unchanged(path),
+        pytest.raises(DatasetMergeError, match=r"MERGE operation failed: .*[Ss]yntax") as caught,
+    ):
         merge(path)
     assert isinstance(caught.value.__cause__, duckdb.ParserException)

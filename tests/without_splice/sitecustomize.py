@@ -40,12 +40,12 @@ class _WithoutSplice(MetaPathFinder):
 
         def load_and_change(module: ModuleType) -> None:
             load(module)
-            vars(module)["open_old"] = _refuse
+            vars(module)["open_source_file"] = _refuse
 
         spec.loader.exec_module = load_and_change  # type: ignore[method-assign]
         return spec
 
 
 for _kernel in KERNELS & set(sys.modules):
-    vars(sys.modules[_kernel])["open_old"] = _refuse
+    vars(sys.modules[_kernel])["open_source_file"] = _refuse
 sys.meta_path.insert(0, _WithoutSplice())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from merganser.printable import printable
+from merganser.printable import to_printable
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -22,11 +22,11 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit("Error: Interrupted. Nothing was changed.")
     if "--debug" not in sys.argv:
-        sys.excepthook = _unforeseen
+        sys.excepthook = _report_unexpected
     app(prog_name="merganser")
 
 
-def _unforeseen(kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
+def _report_unexpected(error_type: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
     """Tell an error that no command expects; it ends the process with 1."""
-    told = printable(f"{kind.__name__}: {error}")
+    told = to_printable(f"{error_type.__name__}: {error}")
     sys.stderr.write(f"Error: {told}\nmerganser did not expect this; --debug shows where it happened.\n")

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 import pyarrow as pa
 
-from merganser.core.commit.commit import pending_commit
+from merganser.core.commit.commit import has_pending_commit
 from merganser.core.storage.location import locate, open_url
 from merganser.core.storage.lock import LOCK_TIMEOUT
-from merganser.core.storage.staging import control_folder
+from merganser.core.storage.staging import choose_control_folder
 from merganser.errors import MerganserError, TargetPathError
-from merganser.printable import CONTROL, escape_controls, mask_credentials, printable
+from merganser.printable import CONTROL, escape_controls, mask_credentials, to_printable
 from merganser.safe_json import load_json
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _COLOURED = re.compile("(\x1b\\[[0-9]+m[█▒·✕]\x1b\\[0m)")
 _UNESCAPED = re.compile(f"(?!\\n){CONTROL.pattern}")
 
 
-class Answer:
+class CommandOutput:
     """What a command found or did: lines for people, and plain values for programs."""
 
     def __init__(self, values: Any, lines: Iterable[str]) -> None:
@@ -49,10 +49,10 @@ class Answer:
 
 def say(text: str) -> None:
     """Tell people something, wherever the answer goes."""
-    click.echo(printable(text), err=True)
+    click.echo(to_printable(text), err=True)
 
 
-def answering(work: Callable[..., Answer]) -> Callable[..., None]:
+def wrap_command(work: Callable[..., CommandOutput]) -> Callable[..., None]:
     """Give a command the options that all have, print its answer, and end as its exit code says.
 
     A command that changes a dataset calls it `target`.
@@ -66,13 +66,13 @@ def answering(work: Callable[..., Answer]) -> Callable[..., None]:
             answer = work(**arguments)
         except click.ClickException as error:
             if as_json:
-                _print_error(error, printable(error.format_message()), error.exit_code)
+                _print_error(error, to_printable(error.format_message()), error.exit_code)
             raise
         except (MerganserError, OSError, pa.ArrowException, KeyboardInterrupt, click.Abort) as error:
             if debug:
                 raise
-            sys.exit(_failed(error, arguments, as_json=as_json))
-        _print([_as_json(answer.values)] if as_json else map(_as_line, answer.lines))
+            sys.exit(_report_failure(error, arguments, as_json=as_json))
+        _print([_to_json(answer.values)] if as_json else map(_escape_line, answer.lines))
 
     return command
 
@@ -90,24 +90,24 @@ def _print(lines: Iterable[str]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _as_line(text: str) -> str:
+def _escape_line(text: str) -> str:
     """Leave nothing in a line that a terminal would obey, but our own colours of single cells."""
     parts = _COLOURED.split(mask_credentials(text))
     return "".join(part if at % 2 else escape_controls(part) for at, part in enumerate(parts))
 
 
-def _as_json(values: Any) -> str:
-    text = json.dumps(_in_json(values), indent=2, ensure_ascii=False, allow_nan=False)
+def _to_json(values: Any) -> str:
+    text = json.dumps(_to_json_value(values), indent=2, ensure_ascii=False, allow_nan=False)
     # JSON itself escapes only the first 32 characters; the others stand in strings, where this means the same.
     return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def _in_json(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """Give a value a form that JSON has: times as ISO 8601, bytes in hexadecimal, and what is no number as its name."""
     if isinstance(value, dict):
-        return {str(name): _in_json(one) for name, one in value.items()}
+        return {str(name): _to_json_value(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_in_json(one) for one in value]
+        return [_to_json_value(one) for one in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, datetime | date | time):
@@ -117,9 +117,9 @@ def _in_json(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
-def _failed(error: BaseException, arguments: dict[str, Any], *, as_json: bool) -> int:
+def _report_failure(error: BaseException, arguments: dict[str, Any], *, as_json: bool) -> int:
     code = UNFINISHED if _is_unfinished(error, arguments) else FAILED
-    told = printable(_told(error))
+    told = to_printable(_format_error(error))
     if code == UNFINISHED:
         told = (
             f"{told}\nA commit is unfinished; the next merge finishes it, and so does: merganser recover "
@@ -133,7 +133,7 @@ def _failed(error: BaseException, arguments: dict[str, Any], *, as_json: bool) -
     return code
 
 
-def _told(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "Interrupted."
     if isinstance(error, click.Abort):
@@ -143,8 +143,8 @@ def _told(error: BaseException) -> str:
     return str(error)
 
 
-def _print_error(error: BaseException, told: str, code: int) -> None:
-    _print([_as_json({"error": {"type": type(error).__name__, "message": told, "exit_code": code}})])
+def _print_error(error: BaseException, message: str, code: int) -> None:
+    _print([_to_json({"error": {"type": type(error).__name__, "message": message, "exit_code": code}})])
 
 
 def _is_unfinished(error: BaseException, arguments: dict[str, Any]) -> bool:
@@ -152,20 +152,20 @@ def _is_unfinished(error: BaseException, arguments: dict[str, Any]) -> bool:
     if isinstance(error, ValueError | TypeError | TimeoutError):
         return False
     try:
-        return pending_commit(locate_target(arguments["target"], arguments.get("storage_option", ())))
+        return has_pending_commit(locate_target(arguments["target"], arguments.get("storage_option", ())))
     except (KeyError, MerganserError, OSError):
         return False
 
 
 def locate_target(target: str, options: Sequence[tuple[str, str]]) -> Location:
     """Find the place of a dataset."""
-    return locate(target, filesystem_of(target, options))
+    return locate(target, open_filesystem(target, options))
 
 
-def check_there(target: str, options: Sequence[tuple[str, str]]) -> None:
+def check_exists(target: str, options: Sequence[tuple[str, str]]) -> None:
     """Refuse a place where there is no dataset, nor the control folder of one."""
     location = locate_target(target, options)
-    if all(location.store.kind(path) is None for path in (location.root, control_folder(location))):
+    if all(location.store.get_path_type(path) is None for path in (location.root, choose_control_folder(location))):
         message = f"There is no dataset at {target}. Check the path."
         raise TargetPathError(message)
 
@@ -181,9 +181,11 @@ def storage_option() -> Decorator:
     )
 
 
-def columns_option(name: str, *spelled: str, told: str, required: bool = False) -> Decorator:
+def columns_option(name: str, *spelled: str, help_text: str, required: bool = False) -> Decorator:
     """Take names of columns."""
-    return click.option(name, *spelled, type=columns, metavar="COLUMN,…", multiple=True, required=required, help=told)
+    return click.option(
+        name, *spelled, type=columns, metavar="COLUMN,…", multiple=True, required=required, help=help_text
+    )
 
 
 retain_option = click.option(
@@ -192,7 +194,7 @@ retain_option = click.option(
 max_rows_option = click.option(
     "--max-rows-per-file", type=click.IntRange(min=1), default=5_000_000, show_default=True, help="Of new files."
 )
-group_option = click.option(
+row_group_option = click.option(
     "--row-group-size", type=click.IntRange(min=1), default=500_000, show_default=True, help="Rows, of new files."
 )
 timeout_option = click.option(
@@ -211,14 +213,14 @@ table_format_option = click.option(
 )
 
 
-def filesystem_of(path: str, options: Sequence[tuple[str, str]]) -> Any:
+def open_filesystem(path: str, options: Sequence[tuple[str, str]]) -> Any:
     """Open the filesystem of a URL with storage options; None leaves that to merganser."""
     if not options or "://" not in path:
         return None
-    return open_url(path, **{key: plain_value(value) for key, value in options})[0]
+    return open_url(path, **{key: parse_value(value) for key, value in options})[0]
 
 
-def plain_value(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """Take a value for what it would be in JSON, else for a text."""
     try:
         return load_json(text)
@@ -238,14 +240,14 @@ def pair(text: str) -> tuple[str, str]:
 
 def columns(text: str) -> list[str]:
     """Take an option that names columns, with commas between them; it may be given several times as well."""
-    names = _parts(text)
+    names = _split_commas(text)
     if not all(names):
         message = f"{text!r} names no column between two commas."
         raise click.BadParameter(message)
     return names
 
 
-def _parts(text: str) -> list[str]:
+def _split_commas(text: str) -> list[str]:
     """Take apart what has commas between it, or in it if it is quoted."""
     try:
         return [part.strip() for part in next(csv.reader([text], skipinitialspace=True))]
@@ -254,27 +256,27 @@ def _parts(text: str) -> list[str]:
         raise click.BadParameter(message) from error
 
 
-def named(given: Sequence[Sequence[str]]) -> list[str]:
+def flatten_names(given: Sequence[Sequence[str]]) -> list[str]:
     """Put together what an option named in several places."""
     return [name for names in given for name in names]
 
 
-def paired(given: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+def group_pairs(given: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
     """Put together the values that an option gave to each name, several with commas between them."""
     found: dict[str, list[str]] = {}
     for name, text in given:
-        found.setdefault(name, []).extend(_parts(text))
+        found.setdefault(name, []).extend(_split_commas(text))
     return found
 
 
-class _Unanswered(click.ClickException):
+class _ConfirmationRequired(click.ClickException):
     exit_code = 2
 
 
-def confirmed(question: str, *, yes: bool) -> None:
+def confirm(question: str, *, yes: bool) -> None:
     """Ask before something that cannot be taken back; where nobody can answer, `--yes` has to."""
     if yes:
         return
     if not os.isatty(0):
-        raise _Unanswered(f"{question} Nobody is there to answer; say --yes if that is meant.")
-    click.confirm(printable(question), abort=True, err=True)
+        raise _ConfirmationRequired(f"{question} Nobody is there to answer; say --yes if that is meant.")
+    click.confirm(to_printable(question), abort=True, err=True)

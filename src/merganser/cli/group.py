@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from merganser.printable import printable
+from merganser.printable import to_printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
 @contextmanager
-def _shown_to_anyone() -> Iterator[None]:
+def _escape_usage_errors() -> Iterator[None]:
     """Let no argument that a usage error quotes do something to a terminal, or give a password away."""
     try:
         yield
     except click.ClickException as error:
-        error.message = printable(error.message)  # type: ignore[misc]  # a new one would lose its context
+        error.message = to_printable(error.message)  # type: ignore[misc]  # a new one would lose its context
         raise
 
 
@@ -48,12 +48,12 @@ class LazyGroup(click.Group):
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
         """Take the arguments of the group itself."""
-        with _shown_to_anyone():
+        with _escape_usage_errors():
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, with arguments of its own."""
-        with _shown_to_anyone():
+        with _escape_usage_errors():
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  as above

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from merganser.cli.command import Answer, answering, pair, say
+from merganser.cli.command import CommandOutput, pair, say, wrap_command
 from merganser.engines import load
 from merganser.errors import MerganserError
 from merganser.pipeline.launch import launch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--conf", type=pair, multiple=True, metavar="KEY=VALUE", help="A Spark setting; repeatable.")
 @click.option("--run-id", help="The name of this run; default: made of the configuration and the files.")
 @click.option("--report", metavar="FOLDER", help="Where reports go; default: reports in the state folder.")
-@answering
+@wrap_command
 def run(
     file: str,
     param: Sequence[tuple[str, str]],
@@ -31,7 +31,7 @@ def run(
     conf: Sequence[tuple[str, str]],
     run_id: str | None,
     report: str | None,
-) -> Answer:
+) -> CommandOutput:
     """Run a pipeline from its TOML file, on Spark.
 
     Where a step fails, those before it are done; the same command does the rest.
@@ -40,7 +40,7 @@ def run(
         file, dict(param), master=master, settings=dict(conf), run_id=run_id, report=report, say=say
     )
     lines = [*report_lines(outcome), "", *(f"report: {place}" for place in places)]
-    return Answer({**outcome.to_dict(), "reports": places}, lines)
+    return CommandOutput({**outcome.to_dict(), "reports": places}, lines)
 
 
 @click.command()

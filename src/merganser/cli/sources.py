@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import pyarrow as pa
 
-from merganser.cli.command import filesystem_of, pair
+from merganser.cli.command import open_filesystem, pair
 from merganser.core.dataset.snapshot import load_target
-from merganser.core.sources.formats import GUESS, READERS, Reading
+from merganser.core.sources.formats import DEFAULT_READ_OPTIONS, READERS, ReadOptions
 from merganser.core.sources.source import open_path
 from merganser.errors import InvalidArgumentError, MerganserError, UnreadableFileError
 
@@ -26,55 +26,59 @@ if TYPE_CHECKING:
     from merganser.core.storage.location import Location
 
 STDIN = "-"
-TABLE = "::"
+TABLE_SEPARATOR = "::"
 FORMATS = ("parquet", "csv", "tsv", "json", "arrow")
-_SQLITE = b"SQLite format 3\0"
-_DATABASES = (".sqlite", ".sqlite3", ".db", ".duckdb")
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_DATABASE_SUFFIXES = (".sqlite", ".sqlite3", ".db", ".duckdb")
 # Formats that tell no types.
-_TEXTS = ("csv", "tsv", "json", "jsonl", "ndjson")
-_AT_ONCE = 50_000
+_UNTYPED_FORMATS = ("csv", "tsv", "json", "jsonl", "ndjson")
+_BATCH_ROWS = 50_000
 
 
 def open_source(
-    text: str, options: Sequence[tuple[str, str]] = (), reading: Reading = GUESS, *, far: bool = False
+    text: str,
+    options: Sequence[tuple[str, str]] = (),
+    reading: ReadOptions = DEFAULT_READ_OPTIONS,
+    *,
+    allow_path: bool = False,
 ) -> Any:
     """Open what a source is called on the command line; `far` says that others can read files, and better."""
     if text == STDIN:
         return _read_stdin(reading)
-    file, mark, table = text.partition(TABLE)
+    file, mark, table = text.partition(TABLE_SEPARATOR)
     if mark and "://" not in text and not os.path.exists(text):
         return _read_table(file, table)
-    if not mark and text.lower().endswith(_DATABASES):
+    if not mark and text.lower().endswith(_DATABASE_SUFFIXES):
         message = f"{text} is a database. Name one of its tables: {text}::TABLE."
         raise InvalidArgumentError(message)
-    filesystem = filesystem_of(text, options)
-    if far and filesystem is None and not (reading.form or reading.types or reading.delimiter):
+    filesystem = open_filesystem(text, options)
+    if allow_path and filesystem is None and not (reading.file_format or reading.types or reading.delimiter):
         return text
     return open_path(text, filesystem, reading)
 
 
-def like_target(text: str, reading: Reading, target: Location) -> Reading:
+def use_target_types(text: str, reading: ReadOptions, target: Location) -> ReadOptions:
     """Read texts with types of the dataset that they go into, where a guess could differ and lose something."""
-    if (reading.form or _ending(text)) not in _TEXTS:
+    if (reading.file_format or _guess_format_from_name(text)) not in _UNTYPED_FORMATS:
         return reading
     try:
         schema = load_target(target, [], None, {}).schema or ()
     except (MerganserError, OSError):
         # Whatever is wrong there, the merge tells better.
         return reading
-    kept = {field.name: field.type for field in schema if _would_be_guessed_wrong(field.type)}
+    kept = {field.name: field.type for field in schema if _is_ambiguous_type(field.type)}
     return replace(reading, types={**kept, **reading.types})
 
 
-def _ending(text: str) -> str:
+def _guess_format_from_name(text: str) -> str:
     """Tell the format by a name; standard input may be text."""
     stem = re.sub(r"\.(gz|bz2|zst|xz)$", "", text.lower())
     return "csv" if text == STDIN else stem.rpartition(".")[2]
 
 
-def _would_be_guessed_wrong(kind: pa.DataType) -> bool:
+def _is_ambiguous_type(data_type: pa.DataType) -> bool:
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_decimal, pa.types.is_uint64)
-    return any(test(kind) for test in tests)
+    return any(test(data_type) for test in tests)
 
 
 def column_type(text: str) -> tuple[str, pa.DataType]:
@@ -103,17 +107,17 @@ reading_options = (
 )
 
 
-def reading_of(given: Mapping[str, Any]) -> Reading:
+def make_reading(given: Mapping[str, Any]) -> ReadOptions:
     """Put these options together."""
-    return Reading(given["form"], dict(given["column_type"]), given["delimiter"])
+    return ReadOptions(given["form"], dict(given["column_type"]), given["delimiter"])
 
 
-def _read_stdin(reading: Reading) -> pa.Table:
+def _read_stdin(reading: ReadOptions) -> pa.Table:
     if sys.stdin is None:
         message = "Standard input is closed. Send the rows to it, or name a file."
         raise InvalidArgumentError(message)
     data = sys.stdin.buffer.read()
-    form = reading.form or _form_of(data)
+    form = reading.file_format or _guess_format_from_bytes(data)
     try:
         return READERS[f".{form}"](io.BytesIO(data), reading)
     except (pa.ArrowException, OSError) as error:
@@ -121,7 +125,7 @@ def _read_stdin(reading: Reading) -> pa.Table:
         raise UnreadableFileError(message) from error
 
 
-def _form_of(data: bytes) -> str:
+def _guess_format_from_bytes(data: bytes) -> str:
     """Tell the format of bytes by how they begin."""
     if data.startswith(b"PAR1"):
         return "parquet"
@@ -136,12 +140,12 @@ def _read_table(file: str, table: str) -> Any:
         message = f"There is no database file {file}. Check the path of the source."
         raise InvalidArgumentError(message)
     with open(file, "rb") as stream:
-        start = stream.read(len(_SQLITE))
-    if start == _SQLITE:
+        start = stream.read(len(_SQLITE_MAGIC))
+    if start == _SQLITE_MAGIC:
         return _read_sqlite(file, table)
     if start[8:12] == b"DUCK":
         return _read_duckdb(file, table)
-    message = f"{file} is no database of SQLite or DuckDB. Name a file without {TABLE}, or another one."
+    message = f"{file} is no database of SQLite or DuckDB. Name a file without {TABLE_SEPARATOR}, or another one."
     raise InvalidArgumentError(message)
 
 
@@ -151,7 +155,7 @@ def _read_duckdb(file: str, table: str) -> pa.RecordBatchReader:
     try:
         # A view of the file is SQL of whoever made it, which must not read other files or load an extension.
         connection = duckdb.connect(file, read_only=True, config={"enable_external_access": "false"})
-        reader = connection.table(table).to_arrow_reader(_AT_ONCE)
+        reader = connection.table(table).to_arrow_reader(_BATCH_ROWS)
     except duckdb.Error as error:
         message = f"Cannot read the table {table!r} of {file}: {error}. Check the name of the table."
         raise UnreadableFileError(message) from error
@@ -167,27 +171,27 @@ def _read_duckdb(file: str, table: str) -> pa.RecordBatchReader:
 def _read_sqlite(file: str, table: str) -> pa.RecordBatchReader:
     uri = f"file:{os.path.abspath(file).replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
-    quoted = _quoted(table)
-    with _explained(file, table):
+    quoted = _quote(table)
+    with _translate_errors(file, table):
         try:
             names = [column[0] for column in connection.execute(f"SELECT * FROM {quoted} LIMIT 0").description]  # noqa: S608  quoted
-            schema = pa.schema([(name, _sqlite_type(connection, quoted, name)) for name in names])
+            schema = pa.schema([(name, _infer_sqlite_type(connection, quoted, name)) for name in names])
             rows = connection.execute(f"SELECT * FROM {quoted}")  # noqa: S608  as above
         except sqlite3.Error:
             connection.close()
             raise
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with closing(connection), _explained(file, table):
-            while some := rows.fetchmany(_AT_ONCE):
+        with closing(connection), _translate_errors(file, table):
+            while some := rows.fetchmany(_BATCH_ROWS):
                 columns = zip(zip(*some, strict=True), schema, strict=True)
-                yield pa.record_batch([_column(values, field) for values, field in columns], schema=schema)
+                yield pa.record_batch([_make_array(values, field) for values, field in columns], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 @contextmanager
-def _explained(file: str, table: str) -> Iterator[None]:
+def _translate_errors(file: str, table: str) -> Iterator[None]:
     """Say which table cannot be read."""
     try:
         yield
@@ -196,7 +200,7 @@ def _explained(file: str, table: str) -> Iterator[None]:
         raise UnreadableFileError(message) from error
 
 
-def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
+def _make_array(values: Sequence[Any], field: pa.Field) -> pa.Array:
     try:
         return pa.array(values, field.type)
     except pa.ArrowInvalid as error:
@@ -204,9 +208,9 @@ def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
         raise UnreadableFileError(message) from error
 
 
-def _sqlite_type(connection: sqlite3.Connection, table: str, column: str) -> pa.DataType:
+def _infer_sqlite_type(connection: sqlite3.Connection, table: str, column: str) -> pa.DataType:
     """Tell the type of a column by what is in it: SQLite lets every row have its own."""
-    kinds = connection.execute(f"SELECT DISTINCT typeof({_quoted(column)}) FROM {table}")  # noqa: S608  quoted
+    kinds = connection.execute(f"SELECT DISTINCT typeof({_quote(column)}) FROM {table}")  # noqa: S608  quoted
     match sorted(kind for (kind,) in kinds if kind != "null"):
         case ["integer"]:
             return pa.int64()
@@ -222,5 +226,5 @@ def _sqlite_type(connection: sqlite3.Connection, table: str, column: str) -> pa.
             raise UnreadableFileError(message)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

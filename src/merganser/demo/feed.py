@@ -14,7 +14,7 @@ from datetime import date, timedelta
 import numpy as np
 import numpy.typing as npt
 
-from merganser.demo.feed_numbers import DayRows, Defect, Feed, Ints
+from merganser.demo.feed_numbers import DayRows, Defect, Feed, IntArray
 from merganser.demo.feed_text import Writer
 from merganser.errors import InvalidArgumentError
 
@@ -67,9 +67,9 @@ def write_day(folder: str, day: date, rows: int = 100_000, *, seed: int = 7, day
             f"rows={rows}, seed={seed}, days_before={days_before}: give one row or more, and no negative number"
         )
     feed = Feed(day - timedelta(days=days_before), rows, seed)
-    drawn = feed.day(days_before)
-    _write(f"{folder}/{day.isoformat()}", drawn, Writer.until(feed, days_before))
-    return _facts(feed, days_before, drawn)
+    drawn = feed.draw_day(days_before)
+    _write(f"{folder}/{day.isoformat()}", drawn, Writer.from_feed(feed, days_before))
+    return _count_day(feed, days_before, drawn)
 
 
 def _write(folder: str, drawn: DayRows, writer: Writer) -> None:
@@ -78,7 +78,7 @@ def _write(folder: str, drawn: DayRows, writer: Writer) -> None:
     names = [f"postings-{place:04}.json" for place in range(len(starts))]
 
     def write(name: str, start: int) -> None:
-        lines = writer.lines(drawn.part(start, start + ROWS_PER_FILE))
+        lines = writer.write_lines(drawn.slice_rows(start, start + ROWS_PER_FILE))
         # The lines lie one behind the other in memory, as they shall in the file.
         _, offsets, text = lines.buffers()
         ends = np.frombuffer(offsets, np.int32, len(lines) + 1, lines.offset * 4)
@@ -96,28 +96,30 @@ def _write(folder: str, drawn: DayRows, writer: Writer) -> None:
 class _Delivered:
     """What has been delivered of each url, by its number: nothing where `scraped` is `_NEVER`."""
 
-    scraped: Ints
-    low: Ints
-    high: Ints
+    scraped: IntArray
+    low: IntArray
+    high: IntArray
     companies: npt.NDArray[np.bool_]
 
 
 _NEVER = np.iinfo(np.int64).min
 
 
-def _facts(feed: Feed, day: int, drawn: DayRows) -> DayFacts:
+def _count_day(feed: Feed, day: int, drawn: DayRows) -> DayFacts:
     """Count what a day holds, by following what the days before have delivered."""
-    before = _nothing(feed, day)
+    before = _make_empty(feed, day)
     for earlier in range(day):
-        _deliver(feed, feed.day(earlier), before)
+        _deliver(feed, feed.draw_day(earlier), before)
     count = {defect: int(np.count_nonzero(drawn.defect == defect)) for defect in Defect}
-    last = _last_of_each(drawn)
+    last = _find_latest_rows(drawn)
     url, scraped = drawn.url[last], drawn.scraped[last]
-    company = feed.company(url)
+    company = feed.pick_company(url)
     seen = before.scraped[url] != _NEVER
     late = scraped < before.scraped[url]
     current = np.flatnonzero(seen & ~late)
-    low, high = feed.salary(url[current], drawn.revision[last][current], feed.country(url[current], company[current]))
+    low, high = feed.pick_salary(
+        url[current], drawn.revision[last][current], feed.pick_country(url[current], company[current])
+    )
     changed = (low != before.low[url[current]]) | (high != before.high[url[current]])
     today = np.zeros_like(before.companies)
     today[company] = True
@@ -138,24 +140,24 @@ def _facts(feed: Feed, day: int, drawn: DayRows) -> DayFacts:
     )
 
 
-def _nothing(feed: Feed, day: int) -> _Delivered:
-    urls = feed.urls_before(day + 1)
-    companies = np.zeros(feed.companies(day), np.bool_)
+def _make_empty(feed: Feed, day: int) -> _Delivered:
+    urls = feed.count_urls_before(day + 1)
+    companies = np.zeros(feed.count_companies(day), np.bool_)
     return _Delivered(np.full(urls, _NEVER), np.zeros(urls, np.int64), np.zeros(urls, np.int64), companies)
 
 
 def _deliver(feed: Feed, drawn: DayRows, before: _Delivered) -> None:
     """Add a day to what was delivered."""
-    last = _last_of_each(drawn)
+    last = _find_latest_rows(drawn)
     last = last[drawn.scraped[last] >= before.scraped[drawn.url[last]]]
     url = drawn.url[last]
-    company = feed.company(url)
+    company = feed.pick_company(url)
     before.scraped[url] = drawn.scraped[last]
-    before.low[url], before.high[url] = feed.salary(url, drawn.revision[last], feed.country(url, company))
+    before.low[url], before.high[url] = feed.pick_salary(url, drawn.revision[last], feed.pick_country(url, company))
     before.companies[company] = True
 
 
-def _last_of_each(drawn: DayRows) -> Ints:
+def _find_latest_rows(drawn: DayRows) -> IntArray:
     """Find, among the good rows, the one of each url that was scraped last."""
     good = np.flatnonzero(drawn.defect == Defect.NONE)
     order = good[np.argsort(drawn.scraped[good], kind="stable")]

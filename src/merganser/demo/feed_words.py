@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Country:
-    """A country as its postings show it; `pay` is a middling year's salary in its currency."""
+    """A country as its postings show it; `median_salary` is a middling year's salary in its currency."""
 
     code: str
     currency: str
-    pay: int
+    median_salary: int
     zone: str
     cities: tuple[str, ...]
     names: tuple[str, ...]
-    fields: tuple[str, ...]
-    form: str
+    industries: tuple[str, ...]
+    legal_form: str
     titles: tuple[str, ...]
 
 
@@ -252,12 +252,12 @@ CLOSINGS = (
 
 HOSTS = ("jobs.example.com", "careers.example.org", "board.example.net", "work.example", "stellen.example")
 # None of these is a time in ISO 8601, nor one that a lenient reader takes for one.
-NO_TIMES = ("3 days ago", "31/12/2025 09:00", "2026-02-30T10:00:00Z", "n/a", "", "2026-01-01T27:61:00+01:00")
+INVALID_TIMES = ("3 days ago", "31/12/2025 09:00", "2026-02-30T10:00:00Z", "n/a", "", "2026-01-01T27:61:00+01:00")
 # What a broken scraper leaves in place of a posting.
-NO_POSTINGS = (
+INVALID_POSTINGS = (
     "<html><body>502 Bad Gateway</body></html>",
     "Traceback (most recent call last):",
     "# retry later",
     "url;title;company;city",
 )
-NO_SALARIES = ("negotiable", "45k", {"amount": 45_000})
+INVALID_SALARIES = ("negotiable", "45k", {"amount": 45_000})

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from merganser.pipeline.run_result import RunOutcome
 
 FILE = Path(__file__).with_name("pipeline.toml")
-FIRST = date(2026, 1, 5)
+FIRST_DAY = date(2026, 1, 5)
 DAYS = 3
 
 
 def main(folder: str, rows: int) -> None:
     """Tell the story in a folder; what an earlier demo did there is not done again."""
     started = time.monotonic()
-    days = [FIRST + timedelta(days=number) for number in range(DAYS)]
+    days = [FIRST_DAY + timedelta(days=number) for number in range(DAYS)]
     for number, day in enumerate(days):
         if not os.path.isdir(f"{folder}/feed/{day}"):
             say(f"Making the feed of {day}: {rows:,} postings ...")
@@ -43,11 +43,11 @@ def main(folder: str, rows: int) -> None:
             say(f"\nDay {number}, {day}:")
             outcome = run_day(spark, folder, day)
             print("\n".join(report_lines(outcome)))
-        before = data_files(folder)
+        before = list_data_files(folder)
         say(f"\nDay {DAYS} again, as if it had never been run:")
         outcome = run_day(spark, folder, days[-1], f"again-{uuid.uuid4().hex[:12]}")
         print("\n".join(report_lines(outcome)))
-        changed = before.items() ^ data_files(folder).items()
+        changed = before.items() ^ list_data_files(folder).items()
         print(f"\nData files that day {DAYS} changed when it was run again: {len(changed)} of {len(before)}.")
     show(folder)
     print(f"\nAll of it took {time.monotonic() - started:.0f} seconds.")
@@ -68,7 +68,7 @@ def run_day(spark: SparkSession, folder: str, day: date, run_id: str | None = No
     return outcome
 
 
-def data_files(folder: str) -> dict[str, tuple[int, int]]:
+def list_data_files(folder: str) -> dict[str, tuple[int, int]]:
     """Give the size and time of every Parquet file of the datasets and the graph."""
     places = [Path(folder) / name for name in ("jobs", "companies", "graph", "quarantine")]
     files = [file for place in places for file in place.rglob("*.parquet")]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 class _Entry(NamedTuple):
     module: str
-    door: str
+    class_name: str
     install: str
 
 
@@ -34,7 +34,7 @@ def open_engine(name: str) -> DatasetIO[Any, Any, Any]:
     if entry is None:
         message = f"Unknown engine {name!r}. Choose one of: {', '.join(ENGINES)}."
         raise InvalidArgumentError(message)
-    return load(entry.module, entry.door, entry.install)()  # type: ignore[no-any-return]
+    return load(entry.module, entry.class_name, entry.install)()  # type: ignore[no-any-return]
 
 
 def load(module: str, name: str, install: str) -> Any:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.columnar.take import evened, take
+from merganser.core.columnar.take import align_chunks, take
 from merganser.core.dataset.read import open_dataset
 from merganser.core.merge.dataset_io import DatasetIO
-from merganser.core.model.keys import latest_rows, null_keys
+from merganser.core.model.keys import count_null_keys, find_latest_rows
 from merganser.core.model.schema import conform
-from merganser.core.rows.match_actions import decided, deleting
+from merganser.core.rows.match_actions import assign_actions, find_delete_rows
 from merganser.core.rows.matches import Matches
-from merganser.core.rows.table_engine import TableEngine, columns_with_nulls, key_facts, matched_rows
+from merganser.core.rows.table_engine import TableEngine, collect_key_facts, find_columns_with_nulls, find_matches
 from merganser.core.sources.source import read_source
 from merganser.core.storage.location import locate
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     import pyarrow.dataset as pads
 
-    from merganser.core.merge.dataset_io import Job
+    from merganser.core.merge.dataset_io import OperationContext
     from merganser.core.model.engine import MatchCounts, ScanFile, SourceFacts
     from merganser.core.model.result import MergeStats
-    from merganser.core.model.strategy import MergeStrategy, Terms
+    from merganser.core.model.strategy import MergePolicy, MergeStrategy
     from merganser.core.storage.staging import Staging
     from merganser.core.storage.store import Store
 
@@ -56,9 +56,9 @@ class PyArrowDatasetIO(DatasetIO[pa.Table, pa.Table, Matches]):
 
         With `ignore_table_format`, also those that a table of another format left, whatever its log says of them.
         """
-        return open_dataset(locate(path, self._filesystem(filesystem), ignore_table_format=ignore_table_format))
+        return open_dataset(locate(path, self._choose_filesystem(filesystem), ignore_table_format=ignore_table_format))
 
-    def _engine(self, job: Job) -> AbstractContextManager[ArrowEngine]:  # noqa: ARG002  nothing depends on the job
+    def _open_engine(self, context: OperationContext) -> AbstractContextManager[ArrowEngine]:  # noqa: ARG002  nothing depends on the job
         return nullcontext(ArrowEngine())
 
 
@@ -92,22 +92,22 @@ class ArrowEngine(TableEngine):
         return read_source(source)
 
     def conform(self, handle: pa.Table, schema: pa.Schema, staging: Staging | None = None) -> pa.Table:  # noqa: ARG002  in memory
-        return evened(conform(handle, schema))
+        return align_chunks(conform(handle, schema))
 
     def deduplicate(self, handle: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
-        return take(handle, latest_rows(handle, keys, order_by))
+        return take(handle, find_latest_rows(handle, keys, order_by))
 
-    def facts(
+    def collect_facts(
         self,
         handle: pa.Table,
         keys: Sequence[str],
         partition_columns: Sequence[str],
         bounds: pa.Table | None,
-        terms: Terms,
+        policy: MergePolicy,
     ) -> SourceFacts:
-        facts = key_facts(handle, keys, partition_columns, bounds, terms)
-        deletes, with_nulls = int(deleting(handle, terms).sum()), columns_with_nulls(handle, terms)
-        return facts.told(handle.num_rows, deletes, null_keys(handle, keys), with_nulls)
+        facts = collect_key_facts(handle, keys, partition_columns, bounds, policy)
+        deletes, with_nulls = int(find_delete_rows(handle, policy).sum()), find_columns_with_nulls(handle, policy)
+        return facts.to_source_facts(handle.num_rows, deletes, count_null_keys(handle, keys), with_nulls)
 
     def match(
         self,
@@ -116,10 +116,10 @@ class ArrowEngine(TableEngine):
         store: Store,
         files: Sequence[ScanFile],
         partitions: pa.Table,
-        terms: Terms,
+        policy: MergePolicy,
     ) -> tuple[Matches, MatchCounts]:
-        found = matched_rows(handle, keys, store, files)
+        found = find_matches(handle, keys, store, files)
         matched = np.zeros(handle.num_rows, np.bool_)
         matched[found.source_row] = True
-        new = np.flatnonzero(~matched) if terms.rule.inserts else np.arange(0)
-        return decided(handle, replace(found, new=new), keys, store, files, partitions, terms)
+        new = np.flatnonzero(~matched) if policy.rule.inserts else np.arange(0)
+        return assign_actions(handle, replace(found, new=new), keys, store, files, partitions, policy)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merganser.graph.exchange.exchange_mixin import Exchange
+from merganser.graph.exchange.exchange_mixin import ExchangeMixin
 from merganser.graph.merging import bulk, merge, merge_pattern
-from merganser.graph.query_mixin import Asking
+from merganser.graph.query_mixin import QueryMixin
 from merganser.graph.sqlite import indexes, write
 from merganser.graph.sqlite.store import Store
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Literal, Self
 
-    from merganser.graph.merging.bulk import Columns, Endpoint
+    from merganser.graph.merging.bulk import Endpoint, OnMatchColumns
     from merganser.graph.merging.merge import OnMatch
     from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node
     from merganser.graph.schema import GraphSchema
     from merganser.graph.sqlite.sql import Table
 
 
-class GraphDatabase(Asking, Exchange):
+class GraphDatabase(QueryMixin, ExchangeMixin):
     """A property graph in one SQLite file, or in memory (`":memory:"`), whose MERGE makes imports repeatable.
 
     It may be shared between threads, and several processes may open one file. A writer waits `timeout` seconds for
@@ -128,7 +128,7 @@ class GraphDatabase(Asking, Exchange):
             on_match=on_match,
             condition=condition,
             allow_key_change=allow_key_change,
-            touch_it=touch,
+            touch=touch,
             warn=warn_on_missing_index,
         )
 
@@ -169,7 +169,7 @@ class GraphDatabase(Asking, Exchange):
             direction=direction,
             condition=condition,
             allow_key_change=allow_key_change,
-            touch_it=touch,
+            touch=touch,
         )
 
     def bulk_merge_nodes(
@@ -178,7 +178,7 @@ class GraphDatabase(Asking, Exchange):
         rows: Any,
         *,
         match_on: str | Sequence[str],
-        on_match: Columns = (),
+        on_match: OnMatchColumns = (),
         touch: bool = True,
         warn_on_missing_index: bool = True,
     ) -> BulkResult:
@@ -213,7 +213,7 @@ class GraphDatabase(Asking, Exchange):
         from_node: str | Endpoint = "from_id",
         to_node: str | Endpoint = "to_id",
         match_on: str | Sequence[str] = (),
-        on_match: Columns = (),
+        on_match: OnMatchColumns = (),
         direction: Literal["out", "both"] = "out",
         touch: bool = True,
         warn_on_missing_index: bool = True,
@@ -289,7 +289,7 @@ class GraphDatabase(Asking, Exchange):
 
     def list_indexes(self) -> list[IndexInfo]:
         """List the indexes of properties."""
-        return [found.info for found in indexes.all_indexes(self._store)]
+        return [found.info for found in indexes.list_indexes(self._store)]
 
     def drop_index(self, name: str) -> None:
         """Drop an index of properties; if there is none of this name, nothing happens."""
@@ -327,8 +327,8 @@ class GraphDatabase(Asking, Exchange):
 
     def delete_node(self, node_id: int) -> None:
         """Delete a node and its edges."""
-        write.delete(self._store, "nodes", node_id)
+        write.delete_record(self._store, "nodes", node_id)
 
     def delete_edge(self, edge_id: int) -> None:
         """Delete an edge."""
-        write.delete(self._store, "edges", edge_id)
+        write.delete_record(self._store, "edges", edge_id)

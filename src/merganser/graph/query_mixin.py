@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from merganser.graph.view.neighbourhood import Neighbourhood
 
 
-class Asking:
+class QueryMixin:
     """The part of `GraphDatabase` that asks."""
 
     _store: Store
@@ -117,7 +117,7 @@ class Asking:
         ...     [[node.id for node in path.nodes] for path in found]
         [[1, 3, 2], [2, 3, 1]]
         """
-        return pattern.begin(self._store, type, where, start_id)
+        return pattern.build_pattern(self._store, type, where, start_id)
 
     def neighbourhood(
         self,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from merganser.display import Shown
+from merganser.display import DisplayMixin
 from merganser.graph.values import decode
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ EDGE_COLUMNS = "id, type, from_id, to_id, properties, created_at, updated_at"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node(Shown):
+class Node(DisplayMixin):
     """A node as it was when it was read; a node and a `MergedNode` with the same content are equal."""
 
     id: int
@@ -30,7 +30,7 @@ class Node(Shown):
     updated_at: datetime
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Node) and _content(self, Node) == _content(other, Node)
+        return isinstance(other, Node) and _get_content(self, Node) == _get_content(other, Node)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -43,7 +43,7 @@ class MergedNode(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Edge(Shown):
+class Edge(DisplayMixin):
     """An edge as it was when it was read; an edge and a `MergedEdge` with the same content are equal."""
 
     id: int
@@ -55,7 +55,7 @@ class Edge(Shown):
     updated_at: datetime
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Edge) and _content(self, Edge) == _content(other, Edge)
+        return isinstance(other, Edge) and _get_content(self, Edge) == _get_content(other, Edge)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -68,7 +68,7 @@ class MergedEdge(Edge):
 
 
 @dataclass(frozen=True, slots=True)
-class Path(Shown):
+class Path(DisplayMixin):
     """Nodes, and the edges between one and the next, whichever way these point."""
 
     nodes: tuple[Node, ...]
@@ -80,7 +80,7 @@ class Path(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class BulkResult(Shown):
+class BulkResult(DisplayMixin):
     """How many rows of a bulk merge created a node or edge, and how many matched one."""
 
     created: int
@@ -88,7 +88,7 @@ class BulkResult(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class IndexInfo(Shown):
+class IndexInfo(DisplayMixin):
     """An index of properties; `partial` is the condition on the records that it holds."""
 
     name: str
@@ -99,31 +99,31 @@ class IndexInfo(Shown):
 
 
 @lru_cache(maxsize=1024)
-def at(milliseconds: int) -> datetime:
+def to_datetime(milliseconds: int) -> datetime:
     """Give a stored time as a datetime.
 
-    >>> at(1_767_225_600_123).isoformat()
+    >>> to_datetime(1_767_225_600_123).isoformat()
     '2026-01-01T00:00:00.123000+00:00'
     """
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def milliseconds(moment: datetime) -> int:
+def to_milliseconds(moment: datetime) -> int:
     """Give a datetime as it is stored."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def node(row: tuple[int, str, str, int, int]) -> Node:
+def to_node(row: tuple[int, str, str, int, int]) -> Node:
     """Make a node of a row of `NODE_COLUMNS`."""
     found, type_, properties, created, updated = row
-    return Node(found, type_, decode(properties), at(created), at(updated))
+    return Node(found, type_, decode(properties), to_datetime(created), to_datetime(updated))
 
 
-def edge(row: tuple[int, str, int, int, str, int, int]) -> Edge:
+def to_edge(row: tuple[int, str, int, int, str, int, int]) -> Edge:
     """Make an edge of a row of `EDGE_COLUMNS`."""
     found, type_, from_id, to_id, properties, created, updated = row
-    return Edge(found, type_, from_id, to_id, decode(properties), at(created), at(updated))
+    return Edge(found, type_, from_id, to_id, decode(properties), to_datetime(created), to_datetime(updated))
 
 
-def _content(record: Node | Edge, kind: type[Node | Edge]) -> list[object]:
-    return [getattr(record, name) for name in kind.__dataclass_fields__]
+def _get_content(record: Node | Edge, record_type: type[Node | Edge]) -> list[object]:
+    return [getattr(record, name) for name in record_type.__dataclass_fields__]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from merganser.graph.values import Properties
 
-Rule = TypeVar("Rule")
+RuleT = TypeVar("RuleT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +55,29 @@ class GraphSchema:
                     message = f"The schema has {rule!r} for the type {name!r}; give a {kind.__name__}."
                     raise InvalidArgumentError(message)
         for name, edge in self.edges.items():
-            for type_ in (*_names(edge.from_types), *_names(edge.to_types)):
+            for type_ in (*_to_sequence(edge.from_types), *_to_sequence(edge.to_types)):
                 if type_ not in self.nodes:
                     message = f"The edge type {name!r} names {type_!r}, which is no node type of the schema; add it."
                     raise GraphSchemaError(message)
 
     def check_node(self, type_: str, properties: Properties) -> None:
         """Refuse a node that the schema does not allow."""
-        _check_required("node", type_, _known("node", type_, self.nodes).required, properties)
+        _check_required("node", type_, _get_rule("node", type_, self.nodes).required, properties)
 
     def check_edge(self, type_: str, properties: Properties, from_type: str, to_type: str) -> None:
         """Refuse an edge that the schema does not allow."""
-        rule = _known("edge", type_, self.edges)
+        rule = _get_rule("edge", type_, self.edges)
         _check_required("edge", type_, rule.required, properties)
         for end, allowed, given in (("from", rule.from_types, from_type), ("to", rule.to_types, to_type)):
-            if allowed and given not in _names(allowed):
+            if allowed and given not in _to_sequence(allowed):
                 message = (
-                    f"A {type_!r} edge leads {end} {' or '.join(_names(allowed))}, not {end} {given}. "
+                    f"A {type_!r} edge leads {end} {' or '.join(_to_sequence(allowed))}, not {end} {given}. "
                     "Check its direction and its nodes, or change the schema."
                 )
                 raise GraphSchemaError(message)
 
 
-def _known(kind: str, type_: str, rules: Mapping[str, Rule]) -> Rule:
+def _get_rule(kind: str, type_: str, rules: Mapping[str, RuleT]) -> RuleT:
     if type_ not in rules:
         known = ", ".join(sorted(rules)) or "none"
         message = f"The schema has no {kind} type {type_!r}; it has: {known}. Add it, or correct the name."
@@ -86,12 +86,12 @@ def _known(kind: str, type_: str, rules: Mapping[str, Rule]) -> Rule:
 
 
 def _check_required(kind: str, type_: str, required: Sequence[str], properties: Properties) -> None:
-    for name in _names(required):
+    for name in _to_sequence(required):
         if properties.get(name) is None:
             message = f"A {type_!r} {kind} needs the property {name!r}. Give it, or change the schema."
             raise GraphSchemaError(message)
 
 
-def _names(given: Sequence[str]) -> Sequence[str]:
+def _to_sequence(given: Sequence[str]) -> Sequence[str]:
     """Take one name for a list of one."""
     return (given,) if isinstance(given, str) else given

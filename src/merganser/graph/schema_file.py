@@ -9,7 +9,7 @@ from merganser.errors import InvalidArgumentError, UnreadableFileError
 from merganser.graph.schema import EdgeType, GraphSchema, NodeType
 from merganser.safe_json import load_json
 
-Rule = TypeVar("Rule", NodeType, EdgeType)
+RuleT = TypeVar("RuleT", NodeType, EdgeType)
 
 
 def read_schema(path: str) -> GraphSchema:
@@ -21,41 +21,41 @@ def read_schema(path: str) -> GraphSchema:
         message = f"Cannot read the schema {path}: {error.strerror}. Check the path of --schema and its permissions."
         raise UnreadableFileError(message) from error
     except UnicodeDecodeError as error:
-        raise _no_schema(path, "it is not a string in UTF-8") from error
+        raise _make_schema_error(path, "it is not a string in UTF-8") from error
     try:
         found = load_json(text)
     except ValueError as error:
-        raise _no_schema(path, f"it cannot be read as JSON: {error}") from error
-    parts = _object(path, found, "it", ("nodes", "edges"))
+        raise _make_schema_error(path, f"it cannot be read as JSON: {error}") from error
+    parts = _check_object(path, found, "it", ("nodes", "edges"))
     return GraphSchema(
-        nodes=_rules(path, parts.get("nodes", {}), "nodes", NodeType),
-        edges=_rules(path, parts.get("edges", {}), "edges", EdgeType),
+        nodes=_parse_rules(path, parts.get("nodes", {}), "nodes", NodeType),
+        edges=_parse_rules(path, parts.get("edges", {}), "edges", EdgeType),
     )
 
 
-def _rules(path: str, found: Any, part: str, kind: type[Rule]) -> dict[str, Rule]:
-    names = tuple(field.name for field in fields(kind))
+def _parse_rules(path: str, found: Any, part: str, rule_class: type[RuleT]) -> dict[str, RuleT]:
+    names = tuple(field.name for field in fields(rule_class))
     rules = {}
-    for type_, given in _object(path, found, f"{part!r}").items():
+    for type_, given in _check_object(path, found, f"{part!r}").items():
         where = f"{type_!r} of {part!r}"
-        rule = _object(path, given, where, names)
+        rule = _check_object(path, given, where, names)
         for name, value in rule.items():
             if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-                raise _no_schema(path, f"{name!r} of {where} is no list of texts")
-        rules[type_] = kind(**rule)
+                raise _make_schema_error(path, f"{name!r} of {where} is no list of texts")
+        rules[type_] = rule_class(**rule)
     return rules
 
 
-def _object(path: str, found: Any, where: str, allowed: tuple[str, ...] = ()) -> dict[str, Any]:
+def _check_object(path: str, found: Any, where: str, allowed: tuple[str, ...] = ()) -> dict[str, Any]:
     if not isinstance(found, dict):
-        raise _no_schema(path, f"{where} is no object")
+        raise _make_schema_error(path, f"{where} is no object")
     for name in found:
         if allowed and name not in allowed:
-            raise _no_schema(path, f"{where} has {name!r}, which means nothing here")
+            raise _make_schema_error(path, f"{where} has {name!r}, which means nothing here")
     return found
 
 
-def _no_schema(path: str, why: str) -> InvalidArgumentError:
+def _make_schema_error(path: str, why: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"{path} is no schema: {why}. Write a JSON object with 'nodes' and 'edges', and for each type which properties "
         "are 'required', and for edges 'from_types' and 'to_types'."

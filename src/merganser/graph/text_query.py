@@ -12,22 +12,22 @@ from merganser.graph.querying.results import Edges, Nodes, Paths
 if TYPE_CHECKING:
     from merganser.graph.database import GraphDatabase
     from merganser.graph.querying.pattern import Pattern
-    from merganser.graph.querying.query_text import EdgeText, NodeText, QueryText
+    from merganser.graph.querying.query_text import ParsedEdge, ParsedNode, ParsedQuery
     from merganser.graph.querying.traverse import Traversal
 
-Query = TypeVar("Query", NodeQuery, EdgeQuery)
+QueryT = TypeVar("QueryT", NodeQuery, EdgeQuery)
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class QueryOptions:
     """What else is asked: of nodes or edges by themselves, and of several edges in a row."""
 
     order_by: tuple[str, ...] = ()
     descending: bool = False
     limit: int | None = None
     offset: int = 0
-    connected_to: tuple[tuple[EdgeText, NodeText], ...] = ()
-    not_connected_to: tuple[tuple[EdgeText, NodeText], ...] = ()
+    connected_to: tuple[tuple[ParsedEdge, ParsedNode], ...] = ()
+    not_connected_to: tuple[tuple[ParsedEdge, ParsedNode], ...] = ()
     from_id: int | None = None
     to_id: int | None = None
     paths: bool = False
@@ -35,79 +35,83 @@ class Wishes:
     def refuse(self, what: str, *names: str) -> None:
         """Refuse wishes that mean nothing here."""
         for name in names:
-            if getattr(self, name) != getattr(Wishes(), name):
+            if getattr(self, name) != getattr(QueryOptions(), name):
                 message = f"--{name.replace('_', '-')} says nothing of {what}. Leave it out."
                 raise InvalidArgumentError(message)
 
 
-_OF_NODES = ("connected_to", "not_connected_to")
-_OF_EDGES = ("from_id", "to_id")
-_OF_EITHER = ("order_by", "descending", "offset")
+_NODE_OPTIONS = ("connected_to", "not_connected_to")
+_EDGE_OPTIONS = ("from_id", "to_id")
+_ORDER_OPTIONS = ("order_by", "descending", "offset")
 
 
-def ask(graph: GraphDatabase, query: QueryText, wishes: Wishes) -> Nodes | Edges | Paths:
+def run_query(graph: GraphDatabase, query: ParsedQuery, options: QueryOptions) -> Nodes | Edges | Paths:
     """Give what a query finds."""
     if not query.nodes:
-        return edges_query(graph, query.edges[0], wishes).exec()
+        return build_edge_query(graph, query.edges[0], options).exec()
     if len(query.nodes) == 1 and query.nodes[0].id is None:
-        return nodes_query(graph, query.nodes[0], wishes).exec()
-    wishes.refuse("paths, or of a node by its id", *_OF_NODES, *_OF_EDGES, *_OF_EITHER)
+        return build_node_query(graph, query.nodes[0], options).exec()
+    options.refuse("paths, or of a node by its id", *_NODE_OPTIONS, *_EDGE_OPTIONS, *_ORDER_OPTIONS)
     if any(edge.depths for edge in query.edges):
-        return _reached(graph, query, wishes)
-    wishes.refuse("edges that come one at a time", "paths")
-    found = _pattern(graph, query, wishes).exec()
+        return _run_traversal(graph, query, options)
+    options.refuse("edges that come one at a time", "paths")
+    found = _build_pattern(graph, query, options).exec()
     return found if query.edges else Nodes(path.nodes[0] for path in found)
 
 
-def count(graph: GraphDatabase, query: QueryText, wishes: Wishes) -> int:
+def count(graph: GraphDatabase, query: ParsedQuery, options: QueryOptions) -> int:
     """Count what a query finds."""
     if not query.nodes:
-        return edges_query(graph, query.edges[0], wishes).count()
+        return build_edge_query(graph, query.edges[0], options).count()
     if len(query.nodes) == 1 and query.nodes[0].id is None:
-        return nodes_query(graph, query.nodes[0], wishes).count()
-    return len(ask(graph, query, wishes))
+        return build_node_query(graph, query.nodes[0], options).count()
+    return len(run_query(graph, query, options))
 
 
-def nodes_query(graph: GraphDatabase, node: NodeText, wishes: Wishes) -> NodeQuery:
+def build_node_query(graph: GraphDatabase, node: ParsedNode, options: QueryOptions) -> NodeQuery:
     """Give the query of nodes by themselves."""
-    wishes.refuse("nodes", *_OF_EDGES, "paths")
-    found = _chosen(graph.nodes(node.type), node, wishes)
-    for edge, other in wishes.connected_to:
-        found = found.connected_to(*_neighbour(edge, other), direction=edge.direction, match=other.equalities())
-    for edge, other in wishes.not_connected_to:
-        found = found.not_connected_to(*_neighbour(edge, other), direction=edge.direction, match=other.equalities())
+    options.refuse("nodes", *_EDGE_OPTIONS, "paths")
+    found = _apply_conditions(graph.nodes(node.type), node, options)
+    for edge, other in options.connected_to:
+        found = found.connected_to(
+            *_get_neighbour_types(edge, other), direction=edge.direction, match=other.get_match_values()
+        )
+    for edge, other in options.not_connected_to:
+        found = found.not_connected_to(
+            *_get_neighbour_types(edge, other), direction=edge.direction, match=other.get_match_values()
+        )
     return found
 
 
-def edges_query(graph: GraphDatabase, edge: EdgeText, wishes: Wishes) -> EdgeQuery:
+def build_edge_query(graph: GraphDatabase, edge: ParsedEdge, options: QueryOptions) -> EdgeQuery:
     """Give the query of edges by themselves."""
-    wishes.refuse("edges", *_OF_NODES, "paths")
+    options.refuse("edges", *_NODE_OPTIONS, "paths")
     if len(edge.types) > 1 or edge.depths:
         message = "Edges by themselves are of one type, and one at a time. Say [TYPE], or () at both ends."
         raise InvalidArgumentError(message)
-    chosen = graph.edges(next(iter(edge.types), None), from_id=wishes.from_id, to_id=wishes.to_id)
-    return _chosen(chosen, edge, wishes)
+    chosen = graph.edges(next(iter(edge.types), None), from_id=options.from_id, to_id=options.to_id)
+    return _apply_conditions(chosen, edge, options)
 
 
-def _chosen(found: Query, text: NodeText | EdgeText, wishes: Wishes) -> Query:
-    for condition in text.conditions:
+def _apply_conditions(found: QueryT, parsed: ParsedNode | ParsedEdge, options: QueryOptions) -> QueryT:
+    for condition in parsed.conditions:
         found = found.where(condition.name, condition.operator, condition.value)
-    for name in wishes.order_by:
-        found = found.order_by(name, descending=wishes.descending)
-    if wishes.limit is not None:
-        found = found.limit(wishes.limit)
-    return found.offset(wishes.offset)
+    for name in options.order_by:
+        found = found.order_by(name, descending=options.descending)
+    if options.limit is not None:
+        found = found.limit(options.limit)
+    return found.offset(options.offset)
 
 
-def _neighbour(edge: EdgeText, node: NodeText) -> tuple[str | None, tuple[str, ...] | None]:
-    _check_plain(edge)
+def _get_neighbour_types(edge: ParsedEdge, node: ParsedNode) -> tuple[str | None, tuple[str, ...] | None]:
+    _check_types_only(edge)
     if node.id is not None:
         message = f"A neighbour cannot be asked for by its id #{node.id}. Say {{name: value}}, or draw the edge to it."
         raise InvalidArgumentError(message)
     return node.type, edge.types or None
 
 
-def _check_plain(edge: EdgeText) -> None:
+def _check_types_only(edge: ParsedEdge) -> None:
     if edge.conditions or edge.depths:
         message = (
             "An edge between nodes has types alone here: no conditions, and no * beside other edges. Ask for the edges "
@@ -116,20 +120,20 @@ def _check_plain(edge: EdgeText) -> None:
         raise InvalidArgumentError(message)
 
 
-def _pattern(graph: GraphDatabase, query: QueryText, wishes: Wishes) -> Pattern:
+def _build_pattern(graph: GraphDatabase, query: ParsedQuery, options: QueryOptions) -> Pattern:
     start, *others = query.nodes
-    found = graph.pattern(start.type, start.equalities(), start_id=start.id)
+    found = graph.pattern(start.type, start.get_match_values(), start_id=start.id)
     for edge, node in zip(query.edges, others, strict=True):
-        _check_plain(edge)
+        _check_types_only(edge)
         if node.id is not None:
             message = f"Only the first node may be given by its id; #{node.id} is another. Turn the query round."
             raise InvalidArgumentError(message)
         hop = {"out": found.out, "in": found.in_, "both": found.both}[edge.direction]
-        found = hop(edge.types or None, node.type, node.equalities())
-    return found if wishes.limit is None else found.limit(wishes.limit)
+        found = hop(edge.types or None, node.type, node.get_match_values())
+    return found if options.limit is None else found.limit(options.limit)
 
 
-def _reached(graph: GraphDatabase, query: QueryText, wishes: Wishes) -> Nodes | Paths:
+def _run_traversal(graph: GraphDatabase, query: ParsedQuery, options: QueryOptions) -> Nodes | Paths:
     """Follow edges of unknown number; to a node that is known, by the shortest path."""
     if len(query.edges) > 1 or query.edges[0].conditions:
         message = "An edge with * stands alone between two nodes, without conditions. Ask in several queries."
@@ -138,7 +142,7 @@ def _reached(graph: GraphDatabase, query: QueryText, wishes: Wishes) -> Nodes | 
     least, most = edge.depths or (1, None)
     known = end.id is not None or bool(end.conditions)
     traversal: Traversal = graph.traverse(
-        _one(graph, start),
+        _find_node_id(graph, start),
         edge.types or None,
         direction=edge.direction,
         min_depth=1 if known else least,
@@ -146,21 +150,21 @@ def _reached(graph: GraphDatabase, query: QueryText, wishes: Wishes) -> Nodes | 
         node_type=None if known else end.type,
     )
     if known:
-        shortest = traversal.shortest_path(_one(graph, end))
+        shortest = traversal.shortest_path(_find_node_id(graph, end))
         return Paths([] if shortest is None else [shortest])
-    if wishes.paths:
+    if options.paths:
         if most is None:
             message = "--paths along any number of edges could be endless work. Say the most, such as [*1..3]."
             raise InvalidArgumentError(message)
-        return Paths(traversal.paths()[: wishes.limit])
-    return Nodes(traversal.nodes()[: wishes.limit])
+        return Paths(traversal.paths()[: options.limit])
+    return Nodes(traversal.nodes()[: options.limit])
 
 
-def _one(graph: GraphDatabase, node: NodeText) -> int:
+def _find_node_id(graph: GraphDatabase, node: ParsedNode) -> int:
     """Find the id of the one node that a text means."""
     if node.id is not None:
         return node.id
-    found = nodes_query(graph, node, Wishes(limit=2)).exec()
+    found = build_node_query(graph, node, QueryOptions(limit=2)).exec()
     if len(found) != 1:
         told = "no node is" if not found else "several nodes are"
         message = f"The way has to begin and end at one node, and {told} like that. Name it by its id, such as (#7)."

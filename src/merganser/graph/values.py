@@ -19,14 +19,16 @@ from merganser.errors import GraphFileError, InvalidArgumentError, PropertyTypeE
 Value: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 Properties: TypeAlias = dict[str, Value]
 
-LOWEST, HIGHEST = -(2**63), 2**63 - 1
+MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
 # Deeper than any record that people make, and less than Python or SQLite can read.
-_DEEPEST = 100
+_MAX_DEPTH = 100
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
 # The encoder in C that json makes anew for each text: made once, it takes half the time. Other Pythons have none.
-_make = getattr(json.encoder, "c_make_encoder", None)
-_in_c = _make and _make(None, _ENCODER.default, encode_basestring, None, ":", ",", False, False, False)  # noqa: FBT003
+_make_c_encoder = getattr(json.encoder, "c_make_encoder", None)
+_c_encoder = _make_c_encoder and _make_c_encoder(
+    None, _ENCODER.default, encode_basestring, None, ":", ",", *(False, False, False)
+)
 _decode = json.JSONDecoder().decode
 
 
@@ -49,13 +51,13 @@ def encode(value: Value) -> str:
     >>> encode({"name": "Ångström", "sizes": [1, 1.0]})
     '{"name":"Ångström","sizes":[1,1.0]}'
     """
-    return "".join(_in_c(value, 0)) if _in_c else _ENCODER.encode(value)
+    return "".join(_c_encoder(value, 0)) if _c_encoder else _ENCODER.encode(value)
 
 
-def plain(given: Mapping[str, Any] | None, role: str) -> Properties:
+def normalize_properties(given: Mapping[str, Any] | None, role: str) -> Properties:
     """Copy properties as they will be stored; what cannot be stored is refused by name.
 
-    >>> plain({"day": date(2026, 1, 2), "tags": ("a", "b")}, "match")
+    >>> normalize_properties({"day": date(2026, 1, 2), "tags": ("a", "b")}, "match")
     {'day': '2026-01-02', 'tags': ['a', 'b']}
     """
     if given is None:
@@ -68,34 +70,34 @@ def plain(given: Mapping[str, Any] | None, role: str) -> Properties:
     for name, value in given.items():
         kind = type(value)
         # What most names and values are needs no call.
-        simple = value.isascii() if kind is str else kind is bool or (kind is int and LOWEST <= value <= HIGHEST)
+        simple = value.isascii() if kind is str else kind is bool or (kind is int and MIN_INT64 <= value <= MAX_INT64)
         if not simple and value is not None:
-            found[name] = _plain_value(value, name, role, 0)
+            found[name] = _normalize_value(value, name, role, 0)
         if type(name) is not str or not name.isascii():
             odd = True
-    return {plain_name(name, role): value for name, value in found.items()} if odd else found
+    return {normalize_name(name, role): value for name, value in found.items()} if odd else found
 
 
-def without_null(properties: Properties) -> Properties:
+def drop_nulls(properties: Properties) -> Properties:
     """Leave out what is NULL: a NULL is not stored."""
     if None in properties.values():
         return {name: value for name, value in properties.items() if value is not None}
     return properties
 
 
-def laid_over(old: Properties, new: Properties) -> Properties:
+def apply_properties(old: Properties, new: Properties) -> Properties:
     """Lay new properties over old ones, whole values at a time; NULL removes a property.
 
-    >>> laid_over({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 3}})
+    >>> apply_properties({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 3}})
     {'b': {'d': 3}}
     """
-    return without_null({**old, **new})
+    return drop_nulls({**old, **new})
 
 
-def changes(old: Properties, new: Properties) -> bool:
+def has_changes(old: Properties, new: Properties) -> bool:
     """Tell whether new properties, laid over old ones, would be stored any differently.
 
-    >>> changes({"a": 1}, {"a": 1, "b": None}), changes({"a": 1}, {"a": 1.0})
+    >>> has_changes({"a": 1}, {"a": 1, "b": None}), has_changes({"a": 1}, {"a": 1.0})
     (False, True)
     """
     for name, value in new.items():
@@ -107,16 +109,16 @@ def changes(old: Properties, new: Properties) -> bool:
     return False
 
 
-def equal(left: Value, right: Value) -> bool:
+def are_equal(left: Value, right: Value) -> bool:
     """Tell whether two values are the same: 1 is 1.0; booleans, numbers, strings and lists are never one another.
 
-    >>> equal(1, 1.0), equal(1, True), equal("1", 1), equal([1, [2.0]], [1.0, [2]])
+    >>> are_equal(1, 1.0), are_equal(1, True), are_equal("1", 1), are_equal([1, [2.0]], [1.0, [2]])
     (True, False, False, True)
     """
     if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(equal, left, right))
+        return len(left) == len(right) and all(map(are_equal, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(equal(value, right[name]) for name, value in left.items())
+        return left.keys() == right.keys() and all(are_equal(value, right[name]) for name, value in left.items())
     return isinstance(left, bool) == isinstance(right, bool) and left == right
 
 
@@ -125,35 +127,37 @@ def has_dict(value: Value) -> bool:
     return isinstance(value, dict) or (isinstance(value, list) and any(map(has_dict, value)))
 
 
-def plain_name(name: Any, role: str) -> str:
+def normalize_name(name: Any, role: str) -> str:
     """Give a property's name as it is stored."""
     if not isinstance(name, str):
         message = f"{role} has the property name {name!r}, a {type(name).__name__}; property names are strings."
         raise PropertyTypeError(message)
-    _check_text(name, name, role)
+    _check_string(name, name, role)
     return str.__str__(name)
 
 
-def _plain_value(value: Any, name: str, role: str, depth: int) -> Value:
+def _normalize_value(value: Any, name: str, role: str, depth: int) -> Value:
     """Copy one value as it will be stored."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, list | tuple | Mapping):
-        if depth >= _DEEPEST:
-            message = f"{role} property {name!r} is nested over {_DEEPEST} levels deep, or within itself; flatten it."
+        if depth >= _MAX_DEPTH:
+            message = f"{role} property {name!r} is nested over {_MAX_DEPTH} levels deep, or within itself; flatten it."
             raise PropertyValueError(message)
         if isinstance(value, Mapping):
-            return {plain_name(key, role): _plain_value(item, name, role, depth + 1) for key, item in value.items()}
-        return [_plain_value(item, name, role, depth + 1) for item in value]
-    return _plain_scalar(value, name, role)
+            return {
+                normalize_name(key, role): _normalize_value(item, name, role, depth + 1) for key, item in value.items()
+            }
+        return [_normalize_value(item, name, role, depth + 1) for item in value]
+    return _normalize_scalar(value, name, role)
 
 
-def _plain_scalar(value: Any, name: str, role: str) -> Value:
+def _normalize_scalar(value: Any, name: str, role: str) -> Value:
     if isinstance(value, str):
-        _check_text(value, name, role)
+        _check_string(value, name, role)
         return str.__str__(value)
     if isinstance(value, int):
-        if not LOWEST <= value <= HIGHEST:
+        if not MIN_INT64 <= value <= MAX_INT64:
             message = f"{role} property {name!r} is a number that does not fit 64 bits; give it as a string."
             raise PropertyValueError(message)
         return int(value)
@@ -175,7 +179,7 @@ def _plain_scalar(value: Any, name: str, role: str) -> Value:
     raise PropertyTypeError(message)
 
 
-def _check_text(text: str, name: str, role: str) -> None:
+def _check_string(text: str, name: str, role: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:

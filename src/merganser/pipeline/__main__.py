@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from merganser.errors import MerganserError
 from merganser.pipeline.launch import launch
 from merganser.pipeline.report.terminal import report_lines
-from merganser.printable import escape_controls, printable
+from merganser.printable import escape_controls, to_printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the pipeline that the arguments name; 0 if it ran, 1 if it was refused or failed."""
-    given = _parser().parse_args(arguments)
+    given = _make_parser().parse_args(arguments)
     try:
         outcome, places = launch(
             given.file,
@@ -39,21 +39,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _say(text: str) -> None:
-    print(printable(text), file=sys.stderr, flush=True)  # noqa: T201 - told while it runs
+    print(to_printable(text), file=sys.stderr, flush=True)  # noqa: T201 - told while it runs
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m merganser.pipeline",
         description="Run a pipeline: raw files in; merged Parquet datasets and a merged graph out.",
     )
     parser.add_argument("file", help="the pipeline's TOML file")
     parser.add_argument(
-        "--param", type=_pair, action="append", default=[], metavar="NAME=VALUE", help="a parameter; repeatable"
+        "--param", type=_parse_pair, action="append", default=[], metavar="NAME=VALUE", help="a parameter; repeatable"
     )
     parser.add_argument("--master", help="where Spark runs: local[4], yarn, spark://…, sc://…; default local[*]")
     parser.add_argument(
-        "--conf", type=_pair, action="append", default=[], metavar="KEY=VALUE", help="a Spark setting; repeatable"
+        "--conf", type=_parse_pair, action="append", default=[], metavar="KEY=VALUE", help="a Spark setting; repeatable"
     )
     parser.add_argument("--run-id", help="the name of this run; default: made of the configuration and the files")
     parser.add_argument("--report", metavar="FOLDER", help="where reports go; default: reports in the state folder")
@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         message = f"{text!r} is not NAME=VALUE"

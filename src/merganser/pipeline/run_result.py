@@ -27,7 +27,7 @@ class RuleCount:
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> RuleCount:
         """Read what `RunOutcome.to_dict` made of it."""
-        return cls(**_known(cls, facts))
+        return cls(**_check_fields(cls, facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class SourceOutcome:
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> SourceOutcome:
         """Read what `RunOutcome.to_dict` made of it."""
-        known = _known(cls, facts)
+        known = _check_fields(cls, facts)
         rules = tuple(RuleCount.from_dict(rule) for rule in known["rules"])
         return cls(**{**known, "paths": tuple(known["paths"]), "rules": rules})
 
@@ -81,7 +81,7 @@ class StepOutcome:
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> StepOutcome:
         """Read what `RunOutcome.to_dict` made of it."""
-        return cls(**_known(cls, facts))
+        return cls(**_check_fields(cls, facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class RunOutcome:
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> RunOutcome:
         """Read what `to_dict` made; a field that is missing or unknown is refused by name."""
-        known = _known(cls, facts)
+        known = _check_fields(cls, facts)
         nested = {
             "parameters": dict(known["parameters"]),
             "started_at": datetime.fromisoformat(known["started_at"]),
@@ -141,15 +141,17 @@ class RunOutcome:
         for source in self.sources:
             label = f"Source {source.name!r}"
             found += [
-                _difference(label, source, "rows_read", ("rows_filtered", "rows_in")),
-                _difference(label, source, "rows_in", ("rows_clean", "rows_quarantined")),
+                _describe_imbalance(label, source, "rows_read", ("rows_filtered", "rows_in")),
+                _describe_imbalance(label, source, "rows_in", ("rows_clean", "rows_quarantined")),
             ]
         parts = ("rows_quarantined", "rows_deduplicated", "rows_merged", "rows_skipped_null")
-        found += [_difference(f"Step {step.name!r}", step, "rows_in", parts) for step in self.steps]
+        found += [_describe_imbalance(f"Step {step.name!r}", step, "rows_in", parts) for step in self.steps]
         return [sentence for sentence in found if sentence is not None]
 
 
-def _difference(label: str, outcome: SourceOutcome | StepOutcome, whole: str, parts: tuple[str, ...]) -> str | None:
+def _describe_imbalance(
+    label: str, outcome: SourceOutcome | StepOutcome, whole: str, parts: tuple[str, ...]
+) -> str | None:
     expected = getattr(outcome, whole)
     total = sum(getattr(outcome, part) for part in parts)
     if total == expected:
@@ -159,7 +161,7 @@ def _difference(label: str, outcome: SourceOutcome | StepOutcome, whole: str, pa
 
 
 @contextmanager
-def readable(path: str) -> Iterator[None]:
+def translate_record_errors(path: str) -> Iterator[None]:
     """Name the record of an earlier attempt that cannot be read."""
     try:
         yield
@@ -168,7 +170,7 @@ def readable(path: str) -> Iterator[None]:
         raise UnreadableFileError(message) from error
 
 
-def _known(
+def _check_fields(
     cls: type[RuleCount | SourceOutcome | StepOutcome | RunOutcome], facts: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     expected = {field.name for field in fields(cls)}

@@ -9,16 +9,16 @@ import click
 from merganser.api import history as records_of
 from merganser.api import inspect as inspect_dataset
 from merganser.cli.command import (
-    Answer,
-    answering,
-    check_there,
+    CommandOutput,
+    check_exists,
     columns_option,
-    filesystem_of,
-    named,
+    flatten_names,
+    open_filesystem,
     storage_option,
     table_format_option,
+    wrap_command,
 )
-from merganser.display import counted, plain
+from merganser.display import pluralize, to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target", type=click.Path())
-@columns_option("--key", "key_columns", told="Columns that name a row, to look into.")
+@columns_option("--key", "key_columns", help_text="Columns that name a row, to look into.")
 @storage_option()
 @table_format_option
-@answering
+@wrap_command
 def inspect(
     target: str,
     *,
     key_columns: Sequence[Sequence[str]],
     storage_option: Sequence[tuple[str, str]],
     ignore_table_format: bool,
-) -> Answer:
+) -> CommandOutput:
     """Describe a dataset, and what could be better about it.
 
     TARGET is a folder or URL. With --key, also the range of the keys, in how many files one key may lie, and how many
@@ -47,21 +47,21 @@ def inspect(
     """
     found = inspect_dataset(
         target,
-        named(key_columns),
-        filesystem=filesystem_of(target, storage_option),
+        flatten_names(key_columns),
+        filesystem=open_filesystem(target, storage_option),
         ignore_table_format=ignore_table_format,
     )
-    return Answer(found.to_dict(), _inspected(found))
+    return CommandOutput(found.to_dict(), _format_inspection(found))
 
 
-def _inspected(found: Inspection) -> Iterator[str]:
-    parts = f" in {counted(found.partition_count, 'partition')} by {', '.join(found.partition_columns)}"
-    yield f"{found.path}: {counted(found.rows, 'row')}, {_bytes(found.size_bytes)}"
+def _format_inspection(found: Inspection) -> Iterator[str]:
+    parts = f" in {pluralize(found.partition_count, 'partition')} by {', '.join(found.partition_columns)}"
+    yield f"{found.path}: {pluralize(found.rows, 'row')}, {_format_bytes(found.size_bytes)}"
     yield (
         f"files: {found.file_count:,}{parts if found.partition_columns else ''}, "
-        f"{counted(found.row_group_count, 'row group')}; "
-        f"smallest {_bytes(found.smallest_file)}, median {_bytes(found.median_file)}, "
-        f"largest {_bytes(found.largest_file)}"
+        f"{pluralize(found.row_group_count, 'row group')}; "
+        f"smallest {_format_bytes(found.smallest_file)}, median {_format_bytes(found.median_file)}, "
+        f"largest {_format_bytes(found.largest_file)}"
     )
     yield "columns:"
     wide = max(map(len, found.columns))
@@ -69,7 +69,7 @@ def _inspected(found: Inspection) -> Iterator[str]:
     for key in found.keys:
         yield (
             f"key {key.column}: from {key.lowest} to {key.highest}; one key may lie in "
-            f"{key.mean_files:.3g} of {counted(found.file_count, 'file')}, "
+            f"{key.mean_files:.3g} of {pluralize(found.file_count, 'file')}, "
             f"at most {key.most_files:,}"
         )
     if found.duplicate_keys is not None:
@@ -77,7 +77,7 @@ def _inspected(found: Inspection) -> Iterator[str]:
     yield from (f"* {finding}" for finding in found.findings)
 
 
-def _bytes(size: int) -> str:
+def _format_bytes(size: int) -> str:
     for unit, below in (("kB", 10**6), ("MB", 10**9), ("GB", 10**12)):
         if size < below:
             return f"{size / (below / 1000):,.1f} {unit}"
@@ -88,18 +88,18 @@ def _bytes(size: int) -> str:
 @click.argument("target", type=click.Path())
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Of commits, the newest.")
 @storage_option()
-@answering
-def history(target: str, limit: int, storage_option: Sequence[tuple[str, str]]) -> Answer:
+@wrap_command
+def history(target: str, limit: int, storage_option: Sequence[tuple[str, str]]) -> CommandOutput:
     """List the commits into a dataset.
 
     TARGET is a folder or URL.
     """
-    check_there(target, storage_option)
-    records = records_of(target, filesystem=filesystem_of(target, storage_option))[:limit]
-    return Answer(plain(records), [record_line(record) for record in records] or [f"{target}: no commits"])
+    check_exists(target, storage_option)
+    records = records_of(target, filesystem=open_filesystem(target, storage_option))[:limit]
+    return CommandOutput(to_plain(records), [format_record(record) for record in records] or [f"{target}: no commits"])
 
 
-def record_line(record: HistoryRecord) -> str:
+def format_record(record: HistoryRecord) -> str:
     """Describe a commit in a line."""
     what = record.strategy or record.mode or ""
     counts = [

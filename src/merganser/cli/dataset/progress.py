@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from merganser.cli.command import say
-from merganser.display import counted
+from merganser.display import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from merganser.progress import Listener, Progress
+    from merganser.progress import Progress, ProgressCallback
 
 STAGES = {
     "read": "reading the source",
@@ -22,11 +22,11 @@ STAGES = {
     "add": "writing new files",
     "commit": "putting files in place",
 }
-_CELLS = 24
+_BAR_WIDTH = 24
 
 
 @contextmanager
-def watching() -> Iterator[Listener]:
+def show_progress() -> Iterator[ProgressCallback]:
     """Show what is told, until it ends."""
     shown = _Bar() if sys.stderr is not None and sys.stderr.isatty() else _Lines()
     try:
@@ -44,7 +44,7 @@ class _Lines:
     def __call__(self, progress: Progress) -> None:
         if progress.stage != self._stage and progress.stage in STAGES:
             self._stage = progress.stage
-            say(f"{time.strftime('%H:%M:%S')} {_told(progress)}")
+            say(f"{time.strftime('%H:%M:%S')} {_format_progress(progress)}")
 
     def close(self) -> None:
         """Leave what was printed."""
@@ -58,7 +58,7 @@ class _Bar:
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415  as above
         from rich.progress import Progress as Bars  # noqa: PLC0415  as above
 
-        columns = BarColumn(_CELLS), TextColumn("{task.description}", markup=False), TimeRemainingColumn()
+        columns = BarColumn(_BAR_WIDTH), TextColumn("{task.description}", markup=False), TimeRemainingColumn()
         self._bars = Bars(*columns, console=Console(stderr=True), transient=True)
         self._task = self._bars.add_task("", total=None)
         self._stage = ""
@@ -72,7 +72,7 @@ class _Bar:
             self._stage = progress.stage
             self._bars.reset(self._task)
         self._bars.update(
-            self._task, description=_told(progress), completed=progress.done, total=progress.total or None
+            self._task, description=_format_progress(progress), completed=progress.done, total=progress.total or None
         )
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class _Bar:
         self._bars.stop()
 
 
-def _told(progress: Progress) -> str:
-    files = f", {progress.done:,} of {counted(progress.total, 'file')}" if progress.total else ""
-    rows = f", {counted(progress.rows, 'row')}" if progress.rows else ""
+def _format_progress(progress: Progress) -> str:
+    files = f", {progress.done:,} of {pluralize(progress.total, 'file')}" if progress.total else ""
+    rows = f", {pluralize(progress.rows, 'row')}" if progress.rows else ""
     return f"{STAGES[progress.stage]}{files}{rows}"

@@ -11,32 +11,32 @@ from merganser.api import recover as recover_dataset
 from merganser.api import undo as undo_commit
 from merganser.api import vacuum as vacuum_dataset
 from merganser.cli.command import (
-    Answer,
-    answering,
-    check_there,
-    confirmed,
-    filesystem_of,
+    CommandOutput,
+    check_exists,
+    confirm,
+    open_filesystem,
     storage_option,
     table_format_option,
     timeout_option,
+    wrap_command,
 )
-from merganser.cli.dataset.inspect import record_line
-from merganser.display import counted
+from merganser.cli.dataset.inspect import format_record
+from merganser.display import pluralize
 from merganser.printable import mask_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_yes = click.option("--yes", is_flag=True, help="Do not ask.")
+_yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 
 
 @click.command()
 @click.argument("target", type=click.Path())
 @timeout_option
-@_yes
+@_yes_option
 @storage_option()
 @table_format_option
-@answering
+@wrap_command
 def undo(
     target: str,
     *,
@@ -44,38 +44,38 @@ def undo(
     yes: bool,
     storage_option: Sequence[tuple[str, str]],
     ignore_table_format: bool,
-) -> Answer:
+) -> CommandOutput:
     """Take the last commit back.
 
     TARGET is the dataset. What the commit replaced must have been retained (--retain of merge and write), unless it
     only added files. Called again, it takes back the commit before.
     """
-    filesystem = filesystem_of(target, storage_option)
+    filesystem = open_filesystem(target, storage_option)
     records = records_of(target, filesystem=filesystem)
     done = {record.undoes for record in records}
     last = next((record for record in records if record.operation != "undo" and record.id not in done), None)
     if last is not None:
-        confirmed(f"Take back the last commit into {target}, {record_line(last)}?", yes=yes)
+        confirm(f"Take back the last commit into {target}, {format_record(last)}?", yes=yes)
     record = undo_commit(
         target, filesystem=filesystem, lock_timeout=lock_timeout, ignore_table_format=ignore_table_format
     )
-    return Answer(record.to_dict(), [f"taken back: {record_line(record)}"])
+    return CommandOutput(record.to_dict(), [f"taken back: {format_record(record)}"])
 
 
 @click.command()
 @click.argument("target", type=click.Path())
 @timeout_option
 @storage_option()
-@answering
-def recover(target: str, *, lock_timeout: float, storage_option: Sequence[tuple[str, str]]) -> Answer:
+@wrap_command
+def recover(target: str, *, lock_timeout: float, storage_option: Sequence[tuple[str, str]]) -> CommandOutput:
     """Finish or remove what a killed merge left behind.
 
     TARGET is the dataset. Every merge does this first; call it to have the dataset whole before the next one.
     """
-    check_there(target, storage_option)
-    found = recover_dataset(target, filesystem=filesystem_of(target, storage_option), lock_timeout=lock_timeout)
+    check_exists(target, storage_option)
+    found = recover_dataset(target, filesystem=open_filesystem(target, storage_option), lock_timeout=lock_timeout)
     told = "recovered what an interrupted merge had left" if found else "nothing to recover"
-    return Answer({"path": mask_credentials(target), "recovered": found}, [f"{target}: {told}"])
+    return CommandOutput({"path": mask_credentials(target), "recovered": found}, [f"{target}: {told}"])
 
 
 @click.command()
@@ -84,22 +84,22 @@ def recover(target: str, *, lock_timeout: float, storage_option: Sequence[tuple[
     "--retain", type=int, help="Keep what the newest so many commits retained; default all that undo can use."
 )
 @timeout_option
-@_yes
+@_yes_option
 @storage_option()
-@answering
+@wrap_command
 def vacuum(
     target: str, *, retain: int | None, lock_timeout: float, yes: bool, storage_option: Sequence[tuple[str, str]]
-) -> Answer:
+) -> CommandOutput:
     """Remove retained files that no undo needs.
 
     TARGET is the dataset. With --retain N, older commits than the newest N cannot be undone any more.
     """
-    check_there(target, storage_option)
-    confirmed(f"Remove retained files of {target} for good?", yes=yes)
+    check_exists(target, storage_option)
+    confirm(f"Remove retained files of {target} for good?", yes=yes)
     removed = vacuum_dataset(
-        target, retain=retain, filesystem=filesystem_of(target, storage_option), lock_timeout=lock_timeout
+        target, retain=retain, filesystem=open_filesystem(target, storage_option), lock_timeout=lock_timeout
     )
-    return Answer(
+    return CommandOutput(
         {"path": mask_credentials(target), "removed": removed},
-        [f"{target}: removed what {counted(len(removed), 'commit')} had retained"],
+        [f"{target}: removed what {pluralize(len(removed), 'commit')} had retained"],
     )

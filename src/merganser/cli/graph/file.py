@@ -28,7 +28,7 @@ schema_option = click.option(
 
 def open_graph(path: str, timeout: float = 30.0, *, read_only: bool = True) -> GraphDatabase:
     """Open a graph that is there, to read it or to change it."""
-    if not _is_there(path):
+    if not _exists(path):
         message = (
             f"There is no graph file {path}. Check the path; `merganser graph import` and `merganser graph merge` "
             "begin a new graph."
@@ -38,10 +38,10 @@ def open_graph(path: str, timeout: float = 30.0, *, read_only: bool = True) -> G
 
 
 @contextmanager
-def changed_graph(path: str, timeout: float, schema: str | None = None) -> Iterator[GraphDatabase]:
+def open_writable_graph(path: str, timeout: float, schema: str | None = None) -> Iterator[GraphDatabase]:
     """Open a graph to change it; a new one comes into its place when no exception has left."""
     rules = None if schema is None else read_schema(schema)
-    if _is_there(path) or "://" in path:
+    if _exists(path) or "://" in path:
         with GraphDatabase(path, schema=rules, timeout=timeout) as graph:
             yield graph
         return
@@ -53,7 +53,7 @@ def changed_graph(path: str, timeout: float, schema: str | None = None) -> Itera
     try:
         with GraphDatabase(beside, schema=rules, timeout=timeout) as graph:
             yield graph
-        _put(beside, path)
+        _publish(beside, path)
     except GraphFileError as error:
         raise GraphFileError(str(error).replace(repr(beside), repr(path))) from error
     finally:
@@ -62,12 +62,12 @@ def changed_graph(path: str, timeout: float, schema: str | None = None) -> Itera
                 os.remove(beside + end)
 
 
-def _is_there(path: str) -> bool:
+def _exists(path: str) -> bool:
     # SQLite would make a graph of an empty file.
     return os.path.isdir(path) or (os.path.exists(path) and os.path.getsize(path) > 0)
 
 
-def _put(beside: str, path: str) -> None:
+def _publish(beside: str, path: str) -> None:
     with suppress(FileNotFoundError):
         if os.path.getsize(path) == 0:
             os.remove(path)

@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merganser.cli.command import Answer, answering, confirmed, pair
+from merganser.cli.command import CommandOutput, confirm, pair, wrap_command
 from merganser.cli.graph.file import open_graph, timeout_option
 from merganser.core.storage.location import locate
-from merganser.display import counted
+from merganser.display import pluralize
 from merganser.errors import GraphFileError, InvalidArgumentError
 from merganser.graph import Edges, Paths
-from merganser.graph.exchange.files import replacing
-from merganser.graph.querying.query_text import Condition, NodeText, QueryText, check_used, json_value, read_query
-from merganser.graph.text_query import Wishes, ask, count
+from merganser.graph.exchange.files import write_atomically
+from merganser.graph.querying.query_text import (
+    Condition,
+    ParsedNode,
+    ParsedQuery,
+    check_parameters_used,
+    parse_json_value,
+    parse_query,
+)
+from merganser.graph.text_query import QueryOptions, count, run_query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,17 +54,17 @@ if TYPE_CHECKING:
 @click.option("--title", help="Default: the name of GRAPH.")
 @click.option("--yes", is_flag=True, help="Do not ask before a file is replaced.")
 @timeout_option
-@answering
-def view(graph: str, out: str, **given: Any) -> Answer:
+@wrap_command
+def view(graph: str, out: str, **given: Any) -> CommandOutput:
     """Draw a part of the graph in one HTML file.
 
     Any browser opens it, without a network: nodes can be dragged, expanded, searched and looked into. Without --label
     and --query it begins at all nodes, if there are no more than --limit.
     """
-    asked = _start(given)
+    asked = _parse_start(given)
     _check_folder(out)
     with open_graph(graph, given["timeout"]) as opened:
-        ids, note = _ids(opened, asked, given["limit"])
+        ids, note = _find_start_ids(opened, asked, given["limit"])
         found = opened.neighbourhood(
             ids,
             given["edge_type"] or None,
@@ -67,11 +74,11 @@ def view(graph: str, out: str, **given: Any) -> Answer:
         )
     page = found.to_html(given["title"] or os.path.basename(graph), depth=given["depth"], note=note)
     location = locate(out)
-    if location.store.kind(location.root) == "file":
-        confirmed(f"Replace {out}?", yes=given["yes"])
-    with replacing(location) as stream:
+    if location.store.get_path_type(location.root) == "file":
+        confirm(f"Replace {out}?", yes=given["yes"])
+    with write_atomically(location) as stream:
         stream.write(page.encode())
-    return _answer(found, out, given["depth"])
+    return _make_output(found, out, given["depth"])
 
 
 def _check_folder(out: str) -> None:
@@ -81,7 +88,7 @@ def _check_folder(out: str) -> None:
         raise GraphFileError(message)
 
 
-def _answer(found: Neighbourhood, out: str, depth: int) -> Answer:
+def _make_output(found: Neighbourhood, out: str, depth: int) -> CommandOutput:
     shown = sum(distance <= depth for distance in found.distances)
     values = {
         "path": out,
@@ -92,41 +99,41 @@ def _answer(found: Neighbourhood, out: str, depth: int) -> Answer:
         "edges_left_out": found.edges_left_out,
     }
     more = f", {len(found.nodes) - shown:,} more by expanding" if len(found.nodes) > shown else ""
-    lines = [f"{out}: {counted(shown, 'node')}{more}, {counted(len(found.edges), 'edge')}"]
+    lines = [f"{out}: {pluralize(shown, 'node')}{more}, {pluralize(len(found.edges), 'edge')}"]
     if found.nodes_left_out or found.edges_left_out:
         lines.append(
-            f"left out: {counted(found.nodes_left_out, 'node')} next to these, "
-            f"{counted(found.edges_left_out, 'edge')} between them"
+            f"left out: {pluralize(found.nodes_left_out, 'node')} next to these, "
+            f"{pluralize(found.edges_left_out, 'edge')} between them"
         )
-    return Answer(values, lines)
+    return CommandOutput(values, lines)
 
 
-def _start(given: dict[str, Any]) -> QueryText | None:
+def _parse_start(given: dict[str, Any]) -> ParsedQuery | None:
     """Read where to begin; None is at all nodes."""
     if given["query"] and (given["label"] or given["key"]):
         raise click.UsageError("Say --label and --key, or --query, not both.")
-    parameters = {name: json_value(text) for name, text in given["param"]}
-    check_used(parameters, [given["query"] or ""])
+    parameters = {name: parse_json_value(text) for name, text in given["param"]}
+    check_parameters_used(parameters, [given["query"] or ""])
     if given["query"]:
-        return read_query(given["query"], parameters)
+        return parse_query(given["query"], parameters)
     if not given["label"] and not given["key"]:
         return None
-    conditions = tuple(Condition(name, "=", json_value(text)) for name, text in given["key"])
-    return QueryText((NodeText(given["label"], None, conditions),), ())
+    conditions = tuple(Condition(name, "=", parse_json_value(text)) for name, text in given["key"])
+    return ParsedQuery((ParsedNode(given["label"], None, conditions),), ())
 
 
-def _ids(graph: GraphDatabase, asked: QueryText | None, limit: int) -> tuple[Sequence[int], str]:
+def _find_start_ids(graph: GraphDatabase, parsed: ParsedQuery | None, limit: int) -> tuple[Sequence[int], str]:
     """Find the nodes to begin at, and say if there are too many."""
-    if asked is None:
-        asked = QueryText((NodeText(None, None, ()),), ())
-        total = count(graph, asked, Wishes())
+    if parsed is None:
+        parsed = ParsedQuery((ParsedNode(None, None, ()),), ())
+        total = count(graph, parsed, QueryOptions())
         if total > limit:
             message = (
                 f"The graph has {total:,} nodes, more than the {limit:,} of --limit. Say where to begin: --label and "
                 "--key, or --query."
             )
             raise InvalidArgumentError(message)
-    found = ask(graph, asked, Wishes(limit=limit))
+    found = run_query(graph, parsed, QueryOptions(limit=limit))
     if not found:
         message = (
             "No node is like that, so there is nothing to draw. Check the label and the values: a number is another "
@@ -140,6 +147,6 @@ def _ids(graph: GraphDatabase, asked: QueryText | None, limit: int) -> tuple[Seq
     else:
         ids = [node.id for node in found]
     note = ""
-    if len(found) == limit and (total := count(graph, asked, Wishes())) > limit:
+    if len(found) == limit and (total := count(graph, parsed, QueryOptions())) > limit:
         note = f"{total:,} are like that; this begins at the first {limit:,}."
     return list(dict.fromkeys(ids)), note

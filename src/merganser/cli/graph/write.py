@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merganser.cli.command import Answer, answering, columns, confirmed, named, say, storage_option
-from merganser.cli.graph.file import changed_graph, open_graph, schema_option, timeout_option
-from merganser.cli.sources import open_source, reading_of, reading_options
+from merganser.cli.command import CommandOutput, columns, confirm, flatten_names, say, storage_option, wrap_command
+from merganser.cli.graph.file import open_graph, open_writable_graph, schema_option, timeout_option
+from merganser.cli.sources import make_reading, open_source, reading_options
 from merganser.core.storage.location import locate
-from merganser.display import counted
+from merganser.display import pluralize
 from merganser.errors import InvalidArgumentError, MergePerformanceWarning
 from merganser.graph import Endpoint
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from merganser.graph import BulkResult, GraphDatabase
 
-    Given = Sequence[Sequence[str]]
+    OptionValues = Sequence[Sequence[str]]
 
 
 @click.command("import")
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Do not ask before nodes are added to others.")
 @schema_option
 @timeout_option
-@answering
+@wrap_command
 def import_graph(
     graph: str, source: str, *, form: str | None, node_type: str | None, yes: bool, schema: str | None, timeout: float
-) -> Answer:
+) -> CommandOutput:
     """Add a whole graph from JSON or Parquet.
 
     SOURCE is a JSON file as `graph export` writes it, or a folder with vertices and edges as GraphFrames has them, on a
@@ -47,12 +47,14 @@ def import_graph(
     if is_json and node_type is not None:
         raise click.UsageError("--label is for Parquet; in JSON every node has its type.")
     _check_source(source, is_json=is_json)
-    with changed_graph(graph, timeout, schema) as opened:
+    with open_writable_graph(graph, timeout, schema) as opened:
         if there := opened.nodes().count():
-            has = f"{graph} has {counted(there, 'node')} already, and an import adds all of its own beside them."
-            confirmed(f"{has} Import {source}?", yes=yes)
+            has = f"{graph} has {pluralize(there, 'node')} already, and an import adds all of its own beside them."
+            confirm(f"{has} Import {source}?", yes=yes)
         done = opened.import_json(source) if is_json else opened.import_parquet(source, node_type=node_type)
-    return Answer(done.to_dict(), [f"{graph}: {counted(done.nodes, 'node')} and {counted(done.edges, 'edge')} added"])
+    return CommandOutput(
+        done.to_dict(), [f"{graph}: {pluralize(done.nodes, 'node')} and {pluralize(done.edges, 'edge')} added"]
+    )
 
 
 def _check_source(source: str, *, is_json: bool) -> None:
@@ -62,7 +64,7 @@ def _check_source(source: str, *, is_json: bool) -> None:
         message = f"{source} is GraphML, which can be exported but not imported. Export the graph as JSON or Parquet."
         raise InvalidArgumentError(message)
     location = locate(source)
-    if location.store.kind(location.root) == "file":
+    if location.store.get_path_type(location.root) == "file":
         message = (
             f"{source} is a single file, and no whole graph in JSON. Merge its rows as nodes or edges with `merganser "
             "graph merge`, or say --format json if it is one."
@@ -100,19 +102,21 @@ def _check_source(source: str, *, is_json: bool) -> None:
 @schema_option
 @timeout_option
 @storage_option()
-@answering
-def merge(graph: str, source: str, **given: Any) -> Answer:
+@wrap_command
+def merge(graph: str, source: str, **given: Any) -> CommandOutput:
     """Merge keyed rows as nodes or edges.
 
     SOURCE is that of `merganser merge`. With --label, each row is a node: found by --key or created. With --type, each
     row is an edge between two nodes that are there. A GRAPH that is not there is begun.
     """
     _check_usage(given)
-    rows = open_source(source, given["storage_option"], reading_of(given))
-    with changed_graph(graph, given["timeout"], given["schema"]) as opened, _telling(graph):
+    rows = open_source(source, given["storage_option"], make_reading(given))
+    with open_writable_graph(graph, given["timeout"], given["schema"]) as opened, _report_missing_indexes(graph):
         done = _merge_nodes(opened, rows, given) if given["label"] else _merge_edges(opened, rows, given)
     what = f"{given['label']} node" if given["label"] else f"{given['edge_type']} edge"
-    return Answer(done.to_dict(), [f"{graph}: {counted(done.created, what)} created, {done.matched:,} matched"])
+    return CommandOutput(
+        done.to_dict(), [f"{graph}: {pluralize(done.created, what)} created, {done.matched:,} matched"]
+    )
 
 
 _EDGE_OPTIONS = ("from_label", "from_key", "from_id", "to_label", "to_key", "to_id", "direction")
@@ -140,8 +144,8 @@ def _merge_nodes(graph: GraphDatabase, rows: Any, given: dict[str, Any]) -> Bulk
     return graph.bulk_merge_nodes(
         given["label"],
         rows,
-        match_on=named(given["match_on"]),
-        on_match=_over(given["on_match"], "--on-match"),
+        match_on=flatten_names(given["match_on"]),
+        on_match=_parse_property_columns(given["on_match"], "--on-match"),
         touch=given["touch"],
         warn_on_missing_index=given["warn_on_missing_index"],
     )
@@ -151,26 +155,26 @@ def _merge_edges(graph: GraphDatabase, rows: Any, given: dict[str, Any]) -> Bulk
     return graph.bulk_merge_edges(
         given["edge_type"],
         rows,
-        from_node=_end(given, "from"),
-        to_node=_end(given, "to"),
-        match_on=named(given["match_on"]),
-        on_match=_over(given["on_match"], "--on-match"),
+        from_node=_make_endpoint(given, "from"),
+        to_node=_make_endpoint(given, "to"),
+        match_on=flatten_names(given["match_on"]),
+        on_match=_parse_property_columns(given["on_match"], "--on-match"),
         direction=given["direction"] or "out",
         touch=given["touch"],
         warn_on_missing_index=given["warn_on_missing_index"],
     )
 
 
-def _end(given: dict[str, Any], end: str) -> str | Endpoint:
+def _make_endpoint(given: dict[str, Any], end: str) -> str | Endpoint:
     if given[f"{end}_label"]:
-        return Endpoint(given[f"{end}_label"], _over(given[f"{end}_key"], f"--{end}-key"))
+        return Endpoint(given[f"{end}_label"], _parse_property_columns(given[f"{end}_key"], f"--{end}-key"))
     return given[f"{end}_id"] or f"{end}_id"
 
 
-def _over(given: Given, option: str) -> dict[str, str]:
+def _parse_property_columns(given: OptionValues, option: str) -> dict[str, str]:
     """Read the column of each property; one alone is for the property of its name."""
     found: dict[str, str] = {}
-    for text in named(given):
+    for text in flatten_names(given):
         name, equals, column = text.partition("=")
         if name in found or not name or (equals and not column):
             message = f"{option} has {text!r}. Give each property once, as PROPERTY=COLUMN or as the name of both."
@@ -180,7 +184,7 @@ def _over(given: Given, option: str) -> dict[str, str]:
 
 
 @contextmanager
-def _telling(graph: str) -> Iterator[None]:
+def _report_missing_indexes(graph: str) -> Iterator[None]:
     """Tell of a missing index by the command that creates it."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", MergePerformanceWarning)
@@ -203,25 +207,25 @@ def _telling(graph: str) -> Iterator[None]:
 @click.option("--unique", is_flag=True, help="No two may have the same values.")
 @click.option("--edges", "of_edges", is_flag=True, help="LABEL is a type of edges.")
 @timeout_option
-@answering
+@wrap_command
 def index(
     graph: str, label: str, properties: tuple[str, ...], *, unique: bool, of_edges: bool, timeout: float
-) -> Answer:
+) -> CommandOutput:
     """Index the nodes of a label by properties.
 
     An index that is there already is kept. A GRAPH that is not there is begun.
     """
-    with changed_graph(graph, timeout) as opened:
+    with open_writable_graph(graph, timeout) as opened:
         made = opened.create_property_index(label, properties, unique, "edges" if of_edges else "nodes")
-    return Answer(made.to_dict(), [f"{graph}: {made.name} leads to {made.table} by {', '.join(made.columns)}"])
+    return CommandOutput(made.to_dict(), [f"{graph}: {made.name} leads to {made.table} by {', '.join(made.columns)}"])
 
 
 @click.command("drop-index")
 @click.argument("graph")
 @click.argument("name")
 @timeout_option
-@answering
-def drop_index(graph: str, name: str, *, timeout: float) -> Answer:
+@wrap_command
+def drop_index(graph: str, name: str, *, timeout: float) -> CommandOutput:
     """Drop an index of properties.
 
     `graph stats` lists their names. The nodes or edges stay as they are.
@@ -232,4 +236,4 @@ def drop_index(graph: str, name: str, *, timeout: float) -> Answer:
             message = f"{graph} has no index {name!r}; it has: {', '.join(known) or 'none'}."
             raise InvalidArgumentError(message)
         opened.drop_index(name)
-    return Answer({"dropped": name}, [f"{graph}: {name} dropped"])
+    return CommandOutput({"dropped": name}, [f"{graph}: {name} dropped"])

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.columnar.take import whole
+from merganser.core.columnar.take import to_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,20 +16,24 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-_READ = (pa.string(), pa.binary())
+_VALUE_TYPES = (pa.string(), pa.binary())
 
 
-def is_dictionary(kind: pa.DataType) -> bool:
+def is_dictionary(data_type: pa.DataType) -> bool:
     """Say whether a column of texts or bytes came as a dictionary, in the form that a reader makes when asked to."""
-    return pa.types.is_dictionary(kind) and kind.index_type == pa.int32() and kind.value_type in _READ
+    return (
+        pa.types.is_dictionary(data_type)
+        and data_type.index_type == pa.int32()
+        and data_type.value_type in _VALUE_TYPES
+    )
 
 
-def plain_texts(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def decode_dictionary(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
     """Write a dictionary out."""
-    return column.cast(column.type.value_type).cast(kind)
+    return column.cast(column.type.value_type).cast(data_type)
 
 
-def stored_as_dictionaries(schema: pa.Schema, options: Mapping[str, Any]) -> list[str]:
+def find_dictionary_columns(schema: pa.Schema, options: Mapping[str, Any]) -> list[str]:
     """Name the columns of texts and bytes that are stored as dictionaries: then few texts stand for many rows."""
     stored = options.get("use_dictionary", False)
     return [
@@ -40,12 +44,14 @@ def stored_as_dictionaries(schema: pa.Schema, options: Mapping[str, Any]) -> lis
     ]
 
 
-def replaced_texts(old: pa.ChunkedArray, positions: npt.NDArray[np.int64], new: pa.ChunkedArray) -> pa.ChunkedArray:
+def replace_dictionary_values(
+    old: pa.ChunkedArray, positions: npt.NDArray[np.int64], new: pa.ChunkedArray
+) -> pa.ChunkedArray:
     """Put new values into a column that was read as a dictionary, without writing out the texts of other rows.
 
     Texts that no row has any more leave the dictionary.
     """
-    held, values = whole(old.unify_dictionaries()), whole(new).dictionary_encode()
+    held, values = to_array(old.unify_dictionaries()), to_array(new).dictionary_encode()
     texts = pa.concat_arrays([held.dictionary.cast(new.type), values.dictionary])
     # The first place of a text that is there already, else its own.
     places = pc.index_in(values.dictionary, texts)

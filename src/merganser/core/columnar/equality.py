@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.columnar.take import whole
+from merganser.core.columnar.take import to_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,41 +16,41 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-def same_rows(one: pa.Table, other: pa.Table) -> npt.NDArray[np.bool_]:
+def compare_rows(one: pa.Table, other: pa.Table) -> npt.NDArray[np.bool_]:
     """Compare two tables of the same columns and plain types row by row.
 
     >>> lists = pa.table({"v": [[1.0, None], [2.0], None]})
-    >>> same_rows(lists, pa.table({"v": [[1.0, None], [2.0, 2.0], None]})).tolist()
+    >>> compare_rows(lists, pa.table({"v": [[1.0, None], [2.0, 2.0], None]})).tolist()
     [True, False, True]
     """
     same = np.ones(one.num_rows, np.bool_)
     for left, right in zip(one.columns, other.columns, strict=True):
-        same &= same_values(whole(left), whole(right))
+        same &= compare_arrays(to_array(left), to_array(right))
     return same
 
 
-def same_values(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
+def compare_arrays(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
     """Compare two arrays of one plain type."""
     kind = one.type
     if isinstance(kind, pa.BaseExtensionType):
-        return same_values(one.storage, other.storage)
-    present, there = _valid(one), _valid(other)
+        return compare_arrays(one.storage, other.storage)
+    present, there = _get_validity(one), _get_validity(other)
     both: npt.NDArray[np.bool_] = present == there
     if pa.types.is_null(kind):
         return both
     if pa.types.is_struct(kind):
-        inside = _same_fields(one.flatten(), other.flatten(), len(one))
+        inside = _compare_fields(one.flatten(), other.flatten(), len(one))
     elif pa.types.is_map(kind):
         entries = pa.list_(pa.struct([kind.key_field, kind.item_field]))
-        return same_values(one.cast(entries), other.cast(entries))
+        return compare_arrays(one.cast(entries), other.cast(entries))
     elif pa.types.is_nested(kind):
-        return _same_lists(one, other, present, there)
+        return _compare_lists(one, other, present, there)
     else:
-        inside = _same_plain(one, other)
+        inside = _compare_plain(one, other)
     return np.where(present & there, inside, both)
 
 
-def identical(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+def is_identical(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
     """Say whether two columns of one plain type are the same to the bit: -0.0 is not 0.0 here.
 
     Of floats inside others it is not known, so the answer is no.
@@ -58,25 +58,25 @@ def identical(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
     kind = one.type
     if pa.types.is_floating(kind):
         bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[kind.bit_width]
-        return bool(whole(one).view(bits).equals(whole(other).view(bits)))
-    return not _holds_floats(kind) and bool(one.equals(other))
+        return bool(to_array(one).view(bits).equals(to_array(other).view(bits)))
+    return not _has_floats(kind) and bool(one.equals(other))
 
 
-def _holds_floats(kind: pa.DataType) -> bool:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _holds_floats(kind.storage_type)
-    inner = (kind.field(number).type for number in range(kind.num_fields))
-    return pa.types.is_floating(kind) or any(_holds_floats(one) for one in inner)
+def _has_floats(data_type: pa.DataType) -> bool:
+    if isinstance(data_type, pa.BaseExtensionType):
+        return _has_floats(data_type.storage_type)
+    inner = (data_type.field(number).type for number in range(data_type.num_fields))
+    return pa.types.is_floating(data_type) or any(_has_floats(one) for one in inner)
 
 
-def _same_fields(one: Sequence[pa.Array], other: Sequence[pa.Array], rows: int) -> npt.NDArray[np.bool_]:
+def _compare_fields(one: Sequence[pa.Array], other: Sequence[pa.Array], rows: int) -> npt.NDArray[np.bool_]:
     same = np.ones(rows, np.bool_)
     for left, right in zip(one, other, strict=True):
-        same &= same_values(left, right)
+        same &= compare_arrays(left, right)
     return same
 
 
-def _same_lists(
+def _compare_lists(
     one: pa.Array, other: pa.Array, present: npt.NDArray[np.bool_], there: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
     lengths = [pc.fill_null(pc.list_value_length(lists), -1).to_numpy() for lists in (one, other)]
@@ -84,11 +84,11 @@ def _same_lists(
     rows = np.flatnonzero(same & present)
     left, right = (lists.take(pa.array(rows)).flatten() for lists in (one, other))
     owner = np.repeat(rows, lengths[0][rows])
-    same[owner[~same_values(left, right)]] = False
+    same[owner[~compare_arrays(left, right)]] = False
     return same
 
 
-def _same_plain(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
+def _compare_plain(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
     if pa.types.is_float16(one.type):
         one, other = one.cast(pa.float32()), other.cast(pa.float32())
     same = pc.fill_null(pc.equal(one, other), False)  # noqa: FBT003
@@ -97,5 +97,5 @@ def _same_plain(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
     return same.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def _valid(values: pa.Array) -> npt.NDArray[np.bool_]:
+def _get_validity(values: pa.Array) -> npt.NDArray[np.bool_]:
     return values.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

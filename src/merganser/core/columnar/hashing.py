@@ -23,7 +23,7 @@ _P1, _P2, _P3 = _U(0x9E3779B185EBCA87), _U(0xC2B2AE3D27D4EB4F), _U(0x165667B19E3
 _P4, _P5 = _U(0x85EBCA77C2B2AE63), _U(0x27D4EB2F165667C5)
 _SEEDS = (_U(int(_P1) + int(_P2) & 0xFFFFFFFFFFFFFFFF), _P2, _U(0), _U((1 << 64) - int(_P1)))
 _STRIPE, _WORD, _HALF = 32, 8, 4
-_PIECE = 1 << 13
+_BLOCK_ROWS = 1 << 13
 
 
 def hash_keys(keys: Sequence[pa.ChunkedArray]) -> Hashes:
@@ -38,13 +38,13 @@ def hash_keys(keys: Sequence[pa.ChunkedArray]) -> Hashes:
 
 def _hash_array(values: pa.Array) -> Hashes:
     if pa.types.is_large_binary(values.type):
-        return _hash_texts(values)
+        return _hash_binary(values)
     data = np.frombuffer(values.buffers()[1] or b"", np.uint8)
     width = values.type.bit_width // 8
-    return _in_pieces(data[values.offset * width : (values.offset + len(values)) * width].reshape(-1, width))
+    return _hash_in_blocks(data[values.offset * width : (values.offset + len(values)) * width].reshape(-1, width))
 
 
-def _hash_texts(values: pa.LargeBinaryArray) -> Hashes:
+def _hash_binary(values: pa.LargeBinaryArray) -> Hashes:
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets or bytes(_WORD), np.int64)[values.offset : values.offset + len(values) + 1]
     bytes_ = np.frombuffer(data or b"", np.uint8)
@@ -52,16 +52,18 @@ def _hash_texts(values: pa.LargeBinaryArray) -> Hashes:
     order = np.argsort(lengths, kind="stable")
     found, starts = np.unique(lengths[order], return_index=True)
     if len(found) == 1:
-        return _in_pieces(bytes_[ends[0] : ends[-1]].reshape(len(values), found[0]))
+        return _hash_in_blocks(bytes_[ends[0] : ends[-1]].reshape(len(values), found[0]))
     hashes = np.empty(len(values), _U)
     for length, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=False):
         hashes[rows] = xxh64(bytes_[ends[rows][:, None] + np.arange(length)])
     return hashes
 
 
-def _in_pieces(data: Matrix) -> Hashes:
+def _hash_in_blocks(data: Matrix) -> Hashes:
     """Hash a large matrix bit by bit, so that what is worked on stays near the processor."""
-    return np.concatenate([np.empty(0, _U), *(xxh64(data[at : at + _PIECE]) for at in range(0, len(data), _PIECE))])
+    return np.concatenate(
+        [np.empty(0, _U), *(xxh64(data[at : at + _BLOCK_ROWS]) for at in range(0, len(data), _BLOCK_ROWS))]
+    )
 
 
 def xxh64(data: Matrix) -> Hashes:
@@ -72,30 +74,32 @@ def xxh64(data: Matrix) -> Hashes:
     if used:
         lanes = [np.full(count, seed, _U) for seed in _SEEDS]
         for start in range(0, used, len(lanes)):
-            lanes = [_mixed(lane, words[start + at]) for at, lane in enumerate(lanes)]
-        hashes: Hashes = np.sum([_turned(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)], axis=0)
+            lanes = [_mix_lane(lane, words[start + at]) for at, lane in enumerate(lanes)]
+        hashes: Hashes = np.sum(
+            [_rotate_left(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)], axis=0
+        )
         for lane in lanes:
-            hashes = (hashes ^ _mixed(_U(0), lane)) * _P1 + _P4
+            hashes = (hashes ^ _mix_lane(_U(0), lane)) * _P1 + _P4
     else:
         hashes = np.full(count, _P5, _U)
     hashes = hashes + _U(length)
     for word in words[used:]:
-        hashes = _turned(hashes ^ _mixed(_U(0), word), 27) * _P1 + _P4
+        hashes = _rotate_left(hashes ^ _mix_lane(_U(0), word), 27) * _P1 + _P4
     at = len(words) * _WORD
     if length - at >= _HALF:
         half = np.ascontiguousarray(data[:, at : at + _HALF]).view("<u4")[:, 0].astype(_U)
-        hashes = _turned(hashes ^ half * _P1, 23) * _P2 + _P3
+        hashes = _rotate_left(hashes ^ half * _P1, 23) * _P2 + _P3
         at += _HALF
     for column in range(at, length):
-        hashes = _turned(hashes ^ data[:, column] * _P5, 11) * _P1
+        hashes = _rotate_left(hashes ^ data[:, column] * _P5, 11) * _P1
     for shift, factor in ((33, _P2), (29, _P3)):
         hashes = (hashes ^ hashes >> _U(shift)) * factor
     return hashes ^ hashes >> _U(32)
 
 
-def _mixed(lane: Hashes | np.uint64, word: Hashes) -> Hashes:
-    return _turned(lane + word * _P2, 31) * _P1
+def _mix_lane(lane: Hashes | np.uint64, word: Hashes) -> Hashes:
+    return _rotate_left(lane + word * _P2, 31) * _P1
 
 
-def _turned(values: Hashes, by: int) -> Hashes:
+def _rotate_left(values: Hashes, by: int) -> Hashes:
     return values << _U(by) | values >> _U(64 - by)

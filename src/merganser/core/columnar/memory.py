@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def naming_memory(action: str) -> Iterator[None]:
+def translate_memory_errors(action: str) -> Iterator[None]:
     """Say what was being done when memory ran out: "reading x", "merge into y"."""
     try:
         yield

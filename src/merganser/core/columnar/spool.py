@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from merganser.core.columnar.memory import naming_memory
-from merganser.core.columnar.take import gathered
+from merganser.core.columnar.memory import translate_memory_errors
+from merganser.core.columnar.take import coalesce_batches
 from merganser.errors import StagingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 # Bytes that a spool may hold in memory.
-IN_MEMORY = 256 << 20
+MAX_MEMORY_BYTES = 256 << 20
 
 
 def spool(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
@@ -33,34 +33,34 @@ def spool(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     ----
     id: [[1,2]]
     """
-    coming = gathered(batches, schema)
+    coming = coalesce_batches(batches, schema)
     kept: list[pa.RecordBatch] = []
     size = 0
     for batch in coming:
         kept.append(batch)
         size += batch.nbytes
-        if size > IN_MEMORY:
-            return _mapped(_drained(kept, coming), schema)
+        if size > MAX_MEMORY_BYTES:
+            return _write_mapped(_drain(kept, coming), schema)
     return pa.Table.from_batches(kept, schema)
 
 
-def _drained(kept: list[pa.RecordBatch], coming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _drain(kept: list[pa.RecordBatch], coming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Give the batches that were kept, letting go of each, and then the rest."""
     while kept:
         yield kept.pop(0)
     yield from coming
 
 
-def _mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    with _keeping():
+def _write_mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    with _translate_spool_errors():
         file = tempfile.TemporaryFile(prefix="merganser-")  # noqa: SIM115  closed below
     with file:
-        with _keeping():
+        with _translate_spool_errors():
             writer = pa.ipc.new_file(file, schema)
         for batch in batches:
-            with _keeping():
+            with _translate_spool_errors():
                 writer.write_batch(batch)
-        with _keeping():
+        with _translate_spool_errors():
             writer.close()
             file.flush()
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -68,10 +68,10 @@ def _mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 
 @contextmanager
-def _keeping() -> Iterator[None]:
+def _translate_spool_errors() -> Iterator[None]:
     """Say where rows cannot be kept; an error of the source itself is not meant."""
     try:
-        with naming_memory("buffering of the source"):
+        with translate_memory_errors("buffering of the source"):
             yield
     except OSError as error:
         folder = tempfile.tempdir or "a folder for temporary files"

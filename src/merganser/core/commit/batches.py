@@ -14,7 +14,7 @@ from merganser.core.commit.history import read_records
 from merganser.core.dataset.snapshot import has_files
 from merganser.core.model.result import MergeFileMetadata, MergeResult
 from merganser.core.storage.location import locate
-from merganser.core.storage.staging import control_folder
+from merganser.core.storage.staging import choose_control_folder
 from merganser.errors import UnreadableFileError
 from merganser.safe_json import load_json
 
@@ -36,7 +36,7 @@ def make_batch(batch_id: str, result: MergeResult) -> dict[str, Any]:
 
 def find_batch(store: Store, control: str, batch_id: str) -> MergeResult | None:
     """Give the result of the batch of this id, if it was committed."""
-    path = _path(control, batch_id)
+    path = _make_path(control, batch_id)
     data = store.read_small(path)
     if data is None:
         return None
@@ -49,48 +49,48 @@ def find_batch(store: Store, control: str, batch_id: str) -> MergeResult | None:
         raise UnreadableFileError(message) from error
 
 
-def committed_batch(path: str | os.PathLike[str], batch_id: str, filesystem: Any = None) -> MergeResult | None:
+def find_committed_batch(path: str | os.PathLike[str], batch_id: str, filesystem: Any = None) -> MergeResult | None:
     """Give the result of the batch of this id, if it was committed to the dataset and its rows are still there.
 
-    >>> committed_batch("no/such/dataset", "2026-01-02")
+    >>> find_committed_batch("no/such/dataset", "2026-01-02")
     """
     location = locate(path, filesystem)
-    control = control_folder(location)
+    control = choose_control_folder(location)
     found = find_batch(location.store, control, batch_id)
-    return None if found is None or data_is_gone(location, control) else found
+    return None if found is None or is_data_missing(location, control) else found
 
 
-def data_is_gone(location: Location, control: str) -> bool:
+def is_data_missing(location: Location, control: str) -> bool:
     """Say whether somebody removed the data: the last commit left rows, but there is no data file."""
     if has_files(location):
         return False
     last = next(read_records(location.store, control), None)
     if last is None or last.target_count_after is None:
-        return location.store.kind(location.root) is None
+        return location.store.get_path_type(location.root) is None
     return last.target_count_after > 0
 
 
-def forget_gone(location: Location, control: str) -> None:
+def forget_lost_batches(location: Location, control: str) -> None:
     """Let every batch be merged again, if what was in them is gone."""
     batches = f"{control}/{BATCHES}"
-    if location.store.kind(batches) is not None and data_is_gone(location, control):
+    if location.store.get_path_type(batches) is not None and is_data_missing(location, control):
         location.store.remove_folder(batches)
 
 
 def write_batch(store: Store, control: str, batch: Mapping[str, Any]) -> None:
     """Keep a batch's record."""
     store.make_folder(f"{control}/{BATCHES}")
-    store.write_small(_path(control, batch["batch_id"]), json.dumps(batch, indent=1).encode())
+    store.write_small(_make_path(control, batch["batch_id"]), json.dumps(batch, indent=1).encode())
 
 
 def forget_batch(store: Store, control: str, batch_id: str) -> None:
     """Let a batch be merged again; fine if it is not known."""
-    store.remove(_path(control, batch_id))
-    if store.kind(f"{control}/{BATCHES}") is not None:
+    store.remove(_make_path(control, batch_id))
+    if store.get_path_type(f"{control}/{BATCHES}") is not None:
         store.flush([f"{control}/{BATCHES}"])
 
 
-def _path(control: str, batch_id: str) -> str:
+def _make_path(control: str, batch_id: str) -> str:
     # Any text may be an id, but not any text a file's name.
     name = hashlib.sha256(batch_id.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{control}/{BATCHES}/{name}.json"

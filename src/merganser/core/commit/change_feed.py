@@ -13,38 +13,38 @@ if TYPE_CHECKING:
     from merganser.core.commit.journal import Journal
     from merganser.core.storage.staging import Staging
 
-_ABOVE = "../"
+_PARENT_PREFIX = "../"
 
 
-def journal_feed(staging: Staging, journal: Journal) -> Journal:
+def relativize_feed(staging: Staging, journal: Journal) -> Journal:
     """Make the paths of the feed relative to the dataset where they are below its parent folder."""
-    parent = _parent(staging)
+    parent = _get_parent(staging)
     feed = [
-        replace(move, target=_ABOVE + move.target[len(parent) :]) if move.target.startswith(parent) else move
+        replace(move, target=_PARENT_PREFIX + move.target[len(parent) :]) if move.target.startswith(parent) else move
         for move in journal.feed
     ]
-    elsewhere = any(not move.target.startswith(_ABOVE) for move in feed)
-    return replace(journal, feed=feed, mark=_mark(staging) if elsewhere else None)
+    elsewhere = any(not move.target.startswith(_PARENT_PREFIX) for move in feed)
+    return replace(journal, feed=feed, mark=_identify_mark(staging) if elsewhere else None)
 
 
 def resolve_feed(staging: Staging, journal: Journal) -> Journal:
     """Make the paths of a journal's feed absolute; in a copy of the dataset, leave out the original's."""
-    is_copy = journal.mark is not None and journal.mark != _mark(staging)
+    is_copy = journal.mark is not None and journal.mark != _identify_mark(staging)
     feed = [
-        replace(move, target=_parent(staging) + move.target.removeprefix(_ABOVE))
-        if move.target.startswith(_ABOVE)
+        replace(move, target=_get_parent(staging) + move.target.removeprefix(_PARENT_PREFIX))
+        if move.target.startswith(_PARENT_PREFIX)
         else move
         for move in journal.feed
-        if move.target.startswith(_ABOVE) or not is_copy
+        if move.target.startswith(_PARENT_PREFIX) or not is_copy
     ]
     return replace(journal, feed=feed)
 
 
-def _parent(staging: Staging) -> str:
+def _get_parent(staging: Staging) -> str:
     return staging.location.root.rpartition("/")[0] + "/"
 
 
-def _mark(staging: Staging) -> str | None:
+def _identify_mark(staging: Staging) -> str | None:
     """Identify the staging folder, which a copy has another of; None where moving a file changes its identity."""
     store = staging.location.store
-    return store.identity(staging.mark) if store.local else None
+    return store.get_identity(staging.marker) if store.is_local else None

@@ -12,30 +12,30 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.columnar.memory import naming_memory
+from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.commit.batches import BATCHES
-from merganser.core.commit.change_feed import journal_feed, resolve_feed
-from merganser.core.commit.history import HistoryRecord, new_id
+from merganser.core.commit.change_feed import relativize_feed, resolve_feed
+from merganser.core.commit.history import HistoryRecord, make_record_id
 from merganser.core.commit.journal import Journal, _read_journal
 from merganser.core.commit.permissions import check_access, describe_denied
-from merganser.core.commit.publish import _folder, publish
-from merganser.core.commit.replaced_files import Replaced
-from merganser.core.commit.retained import drop, retain_replaced
-from merganser.core.dataset.snapshot import check_alone, check_target
+from merganser.core.commit.publish import _get_parent, publish
+from merganser.core.commit.replaced_files import ReplacedFiles
+from merganser.core.commit.retained import remove_retained, retain_replaced
+from merganser.core.dataset.snapshot import check_not_nested, check_target
 from merganser.core.storage.location import locate
-from merganser.core.storage.lock import LOCK_TIMEOUT, exclusive
+from merganser.core.storage.lock import LOCK_TIMEOUT, hold_lock
 from merganser.core.storage.staging import (
     HISTORY,
-    RECORD,
-    control_folder,
+    PARTITION_RECORD,
+    choose_control_folder,
+    explain_staging_errors,
     explain_unreadable,
     find_staging,
+    name_place_marker,
     open_staging,
-    place_mark,
-    storing,
 )
 from merganser.errors import ConcurrentWriteError, DatasetMergeError, MerganserError
-from merganser.progress import nobody
+from merganser.progress import ignore
 from merganser.safe_json import load_json
 
 if TYPE_CHECKING:
@@ -49,16 +49,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The right to change a dataset, while the lock is held; `marked` says that its control folder tells of it."""
+    """The right to change a dataset, while the lock is held; `has_mark` says that its control folder tells of it."""
 
     location: Location
     control: str
-    still_held: Callable[[], None]
+    check_lock: Callable[[], None]
     started: float
-    marked: bool = False
+    has_mark: bool = False
 
     @contextlib.contextmanager
-    def staging(self, file_done: Callable[[], None] = nobody) -> Iterator[Staging]:
+    def staging(self, file_done: Callable[[], None] = ignore) -> Iterator[Staging]:
         """Open a staging folder that is gone afterwards, unless its commit is journaled and unfinished."""
         staging = open_staging(self.location, self.control, file_done)
         try:
@@ -77,23 +77,23 @@ class Session:
         """Make the staged files durable, look once more whether they still fit, journal the change, and publish it."""
         store = self.location.store
         check_access(self.location, self.control, journal)
-        with store.create(staging.mark):
+        with store.create(staging.marker):
             pass
-        links = Replaced(staging, journal.replaced).keep()
+        links = ReplacedFiles(staging, journal.replaced).link_files()
         staged = [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
-        store.flush([*staged, *links, staging.mark, staging.folder, self.control, _folder(self.control)])
-        for folder in sorted({_folder(move.target) for move in journal.feed}):
-            store.make_durable(folder)
+        store.flush([*staged, *links, staging.marker, staging.folder, self.control, _get_parent(self.control)])
+        for folder in sorted({_get_parent(move.target) for move in journal.feed}):
+            store.make_durable_folder(folder)
         if journal.history is not None:
-            journal = replace(journal, history=self._signed(journal.history, journal, staging))
-        with _retaining(self.location, self.control, staging, journal.history):
+            journal = replace(journal, history=self._complete_record(journal.history, journal, staging))
+        with _retain_files(self.location, self.control, staging, journal.history):
             if check is not None:
                 check()
-            if not self.marked:
-                store.write_small(f"{self.control}/{place_mark(self.location, self.control)}", b"")
-            self.still_held()
-            with _decided(self.location, staging):
-                store.write_small(staging.journal, journal_feed(staging, journal).to_json())
+            if not self.has_mark:
+                store.write_small(f"{self.control}/{name_place_marker(self.location, self.control)}", b"")
+            self.check_lock()
+            with _translate_publish_errors(self.location, staging):
+                store.write_small(staging.journal, relativize_feed(staging, journal).to_json())
                 self._check_taken_over(staging)
                 publish(self.location, self.control, staging, journal)
         # What is done must not be done again over a staged file that takes an old one's name.
@@ -104,7 +104,7 @@ class Session:
         """Leave a commit alone that another writer has removed, or will finish, because this one had stalled."""
         _check_staged(staging)
         try:
-            self.still_held()
+            self.check_lock()
         except ConcurrentWriteError as error:
             message = (
                 f"Another writer took {self.location.display} over just when this change was decided. It, or "
@@ -112,18 +112,18 @@ class Session:
             )
             raise ConcurrentWriteError(message) from error
 
-    def _signed(self, record: HistoryRecord, journal: Journal, staging: Staging) -> HistoryRecord:
+    def _complete_record(self, record: HistoryRecord, journal: Journal, staging: Staging) -> HistoryRecord:
         """Complete a record with what is known at this moment, the last before the commit is decided."""
         store, now = self.location.store, datetime.now(UTC)
-        modified = {move.target: store.modified(f"{staging.folder}/{move.staged}") for move in journal.moves}
-        kept = {rel: self.location.path(rel) for rel in (journal.replaced if journal.retain else ())}
+        modified = {move.target: store.get_modified_time(f"{staging.folder}/{move.staged}") for move in journal.moves}
+        kept = {rel: self.location.to_path(rel) for rel in (journal.replaced if journal.retain else ())}
         # A link that leads nowhere has nothing to retain.
-        kept = {rel: path for rel, path in kept.items() if store.kind(path) == "file"}
+        kept = {rel: path for rel, path in kept.items() if store.get_path_type(path) == "file"}
         names = {rel: f"{number}.replaced" for number, rel in enumerate(kept)}
-        before = {rel: store.modified(path) for rel, path in kept.items()}
+        before = {rel: store.get_modified_time(path) for rel, path in kept.items()}
         return replace(
             record,
-            id=new_id(store, self.control, now),
+            id=make_record_id(store, self.control, now),
             committed_at=now,
             duration=round(time.monotonic() - self.started, 6),
             files=[
@@ -142,14 +142,14 @@ class Session:
 def _read_partitions(store: Store, control: str) -> dict[str, Any]:
     """Read the partition record as it is; without one, or with a damaged one, it is empty."""
     try:
-        found = load_json(store.read_small(f"{control}/{RECORD}") or b"{}")
+        found = load_json(store.read_small(f"{control}/{PARTITION_RECORD}") or b"{}")
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
 
 
 @contextlib.contextmanager
-def _retaining(location: Location, control: str, staging: Staging, record: HistoryRecord | None) -> Iterator[None]:
+def _retain_files(location: Location, control: str, staging: Staging, record: HistoryRecord | None) -> Iterator[None]:
     """Keep what a commit is about to replace, unless it comes to nothing."""
     try:
         if record is not None:
@@ -158,12 +158,12 @@ def _retaining(location: Location, control: str, staging: Staging, record: Histo
     except BaseException:
         with contextlib.suppress(OSError):
             if record is not None and location.store.read_small(staging.journal) is None:
-                drop(location.store, control, [record.id])
+                remove_retained(location.store, control, [record.id])
         raise
 
 
 @contextlib.contextmanager
-def _decided(location: Location, staging: Staging) -> Iterator[None]:
+def _translate_publish_errors(location: Location, staging: Staging) -> Iterator[None]:
     """Say of an error that comes once the journal is there that the change will happen all the same."""
     try:
         yield
@@ -178,14 +178,14 @@ def _decided(location: Location, staging: Staging) -> Iterator[None]:
 
 
 def _check_staged(staging: Staging) -> None:
-    if _abandoned(staging):
+    if _is_abandoned(staging):
         staging.remove()
         message = f"Another writer removed the staged files of {staging.location.display}. Nothing changed; run again."
         raise ConcurrentWriteError(message)
 
 
 @contextlib.contextmanager
-def writing(
+def open_session(
     location: Location, timeout: float = LOCK_TIMEOUT, started: float | None = None, *, checked: bool = False
 ) -> Iterator[Session]:
     """Hold a dataset exclusively, recovered from whatever an earlier writer left unfinished.
@@ -196,14 +196,14 @@ def writing(
     started = time.monotonic() if started is None else started
     if not checked:
         check_target(location)
-    control = control_folder(location)
+    control = choose_control_folder(location)
     with (
-        naming_memory(f"a change of {location.display}"),
-        exclusive(location.store, control, location.display, timeout) as still_held,
+        translate_memory_errors(f"a change of {location.display}"),
+        hold_lock(location.store, control, location.display, timeout) as still_held,
     ):
-        names = location.store.names(control)
+        names = location.store.list_names(control)
         _recover(location, control, names)
-        yield Session(location, control, still_held, started, place_mark(location, control) in names)
+        yield Session(location, control, still_held, started, name_place_marker(location, control) in names)
 
 
 def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeout: float = LOCK_TIMEOUT) -> bool:
@@ -216,25 +216,25 @@ def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeou
     """
     # A commit that was journaled has to be finished, whatever came into the folder since.
     location = locate(path, filesystem, ignore_table_format=True)
-    control = control_folder(location)
+    control = choose_control_folder(location)
     if not find_staging(location, control):
         return False
-    check_alone(location)
-    with exclusive(location.store, control, location.display, lock_timeout):
-        return _recover(location, control, location.store.names(control))
+    check_not_nested(location)
+    with hold_lock(location.store, control, location.display, lock_timeout):
+        return _recover(location, control, location.store.list_names(control))
 
 
-def pending_commit(location: Location) -> bool:
+def has_pending_commit(location: Location) -> bool:
     """Say whether a journaled commit waits for recovery."""
-    control = control_folder(location)
+    control = choose_control_folder(location)
     with explain_unreadable(location, control):
         found = find_staging(location, control)
         return any(location.store.read_small(staging.journal) is not None for staging in found)
 
 
-def check_settled(location: Location) -> None:
+def check_no_pending_commit(location: Location) -> None:
     """Refuse to plan while a commit is half published, by another process or by one that was killed."""
-    if pending_commit(location):
+    if has_pending_commit(location):
         message = (
             f"A commit into {location.display} is being published, or was interrupted. Wait for it, or call "
             "recover(path), then plan again."
@@ -251,14 +251,14 @@ def _recover(location: Location, control: str, names: Collection[str]) -> bool:
             location.store.remove_unfinished(folder)
     for staging in found:
         journal = _read_journal(staging)
-        if journal is not None and not _abandoned(staging):
-            with _decided(location, staging):
+        if journal is not None and not _is_abandoned(staging):
+            with _translate_publish_errors(location, staging):
                 publish(location, control, staging, resolve_feed(staging, journal), recovering=True)
-        with storing(staging):
+        with explain_staging_errors(staging):
             staging.remove()
     return bool(found)
 
 
-def _abandoned(staging: Staging) -> bool:
+def _is_abandoned(staging: Staging) -> bool:
     """Say whether a journal came too late: another writer had cleared the folder that it is in."""
-    return staging.location.store.kind(staging.mark) is None
+    return staging.location.store.get_path_type(staging.marker) is None

@@ -14,8 +14,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from merganser.core.storage.location import locate
-from merganser.core.storage.staging import HISTORY, control_folder, explain_unreadable
-from merganser.display import ShownFiles
+from merganser.core.storage.staging import HISTORY, choose_control_folder, explain_unreadable
+from merganser.display import FilesDisplayMixin
 from merganser.errors import UnreadableFileError
 from merganser.printable import mask_credentials
 from merganser.safe_json import load_json
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from merganser.core.storage.store import Store
 
 VERSION = 1
-STAMP = "%Y%m%dT%H%M%S.%fZ"
-_ID = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-[0-9a-f]{8}")
+ID_TIME_FORMAT = "%Y%m%dT%H%M%S.%fZ"
+_ID_PATTERN = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-[0-9a-f]{8}")
 _SUFFIX = ".json"
-NOT_YET = datetime.min.replace(tzinfo=UTC)
+UNCOMMITTED = datetime.min.replace(tzinfo=UTC)
 
 Operation = Literal["merge", "write_dataset", "compact", "dedupe", "undo"]
 FileChange = Literal["rewritten", "inserted", "removed"]
@@ -59,7 +59,7 @@ class HistoryFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryRecord(ShownFiles):
+class HistoryRecord(FilesDisplayMixin):
     """One commit: when it was, what was asked for and what it did; a count that nobody counted is None.
 
     `id`, `committed_at` and `duration`, the seconds until the commit was decided, are set by the commit itself.
@@ -70,7 +70,7 @@ class HistoryRecord(ShownFiles):
     file_class = HistoryFile
 
     id: str = ""
-    committed_at: datetime = NOT_YET
+    committed_at: datetime = UNCOMMITTED
     operation: Operation
     undoes: str | None = None
     strategy: str | None = None
@@ -108,14 +108,14 @@ def history(path: str | os.PathLike[str], *, filesystem: Any = None) -> list[His
     [('upsert', 2, 'monday')]
     """
     location = locate(path, filesystem)
-    control = control_folder(location)
+    control = choose_control_folder(location)
     with explain_unreadable(location, control):
         return list(read_records(location.store, control))
 
 
 def read_records(store: Store, control: str) -> Iterator[HistoryRecord]:
     """Read the records one by one, the newest first."""
-    for name in reversed(_names(store, control)):
+    for name in reversed(_list_names(store, control)):
         path = f"{control}/{HISTORY}/{name}"
         try:
             found = load_json(store.read_small(path) or b"")
@@ -128,7 +128,7 @@ def read_records(store: Store, control: str) -> Iterator[HistoryRecord]:
             raise UnreadableFileError(message) from error
 
 
-def standing(records: Iterable[HistoryRecord]) -> Iterator[HistoryRecord]:
+def skip_undone(records: Iterable[HistoryRecord]) -> Iterator[HistoryRecord]:
     """Leave out undos and what they undid; what undoes is newer, so it comes first."""
     undone = set()
     for record in records:
@@ -145,22 +145,24 @@ def save_record(store: Store, control: str, record: HistoryRecord) -> None:
     store.write_small(f"{control}/{HISTORY}/{record.id}.json", text.encode())
 
 
-def new_id(store: Store, control: str, now: datetime) -> str:
+def make_record_id(store: Store, control: str, now: datetime) -> str:
     """Name a record so that it sorts after all there are, even if the clock went back or another machine's is ahead."""
-    newest = "".join(_names(store, control)[-1:]).partition("-")[0]
-    stamp = now.strftime(STAMP)
+    newest = "".join(_list_names(store, control)[-1:]).partition("-")[0]
+    stamp = now.strftime(ID_TIME_FORMAT)
     if newest >= stamp:
-        stamp = (datetime.strptime(newest, STAMP).replace(tzinfo=UTC) + timedelta(microseconds=1)).strftime(STAMP)
+        stamp = (datetime.strptime(newest, ID_TIME_FORMAT).replace(tzinfo=UTC) + timedelta(microseconds=1)).strftime(
+            ID_TIME_FORMAT
+        )
     return f"{stamp}-{uuid.uuid4().hex[:8]}"
 
 
-def merge_record(engine: str, request: Request, result: MergeResult, files: list[HistoryFile]) -> HistoryRecord:
+def make_merge_record(engine: str, request: Request, result: MergeResult, files: list[HistoryFile]) -> HistoryRecord:
     """Describe a merge."""
     return HistoryRecord(
         operation="merge",
         strategy=result.strategy,
         key_columns=request.keys,
-        options=_asked(request.options),
+        options=_list_changed_options(request.options),
         batch_id=result.batch_id,
         engine=engine,
         source_count=result.source_count,
@@ -175,7 +177,7 @@ def merge_record(engine: str, request: Request, result: MergeResult, files: list
     )
 
 
-def write_record(
+def make_write_record(
     engine: str, options: Options, result: WriteResult, before: int | None, files: list[HistoryFile]
 ) -> HistoryRecord:
     """Describe an append, or an overwrite, which never counted the rows `before` it."""
@@ -183,7 +185,7 @@ def write_record(
     return HistoryRecord(
         operation="write_dataset",
         mode=result.mode,
-        options=_asked(options),
+        options=_list_changed_options(options),
         engine=engine,
         source_count=result.row_count,
         target_count_before=before,
@@ -195,10 +197,10 @@ def write_record(
     )
 
 
-def tidy_record(
+def make_maintenance_record(
     operation: Literal["compact", "dedupe"],
     options: Options,
-    asked: Mapping[str, Any],
+    extra_options: Mapping[str, Any],
     rows: tuple[int, int],
     files: list[HistoryFile],
     keys: Sequence[str] = (),
@@ -208,7 +210,7 @@ def tidy_record(
     return HistoryRecord(
         operation=operation,
         key_columns=list(keys),
-        options={**_asked(options), **asked},
+        options={**_list_changed_options(options), **extra_options},
         target_count_before=before,
         target_count_after=after,
         inserted=0,
@@ -218,25 +220,25 @@ def tidy_record(
     )
 
 
-def _asked(options: Options) -> dict[str, Any]:
+def _list_changed_options(options: Options) -> dict[str, Any]:
     """Give the options that differ from their defaults as JSON would have them."""
-    given = {one.name: (_plain(getattr(options, one.name)), _plain(one.default)) for one in fields(options)}
+    given = {one.name: (_to_plain(getattr(options, one.name)), _to_plain(one.default)) for one in fields(options)}
     told_elsewhere = {"batch_id", "progress"}
     return {name: value for name, (value, default) in given.items() if value != default and name not in told_elsewhere}
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, str | os.PathLike):
         # Of these only the path of an audit could hold a password.
         return mask_credentials(os.fspath(value))
     return load_json(json.dumps(value, default=str))
 
 
-def is_id(text: str) -> bool:
+def is_record_id(text: str) -> bool:
     """Say whether a text could name a record."""
-    return _ID.fullmatch(text) is not None
+    return _ID_PATTERN.fullmatch(text) is not None
 
 
-def _names(store: Store, control: str) -> list[str]:
-    names = store.names(f"{control}/{HISTORY}")
-    return [name for name in names if name.endswith(_SUFFIX) and is_id(name.removesuffix(_SUFFIX))]
+def _list_names(store: Store, control: str) -> list[str]:
+    names = store.list_names(f"{control}/{HISTORY}")
+    return [name for name in names if name.endswith(_SUFFIX) and is_record_id(name.removesuffix(_SUFFIX))]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def check_access(location: Location, control: str, journal: Journal) -> None:
     """Refuse a commit that this user could journal but not publish."""
-    moved = [location.path(move.target) for move in journal.moves] + [move.target for move in journal.feed]
-    folders = [location.path(removal.target).rpartition("/")[0] for removal in journal.removals]
+    moved = [location.to_path(move.target) for move in journal.moves] + [move.target for move in journal.feed]
+    folders = [location.to_path(removal.target).rpartition("/")[0] for removal in journal.removals]
     folders += [f"{control}/{HISTORY}"] * (journal.history is not None)
     folders += [f"{control}/{BATCHES}"] * (journal.batch is not None or journal.forget is not None)
     denied = location.store.find_unwritable(moved, folders)
@@ -33,7 +33,7 @@ def check_access(location: Location, control: str, journal: Journal) -> None:
 
 def describe_denied(store: Store, error: OSError) -> str:
     """Describe the owner of what an operation was denied, and the remedy; "" for other errors."""
-    if not (store.local and isinstance(error, PermissionError) and error.filename):
+    if not (store.is_local and isinstance(error, PermissionError) and error.filename):
         return ""
     # The error of a move reports both paths, and not which of their folders denied it.
     paths = [str(path) for path in (error.filename, error.filename2) if path]

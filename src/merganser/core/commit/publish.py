@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from merganser.core.commit.batches import forget_batch, write_batch
 from merganser.core.commit.history import save_record
-from merganser.core.commit.replaced_files import Replaced, held_back
-from merganser.core.commit.retained import drop, unreachable
+from merganser.core.commit.replaced_files import ReplacedFiles, make_conflict_error
+from merganser.core.commit.retained import find_unreachable, remove_retained
 from merganser.core.storage.staging import (
-    RECORD,
+    PARTITION_RECORD,
 )
 
 if TYPE_CHECKING:
@@ -24,105 +24,107 @@ if TYPE_CHECKING:
 def publish(location: Location, control: str, staging: Staging, journal: Journal, *, recovering: bool = False) -> None:
     """Do what the journal says and is still undone; safe to repeat, safe to interrupt."""
     store = location.store
-    _note(location, control, journal)
-    replaced = Replaced(staging, journal.replaced)
+    _write_control_files(location, control, journal)
+    replaced = ReplacedFiles(staging, journal.replaced)
     removed = _find_removed(location, replaced, journal.removals)
-    _move(location, staging, journal, replaced, recovering=recovering)
-    _remove(location, removed)
-    touched = [location.path(move.target) for move in journal.moves]
-    touched += [location.path(removal.target) for removal in journal.removals]
+    _move_files(location, staging, journal, replaced, recovering=recovering)
+    _remove_files(location, removed)
+    touched = [location.to_path(move.target) for move in journal.moves]
+    touched += [location.to_path(removal.target) for removal in journal.removals]
     if journal.history is not None:
         save_record(store, control, journal.history)
-    fed = sorted({_folder(move.target) for move in journal.feed})
-    store.flush([*_folders_to_flush(location, touched), *fed, control])
+    fed = sorted({_get_parent(move.target) for move in journal.feed})
+    store.flush([*_list_folders_to_flush(location, touched), *fed, control])
     if journal.history is not None and journal.history.undoes is not None:
-        drop(store, control, [journal.history.undoes])
+        remove_retained(store, control, [journal.history.undoes])
     elif journal.history is not None:
-        drop(store, control, unreachable(store, control, journal.retain))
+        remove_retained(store, control, find_unreachable(store, control, journal.retain))
 
 
-def _note(location: Location, control: str, journal: Journal) -> None:
+def _write_control_files(location: Location, control: str, journal: Journal) -> None:
     """Write to the control folder what must be there before the first file is replaced."""
     store = location.store
     if journal.record is not None:
-        store.write_small(f"{control}/{RECORD}", json.dumps(journal.record, indent=1).encode())
+        store.write_small(f"{control}/{PARTITION_RECORD}", json.dumps(journal.record, indent=1).encode())
     if journal.batch is not None:
         write_batch(store, control, journal.batch)
     if journal.forget is not None:
         forget_batch(store, control, journal.forget)
 
 
-def _move(location: Location, staging: Staging, journal: Journal, replaced: Replaced, *, recovering: bool) -> None:
+def _move_files(
+    location: Location, staging: Staging, journal: Journal, replaced: ReplacedFiles, *, recovering: bool
+) -> None:
     """Put the staged files that still wait in their places."""
     store, staged = location.store, [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
-    folders = {_folder(path) for path in staged}
-    waiting = {f"{folder}/{name}" for folder in folders for name in store.names(folder)}
-    goals = [location.path(move.target) for move in journal.moves] + [move.target for move in journal.feed]
-    folders = {_folder(goal) for goal in goals}
+    folders = {_get_parent(path) for path in staged}
+    waiting = {f"{folder}/{name}" for folder in folders for name in store.list_names(folder)}
+    goals = [location.to_path(move.target) for move in journal.moves] + [move.target for move in journal.feed]
+    folders = {_get_parent(goal) for goal in goals}
     # One that exists in recovery was perhaps made by the process that was killed.
-    new = {folder for folder in folders if store.local and (recovering or store.kind(folder) is None)}
+    new = {folder for folder in folders if store.is_local and (recovering or store.get_path_type(folder) is None)}
     for folder in sorted(folders):
         store.make_folder(folder)
     # After a power cut a file could be in neither folder, if it was moved into one that is not yet on the disk.
-    inside = [goal for goal in goals[: len(journal.moves)] if _folder(goal) in new]
-    fed = {_folder(move.target) for move in journal.feed} & new
-    store.flush([*_folders_to_flush(location, inside), *sorted(fed)])
+    inside = [goal for goal in goals[: len(journal.moves)] if _get_parent(goal) in new]
+    fed = {_get_parent(move.target) for move in journal.feed} & new
+    store.flush([*_list_folders_to_flush(location, inside), *sorted(fed)])
     for move, path, goal in zip((*journal.moves, *journal.feed), staged, goals, strict=True):
         if path in waiting:
             if move not in journal.feed:
                 _check_replaced(location, staging, replaced, move)
             # Spark refuses a file whose checksum sidecar tells of its predecessor.
-            store.remove(_sidecar(goal))
+            store.remove(_make_checksum_path(goal))
             store.replace(path, goal)
 
 
-def _find_removed(location: Location, replaced: Replaced, removals: Sequence[Removal]) -> dict[str, str]:
+def _find_removed(location: Location, replaced: ReplacedFiles, removals: Sequence[Removal]) -> dict[str, str]:
     """Give the files that are still to be removed, with their identities now; refuse another's file."""
-    found = location.listing() if removals else {}
+    found = location.list_all_files() if removals else {}
     still = {removal.target: found[removal.target].identity for removal in removals if removal.target in found}
     for rel, now in still.items():
-        if not replaced.is_meant(rel, now):
-            raise held_back(location, rel, "the change")
+        if not replaced.is_journaled_file(rel, now):
+            raise make_conflict_error(location, rel, "the change")
     return still
 
 
-def _remove(location: Location, still: Mapping[str, str]) -> None:
-    found = location.listing() if still else {}
-    for rel, identity in still.items():
+def _remove_files(location: Location, removals: Mapping[str, str]) -> None:
+    found = location.list_all_files() if removals else {}
+    for rel, identity in removals.items():
         if rel in found and found[rel].identity == identity:
-            location.store.remove(_sidecar(location.path(rel)))
-            location.store.remove(location.path(rel))
+            location.store.remove(_make_checksum_path(location.to_path(rel)))
+            location.store.remove(location.to_path(rel))
 
 
-def _check_replaced(location: Location, staging: Staging, replaced: Replaced, move: Move) -> None:
+def _check_replaced(location: Location, staging: Staging, replaced: ReplacedFiles, move: Move) -> None:
     # Elsewhere than locally a copy may stop halfway, and what it left is ours to write again.
-    if location.store.local:
-        target = location.path(move.target)
-        found = location.store.identity(target)
+    if location.store.is_local:
+        target = location.to_path(move.target)
+        found = location.store.get_identity(target)
         if not (
             found is None
-            or replaced.is_meant(move.target, found)
-            or location.store.same_content(f"{staging.folder}/{move.staged}", target)
+            or replaced.is_journaled_file(move.target, found)
+            or location.store.has_same_content(f"{staging.folder}/{move.staged}", target)
         ):
-            raise held_back(location, move.target, "its replacement")
+            raise make_conflict_error(location, move.target, "its replacement")
 
 
-def _folders_to_flush(location: Location, paths: Sequence[str]) -> list[str]:
-    if not location.store.local:
+def _list_folders_to_flush(location: Location, paths: Sequence[str]) -> list[str]:
+    if not location.store.is_local:
         return []
-    folders = {_folder(location.root)} if paths else set()
+    folders = {_get_parent(location.root)} if paths else set()
     for path in paths:
-        folder = _folder(path)
+        folder = _get_parent(path)
         while folder not in folders and len(folder) >= len(location.root):
             folders.add(folder)
-            folder = _folder(folder)
-    return sorted(folder for folder in folders if location.store.kind(folder) == "directory")
+            folder = _get_parent(folder)
+    return sorted(folder for folder in folders if location.store.get_path_type(folder) == "directory")
 
 
-def _folder(path: str) -> str:
+def _get_parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def _sidecar(path: str) -> str:
+def _make_checksum_path(path: str) -> str:
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.crc"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from merganser.core.storage.staging import LINKS
+from merganser.core.storage.staging import REPLACED_LINKS
 from merganser.errors import ConcurrentWriteError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Replaced:
+class ReplacedFiles:
     """The files that a commit replaces or removes, by path with their identities, and the links to them."""
 
     staging: Staging
@@ -35,33 +35,33 @@ class Replaced:
     @property
     def folder(self) -> str:
         """The folder of the links."""
-        return f"{self.staging.folder}/{LINKS}"
+        return f"{self.staging.folder}/{REPLACED_LINKS}"
 
-    def keep(self) -> list[str]:
+    def link_files(self) -> list[str]:
         """Link the files, before the commit is journaled; returns the folder to flush, if there is one."""
         location = self.staging.location
-        if not (self.identities and location.store.local):
+        if not (self.identities and location.store.is_local):
             return []
         location.store.make_folder(self.folder)
         for rel, identity in self.identities.items():
             link = self.links[rel]
             # A file that changed since it was listed is not what the journal means.
-            if location.store.link(location.path(rel), link) and location.store.identity(link) != identity:
+            if location.store.link(location.to_path(rel), link) and location.store.get_identity(link) != identity:
                 location.store.remove(link)
         return [self.folder]
 
-    def is_meant(self, rel: str, now: str) -> bool:
+    def is_journaled_file(self, rel: str, now: str) -> bool:
         """Say whether a file whose identity is this now is the one that the journal means."""
         location = self.staging.location
         identity = self.identities.get(rel)
         return identity is not None and (
-            now == identity or location.store.is_copied(location.path(rel), identity, self.links[rel])
+            now == identity or location.store.is_copied(location.to_path(rel), identity, self.links[rel])
         )
 
 
-def held_back(location: Location, rel: str, what: str) -> ConcurrentWriteError:
+def make_conflict_error(location: Location, rel: str, what: str) -> ConcurrentWriteError:
     """Describe a file that is not the one that the journal means."""
     return ConcurrentWriteError(
-        f"{location.shown(rel)} was changed by another program after this commit was journaled, so {what} was not "
+        f"{location.to_display(rel)} was changed by another program after this commit was journaled, so {what} was not "
         "published. Move that file out of the dataset, then call recover(path)."
     )

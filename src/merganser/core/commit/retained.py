@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from merganser.core.commit.history import is_id, read_records, standing
+from merganser.core.commit.history import is_record_id, read_records, skip_undone
 from merganser.core.storage.store import is_same_time
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RETAINED = "retained"
 
 
-def retained_path(control: str, commit: str, name: str) -> str:
+def make_retained_path(control: str, commit: str, name: str) -> str:
     """Give the path of a file that is retained of a commit."""
     return f"{control}/{RETAINED}/{commit}/{name}"
 
@@ -35,50 +35,50 @@ def retain_replaced(location: Location, control: str, record: HistoryRecord) -> 
     store, folder = location.store, f"{control}/{RETAINED}/{record.id}"
     store.make_folder(folder)
     for rel, name in names.items():
-        store.duplicate(location.path(rel), retained_path(control, record.id, name))
+        store.duplicate(location.to_path(rel), make_retained_path(control, record.id, name))
     store.flush([folder, f"{control}/{RETAINED}", control])
 
 
-def is_whole(store: Store, control: str, record: HistoryRecord) -> bool:
+def is_fully_retained(store: Store, control: str, record: HistoryRecord) -> bool:
     """Say whether everything that a commit replaced or removed is retained, as it was."""
     needed = [file for file in record.files if file.operation != "inserted"]
     if not needed:
         return True
     folder = f"{control}/{RETAINED}/{record.id}"
-    if store.kind(folder) is None:
+    if store.get_path_type(folder) is None:
         return False
     sizes = {info.rel: info.size for info in store.walk(folder, enter=lambda _: False)}
     return all(
         file.retained is not None
         and sizes.get(file.retained) == file.size_before
-        and is_same_time(file.modified_before, store.modified(f"{folder}/{file.retained}"))
+        and is_same_time(file.modified_before, store.get_modified_time(f"{folder}/{file.retained}"))
         for file in needed
     )
 
 
-def retained_ids(store: Store, control: str) -> list[str]:
+def list_retained_ids(store: Store, control: str) -> list[str]:
     """List the commits that have retained files, or what is left of them, the oldest first."""
-    return [name for name in store.names(f"{control}/{RETAINED}") if is_id(name)]
+    return [name for name in store.list_names(f"{control}/{RETAINED}") if is_record_id(name)]
 
 
-def unreachable(store: Store, control: str, most: int | None) -> list[str]:
+def find_unreachable(store: Store, control: str, limit: int | None) -> list[str]:
     """Name the commits whose retained files no undo can use, or nobody asks for: all but the newest so many."""
-    ids = retained_ids(store, control)
-    kept = set(islice(_reachable(store, control, set(ids)), most)) if ids and most != 0 else set()
+    ids = list_retained_ids(store, control)
+    kept = set(islice(_find_reachable(store, control, set(ids)), limit)) if ids and limit != 0 else set()
     return [one for one in ids if one not in kept]
 
 
-def _reachable(store: Store, control: str, waiting: set[str]) -> Iterator[str]:
+def _find_reachable(store: Store, control: str, waiting: set[str]) -> Iterator[str]:
     """Name the commits whose retained files undo could use, the newest first, until one that cannot be undone."""
-    for record in standing(read_records(store, control)):
-        if not waiting or not is_whole(store, control, record):
+    for record in skip_undone(read_records(store, control)):
+        if not waiting or not is_fully_retained(store, control, record):
             return
         if record.id in waiting:
             waiting.remove(record.id)
             yield record.id
 
 
-def drop(store: Store, control: str, ids: Iterable[str]) -> list[str]:
+def remove_retained(store: Store, control: str, ids: Iterable[str]) -> list[str]:
     """Remove what is retained of commits, and give the folders removed; what cannot be only takes room."""
     dropped = []
     for one in ids:

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from merganser.core.columnar.threads import in_threads
+from merganser.core.columnar.threads import map_in_threads
 from merganser.core.commit.history import HistoryFile
 from merganser.core.commit.journal import Move, Removal
 from merganser.core.dataset.snapshot import check_listing
@@ -39,27 +39,27 @@ class NewFile:
         """What becomes of the place."""
         return "inserted" if self.replaces is None else "rewritten"
 
-    def described(self, location: Location) -> MergeFileMetadata:
+    def to_metadata(self, location: Location) -> MergeFileMetadata:
         """Tell of the file as it will be."""
         rows = self.footer.metadata.num_rows
-        return MergeFileMetadata(location.shown(self.rel), rows, self.operation, self.footer.size)
+        return MergeFileMetadata(location.to_display(self.rel), rows, self.operation, self.footer.size)
 
 
-def new_file(staged: str, folder: str, footer: Footer) -> NewFile:
+def make_new_file(staged: str, folder: str, footer: Footer) -> NewFile:
     """Give a staged file a name of its own in a folder."""
     return NewFile(staged, f"{folder}part-{uuid.uuid4().hex}.parquet", footer)
 
 
-def staged_footers(staging: Staging, paths: Sequence[str]) -> list[Footer]:
+def read_staged_footers(staging: Staging, paths: Sequence[str]) -> list[Footer]:
     """Read the footers of staged files."""
-    return in_threads(lambda path: read_footer(staging.location.store, path, path), paths)
+    return map_in_threads(lambda path: read_footer(staging.location.store, path, path), paths)
 
 
-def preserved_files(target: Target, gone: Iterable[int]) -> list[MergeFileMetadata]:
+def list_preserved_files(target: Target, gone: Iterable[int]) -> list[MergeFileMetadata]:
     """Tell of all files but those that are replaced or removed."""
     left = {*gone}
     return [
-        MergeFileMetadata(target.location.shown(file.rel), target.file_rows[number], "preserved", file.size)
+        MergeFileMetadata(target.location.to_display(file.rel), target.file_rows[number], "preserved", file.size)
         for number, file in enumerate(target.files)
         if number not in left
     ]
@@ -82,7 +82,7 @@ def make_removals(target: Target, numbers: Iterable[int]) -> list[Removal]:
     return [Removal(target.files[number].rel, target.files[number].identity) for number in numbers]
 
 
-def touched_files(target: Target, new: Iterable[NewFile], removed: Iterable[int]) -> list[HistoryFile]:
+def list_touched_files(target: Target, new: Iterable[NewFile], removed: Iterable[int]) -> list[HistoryFile]:
     """List the files of a change for its record; an overwrite has read no footer of what it removes."""
     rows: Sequence[int | None] = target.file_rows or [None] * len(target.files)
     before = [(count, file.size) for count, file in zip(rows, target.files, strict=True)]
@@ -102,5 +102,5 @@ def touched_files(target: Target, new: Iterable[NewFile], removed: Iterable[int]
 def commit_files(session: Session, staging: Staging, journal: Journal, target: Target) -> None:
     """Commit, if the dataset is still the one that was listed, and keep what was learned of its footers."""
     session.commit(staging, journal, lambda: check_listing(target))
-    if target.news is not None:
-        save_cache(target.news, staging)
+    if target.cache_update is not None:
+        save_cache(target.cache_update, staging)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.commit.commit import writing
-from merganser.core.commit.history import HistoryFile, HistoryRecord, read_records, standing
+from merganser.core.commit.commit import open_session
+from merganser.core.commit.history import HistoryFile, HistoryRecord, read_records, skip_undone
 from merganser.core.commit.journal import Journal, Move, Removal
-from merganser.core.commit.retained import drop, is_whole, retained_ids, retained_path, unreachable
-from merganser.core.dataset.snapshot import check_alone, make_record
+from merganser.core.commit.retained import (
+    find_unreachable,
+    is_fully_retained,
+    list_retained_ids,
+    make_retained_path,
+    remove_retained,
+)
+from merganser.core.dataset.snapshot import check_not_nested, make_record
 from merganser.core.model.options import check_retain
 from merganser.core.storage.location import locate
 from merganser.core.storage.lock import LOCK_TIMEOUT
-from merganser.core.storage.staging import control_folder, storing
+from merganser.core.storage.staging import choose_control_folder, explain_staging_errors
 from merganser.core.storage.store import is_same_time
 from merganser.errors import UndoError
 
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
     from merganser.core.storage.staging import Staging
     from merganser.core.storage.store import FileInfo
 
-OPPOSITE: dict[FileChange, FileChange] = {"rewritten": "rewritten", "inserted": "removed", "removed": "inserted"}
+REVERSED_CHANGE: dict[FileChange, FileChange] = {"rewritten": "rewritten", "inserted": "removed", "removed": "inserted"}
 
 
 def undo(
@@ -52,18 +58,18 @@ def undo(
     """
     started = time.monotonic()
     location = locate(path, filesystem, ignore_table_format=ignore_table_format)
-    if location.store.kind(control_folder(location)) is None:
-        raise _nothing_to_undo(location)
-    check_alone(location)
-    with writing(location, lock_timeout, started, checked=True) as session:
-        last = next(standing(read_records(location.store, session.control)), None)
+    if location.store.get_path_type(choose_control_folder(location)) is None:
+        raise _make_no_commit_error(location)
+    check_not_nested(location)
+    with open_session(location, lock_timeout, started, checked=True) as session:
+        last = next(skip_undone(read_records(location.store, session.control)), None)
         if last is None:
-            raise _nothing_to_undo(location)
+            raise _make_no_commit_error(location)
         _check_retained(location, session.control, last)
-        found = _check_untouched(location, last)
-        with session.staging() as staging, storing(staging):
-            journal = _opposite(last, found, staging)
-            session.commit(staging, journal, lambda: _check_untouched(location, last))
+        found = _check_unchanged(location, last)
+        with session.staging() as staging, explain_staging_errors(staging):
+            journal = _make_undo_journal(last, found, staging)
+            session.commit(staging, journal, lambda: _check_unchanged(location, last))
     return last
 
 
@@ -89,22 +95,22 @@ def vacuum(
         check_retain(retain)
     # What is retained is no part of any table.
     location = locate(path, filesystem, ignore_table_format=True)
-    if not retained_ids(location.store, control_folder(location)):
+    if not list_retained_ids(location.store, choose_control_folder(location)):
         return []
-    check_alone(location)
-    with writing(location, lock_timeout, checked=True) as session:
+    check_not_nested(location)
+    with open_session(location, lock_timeout, checked=True) as session:
         store, control = location.store, session.control
-        return drop(store, control, unreachable(store, control, retain))
+        return remove_retained(store, control, find_unreachable(store, control, retain))
 
 
-def _opposite(last: HistoryRecord, found: Mapping[str, FileInfo], staging: Staging) -> Journal:
+def _make_undo_journal(last: HistoryRecord, found: Mapping[str, FileInfo], staging: Staging) -> Journal:
     """Stage what a commit replaced and removed, and turn round all that it did."""
     moves, removals = [], []
     for file in last.files:
         now = found[file.path].identity if file.path in found else None
         if file.retained is not None:
-            staged = staging.new_path()
-            staging.location.store.duplicate(retained_path(staging.control, last.id, file.retained), staged)
+            staged = staging.make_path()
+            staging.location.store.duplicate(make_retained_path(staging.control, last.id, file.retained), staged)
             moves.append(Move(staged.rpartition("/")[2], file.path, now))
         elif now is not None:
             removals.append(Removal(file.path, now))
@@ -116,30 +122,33 @@ def _opposite(last: HistoryRecord, found: Mapping[str, FileInfo], staging: Stagi
         updated=last.updated,
         deleted=last.inserted,
         files=[
-            HistoryFile(file.path, OPPOSITE[file.operation], file.rows_before, file.size_before, file.rows, file.size)
+            HistoryFile(
+                file.path, REVERSED_CHANGE[file.operation], file.rows_before, file.size_before, file.rows, file.size
+            )
             for file in last.files
         ],
     )
     return Journal(moves, removals, partitions, history=history, forget=last.batch_id)
 
 
-def _nothing_to_undo(location: Location) -> UndoError:
+def _make_no_commit_error(location: Location) -> UndoError:
     return UndoError(f"There is no commit into {location.display} to undo. See history(path) for those there were.")
 
 
 def _check_retained(location: Location, control: str, last: HistoryRecord) -> None:
-    if not is_whole(location.store, control, last):
+    if not is_fully_retained(location.store, control, last):
         message = (
-            f"The files that the {_named(last)} replaced or removed are not retained as they were, so it cannot be "
+            f"The files that the {_describe_commit(last)} replaced or removed are not retained as they were, so it "
+            "cannot be "
             "undone. Pass "
             f"retain=1 or more to the next merges into {location.display}, to be able to undo them."
         )
         raise UndoError(message)
 
 
-def _check_untouched(location: Location, last: HistoryRecord) -> dict[str, FileInfo]:
+def _check_unchanged(location: Location, last: HistoryRecord) -> dict[str, FileInfo]:
     """Refuse to undo what another program has changed since; gives the files as they are."""
-    found = location.listing()
+    found = location.list_all_files()
     for file in last.files:
         if file.operation == "removed":
             same = file.path not in found
@@ -147,16 +156,17 @@ def _check_untouched(location: Location, last: HistoryRecord) -> dict[str, FileI
             same = (
                 file.path in found
                 and found[file.path].size == file.size
-                and is_same_time(file.modified, location.store.modified(location.path(file.path)))
+                and is_same_time(file.modified, location.store.get_modified_time(location.to_path(file.path)))
             )
         if not same:
             message = (
-                f"{location.shown(file.path)} was changed by another program after the {_named(last)}, and undoing "
+                f"{location.to_display(file.path)} was changed by another program after the "
+                f"{_describe_commit(last)}, and undoing "
                 "that would lose the change. Put the file back as it was, or merge the rows that you want instead."
             )
             raise UndoError(message)
     return found
 
 
-def _named(record: HistoryRecord) -> str:
+def _describe_commit(record: HistoryRecord) -> str:
     return f"{record.operation} of {record.committed_at:%Y-%m-%d %H:%M:%S} UTC"

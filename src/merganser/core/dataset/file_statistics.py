@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.model.keys import canonical_type
-from merganser.core.model.schema import check_same_schema, same_meaning
-from merganser.core.parquet.footer import key_bounds, read_footer
+from merganser.core.model.keys import to_canonical_type
+from merganser.core.model.schema import check_same_schema, is_same_logical_type
+from merganser.core.parquet.footer import read_footer, read_key_bounds
 from merganser.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # The coarsest clock of a filesystem has steps of two seconds. A file that changed so shortly before it was listed may
 # change once more and look the same.
-SETTLED = 2_000_000_000
+SETTLE_NANOSECONDS = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ class DataFile:
         # Any text may be a path, also one that is no valid Unicode.
         return f"{self.size}:{len(version)}:{version}{self.rel}".encode("utf-8", "surrogatepass")
 
-    def settled(self, listed: int) -> bool:
+    def is_settled(self, listed_at: int) -> bool:
         """Say whether the next change of a file that was listed at this time will give it another version."""
-        return self.version is not None and self.changed + SETTLED <= listed
+        return self.version is not None and self.changed + SETTLE_NANOSECONDS <= listed_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Summaries:
     groups: pa.Table
     key_types: Mapping[str, pa.DataType]
 
-    def bounds(self, key: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    def get_bounds(self, key: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
         """Give the minima and maxima of a key column."""
         at = list(self.key_types).index(key)
         return self.groups.column(f"min_{at}"), self.groups.column(f"max_{at}")
@@ -98,38 +98,38 @@ class Summaries:
         return replace(self, schema_numbers=self.schema_numbers[files], group_counts=counts, groups=groups)
 
 
-def gather(model: Model, found: Sequence[FileSummary], known: Sequence[pa.Schema] = ()) -> Summaries:
+def to_columns(reference: ReferenceFile, found: Sequence[FileSummary], known: Sequence[pa.Schema] = ()) -> Summaries:
     """Put summaries in columns; schemas that are known beside the first file's keep their numbers."""
-    schemas = [model.schema, *known]
+    schemas = [reference.schema, *known]
     numbers: dict[pa.Schema | None, int] = {None: 0} | {schema: number for number, schema in enumerate(known, 1)}
     for one in found:
         if one.schema not in numbers:
             numbers[one.schema] = len(schemas)
             schemas.append(one.schema)
     columns = {"rows": pa.array(chain.from_iterable(one.group_rows for one in found), pa.int64())}
-    for at, (name, kind) in enumerate(model.key_types.items()):
+    for at, (name, kind) in enumerate(reference.key_types.items()):
         bounds = [bound for one in found for bound in one.bounds[name]]
-        columns[f"min_{at}"], columns[f"max_{at}"] = _arrays(bounds, canonical_type(kind))
+        columns[f"min_{at}"], columns[f"max_{at}"] = _to_arrays(bounds, to_canonical_type(kind))
     return Summaries(
         schemas,
         np.array([numbers[one.schema] for one in found], np.int64),
         np.array([len(one.group_rows) for one in found], np.int64),
         pa.table(columns),
-        model.key_types,
+        reference.key_types,
     )
 
 
-def _arrays(bounds: Sequence[Bound], kind: pa.DataType) -> tuple[pa.Array, pa.Array]:
+def _to_arrays(bounds: Sequence[Bound], kind: pa.DataType) -> tuple[pa.Array, pa.Array]:
     try:
         return pa.array([bound and bound[0] for bound in bounds], kind), pa.array(
             [bound and bound[1] for bound in bounds], kind
         )
     except (OverflowError, pa.ArrowInvalid):
         # A bound that no key of this type can have proves nothing.
-        return _arrays([bound if _holds(kind, bound) else None for bound in bounds], kind)
+        return _to_arrays([bound if _can_hold(kind, bound) else None for bound in bounds], kind)
 
 
-def _holds(kind: pa.DataType, bound: Bound) -> bool:
+def _can_hold(kind: pa.DataType, bound: Bound) -> bool:
     try:
         pa.array(bound or (), kind)
     except (OverflowError, pa.ArrowInvalid):
@@ -138,7 +138,7 @@ def _holds(kind: pa.DataType, bound: Bound) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ReferenceFile:
     """The first file of a dataset, by which the others are measured, and of what columns bounds are wanted.
 
     Footers of few files are kept: of many they would fill memory.
@@ -150,13 +150,13 @@ class Model:
     schema: pa.Schema
     partition_types: Mapping[str, pa.DataType]
     key_types: Mapping[str, pa.DataType]
-    keeps: bool = False
+    keeps_footers: bool = False
 
     def summarise(self, file: DataFile) -> FileSummary:
         """Read the footer of a file, and refuse one whose columns do not fit."""
         is_first = file.rel == self.file.rel
-        shown = self.location.shown(file.rel)
-        footer = self.footer if is_first else read_footer(self.location.store, self.location.path(file.rel), shown)
+        shown = self.location.to_display(file.rel)
+        footer = self.footer if is_first else read_footer(self.location.store, self.location.to_path(file.rel), shown)
         metadata = footer.metadata
         own = None
         if not (is_first or metadata.schema.equals(self.footer.metadata.schema)):
@@ -164,7 +164,11 @@ class Model:
             self.check_columns(own, shown)
         schema = self.schema if own is None else own
         for name, kind in self.partition_types.items():
-            if name not in file.folders and name in schema.names and not same_meaning(schema.field(name).type, kind):
+            if (
+                name not in file.folders
+                and name in schema.names
+                and not is_same_logical_type(schema.field(name).type, kind)
+            ):
                 message = (
                     f"{shown} stands outside the {name}=… folders and holds {name!r} as {schema.field(name).type}, "
                     f"where the dataset has {kind}. Move the file out."
@@ -172,18 +176,18 @@ class Model:
                 raise SchemaMismatchError(message)
         return FileSummary(
             tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)),
-            {name: key_bounds(footer, name, kind) for name, kind in self.key_types.items()},
+            {name: read_key_bounds(footer, name, kind) for name, kind in self.key_types.items()},
             own,
-            footer if self.keeps else None,
+            footer if self.keeps_footers else None,
         )
 
     def check_columns(self, schema: pa.Schema, shown: str) -> None:
         """Refuse a schema that disagrees with the first file's, partition columns aside."""
-        here, there = without(self.schema, self.partition_types), without(schema, self.partition_types)
-        check_same_schema(here, there, self.location.shown(self.file.rel), shown)
+        here, there = drop_columns(self.schema, self.partition_types), drop_columns(schema, self.partition_types)
+        check_same_schema(here, there, self.location.to_display(self.file.rel), shown)
 
 
-def without(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
+def drop_columns(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
     """Leave columns out of a schema."""
     gone = set(names)
     return pa.schema([field for field in schema if field.name not in gone], schema.metadata)

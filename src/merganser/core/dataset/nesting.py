@@ -14,12 +14,12 @@ from merganser.core.storage.staging import (
     BESIDE,
     HISTORY,
     INSIDE,
-    RECORD,
+    PARTITION_RECORD,
     STAGING_PREFIX,
-    control_folder,
-    control_name,
+    choose_control_folder,
     find_owner,
     list_control,
+    name_control_folder,
 )
 from merganser.errors import TargetPathError
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from merganser.core.storage.location import Location
     from merganser.core.storage.store import Store
 
-_CONTROL = re.compile(re.escape(control_name("@")).replace("@", "(.+)"))
+_CONTROL = re.compile(re.escape(name_control_folder("@")).replace("@", "(.+)"))
 # Any of these in a control folder tells of a commit; before there were marks, only history and record did.
-_COMMITTED = frozenset({BESIDE, INSIDE, HISTORY, RECORD})
+_COMMITTED = frozenset({BESIDE, INSIDE, HISTORY, PARTITION_RECORD})
 
 
 def is_mark(name: str) -> bool:
@@ -43,30 +43,32 @@ def check_below(location: Location, folders: Iterable[str], linked: Iterable[str
     """Refuse a target with another dataset below it: by the folders met there, and by the files that links lead to."""
     for folder in sorted(folders):
         if _CONTROL.fullmatch(folder.rpartition("/")[2]):
-            _check_control(location, location.path(folder))
+            _check_control(location, location.to_path(folder))
     # Of each folder one file will do.
     for path in {path.rpartition("/")[0]: path for path in linked}.values():
-        found = find_around(location.store, path)
+        found = find_enclosing_dataset(location.store, path)
         if found is not None and found.path != location.root:
-            raise _contains(location, found.path, found.control)
+            raise _make_contains_error(location, found.path, found.control)
 
 
 def _check_control(location: Location, path: str) -> None:
     """Refuse the dataset that a control folder below belongs to, and a second control folder of the target."""
-    store, own = location.store, control_folder(location)
-    control = _look_into(store, path)
+    store, own = location.store, choose_control_folder(location)
+    control = _read_control(store, path)
     if path == own and not control.has_commits:
         return
     if control.owner == location.root:
         if path != own:
-            raise _two_mounts(location, own, path)
+            raise _make_two_mounts_error(location, own, path)
     # What is left of a dataset that somebody removed does not count, but a first load does.
-    elif control.has_staging or (control.has_commits and store.kind(control.owner) == "directory"):
+    elif control.has_staging or (control.has_commits and store.get_path_type(control.owner) == "directory"):
         below = len(location.root) + 1
-        raise _contains(location, location.shown(control.owner[below:]), location.shown(path[below:]))
+        raise _make_contains_error(
+            location, location.to_display(control.owner[below:]), location.to_display(path[below:])
+        )
 
 
-def _two_mounts(location: Location, own: str, other: str) -> TargetPathError:
+def _make_two_mounts_error(location: Location, own: str, other: str) -> TargetPathError:
     return TargetPathError(
         f"{location.display} has two control folders, {own} and {other}: its writers come through two mounts and do "
         "not see each other's locks. Let all of them use this path, call recover(path) through the other mount to "
@@ -74,52 +76,52 @@ def _two_mounts(location: Location, own: str, other: str) -> TargetPathError:
     )
 
 
-def _contains(location: Location, dataset: str, control: str) -> TargetPathError:
+def _make_contains_error(location: Location, dataset: str, control: str) -> TargetPathError:
     return TargetPathError(
         f"{location.display} contains the dataset {dataset}. Write to that dataset, or to a folder without one. If it "
-        f"is no longer a dataset, {_give_up(dataset, control)}"
+        f"is no longer a dataset, {_format_remedy(dataset, control)}"
     )
 
 
-def _give_up(dataset: str, control: str) -> str:
+def _format_remedy(dataset: str, control: str) -> str:
     return (
         f"call recover({dataset!r}) to complete a pending commit, then remove its control folder {control}; its "
         "history and retained files are lost with it."
     )
 
 
-def check_above(location: Location, *, alone: bool) -> None:
+def check_above(location: Location, *, refuse_nested: bool) -> None:
     """Refuse a root inside a table of another format, and with `alone` one inside another dataset."""
-    if not alone and location.ignore_table_format:
+    if not refuse_nested and location.ignore_table_format:
         return
-    levels = list(_look_above(location.store, location.root))
+    levels = list(_scan_parents(location.store, location.root))
     for level in levels:
         check_inside_table(location, level.folder, _spell(location, level.folder), level.found)
-    found = _find_nearest(location.store, levels, control_folder(location)) if alone else None
+    found = _find_nearest(location.store, levels, choose_control_folder(location)) if refuse_nested else None
     if found is not None:
         dataset = _spell(location, found.path)
         message = (
             f"{location.display} lies inside the dataset {dataset}. Write to that dataset. If it is no longer a "
-            f"dataset, or was removed, {_give_up(dataset, found.control)}"
+            f"dataset, or was removed, {_format_remedy(dataset, found.control)}"
         )
         raise TargetPathError(message)
 
 
 @dataclass(frozen=True, slots=True)
-class Dataset:
+class DatasetFolder:
     """A dataset by its folder and its control folder."""
 
     path: str
     control: str
 
 
-def find_around(store: Store, path: str) -> Dataset | None:
+def find_enclosing_dataset(store: Store, path: str) -> DatasetFolder | None:
     """Find the nearest dataset that a path lies inside."""
-    return _find_nearest(store, _look_above(store, path))
+    return _find_nearest(store, _scan_parents(store, path))
 
 
 @dataclass(frozen=True, slots=True)
-class _Level:
+class _ParentFolder:
     """A folder above a path, the name below it that leads to the path, and which marks are in the folder."""
 
     folder: str
@@ -127,32 +129,32 @@ class _Level:
     found: set[str]
 
 
-def _look_above(store: Store, path: str) -> Iterator[_Level]:
+def _scan_parents(store: Store, path: str) -> Iterator[_ParentFolder]:
     """Look into each folder above a path, the nearest first."""
     folder, _, child = path.rpartition("/")
-    while child and (folder or store.local):
-        wanted = {*LOGS, control_name(child), control_name(folder.rpartition("/")[2])}
-        yield _Level(folder, child, store.find_folders(folder or "/", wanted))
+    while child and (folder or store.is_local):
+        wanted = {*LOGS, name_control_folder(child), name_control_folder(folder.rpartition("/")[2])}
+        yield _ParentFolder(folder, child, store.find_folders(folder or "/", wanted))
         folder, _, child = folder.rpartition("/")
 
 
-def _find_nearest(store: Store, levels: Iterable[_Level], own: str | None = None) -> Dataset | None:
+def _find_nearest(store: Store, levels: Iterable[_ParentFolder], own: str | None = None) -> DatasetFolder | None:
     for number, level in enumerate(levels):
-        beside, inside = control_name(level.child), control_name(level.folder.rpartition("/")[2])
+        beside, inside = name_control_folder(level.child), name_control_folder(level.folder.rpartition("/")[2])
         # What is beside the path itself is its own, unless the folder around it has the same name.
         for name in dict.fromkeys((inside, beside) if number else (inside,)):
             path = f"{level.folder}/{name}"
-            control = _look_into(store, path) if name in level.found else None
+            control = _read_control(store, path) if name in level.found else None
             # In the control folder of the path itself, a staging folder alone is that of its own first load.
             if control is None or not (control.has_commits or (control.has_staging and path != own)):
                 continue
             if control.owner == level.folder or (number and name == beside):
-                return Dataset(control.owner, path)
+                return DatasetFolder(control.owner, path)
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class _Control:
+class _ControlFolder:
     """A control folder: the dataset it belongs to, and what is in it. A call that was refused may leave only a lock."""
 
     owner: str
@@ -160,10 +162,10 @@ class _Control:
     has_staging: bool
 
 
-def _look_into(store: Store, control: str) -> _Control:
+def _read_control(store: Store, control: str) -> _ControlFolder:
     names = list_control(store, control)
     staging = any(name.startswith(STAGING_PREFIX) for name in names)
-    return _Control(find_owner(store, control, names), not _COMMITTED.isdisjoint(names), staging)
+    return _ControlFolder(find_owner(store, control, names), not _COMMITTED.isdisjoint(names), staging)
 
 
 def _spell(location: Location, above: str) -> str:

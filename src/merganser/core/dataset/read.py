@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from merganser.core.columnar.threads import in_threads
+from merganser.core.columnar.threads import map_in_threads
 from merganser.core.dataset.snapshot import load_target
-from merganser.core.model.partitions import UNKNOWN, untoken
+from merganser.core.model.partitions import UNKNOWN, from_token
 from merganser.core.parquet.footer import read_footer
-from merganser.core.parquet.int96 import find_instants, split
+from merganser.core.parquet.int96 import find_int96_arrays, split_int96
 from merganser.core.rows.key_scan import open_parquet, read_group
 from merganser.errors import UnsupportedFileError
 
@@ -28,29 +28,29 @@ _ARROW = re.compile(r"parquet-cpp-arrow version (\d+)\.")
 _FORWARD = 23
 # Days from 1970 that 64 bits of nanoseconds hold.
 _NANOSECOND_DAYS = 106_000
-_ARROW_NAMES = ("__filename", "__fragment_index", "__batch_index", "__last_in_fragment")
+_RESERVED_NAMES = ("__filename", "__fragment_index", "__batch_index", "__last_in_fragment")
 
 
 def open_dataset(location: Location) -> pads.Dataset:
     """Open exactly the data files as an Arrow dataset, partition columns in their recorded types (O3)."""
-    return as_dataset(load_target(location, [], None, {}))
+    return to_arrow_dataset(load_target(location, [], None, {}))
 
 
-def as_dataset(target: Target) -> pads.Dataset:
+def to_arrow_dataset(target: Target) -> pads.Dataset:
     """Give the data files of a snapshot as an Arrow dataset."""
     location = target.location
-    kept = [name for name in _ARROW_NAMES if target.schema is not None and name in target.schema.names]
+    kept = [name for name in _RESERVED_NAMES if target.schema is not None and name in target.schema.names]
     if kept:
         message = (
             f"{location.display} has a column {kept[0]!r}, a name that Arrow's datasets keep for themselves. Rename it."
         )
         raise UnsupportedFileError(message)
-    formats = {unit: _format(unit) for unit in ("us", "ns")}
-    units = _int96_units(target)
-    filesystem = location.store.arrow_filesystem()
+    formats = {unit: _make_format(unit) for unit in ("us", "ns")}
+    units = _choose_int96_units(target)
+    filesystem = location.store.to_arrow_filesystem()
     fragments = [
         formats[units.get(number, "us")].make_fragment(
-            location.path(file.rel), filesystem, partition_expression=_expression(target, number)
+            location.to_path(file.rel), filesystem, partition_expression=_make_expression(target, number)
         )
         for number, file in enumerate(target.files)
     ]
@@ -58,13 +58,13 @@ def as_dataset(target: Target) -> pads.Dataset:
     return pads.FileSystemDataset(fragments, schema, formats["us"], filesystem)
 
 
-def _format(unit: str) -> pads.ParquetFileFormat:
+def _make_format(unit: str) -> pads.ParquetFileFormat:
     options = pads.ParquetReadOptions(coerce_int96_timestamp_unit=unit)
     scan = pads.ParquetFragmentScanOptions(arrow_extensions_enabled=True)
     return pads.ParquetFileFormat(read_options=options, default_fragment_scan_options=scan)
 
 
-def _int96_units(target: Target) -> dict[int, str]:
+def _choose_int96_units(target: Target) -> dict[int, str]:
     """Choose for each file that holds INT96 the unit in which Arrow's datasets read all of its instants (S6)."""
     if target.template is None or target.summaries is None:
         return {}
@@ -74,13 +74,13 @@ def _int96_units(target: Target) -> dict[int, str]:
 
     def choose(number: int) -> tuple[int, str]:
         rel = target.files[number].rel
-        path = location.path(rel)
-        footer = target.footers.get(rel) or read_footer(location.store, path, location.shown(rel))
+        path = location.to_path(rel)
+        footer = target.footers.get(rel) or read_footer(location.store, path, location.to_display(rel))
         return number, "us" if not footer.int96_columns or _counts_forward(footer) else _find_unit(
             location, path, footer
         )
 
-    return dict(in_threads(choose, list(unsure)))
+    return dict(map_in_threads(choose, list(unsure)))
 
 
 def _counts_forward(footer: Footer) -> bool:
@@ -98,7 +98,7 @@ def _counts_forward(footer: Footer) -> bool:
 def _find_unit(location: Location, path: str, footer: Footer) -> str:
     backward = beyond = None
     for name, instants in _read_instants(location, path, footer):
-        time, days, _ = split(instants)
+        time, days, _ = split_int96(instants)
         if (time < 0).any():
             backward = name
         if (np.abs(days) > _NANOSECOND_DAYS).any() or (time % 1000).any():
@@ -107,10 +107,11 @@ def _find_unit(location: Location, path: str, footer: Footer) -> str:
         return "us"
     if beyond is not None:
         message = (
-            f"Column {backward!r} of {footer.shown} holds INT96 instants before 1970 as PyArrow before 23 wrote them. "
+            f"Column {backward!r} of {footer.display_path} holds INT96 instants before 1970 as PyArrow before 23 "
+            "wrote them. "
             f"Arrow can read them in nanoseconds only, and column {beyond!r} holds instants outside of 1678 to 2262 or "
             "finer than microseconds. A merge into this dataset, or from the file itself, reads them: rewrite it with "
-            f"write_dataset({footer.shown!r}, <new folder>)."
+            f"write_dataset({footer.display_path!r}, <new folder>)."
         )
         raise UnsupportedFileError(message)
     return "ns"
@@ -120,19 +121,19 @@ def _read_instants(location: Location, path: str, footer: Footer) -> Iterator[tu
     columns, schema = sorted(footer.int96_columns), footer.schema
     with open_parquet(location.store, path, footer) as parquet:
         for group in range(footer.metadata.num_row_groups):
-            table = read_group(parquet, group, columns, footer.shown, int96_as_bytes=True)
+            table = read_group(parquet, group, columns, footer.display_path, int96_as_bytes=True)
             for name in columns:
                 for chunk in table.column(name).chunks:
-                    yield from ((name, found) for found in find_instants(chunk, schema.field(name).type))
+                    yield from ((name, found) for found in find_int96_arrays(chunk, schema.field(name).type))
 
 
-def _expression(target: Target, file: int) -> pads.Expression:
+def _make_expression(target: Target, file: int) -> pads.Expression:
     expression = pads.scalar(True)  # noqa: FBT003  Arrow's own signature
     for name, kind in target.partition_types.items():
-        value = target.path_value(file, name)
+        value = target.get_path_value(file, name)
         if value is UNKNOWN:
             continue
         column = pads.field(name)
-        equal = column.is_null() if value is None else column == pads.scalar(untoken(value, kind))
+        equal = column.is_null() if value is None else column == pads.scalar(from_token(value, kind))
         expression = expression & equal
     return expression

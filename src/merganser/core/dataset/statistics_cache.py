@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.dataset.file_statistics import Summaries, gather
-from merganser.core.model.schema import same_meaning
-from merganser.core.storage.staging import control_folder
+from merganser.core.dataset.file_statistics import Summaries, to_columns
+from merganser.core.model.schema import is_same_logical_type
+from merganser.core.storage.staging import choose_control_folder
 from merganser.errors import SchemaMismatchError
 from merganser.safe_json import load_json
 
@@ -29,64 +29,68 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from merganser.core.dataset.file_statistics import DataFile, FileSummary, Footers, Model
+    from merganser.core.dataset.file_statistics import DataFile, FileSummary, Footers, ReferenceFile
     from merganser.core.storage.staging import Staging
 
-NAME = "bounds.cache"
+CACHE_NAME = "bounds.cache"
 # To be raised with every change of what is stored here, or of what `footer.key_bounds` takes for proven.
 VERSION = 2
 # A cache of so many files saves ten times what it costs to read and write: footers take some 0.3 ms each, it takes 3.
-FEWEST = 64
+MIN_FILES = 64
 _DIGEST = 32
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class CacheUpdate:
     """What was learned and is not all in the cache: the summaries of files, listed from this time on."""
 
-    model: Model
+    reference: ReferenceFile
     files: Sequence[DataFile]
     summaries: Summaries
-    listed: int
+    listed_at: int
 
 
 def summarise_files(
-    model: Model,
+    reference: ReferenceFile,
     files: Sequence[DataFile],
-    listed: int,
-    each: Callable[[Callable[[DataFile], FileSummary], Sequence[DataFile]], list[FileSummary]],
-) -> tuple[Summaries, Footers, News | None]:
+    listed_at: int,
+    run_tasks: Callable[[Callable[[DataFile], FileSummary], Sequence[DataFile]], list[FileSummary]],
+) -> tuple[Summaries, Footers, CacheUpdate | None]:
     """Summarise files, listed from this time on, in nanoseconds: from the cache, or else from their footers."""
-    if len(files) < FEWEST:
-        read = each(replace(model, keeps=True).summarise, files)
-        return gather(model, read), _kept(files, read), None
-    cache = _read(model)
+    if len(files) < MIN_FILES:
+        read = run_tasks(replace(reference, keeps_footers=True).summarise, files)
+        return to_columns(reference, read), _collect_footers(files, read), None
+    cache = _read_cache(reference)
     if cache is None:
-        missing, found = files, each(model.summarise, files)
-        summaries = gather(model, found)
+        missing, found = files, run_tasks(reference.summarise, files)
+        summaries = to_columns(reference, found)
     else:
         # Bounds of other merges' keys are kept up, so that merges on different keys can take turns.
-        model = replace(model, key_types={**cache.summaries.key_types, **model.key_types})
-        places = cache.find(model, files)
+        reference = replace(reference, key_types={**cache.summaries.key_types, **reference.key_types})
+        places = cache.find(reference, files)
         missing = [files[number] for number in np.flatnonzero(places < 0).tolist()]
-        found = each(replace(model, keeps=len(missing) < FEWEST).summarise, missing)
-        summaries = _join(cache.summaries, gather(model, found, cache.summaries.schemas[1:]), places)
-    new = any(file.settled(listed) for file in missing)
-    return summaries, _kept(missing, found), News(model, files, summaries, listed) if new else None
+        found = run_tasks(replace(reference, keeps_footers=len(missing) < MIN_FILES).summarise, missing)
+        summaries = _join(cache.summaries, to_columns(reference, found, cache.summaries.schemas[1:]), places)
+    new = any(file.is_settled(listed_at) for file in missing)
+    return (
+        summaries,
+        _collect_footers(missing, found),
+        CacheUpdate(reference, files, summaries, listed_at) if new else None,
+    )
 
 
-def _kept(files: Sequence[DataFile], read: Sequence[FileSummary]) -> Footers:
+def _collect_footers(files: Sequence[DataFile], read: Sequence[FileSummary]) -> Footers:
     return {file.rel: one.footer for file, one in zip(files, read, strict=True) if one.footer is not None}
 
 
-def save_cache(news: News, staging: Staging) -> None:
+def save_cache(update: CacheUpdate, staging: Staging) -> None:
     """Put what was learned in the place of the cache; where that cannot be, it is learned again another time."""
-    store, staged = staging.location.store, staging.new_path()
+    store, staged = staging.location.store, staging.make_path()
     with suppress(OSError, pa.ArrowException):
-        data = _encode(news)
+        data = _encode_cache(update)
         with store.create(staged) as stream:
             stream.write(data)
-        store.replace(staged, f"{staging.control}/{NAME}")
+        store.replace(staged, f"{staging.control}/{CACHE_NAME}")
 
 
 def _join(cached: Summaries, read: Summaries, places: npt.NDArray[np.int64]) -> Summaries:
@@ -110,57 +114,57 @@ class _Cache:
 
     versions: pa.LargeBinaryArray
     summaries: Summaries
-    first_is_known: bool
+    is_first_known: bool
 
-    def find(self, model: Model, files: Sequence[DataFile]) -> npt.NDArray[np.int64]:
+    def find(self, reference: ReferenceFile, files: Sequence[DataFile]) -> npt.NDArray[np.int64]:
         """Give the place of each file that is here in this version, with the bounds wanted and columns that fit; or -1.
 
         A file whose columns do not fit is to be read, perhaps to be refused.
         """
-        if model.key_types.keys() != self.summaries.key_types.keys():
+        if reference.key_types.keys() != self.summaries.key_types.keys():
             return np.full(len(files), -1)
         wanted = pa.array([file.key for file in files], pa.large_binary())
         places: npt.NDArray[np.int64] = pc.index_in(wanted, self.versions).fill_null(-1).to_numpy().astype(np.int64)
         numbers = self.summaries.schema_numbers[places]
         for number, schema in enumerate(self.summaries.schemas):
             here = (places >= 0) & (numbers == number)
-            if not self._fits(model, number):
+            if not self._fits(reference, number):
                 places[here] = -1
-            elif told := _told_only(model, schema):
+            elif told := _find_path_columns(reference, schema):
                 untold = [at for at in np.flatnonzero(here).tolist() if not told <= files[at].folders.keys()]
                 places[untold] = -1
         return places
 
-    def _fits(self, model: Model, number: int) -> bool:
+    def _fits(self, reference: ReferenceFile, number: int) -> bool:
         if number == 0:
-            return self.first_is_known
+            return self.is_first_known
         try:
-            model.check_columns(self.summaries.schemas[number], "")
+            reference.check_columns(self.summaries.schemas[number], "")
         except SchemaMismatchError:
             return False
         return True
 
 
-def _told_only(model: Model, schema: pa.Schema) -> frozenset[str]:
+def _find_path_columns(reference: ReferenceFile, schema: pa.Schema) -> frozenset[str]:
     """Name the partition columns that a file holds in another type, so that its path has to tell them."""
-    held = {name: kind for name, kind in model.partition_types.items() if name in schema.names}
-    return frozenset(name for name, kind in held.items() if not same_meaning(schema.field(name).type, kind))
+    held = {name: kind for name, kind in reference.partition_types.items() if name in schema.names}
+    return frozenset(name for name, kind in held.items() if not is_same_logical_type(schema.field(name).type, kind))
 
 
-def _parquet_schema(model: Model) -> str:
+def _format_parquet_schema(reference: ReferenceFile) -> str:
     # The first line tells where in memory it is.
-    return str(model.footer.metadata.schema).partition("\n")[2]
+    return str(reference.footer.metadata.schema).partition("\n")[2]
 
 
-def _encode(news: News) -> bytes:
-    settled = np.array([file.settled(news.listed) for file in news.files])
-    versions = [file.key for file, lasts in zip(news.files, settled.tolist(), strict=True) if lasts]
-    summaries = news.summaries.take(np.flatnonzero(settled))
+def _encode_cache(update: CacheUpdate) -> bytes:
+    settled = np.array([file.is_settled(update.listed_at) for file in update.files])
+    versions = [file.key for file, lasts in zip(update.files, settled.tolist(), strict=True) if lasts]
+    summaries = update.summaries.take(np.flatnonzero(settled))
     used = np.unique([0, *summaries.schema_numbers])
     about = {
-        "keys": _text(pa.schema(list(summaries.key_types.items()))),
-        "schemas": [_text(summaries.schemas[number]) for number in used[1:]],
-        "parquet_schema": _parquet_schema(news.model),
+        "keys": _encode_schema(pa.schema(list(summaries.key_types.items()))),
+        "schemas": [_encode_schema(summaries.schemas[number]) for number in used[1:]],
+        "parquet_schema": _format_parquet_schema(update.reference),
     }
     groups = summaries.groups.combine_chunks().to_struct_array().combine_chunks()
     entries = pa.record_batch(
@@ -177,29 +181,31 @@ def _encode(news: News) -> bytes:
     return _digest(content) + content
 
 
-def _read(model: Model) -> _Cache | None:
+def _read_cache(reference: ReferenceFile) -> _Cache | None:
     """Read the cache; None if there is none, or none that was made by the rules of today and of columns of today."""
-    location = model.location
+    location = reference.location
     with suppress(OSError, ValueError, pa.ArrowException):
-        data = location.store.read_small(f"{control_folder(location)}/{NAME}") or b""
+        data = location.store.read_small(f"{choose_control_folder(location)}/{CACHE_NAME}") or b""
         content = memoryview(data)[_DIGEST:]
         if data[:_DIGEST] != _digest(content):
             return None
         with pa.ipc.open_stream(content) as reader:
             entries = reader.read_next_batch()
         about = load_json(entries.schema.metadata[b"about"])
-        key_types = {field.name: field.type for field in _schema(about["keys"])}
-        have = {field.name: field.type for field in model.schema} | dict(model.partition_types)
+        key_types = {field.name: field.type for field in _decode_schema(about["keys"])}
+        have = {field.name: field.type for field in reference.schema} | dict(reference.partition_types)
         if not key_types.items() <= have.items():
             return None
         summaries = Summaries(
-            [model.schema, *(_schema(text) for text in about["schemas"])],
+            [reference.schema, *(_decode_schema(text) for text in about["schemas"])],
             entries.column("schema").to_numpy(),
             entries.column("groups").value_lengths().to_numpy(),
             pa.Table.from_struct_array(entries.column("groups").values),
             key_types,
         )
-        return _Cache(entries.column("version"), summaries, about["parquet_schema"] == _parquet_schema(model))
+        return _Cache(
+            entries.column("version"), summaries, about["parquet_schema"] == _format_parquet_schema(reference)
+        )
     return None
 
 
@@ -210,9 +216,9 @@ def _digest(content: bytes | memoryview) -> bytes:
     return made.digest()
 
 
-def _text(schema: pa.Schema) -> str:
+def _encode_schema(schema: pa.Schema) -> str:
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
-def _schema(text: str) -> pa.Schema:
+def _decode_schema(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

@@ -35,11 +35,13 @@ def check_tables(location: Location, marks: Iterable[str]) -> None:
         return
     for mark in sorted(marks):
         table, _, name = mark.rpartition("/")
-        format_ = _find_format(location.store, location.path(table) if table else location.root, [name])
+        format_ = _find_format(location.store, location.to_path(table) if table else location.root, [name])
         if format_ is not None:
-            raise _refusal(location, "contains" if table else "is", location.shown(table) if table else "", format_)
+            raise _make_error(
+                location, "contains" if table else "is", location.to_display(table) if table else "", format_
+            )
         if is_ducklake(name):
-            raise _refusal(location, "contains", location.shown(mark), "DuckLake")
+            raise _make_error(location, "contains", location.to_display(mark), "DuckLake")
 
 
 def is_ducklake(name: str) -> bool:
@@ -54,17 +56,17 @@ def check_inside_table(location: Location, above: str, shown: str, names: Collec
     with suppress(PermissionError):
         format_ = None if location.ignore_table_format else _find_format(location.store, above, names)
     if format_ is not None:
-        raise _refusal(location, "lies inside", shown, format_)
+        raise _make_error(location, "lies inside", shown, format_)
 
 
 def _find_format(store: Store, table: str, names: Collection[str]) -> str | None:
     for log, (format_, file) in LOGS.items():
-        if log in names and any(file.fullmatch(name) for name in store.names(f"{table}/{log}")):
+        if log in names and any(file.fullmatch(name) for name in store.list_names(f"{table}/{log}")):
             return format_
     return None
 
 
-def _refusal(location: Location, relation: str, table: str, format_: str) -> UnsupportedFileError:
+def _make_error(location: Location, relation: str, table: str, format_: str) -> UnsupportedFileError:
     if relation == "is":
         what = f"{location.display} is {'an' if format_ == 'Iceberg' else 'a'} {format_} table"
     elif format_ == "DuckLake":

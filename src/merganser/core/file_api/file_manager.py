@@ -6,12 +6,12 @@ import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from merganser.core.commit.commit import writing
+from merganser.core.commit.commit import open_session
 from merganser.core.commit.journal import Journal, Move
 from merganser.core.dataset.snapshot import is_data_file
 from merganser.core.parquet.footer import read_footer
 from merganser.core.storage.location import list_paths, locate
-from merganser.core.storage.staging import JOURNAL, LINKS, MARK, open_staging, storing
+from merganser.core.storage.staging import JOURNAL, MARKER, REPLACED_LINKS, explain_staging_errors, open_staging
 from merganser.errors import DatasetMergeError, InvalidArgumentError, UnreadableFileError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class IncrementalFileManager:
         """
         self.cleanup_staging_files()
         location = locate(base_path, filesystem, ignore_table_format=ignore_table_format)
-        self._session = self._held.enter_context(writing(location))
+        self._session = self._held.enter_context(open_session(location))
         self._staging = open_staging(location, self._session.control)
         return self._staging.folder
 
@@ -91,27 +91,29 @@ class IncrementalFileManager:
         if len(sources) != len(targets):
             message = f"{len(sources)} source files cannot replace {len(targets)} target files. Give pairs."
             raise InvalidArgumentError(message)
-        if filesystem is None and not store.local:
+        if filesystem is None and not store.is_local:
             filesystem = getattr(store, "filesystem", None)
-        staged = [_staged(staging, path, goal, filesystem) for path, goal in zip(sources, targets, strict=True)]
+        staged = [_resolve_staged(staging, path, goal, filesystem) for path, goal in zip(sources, targets, strict=True)]
         if store.read_small(staging.journal) is not None:
             message = (
                 f"An earlier replacement in {staging.location.display} is not fully published. Call "
                 "cleanup_staging_files(), then recover(path) to complete it."
             )
             raise DatasetMergeError(message)
-        goals = [_goal(staging, path, goal, filesystem) for path, goal in zip(sources, targets, strict=True)]
+        goals = [_resolve_target(staging, path, goal, filesystem) for path, goal in zip(sources, targets, strict=True)]
         _check_pairs(staging, staged, goals)
         location = staging.location
-        moves = [Move(rel, goal, store.identity(location.path(goal))) for rel, goal in zip(staged, goals, strict=True)]
+        moves = [
+            Move(rel, goal, store.get_identity(location.to_path(goal))) for rel, goal in zip(staged, goals, strict=True)
+        ]
         if not moves:
             return
-        with storing(staging):
-            store.flush(sorted({f"{staging.folder}/{folder}" for rel in staged for folder in _folders(rel)}))
+        with explain_staging_errors(staging):
+            store.flush(sorted({f"{staging.folder}/{folder}" for rel in staged for folder in _list_parents(rel)}))
             # Left by an earlier call; a commit makes its own.
-            store.remove(staging.mark)
-            if store.local:
-                store.remove_folder(f"{staging.folder}/{LINKS}")
+            store.remove(staging.marker)
+            if store.is_local:
+                store.remove_folder(f"{staging.folder}/{REPLACED_LINKS}")
             self._session.commit(staging, Journal(moves))
 
     def cleanup_staging_files(self) -> None:
@@ -125,30 +127,30 @@ class IncrementalFileManager:
                 staging.remove()
 
 
-def _folders(rel: str) -> list[str]:
+def _list_parents(rel: str) -> list[str]:
     """Name the folders of a relative path, each below the one before."""
     parts = rel.split("/")[:-1]
     return ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
 
 
-def _staged(staging: Staging, path: str, goal: str, filesystem: Any) -> str:
+def _resolve_staged(staging: Staging, path: str, goal: str, filesystem: Any) -> str:
     """Give the path of a staged file below the staging folder, if it is there and is Parquet."""
     found = locate(path, filesystem)
     rel = found.root.removeprefix(f"{staging.folder}/")
-    if rel == found.root or not staging.location.store.reaches(found.store):
+    if rel == found.root or not staging.location.store.can_reach(found.store):
         message = f"Cannot move {path} onto {goal}: it must be staged. Write it below {staging.folder}."
         raise InvalidArgumentError(message)
-    if rel.partition("/")[0] in {JOURNAL, LINKS, MARK}:
+    if rel.partition("/")[0] in {JOURNAL, REPLACED_LINKS, MARKER}:
         message = f"Cannot move {path} onto {goal}: a commit uses that name itself. Give the staged file another."
         raise InvalidArgumentError(message)
-    if found.store.kind(found.root) != "file":
+    if found.store.get_path_type(found.root) != "file":
         message = f"There is no staged file {path}. Write it before replacing {goal} with it."
         raise UnreadableFileError(message)
     read_footer(found.store, found.root, path)
     return rel
 
 
-def _goal(staging: Staging, path: str, goal: str, filesystem: Any) -> str:
+def _resolve_target(staging: Staging, path: str, goal: str, filesystem: Any) -> str:
     """Give the path of a data file below the dataset, if one may be there."""
     location = staging.location
     rel = goal.removeprefix(f"{location.url}/")
@@ -156,7 +158,7 @@ def _goal(staging: Staging, path: str, goal: str, filesystem: Any) -> str:
         # Links of folders are followed, but not that of the file: it stays, and what it leads to is replaced.
         folder, _, name = goal.rpartition("/")
         found = locate(folder or ("/" if goal.startswith("/") else "."), filesystem)
-        inside = location.store.reaches(found.store) and f"{found.root}/{name}".startswith(f"{location.root}/")
+        inside = location.store.can_reach(found.store) and f"{found.root}/{name}".startswith(f"{location.root}/")
         rel = f"{found.root}/{name}"[len(location.root) + 1 :] if inside else ""
     if not is_data_file(rel):
         message = (
@@ -171,9 +173,9 @@ def _check_pairs(staging: Staging, staged: list[str], goals: list[str]) -> None:
     """Refuse pairs of which not all can be published."""
     location = staging.location
     # Two paths may be one file, by a link.
-    real = [locate(location.path(rel), getattr(location.store, "filesystem", None)).root for rel in goals]
+    real = [locate(location.to_path(rel), getattr(location.store, "filesystem", None)).root for rel in goals]
     for what, found, shown in (
-        ("target", real, [location.shown(rel) for rel in goals]),
+        ("target", real, [location.to_display(rel) for rel in goals]),
         ("staged file", staged, staged),
     ):
         times = Counter(found)
@@ -181,9 +183,11 @@ def _check_pairs(staging: Staging, staged: list[str], goals: list[str]) -> None:
         if repeated:
             message = f"The {what} {repeated[-1]} is given {len(repeated)} times. Give each one once."
             raise InvalidArgumentError(message)
-    above = {folder for rel in goals for folder in _folders(rel)}
-    blocked = [rel for rel in goals if rel in above or location.store.kind(location.path(rel)) == "directory"]
-    blocked += [rel for rel in sorted(above) if location.store.kind(location.path(rel)) == "file"]
+    above = {folder for rel in goals for folder in _list_parents(rel)}
+    blocked = [
+        rel for rel in goals if rel in above or location.store.get_path_type(location.to_path(rel)) == "directory"
+    ]
+    blocked += [rel for rel in sorted(above) if location.store.get_path_type(location.to_path(rel)) == "file"]
     if blocked:
-        message = f"{location.shown(blocked[0])} cannot be a file and a folder. Give another target."
+        message = f"{location.to_display(blocked[0])} cannot be a file and a folder. Give another target."
         raise InvalidArgumentError(message)

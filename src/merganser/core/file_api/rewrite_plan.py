@@ -10,31 +10,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.columnar.threads import in_threads
-from merganser.core.commit.commit import check_settled
+from merganser.core.columnar.threads import map_in_threads
+from merganser.core.commit.commit import check_no_pending_commit
 from merganser.core.dataset.nesting import check_above
-from merganser.core.dataset.snapshot import canonical_value, check_target, list_files, load_target
+from merganser.core.dataset.snapshot import check_target, list_files, load_target, to_canonical_value
 from merganser.core.file_api.source_keys import (
     check_partition_schema,
     conform_keys,
-    natural_array,
+    infer_array,
     read_arrow,
     read_keys,
 )
-from merganser.core.merge.planner import scan_files
-from merganser.core.model.engine import UNTOLD, ScanFile
+from merganser.core.merge.planner import plan_scans
+from merganser.core.model.engine import UNKNOWN_PARTITION, ScanFile
 from merganser.core.model.keys import (
     SOURCE_ROW,
-    canonical,
-    canonical_keys,
-    canonical_type,
-    natural,
     normalize_keys,
-    row_numbers,
+    number_rows,
+    to_canonical,
+    to_canonical_keys,
+    to_canonical_type,
+    to_python_value,
 )
-from merganser.core.model.partitions import UNKNOWN, parse, parse_hive_partition_path, untoken
-from merganser.core.model.schema import plain_schema
-from merganser.core.parquet.footer import key_bounds, read_footer
+from merganser.core.model.partitions import UNKNOWN, from_token, parse, parse_hive_partition_path
+from merganser.core.model.schema import to_plain_schema
+from merganser.core.parquet.footer import read_footer, read_key_bounds
 from merganser.core.rows.bounds import might_match
 from merganser.core.rows.key_scan import match_keys
 from merganser.core.storage.location import list_paths, locate
@@ -89,34 +89,34 @@ class ParquetMetadataAnalyzer:
         (2, {'min': 1, 'max': 3, 'null_count': 0})
         """
         location = locate(dataset_path, filesystem, ignore_table_format=ignore_table_format)
-        check_above(location, alone=False)
-        return in_threads(partial(_describe, location), [file.rel for file in list_files(location)])
+        check_above(location, refuse_nested=False)
+        return map_in_threads(partial(_describe_file, location), [file.rel for file in list_files(location)])
 
 
-def _describe(location: Location, rel: str) -> ParquetFileMetadata:
-    footer = read_footer(location.store, location.path(rel), location.shown(rel))
+def _describe_file(location: Location, rel: str) -> ParquetFileMetadata:
+    footer = read_footer(location.store, location.to_path(rel), location.to_display(rel))
     metadata = footer.metadata
     stats: dict[str, dict[str, Any]] = {}
     nulls = _count_nulls(footer)
     for field in footer.schema:
         if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
             continue
-        bounds = key_bounds(footer, field.name, field.type)
+        bounds = read_key_bounds(footer, field.name, field.type)
         known = [bound for bound in bounds if bound is not None]
         whole = bool(bounds) and len(known) == len(bounds)
         stats[field.name] = {
-            "min": natural(min(low for low, _ in known), field.type) if whole else None,
-            "max": natural(max(high for _, high in known), field.type) if whole else None,
+            "min": to_python_value(min(low for low, _ in known), field.type) if whole else None,
+            "max": to_python_value(max(high for _, high in known), field.type) if whole else None,
             "null_count": nulls.get(field.name.encode(), 0),
         }
     partition = parse_hive_partition_path(rel) or None
-    return ParquetFileMetadata(location.spelled(rel), metadata.num_row_groups, metadata.num_rows, stats, partition)
+    return ParquetFileMetadata(location.to_url(rel), metadata.num_row_groups, metadata.num_rows, stats, partition)
 
 
 def _count_nulls(footer: Footer) -> dict[bytes, int | None]:
     """Count the NULLs of each column that is one chunk, None where a row group does not count them."""
     counts: dict[bytes, int | None] = {}
-    for chunks in footer.chunks(range(footer.metadata.num_row_groups)).values():
+    for chunks in footer.load_chunks(range(footer.metadata.num_row_groups)).values():
         for chunk in (chunk for chunk in chunks if len(chunk.path) == 1):
             name, before = chunk.path[0], counts.get(chunk.path[0], 0)
             counts[name] = None if before is None or chunk.null_count is None else before + chunk.null_count
@@ -153,16 +153,16 @@ class PartitionPruner:
         columns = {}
         for number, field in enumerate(table.schema):
             texts = [(file.partition_values or {}).get(field.name) for file in files]
-            values = {text: _path_bound(text, field.type) for text in {*texts}}
-            bound = pa.array([values[text] for text in texts], canonical_type(field.type))
+            values = {text: _parse_path_bound(text, field.type) for text in {*texts}}
+            bound = pa.array([values[text] for text in texts], to_canonical_type(field.type))
             columns[f"min_{number}"] = columns[f"max_{number}"] = bound
-        might = might_match(pa.table(columns), canonical_keys(table, keys))
+        might = might_match(pa.table(columns), to_canonical_keys(table, keys))
         return [file.path for file, kept in zip(files, might.tolist(), strict=True) if kept]
 
 
-def _path_bound(text: str | None, kind: pa.DataType) -> Any:
-    value = UNKNOWN if text is None else parse(text, kind)
-    return None if value is UNKNOWN else canonical_value(value, kind)
+def _parse_path_bound(text: str | None, data_type: pa.DataType) -> Any:
+    value = UNKNOWN if text is None else parse(text, data_type)
+    return None if value is UNKNOWN else to_canonical_value(value, data_type)
 
 
 class ConservativeMembershipChecker:
@@ -191,11 +191,11 @@ class ConservativeMembershipChecker:
         (False, True)
         """
         keys = normalize_keys(key_columns)
-        given = read_keys(self._again(source_keys), keys)
+        given = read_keys(self._make_rereadable(source_keys), keys)
         # Path values are checked by the pruner: the file's own column of that name means nothing.
         told = file_metadata.partition_values or {}
         stats = {name: {} if name in told else file_metadata.column_stats.get(name, {}) for name in keys}
-        bounds = {name: _bounds(stats[name]) for name in keys}
+        bounds = {name: _read_bounds(stats[name]) for name in keys}
         columns = {}
         try:
             table = conform_keys(given, {name: pair.type for name, pair in bounds.items() if pair is not None})
@@ -203,12 +203,12 @@ class ConservativeMembershipChecker:
             # Bounds that are not of the keys' type prove nothing.
             return bool(given.num_rows)
         for number, (name, pair) in enumerate(bounds.items()):
-            kind = canonical_type(table.schema.field(name).type)
-            sides = pa.nulls(2, kind) if pair is None else canonical(pa.chunked_array([pair]))
+            kind = to_canonical_type(table.schema.field(name).type)
+            sides = pa.nulls(2, kind) if pair is None else to_canonical(pa.chunked_array([pair]))
             columns[f"min_{number}"], columns[f"max_{number}"] = sides[:1], sides[1:]
-        return bool(might_match(pa.table(columns), canonical_keys(table, keys))[0])
+        return bool(might_match(pa.table(columns), to_canonical_keys(table, keys))[0])
 
-    def _again(self, source_keys: Any) -> Any:
+    def _make_rereadable(self, source_keys: Any) -> Any:
         """Give keys that can be read as often as there are files."""
         streams = hasattr(source_keys, "__arrow_c_stream__")
         if not (streams or isinstance(source_keys, Iterator)):
@@ -218,10 +218,10 @@ class ConservativeMembershipChecker:
         return self._read[1]
 
 
-def _bounds(stats: Mapping[str, Any]) -> pa.Array | None:
+def _read_bounds(stats: Mapping[str, Any]) -> pa.Array | None:
     """Give the minimum and the maximum of a column in one type, if they have one."""
     try:
-        pair = natural_array([stats.get("min"), stats.get("max")])
+        pair = infer_array([stats.get("min"), stats.get("max")])
     except (pa.ArrowException, OverflowError):
         return None
     return None if pa.types.is_null(pair.type) or pa.types.is_nested(pair.type) else pair
@@ -257,8 +257,8 @@ def confirm_affected_files(
     given = read_keys(source_keys, keys)
     if not given.num_rows:
         return []
-    own = plain_schema(given.schema)
-    found = in_threads(partial(_open_candidate, keys=keys, own=own, filesystem=filesystem), paths)
+    own = to_plain_schema(given.schema)
+    found = map_in_threads(partial(_open_candidate, keys=keys, own=own, filesystem=filesystem), paths)
     folders = {name for path in paths for name in parse_hive_partition_path(path, keys)}
     for name in keys:
         if found and name not in folders and not any(name in file.types for file in found):
@@ -274,7 +274,7 @@ def confirm_affected_files(
     hit: set[int] = set()
     for numbers in alike.values():
         table = conform_keys(given, found[numbers[0]].types)
-        hit |= _matched_files(found[numbers[0]].store, [found[at].scan(at, table) for at in numbers], table)
+        hit |= _find_matched_files(found[numbers[0]].store, [found[at].make_scan(at, table) for at in numbers], table)
     return [path for number, path in enumerate(paths) if number in hit]
 
 
@@ -284,18 +284,18 @@ class _Candidate:
 
     store: Store
     path: str
-    groups: int
+    group_count: int
     types: Mapping[str, pa.DataType]
     values: Mapping[str, Any]
 
-    def scan(self, number: int, table: pa.Table) -> ScanFile:
+    def make_scan(self, number: int, table: pa.Table) -> ScanFile:
         """Describe the scan of all its row groups; a key column that it does not have is NULL."""
         constants = {
-            field.name: pa.repeat(untoken(self.values.get(field.name), field.type), 1)
+            field.name: pa.repeat(from_token(self.values.get(field.name), field.type), 1)
             for field in table.schema
             if field.name not in self.types
         }
-        return ScanFile(number, self.path, range(self.groups), constants, UNTOLD)
+        return ScanFile(number, self.path, range(self.group_count), constants, UNKNOWN_PARTITION)
 
 
 def _open_candidate(path: str, keys: Sequence[str], own: pa.Schema, filesystem: Any) -> _Candidate:
@@ -309,9 +309,9 @@ def _open_candidate(path: str, keys: Sequence[str], own: pa.Schema, filesystem: 
     return _Candidate(location.store, location.root, footer.metadata.num_row_groups, types, values)
 
 
-def _matched_files(store: Store, scans: Sequence[ScanFile], table: pa.Table) -> set[int]:
+def _find_matched_files(store: Store, scans: Sequence[ScanFile], table: pa.Table) -> set[int]:
     keys = table.column_names
-    source = canonical_keys(table, keys).append_column(SOURCE_ROW, row_numbers(table.num_rows))
+    source = to_canonical_keys(table, keys).append_column(SOURCE_ROW, number_rows(table.num_rows))
     return {*np.unique(match_keys(store, scans, keys, source).column("file").to_numpy()).tolist()}
 
 
@@ -358,18 +358,18 @@ def plan_incremental_rewrite(
     given = read_keys(source_keys, keys, partition_schema)
     location = locate(dataset_path, filesystem, ignore_table_format=ignore_table_format)
     check_target(location)
-    check_settled(location)
+    check_no_pending_commit(location)
     types = {field.name: field.type for schema in (given.schema, partition_schema or ()) for field in schema}
     known = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
     # Without the lock, files may be replaced while they are looked at.
     target = replace(load_target(location, keys, None, known), footers={})
-    table = conform_keys(given, {name: target.key_type(name) for name in keys} if target.files else {})
+    table = conform_keys(given, {name: target.get_key_type(name) for name in keys} if target.files else {})
     hit: set[int] = set()
     if target.files:
-        candidate = might_match(target.bounds(keys), canonical_keys(table, keys))
-        scans = scan_files(target, keys, [UNTOLD] * len(target.files), candidate)
-        hit = _matched_files(location.store, scans, table)
-    paths = [location.spelled(file.rel) for file in target.files]
+        candidate = might_match(target.get_bounds(keys), to_canonical_keys(table, keys))
+        scans = plan_scans(target, keys, [UNKNOWN_PARTITION] * len(target.files), candidate)
+        hit = _find_matched_files(location.store, scans, table)
+    paths = [location.to_url(file.rel) for file in target.files]
     return IncrementalRewritePlan(
         [path for number, path in enumerate(paths) if number in hit],
         [path for number, path in enumerate(paths) if number not in hit],

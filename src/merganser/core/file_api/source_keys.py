@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from merganser.core.model.keys import null_keys
-from merganser.core.model.schema import cast_column, check_types, check_unique, conform, decoded, plain
+from merganser.core.model.keys import count_null_keys
+from merganser.core.model.schema import (
+    cast_column,
+    check_types,
+    check_unique,
+    conform,
+    decode_dictionary,
+    to_plain_type,
+)
 from merganser.core.model.validation import check_key_columns, check_null_keys
 from merganser.errors import ColumnTypeError, InvalidArgumentError, KeyColumnError
 
@@ -37,14 +44,14 @@ def read_keys(source_keys: Any, keys: Sequence[str], partition_schema: pa.Schema
     check_unique(found.schema, "source")
     check_key_columns(found.schema, keys, "source")
     table = decode_columns(found, keys)
-    check_null_keys(null_keys(table, keys))
+    check_null_keys(count_null_keys(table, keys))
     return pa.table([_read_as(table.column(name), name, partition_schema) for name in keys], names=list(keys))
 
 
 def decode_columns(table: pa.Table, names: Sequence[str]) -> pa.Table:
     """Take some columns out of a table, without dictionaries: those may hold a NULL that is not counted."""
     columns = [table.column(name) for name in names]
-    return pa.table([decoded(c) if pa.types.is_dictionary(c.type) else c for c in columns], names=list(names))
+    return pa.table([decode_dictionary(c) if pa.types.is_dictionary(c.type) else c for c in columns], names=list(names))
 
 
 def conform_keys(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
@@ -61,7 +68,7 @@ def check_partition_schema(partition_schema: object) -> None:
         raise InvalidArgumentError(message)
 
 
-def natural_array(values: Sequence[Any]) -> pa.Array:
+def infer_array(values: Sequence[Any]) -> pa.Array:
     """Let Arrow choose a type for Python values, and help it where integers need the unsigned one."""
     try:
         return pa.array(values, from_pandas=True)
@@ -72,7 +79,9 @@ def natural_array(values: Sequence[Any]) -> pa.Array:
 def _to_table(source_keys: Any, keys: Sequence[str]) -> pa.Table:
     if hasattr(source_keys, "__arrow_c_stream__") or hasattr(source_keys, "__arrow_c_array__"):
         column = read_arrow(source_keys)
-        return pa.Table.from_struct_array(column) if pa.types.is_struct(column.type) else _one_column(column, keys)
+        return (
+            pa.Table.from_struct_array(column) if pa.types.is_struct(column.type) else _to_single_column(column, keys)
+        )
     if isinstance(source_keys, str | os.PathLike) or not isinstance(source_keys, Iterable):
         # Imported here: PyArrow's datasets bring pandas along, which `import merganser.core` must not.
         from merganser.core.sources.source import read_source  # noqa: PLC0415
@@ -86,7 +95,7 @@ def _to_table(source_keys: Any, keys: Sequence[str]) -> pa.Table:
         raise InvalidArgumentError(message)
     # Arrays of NumPy and pandas, unless they hold objects: those may be tuples.
     if getattr(getattr(source_keys, "dtype", None), "kind", "O") != "O":
-        return _one_column(_typed(source_keys, keys[0]), keys)
+        return _to_single_column(_to_array(source_keys, keys[0]), keys)
     return _from_rows(list(source_keys), keys)
 
 
@@ -101,7 +110,7 @@ def read_arrow(source_keys: Any) -> pa.ChunkedArray:
         raise InvalidArgumentError(message) from error
 
 
-def _one_column(column: pa.Array | pa.ChunkedArray, keys: Sequence[str]) -> pa.Table:
+def _to_single_column(column: pa.Array | pa.ChunkedArray, keys: Sequence[str]) -> pa.Table:
     if len(keys) > 1:
         message = (
             f"source_keys is one column, but the key has {len(keys)}: {', '.join(keys)}. Give a table with these, or a "
@@ -114,21 +123,22 @@ def _one_column(column: pa.Array | pa.ChunkedArray, keys: Sequence[str]) -> pa.T
 def _from_rows(rows: list[Any], keys: Sequence[str]) -> pa.Table:
     kinds = set(map(type, rows))
     if kinds and all(issubclass(kind, Mapping) for kind in kinds):
-        columns = [_named(rows, name) for name in keys]
+        columns = [_pick_values(rows, name) for name in keys]
     elif kinds and all(issubclass(kind, tuple | list) for kind in kinds):
-        columns = [list(map(itemgetter(at), rows)) for at in _places(rows, keys)]
+        columns = [list(map(itemgetter(at), rows)) for at in _find_positions(rows, keys)]
     elif rows and (len(keys) > 1 or any(issubclass(kind, Mapping | tuple) for kind in kinds)):
         message = (
-            f"source_keys holds {_shown(kinds)}; the key columns are {', '.join(keys)}. Give all keys as tuples of "
+            f"source_keys holds {_format_types(kinds)}; the key columns are {', '.join(keys)}. Give all keys as "
+            "tuples of "
             "their values, or all as dicts."
         )
         raise InvalidArgumentError(message)
     else:
         columns = [rows for _ in keys]
-    return pa.table([_typed(column, name) for column, name in zip(columns, keys, strict=True)], names=list(keys))
+    return pa.table([_to_array(column, name) for column, name in zip(columns, keys, strict=True)], names=list(keys))
 
 
-def _places(rows: list[Any], keys: Sequence[str]) -> Sequence[int]:
+def _find_positions(rows: list[Any], keys: Sequence[str]) -> Sequence[int]:
     """Find where each key column is in every tuple: where its field is in named tuples and rows of Spark."""
     fields: list[str] = list(getattr(rows[0], "_fields", None) or getattr(rows[0], "__fields__", None) or [])
     if set(keys) <= {*fields} and len(set(map(type, rows))) == 1:
@@ -140,7 +150,7 @@ def _places(rows: list[Any], keys: Sequence[str]) -> Sequence[int]:
     return range(len(keys))
 
 
-def _named(rows: list[Any], name: str) -> list[Any]:
+def _pick_values(rows: list[Any], name: str) -> list[Any]:
     try:
         return list(map(itemgetter(name), rows))
     except KeyError as error:
@@ -149,11 +159,11 @@ def _named(rows: list[Any], name: str) -> list[Any]:
         raise KeyColumnError(message) from error
 
 
-def _typed(values: Any, name: str) -> pa.Array:
+def _to_array(values: Any, name: str) -> pa.Array:
     """Give Python values the type that Arrow infers, where all are of one."""
     kinds = set(map(type, values)) - {type(None)} if isinstance(values, list) else set()
     try:
-        found = _keep_nanoseconds(natural_array(values), values, kinds)
+        found = _keep_nanoseconds(infer_array(values), values, kinds)
     except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
         message = f"The values of key column {name!r} have no common type: {error}. Give values of one type."
         raise ColumnTypeError(message) from error
@@ -162,7 +172,7 @@ def _typed(values: Any, name: str) -> pa.Array:
         families = {next((family for family in _FAMILIES if issubclass(kind, family)), kind) for kind in kinds}
         zones = {value.tzinfo is None for value in values} if families == {dt.datetime} else set()
         if len(families) > 1 or len(zones) > 1:
-            what = _shown(kinds) if len(families) > 1 else "times with a zone and without one"
+            what = _format_types(kinds) if len(families) > 1 else "times with a zone and without one"
             message = f"The values of key column {name!r} are {what}. Give values of one type."
             raise ColumnTypeError(message)
     return found
@@ -181,11 +191,11 @@ def _read_as(column: pa.ChunkedArray, name: str, partition_schema: pa.Schema | N
     """Read strings as the text of folders is read: in the type of the partition column."""
     if partition_schema is None or name not in partition_schema.names:
         return column
-    texts = cast_column(column, plain(column.type), name)
+    texts = cast_column(column, to_plain_type(column.type), name)
     if not pa.types.is_large_string(texts.type):
         return column
-    return cast_column(texts, plain(partition_schema.field(name).type), name)
+    return cast_column(texts, to_plain_type(partition_schema.field(name).type), name)
 
 
-def _shown(kinds: Iterable[type]) -> str:
+def _format_types(kinds: Iterable[type]) -> str:
     return " and ".join(sorted(kind.__name__ for kind in kinds))

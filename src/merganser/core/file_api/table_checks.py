@@ -9,8 +9,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.file_api.source_keys import decode_columns
-from merganser.core.model.keys import SOURCE_ROW, canonical_keys, join_keys, normalize_keys, null_keys, row_numbers
-from merganser.core.model.options import named_columns
+from merganser.core.model.keys import (
+    SOURCE_ROW,
+    count_null_keys,
+    join_keys,
+    normalize_keys,
+    number_rows,
+    to_canonical_keys,
+)
+from merganser.core.model.options import to_column_names
 from merganser.core.model.schema import check_columns, check_types, check_unique, conform
 from merganser.core.model.validation import check_key_columns, check_moves, check_null_keys, check_partition_columns
 from merganser.errors import InvalidArgumentError
@@ -55,7 +62,7 @@ def validate_keys_and_schema(source: Any, target: Any, key_columns: Sequence[str
         check_key_columns(goal, keys, "target")
         check_columns(given.schema, goal)
         check_types(given.schema, goal)
-    check_null_keys(_null_counts(given, keys))
+    check_null_keys(_count_null_keys(given, keys))
 
 
 def validate_no_null_keys(source_table: Any, key_columns: Sequence[str] | str) -> None:
@@ -71,7 +78,7 @@ def validate_no_null_keys(source_table: Any, key_columns: Sequence[str] | str) -
     given = _open_table(source_table, "source")
     check_unique(given.schema, "source")
     check_key_columns(given.schema, keys, "source")
-    check_null_keys(_null_counts(given, keys))
+    check_null_keys(_count_null_keys(given, keys))
 
 
 def validate_partition_column_immutability(
@@ -91,7 +98,7 @@ def validate_partition_column_immutability(
     >>> day = pa.table({"id": [1], "day": ["mon"]})
     >>> validate_partition_column_immutability(day, day, "id", "day")
     """
-    keys, columns = normalize_keys(key_columns), named_columns(partition_columns, "partition_columns")
+    keys, columns = normalize_keys(key_columns), to_column_names(partition_columns, "partition_columns")
     names = list(dict.fromkeys([*keys, *columns]))
     source_rows, target_rows = (
         _read_columns(table, keys, names, side) for table, side in ((source_table, "source"), (target_table, "target"))
@@ -99,13 +106,13 @@ def validate_partition_column_immutability(
     both = target_rows.schema
     check_types(source_rows.schema, both)
     source, target = conform(source_rows, both), conform(target_rows, both)
-    numbered = canonical_keys(source, keys).append_column(SOURCE_ROW, row_numbers(source.num_rows))
-    probe = canonical_keys(target, keys).append_column("position", row_numbers(target.num_rows))
+    numbered = to_canonical_keys(source, keys).append_column(SOURCE_ROW, number_rows(source.num_rows))
+    probe = to_canonical_keys(target, keys).append_column("position", number_rows(target.num_rows))
     matches = join_keys(probe.to_reader(), numbered, ["position"]).sort_by("position")
     old, new = target.take(matches["position"]), source.take(matches[SOURCE_ROW])
     moved = pa.chunked_array([pa.nulls(0, pa.bool_())])
     for name in columns:
-        left, right = canonical_keys(old, [name])[0], canonical_keys(new, [name])[0]
+        left, right = to_canonical_keys(old, [name])[0], to_canonical_keys(new, [name])[0]
         same = pc.or_(pc.fill_null(pc.equal(left, right), False), pc.and_(pc.is_null(left), pc.is_null(right)))  # noqa: FBT003
         moved = pc.invert(same) if not len(moved) else pc.or_(moved, pc.invert(same))
     if len(moved):
@@ -119,9 +126,9 @@ def _open_table(table: Any, side: str) -> Any:
     if described and callable(getattr(table, "null_count", None)):
         return table
     # Imported here: PyArrow's datasets bring pandas along, which `import merganser.core` must not.
-    from merganser.core.sources.source import has_rows, stream_source  # noqa: PLC0415
+    from merganser.core.sources.source import is_source, stream_source  # noqa: PLC0415
 
-    if has_rows(table):
+    if is_source(table):
         return stream_source(table)
     if described:
         return table
@@ -132,13 +139,13 @@ def _open_table(table: Any, side: str) -> Any:
     raise InvalidArgumentError(message)
 
 
-def _null_counts(table: Any, keys: Sequence[str]) -> Mapping[str, int]:
+def _count_null_keys(table: Any, keys: Sequence[str]) -> Mapping[str, int]:
     if isinstance(table, pa.Table):
-        return null_keys(decode_columns(table, keys), keys)
+        return count_null_keys(decode_columns(table, keys), keys)
     if isinstance(table, pa.RecordBatchReader):
         counts: Counter[str] = Counter()
         for batch in table:
-            counts.update(null_keys(decode_columns(pa.Table.from_batches([batch]), keys), keys))
+            counts.update(count_null_keys(decode_columns(pa.Table.from_batches([batch]), keys), keys))
         return counts
     count = getattr(table, "null_count", None)
     return {name: nulls for name in keys if (nulls := count(name))} if callable(count) else {}

@@ -12,35 +12,41 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.columnar.threads import WORKERS, in_threads, open_pool
-from merganser.core.commit.commit import check_settled, pending_commit, writing
-from merganser.core.commit.history import tidy_record
+from merganser.core.columnar.threads import WORKERS, map_in_threads, open_pool
+from merganser.core.commit.commit import check_no_pending_commit, has_pending_commit, open_session
+from merganser.core.commit.history import make_maintenance_record
 from merganser.core.commit.journal import Journal
 from merganser.core.commit.staged_files import (
     commit_files,
+    list_preserved_files,
+    list_touched_files,
     make_moves,
+    make_new_file,
     make_removals,
-    new_file,
-    preserved_files,
-    staged_footers,
-    touched_files,
+    read_staged_footers,
 )
-from merganser.core.dataset.file_statistics import without
-from merganser.core.dataset.snapshot import check_target, has_files, load_existing, no_files
-from merganser.core.maintenance.compact_writer import Piece, Wishes, by_bounds, describe, pack
+from merganser.core.dataset.file_statistics import drop_columns
+from merganser.core.dataset.snapshot import check_target, has_files, load_existing, make_no_files_error
+from merganser.core.maintenance.compact_writer import (
+    CompactionFile,
+    CompactOptions,
+    describe_file,
+    pack,
+    sort_by_bounds,
+)
 from merganser.core.model.engine import Layout
-from merganser.core.model.options import Options, named_columns
+from merganser.core.model.options import Options, to_column_names
 from merganser.core.model.partitions import UNKNOWN
 from merganser.core.model.result import CompactResult
-from merganser.core.model.schema import key_values, plain
-from merganser.core.model.validation import check_carried, check_order_columns
-from merganser.core.parquet.encode import filtered_columns, new_file_options, options_by_group
+from merganser.core.model.schema import make_key_values, to_plain_type
+from merganser.core.model.validation import check_order_columns, check_supported_types
+from merganser.core.parquet.encode import derive_new_file_options, derive_options_by_group, find_bloom_filter_columns
 from merganser.core.parquet.footer import read_footer
 from merganser.core.storage.location import locate
 from merganser.core.storage.lock import LOCK_TIMEOUT
-from merganser.core.storage.staging import storing
+from merganser.core.storage.staging import explain_staging_errors
 from merganser.errors import CountMismatchError, InvalidArgumentError
-from merganser.progress import Teller
+from merganser.progress import ProgressReporter
 
 if TYPE_CHECKING:
     import os
@@ -51,7 +57,7 @@ if TYPE_CHECKING:
     from merganser.core.dataset.file_statistics import Summaries
     from merganser.core.dataset.snapshot import Target
     from merganser.core.storage.staging import Staging
-    from merganser.progress import Listener
+    from merganser.progress import ProgressCallback
 
 TARGET_FILE_BYTES = 128 << 20
 
@@ -62,7 +68,7 @@ class _Bundle:
 
     folder: str
     files: Sequence[int]
-    pieces: Sequence[Piece]
+    pieces: Sequence[CompactionFile]
     unsorted: bool
 
 
@@ -76,7 +82,7 @@ def compact(
     row_group_size: int = 500_000,
     retain: int = 0,
     lock_timeout: float = LOCK_TIMEOUT,
-    progress: Listener | None = None,
+    progress: ProgressCallback | None = None,
     filesystem: Any = None,
     dry_run: bool = False,
     ignore_table_format: bool = False,
@@ -109,36 +115,36 @@ def compact(
         progress=progress,
         ignore_table_format=ignore_table_format,
     )
-    wishes = _wishes(target_file_bytes, max_rows_per_file, sort_by, compression)
+    wishes = _make_compact_options(target_file_bytes, max_rows_per_file, sort_by, compression)
     location = locate(path, filesystem, ignore_table_format=ignore_table_format)
-    check_target(location, listed=True)
+    check_target(location, lists_later=True)
     if dry_run:
-        check_settled(location)
-        target = load_existing(location, alone=True)
-        gone = sorted([*_numbers(_find_bundles(target, wishes)), *_find_empty(target)])
-        return _result(target, wishes, [], gone, dry_run=True)
-    if not has_files(location) and not pending_commit(location):
-        raise no_files(location)
-    teller = Teller(progress)
-    with writing(location, lock_timeout, started, checked=True) as session:
-        target = load_existing(location, alone=True)
+        check_no_pending_commit(location)
+        target = load_existing(location, refuse_nested=True)
+        gone = sorted([*_list_file_numbers(_find_bundles(target, wishes)), *_find_empty(target)])
+        return _make_result(target, wishes, [], gone, dry_run=True)
+    if not has_files(location) and not has_pending_commit(location):
+        raise make_no_files_error(location)
+    teller = ProgressReporter(progress)
+    with open_session(location, lock_timeout, started, checked=True) as session:
+        target = load_existing(location, refuse_nested=True)
         bundles = _find_bundles(target, wishes)
-        result = _result(target, wishes, [], [])
+        result = _make_result(target, wishes, [], [])
         if bundles or _find_empty(target):
-            teller.begin("rewrite", len(_numbers(bundles)), target.rows)
-            with session.staging(teller.file_done) as staging, storing(staging):
+            teller.begin("rewrite", len(_list_file_numbers(bundles)), target.rows)
+            with session.staging(teller.on_file_done) as staging, explain_staging_errors(staging):
                 result = _pack_all(session, staging, target, bundles, wishes, options, teller)
     teller.begin("done")
     return result
 
 
-def _wishes(
+def _make_compact_options(
     target_file_bytes: int, max_rows_per_file: int, sort_by: Sequence[str] | str, compression: str | None
-) -> Wishes:
+) -> CompactOptions:
     if not isinstance(target_file_bytes, int) or isinstance(target_file_bytes, bool) or target_file_bytes < 1:
         message = f"target_file_bytes must be a positive whole number, not {target_file_bytes!r}."
         raise InvalidArgumentError(message)
-    return Wishes(target_file_bytes, max_rows_per_file, named_columns(sort_by, "sort_by"), compression)
+    return CompactOptions(target_file_bytes, max_rows_per_file, to_column_names(sort_by, "sort_by"), compression)
 
 
 def _find_empty(target: Target) -> list[int]:
@@ -147,16 +153,16 @@ def _find_empty(target: Target) -> list[int]:
     return empty[1:] if len(empty) == len(target.files) else empty
 
 
-def _find_bundles(target: Target, wishes: Wishes) -> list[_Bundle]:
+def _find_bundles(target: Target, compact_options: CompactOptions) -> list[_Bundle]:
     """Choose the files to write anew."""
-    check_order_columns(target.schema, wishes.sort_by, "sort_by", "target")
-    placed = [name for name in wishes.sort_by if name in target.partition_columns]
+    check_order_columns(target.schema, compact_options.sort_by, "sort_by", "target")
+    placed = [name for name in compact_options.sort_by if name in target.partition_columns]
     if placed:
         message = f"sort_by names the partition column {placed[0]!r}, which all rows of a folder share. Leave it out."
         raise InvalidArgumentError(message)
     together: dict[tuple[str, tuple[pa.DataType, ...]], list[int]] = {}
     empty = set(_find_empty(target))
-    for number, kinds in enumerate(_kinds(target)):
+    for number, kinds in enumerate(_list_column_types(target)):
         if number in empty:
             continue
         # Where the path does not tell a partition column, its values are in the file, and are left there. What a link
@@ -164,50 +170,55 @@ def _find_bundles(target: Target, wishes: Wishes) -> list[_Bundle]:
         if UNKNOWN not in target.partitions[number] and target.files[number].real is None:
             folder, slash, _ = target.files[number].rel.rpartition("/")
             together.setdefault((folder + slash, kinds), []).append(number)
-    found = (_bundle(target, folder, numbers, wishes) for (folder, _), numbers in together.items())
+    found = (_make_bundle(target, folder, numbers, compact_options) for (folder, _), numbers in together.items())
     bundles = [bundle for bundle in found if bundle is not None]
     if bundles:
-        check_carried(target.schema, "target")
+        check_supported_types(target.schema, "target")
     return bundles
 
 
-def _kinds(target: Target) -> list[tuple[pa.DataType, ...]]:
+def _list_column_types(target: Target) -> list[tuple[pa.DataType, ...]]:
     """Give the types of the columns of each file, in the dataset's order of columns."""
     names, summaries = cast("pa.Schema", target.file_schema).names, cast("Summaries", target.summaries)
-    kinds = [tuple(plain(schema.field(name).type) for name in names) for schema in summaries.schemas]
+    kinds = [tuple(to_plain_type(schema.field(name).type) for name in names) for schema in summaries.schemas]
     return [kinds[number] for number in summaries.schema_numbers.tolist()]
 
 
-def _schemas(target: Target, files: Sequence[int]) -> list[pa.Schema]:
+def _list_schemas(target: Target, files: Sequence[int]) -> list[pa.Schema]:
     """Give the schemas of some files, each once."""
     summaries = cast("Summaries", target.summaries)
     return [summaries.schemas[number] for number in np.unique(summaries.schema_numbers[list(files)])]
 
 
-def _bundle(target: Target, folder: str, numbers: Sequence[int], wishes: Wishes) -> _Bundle | None:
+def _make_bundle(
+    target: Target, folder: str, numbers: Sequence[int], compact_options: CompactOptions
+) -> _Bundle | None:
     location = target.location
-    if wishes.sort_by:
+    if compact_options.sort_by:
         paths = [target.files[number].rel for number in numbers]
-        pieces = in_threads(
-            lambda rel: describe(location.store, location.path(rel), location.shown(rel), wishes), paths
+        pieces = map_in_threads(
+            lambda rel: describe_file(location.store, location.to_path(rel), location.to_display(rel), compact_options),
+            paths,
         )
     else:
         pieces = [
-            Piece(location.path(target.files[number].rel), target.files[number].size, target.file_rows[number])
+            CompactionFile(
+                location.to_path(target.files[number].rel), target.files[number].size, target.file_rows[number]
+            )
             for number in numbers
         ]
     chosen = [
         (number, piece)
         for number, piece in zip(numbers, pieces, strict=True)
-        if wishes.is_small(piece) or not piece.ordered
+        if compact_options.is_small(piece) or not piece.is_sorted
     ]
-    unsorted = not all(piece.ordered for _, piece in chosen)
-    if not unsorted and not wishes.worthwhile([piece for _, piece in chosen]):
+    unsorted = not all(piece.is_sorted for _, piece in chosen)
+    if not unsorted and not compact_options.saves_files([piece for _, piece in chosen]):
         return None
     return _Bundle(folder, [number for number, _ in chosen], [piece for _, piece in chosen], unsorted)
 
 
-def _numbers(bundles: Sequence[_Bundle]) -> list[int]:
+def _list_file_numbers(bundles: Sequence[_Bundle]) -> list[int]:
     return sorted(number for bundle in bundles for number in bundle.files)
 
 
@@ -216,41 +227,47 @@ def _pack_all(
     staging: Staging,
     target: Target,
     bundles: Sequence[_Bundle],
-    wishes: Wishes,
+    compact_options: CompactOptions,
     options: Options,
-    teller: Teller,
+    reporter: ProgressReporter,
 ) -> CompactResult:
     # Rows to be sorted are all kept meanwhile, a row group's otherwise.
-    with open_pool(len(bundles), 1 if wishes.sort_by else WORKERS, "pack") as pool:
-        packed = list(pool.map(lambda bundle: _pack_bundle(target, bundle, wishes, options, staging), bundles))
+    with open_pool(len(bundles), 1 if compact_options.sort_by else WORKERS, "pack") as pool:
+        packed = list(pool.map(lambda bundle: _pack_bundle(target, bundle, compact_options, options, staging), bundles))
     new = [file for files in packed for file in files]
-    packed_away = _numbers([bundle for bundle, files in zip(bundles, packed, strict=True) if files])
+    packed_away = _list_file_numbers([bundle for bundle, files in zip(bundles, packed, strict=True) if files])
     gone = sorted([*packed_away, *_find_empty(target)])
-    result = _result(target, wishes, new, gone)
+    result = _make_result(target, compact_options, new, gone)
     if gone:
-        teller.begin("commit", len(new))
+        reporter.begin("commit", len(new))
         asked = {
-            **({"sort_by": list(wishes.sort_by)} if wishes.sort_by else {}),
+            **({"sort_by": list(compact_options.sort_by)} if compact_options.sort_by else {}),
             **(
-                {"target_file_bytes": wishes.target_file_bytes} if wishes.target_file_bytes != TARGET_FILE_BYTES else {}
+                {"target_file_bytes": compact_options.target_file_bytes}
+                if compact_options.target_file_bytes != TARGET_FILE_BYTES
+                else {}
             ),
         }
-        touched = touched_files(target, new, gone)
-        history = tidy_record("compact", options, asked, (target.rows, target.rows), touched)
+        touched = list_touched_files(target, new, gone)
+        history = make_maintenance_record("compact", options, asked, (target.rows, target.rows), touched)
         moves, removals = make_moves(target, new), make_removals(target, gone)
         commit_files(session, staging, Journal(moves, removals, history=history, retain=options.retain), target)
     return result
 
 
-def _pack_bundle(target: Target, bundle: _Bundle, wishes: Wishes, options: Options, staging: Staging) -> list[NewFile]:
+def _pack_bundle(
+    target: Target, bundle: _Bundle, compact_options: CompactOptions, options: Options, staging: Staging
+) -> list[NewFile]:
     """Stage the rows of a bundle as fewer files, or as sorted ones; none if that would not make them fewer."""
-    store, layout = target.location.store, _layout(target, bundle, wishes, options)
-    packed: list[Piece] = []
+    store, layout = target.location.store, _make_layout(target, bundle, compact_options, options)
+    packed: list[CompactionFile] = []
     chosen = bundle.pieces
     while chosen:
-        near = by_bounds(chosen) if wishes.sort_by else chosen
-        done = [describe(store, path, path, wishes) for path in pack(near, layout, wishes, staging)]
-        better = len(done) < len(chosen) or not all(piece.ordered for piece in chosen)
+        near = sort_by_bounds(chosen) if compact_options.sort_by else chosen
+        done = [
+            describe_file(store, path, path, compact_options) for path in pack(near, layout, compact_options, staging)
+        ]
+        better = len(done) < len(chosen) or not all(piece.is_sorted for piece in chosen)
         for piece in chosen if better else done:
             if piece not in bundle.pieces:
                 store.remove(piece.path)
@@ -258,10 +275,10 @@ def _pack_bundle(target: Target, bundle: _Bundle, wishes: Wishes, options: Optio
             break
         packed = [*(piece for piece in packed if piece not in chosen), *done]
         # Rows in order take up less than they did, so that even fewer files may do.
-        small = [piece for piece in packed if wishes.is_small(piece)]
-        chosen = small if wishes.sort_by and wishes.worthwhile(small) else []
+        small = [piece for piece in packed if compact_options.is_small(piece)]
+        chosen = small if compact_options.sort_by and compact_options.saves_files(small) else []
     for _ in bundle.files:
-        staging.file_done()
+        staging.on_file_done()
     if not packed:
         return []
     for piece in packed:
@@ -274,38 +291,43 @@ def _pack_bundle(target: Target, bundle: _Bundle, wishes: Wishes, options: Optio
         )
         raise CountMismatchError(message)
     staged = [piece.path for piece in packed]
-    footers = staged_footers(staging, staged)
-    return [new_file(path, bundle.folder, footer) for path, footer in zip(staged, footers, strict=True)]
+    footers = read_staged_footers(staging, staged)
+    return [make_new_file(path, bundle.folder, footer) for path, footer in zip(staged, footers, strict=True)]
 
 
-def _layout(target: Target, bundle: _Bundle, wishes: Wishes, options: Options) -> Layout:
+def _make_layout(target: Target, bundle: _Bundle, compact_options: CompactOptions, options: Options) -> Layout:
     """Describe new files like the first of those whose rows they get; what may be NULL in one of them may be NULL."""
     location, rel = target.location, target.files[bundle.files[0]].rel
-    first = read_footer(location.store, location.path(rel), location.shown(rel))
-    metadata, schema = first.metadata, without(first.schema, target.partition_columns)
-    schemas = _schemas(target, bundle.files)
+    first = read_footer(location.store, location.to_path(rel), location.to_display(rel))
+    metadata, schema = first.metadata, drop_columns(first.schema, target.partition_columns)
+    schemas = _list_schemas(target, bundle.files)
     fields = [
-        field.with_type(plain(field.type)).with_nullable(any(one.field(field.name).nullable for one in schemas))
+        field.with_type(to_plain_type(field.type)).with_nullable(any(one.field(field.name).nullable for one in schemas))
         for field in schema
     ]
     told_too = len(schema) < len(first.schema)
     return Layout(
         pa.schema(fields),
         frozenset(schema.names),
-        key_values(schema) if told_too else dict(metadata.metadata or {}),
-        new_file_options(first),
-        wishes.compression or options_by_group(first, [0])[0].get("compression", options.compression),
+        make_key_values(schema) if told_too else dict(metadata.metadata or {}),
+        derive_new_file_options(first),
+        compact_options.compression or derive_options_by_group(first, [0])[0].get("compression", options.compression),
         options.max_rows_per_file,
         options.row_group_size,
-        filtered_columns(first) & {*schema.names},
+        find_bloom_filter_columns(first) & {*schema.names},
     )
 
 
-def _result(
-    target: Target, wishes: Wishes, new: Sequence[NewFile], gone: Sequence[int], *, dry_run: bool = False
+def _make_result(
+    target: Target,
+    compact_options: CompactOptions,
+    new: Sequence[NewFile],
+    gone: Sequence[int],
+    *,
+    dry_run: bool = False,
 ) -> CompactResult:
     location = target.location
-    inserted, preserved = [file.described(location) for file in new], preserved_files(target, gone)
+    inserted, preserved = [file.to_metadata(location) for file in new], list_preserved_files(target, gone)
     files = [*inserted, *preserved]
     planned = dry_run and bool(gone)
     return CompactResult(
@@ -316,8 +338,8 @@ def _result(
         None if planned else sum(file.size_bytes or 0 for file in files),
         files,
         [file.path for file in inserted],
-        [location.shown(target.files[number].rel) for number in gone],
+        [location.to_display(target.files[number].rel) for number in gone],
         [file.path for file in preserved],
-        list(wishes.sort_by),
+        list(compact_options.sort_by),
         dry_run,
     )

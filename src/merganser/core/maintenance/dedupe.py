@@ -10,30 +10,30 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core.columnar.threads import WORKERS, open_pool
-from merganser.core.commit.commit import check_settled, pending_commit, writing
-from merganser.core.commit.history import tidy_record
+from merganser.core.commit.commit import check_no_pending_commit, has_pending_commit, open_session
+from merganser.core.commit.history import make_maintenance_record
 from merganser.core.commit.journal import Journal
 from merganser.core.commit.staged_files import (
     NewFile,
     commit_files,
+    list_preserved_files,
+    list_touched_files,
     make_moves,
     make_removals,
-    preserved_files,
-    staged_footers,
-    touched_files,
+    read_staged_footers,
 )
-from merganser.core.dataset.snapshot import check_target, has_files, load_existing, no_files
-from merganser.core.maintenance.duplicates import find_repeats
+from merganser.core.dataset.snapshot import check_target, has_files, load_existing, make_no_files_error
+from merganser.core.maintenance.duplicates import find_duplicates
 from merganser.core.model.keys import normalize_keys
-from merganser.core.model.options import Options, named_columns
+from merganser.core.model.options import Options, to_column_names
 from merganser.core.model.result import DedupeResult
-from merganser.core.model.validation import check_carried, check_order_columns
+from merganser.core.model.validation import check_order_columns, check_supported_types
 from merganser.core.rows.rewrite import GroupChange, rewrite_file
 from merganser.core.storage.location import locate
 from merganser.core.storage.lock import LOCK_TIMEOUT
-from merganser.core.storage.staging import storing
+from merganser.core.storage.staging import explain_staging_errors
 from merganser.errors import CountMismatchError
-from merganser.progress import Teller
+from merganser.progress import ProgressReporter
 
 if TYPE_CHECKING:
     import os
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
     from merganser.core.commit.commit import Session
     from merganser.core.dataset.snapshot import Target
-    from merganser.core.maintenance.duplicates import Repeats
-    from merganser.core.model.engine import Rewritten
+    from merganser.core.maintenance.duplicates import Duplicates
+    from merganser.core.model.engine import RewrittenFile
     from merganser.core.storage.location import Location
     from merganser.core.storage.staging import Staging
-    from merganser.progress import Listener
+    from merganser.progress import ProgressCallback
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class _Request:
 
 
 @dataclass(frozen=True, slots=True)
-class _Losses:
+class _Deletions:
     """The row groups that lose rows, by file, with None for those that lose all, and the files that lose all."""
 
     changes: Mapping[int, Mapping[int, GroupChange | None]]
@@ -70,7 +70,7 @@ def dedupe(
     *,
     retain: int = 0,
     lock_timeout: float = LOCK_TIMEOUT,
-    progress: Listener | None = None,
+    progress: ProgressCallback | None = None,
     filesystem: Any = None,
     dry_run: bool = False,
     ignore_table_format: bool = False,
@@ -93,80 +93,80 @@ def dedupe(
     options = Options(
         retain=retain, lock_timeout=lock_timeout, progress=progress, ignore_table_format=ignore_table_format
     )
-    request = _Request(normalize_keys(key_columns), named_columns(order_by, "order_by"), options)
+    request = _Request(normalize_keys(key_columns), to_column_names(order_by, "order_by"), options)
     location = locate(path, filesystem, ignore_table_format=ignore_table_format)
-    check_target(location, listed=True)
-    teller = Teller(progress)
+    check_target(location, lists_later=True)
+    teller = ProgressReporter(progress)
     if dry_run:
-        check_settled(location)
-        target, repeats = _look(location, request, teller)
-        losses = _losses(target, repeats)
-        return _result(target, request, repeats, losses, [], dry_run=True)
-    if not has_files(location) and not pending_commit(location):
-        raise no_files(location)
-    with writing(location, lock_timeout, started, checked=True) as session:
-        target, repeats = _look(location, request, teller)
-        losses = _losses(target, repeats)
-        result = _result(target, request, repeats, losses, [])
+        check_no_pending_commit(location)
+        target, repeats = _load_duplicates(location, request, teller)
+        losses = _plan_deletions(target, repeats)
+        return _make_result(target, request, repeats, losses, [], dry_run=True)
+    if not has_files(location) and not has_pending_commit(location):
+        raise make_no_files_error(location)
+    with open_session(location, lock_timeout, started, checked=True) as session:
+        target, repeats = _load_duplicates(location, request, teller)
+        losses = _plan_deletions(target, repeats)
+        result = _make_result(target, request, repeats, losses, [])
         if len(repeats.rows):
-            check_carried(target.schema, "target")
+            check_supported_types(target.schema, "target")
             teller.begin("rewrite", len(losses.changes))
-            with session.staging(teller.file_done) as staging, storing(staging):
-                new = _rewrite(target, losses, len(repeats.rows), staging)
-                result = _result(target, request, repeats, losses, new)
+            with session.staging(teller.on_file_done) as staging, explain_staging_errors(staging):
+                new = _rewrite_files(target, losses, len(repeats.rows), staging)
+                result = _make_result(target, request, repeats, losses, new)
                 teller.begin("commit", len(new))
                 _commit(session, staging, target, request, losses, new, result)
     teller.begin("done")
     return result
 
 
-def _look(location: Location, request: _Request, teller: Teller) -> tuple[Target, Repeats]:
-    target = load_existing(location, request.keys, alone=True)
+def _load_duplicates(location: Location, request: _Request, reporter: ProgressReporter) -> tuple[Target, Duplicates]:
+    target = load_existing(location, request.keys, refuse_nested=True)
     check_order_columns(target.schema, request.order_by, "order_by", "target")
-    teller.begin("plan", rows=target.rows)
-    return target, find_repeats(target, request.keys, request.order_by)
+    reporter.begin("plan", rows=target.rows)
+    return target, find_duplicates(target, request.keys, request.order_by)
 
 
-def _losses(target: Target, repeats: Repeats) -> _Losses:
+def _plan_deletions(target: Target, duplicates: Duplicates) -> _Deletions:
     """Say of each file what it loses."""
     ends = np.cumsum(target.group_rows)
-    groups = np.searchsorted(ends, repeats.rows, side="right")
+    groups = np.searchsorted(ends, duplicates.rows, side="right")
     touched, starts, lost = np.unique(groups, return_index=True, return_counts=True)
-    positions = np.split(repeats.rows - (ends - target.group_rows)[groups], starts[1:])
+    positions = np.split(duplicates.rows - (ends - target.group_rows)[groups], starts[1:])
     changes: dict[int, dict[int, GroupChange | None]] = {}
     for group, gone in zip(touched.tolist(), positions, strict=False):
         whole = len(gone) == target.group_rows[group]
-        change = None if whole else GroupChange(np.empty(0, np.int64), frozenset(), _no_columns, gone)
+        change = None if whole else GroupChange(np.empty(0, np.int64), frozenset(), _take_no_columns, gone)
         changes.setdefault(int(target.group_file[group]), {})[int(target.group_number[group])] = change
     by_file = np.bincount(target.group_file[touched], lost, len(target.files)).astype(np.int64)
     removed = {file for file in changes if by_file[file] == target.file_rows[file]}
-    return _Losses({file: some for file, some in changes.items() if file not in removed}, sorted(removed))
+    return _Deletions({file: some for file, some in changes.items() if file not in removed}, sorted(removed))
 
 
-def _no_columns(_: Sequence[str]) -> pa.Table:
+def _take_no_columns(_: Sequence[str]) -> pa.Table:
     """Give the new values of rows of which none has any."""
     return pa.table({})
 
 
-def _rewrite(target: Target, losses: _Losses, expected: int, staging: Staging) -> list[NewFile]:
+def _rewrite_files(target: Target, deletions: _Deletions, expected: int, staging: Staging) -> list[NewFile]:
     # As in a merge, one file uses every worker for its row groups, and many files use one each.
-    workers = max(1, WORKERS // max(1, len(losses.changes)))
+    workers = max(1, WORKERS // max(1, len(deletions.changes)))
     location = target.location
 
-    def rewrite(file: int) -> Rewritten:
-        path = location.path(target.files[file].rel)
-        done = rewrite_file(location.store, path, staging.new_path(), losses.changes[file], workers)
-        staging.file_done()
+    def rewrite(file: int) -> RewrittenFile:
+        path = location.to_path(target.files[file].rel)
+        done = rewrite_file(location.store, path, staging.make_path(), deletions.changes[file], workers)
+        staging.on_file_done()
         return done
 
-    with open_pool(len(losses.changes), WORKERS, "rewrite") as pool:
-        rewritten = list(pool.map(rewrite, losses.changes))
-    footers = staged_footers(staging, [one.staged for one in rewritten])
+    with open_pool(len(deletions.changes), WORKERS, "rewrite") as pool:
+        rewritten = list(pool.map(rewrite, deletions.changes))
+    footers = read_staged_footers(staging, [one.staged_path for one in rewritten])
     new = [
-        NewFile(one.staged, target.files[file].rel, footer, file)
-        for file, one, footer in zip(losses.changes, rewritten, footers, strict=True)
+        NewFile(one.staged_path, target.files[file].rel, footer, file)
+        for file, one, footer in zip(deletions.changes, rewritten, footers, strict=True)
     ]
-    before = sum(target.file_rows[file] for file in (*losses.changes, *losses.removed))
+    before = sum(target.file_rows[file] for file in (*deletions.changes, *deletions.removed))
     after = sum(footer.metadata.num_rows for footer in footers)
     if before - after != expected:
         message = f"{expected} rows were to go, but {before - after} did. Nothing was published; please report this."
@@ -179,39 +179,39 @@ def _commit(
     staging: Staging,
     target: Target,
     request: _Request,
-    losses: _Losses,
+    deletions: _Deletions,
     new: Sequence[NewFile],
     result: DedupeResult,
 ) -> None:
     asked = {"order_by": request.order_by} if request.order_by else {}
-    touched = touched_files(target, new, losses.removed)
+    touched = list_touched_files(target, new, deletions.removed)
     rows = result.target_count_before, result.target_count_after
-    history = tidy_record("dedupe", request.options, asked, rows, touched, request.keys)
-    moves, removals = make_moves(target, new), make_removals(target, losses.removed)
+    history = make_maintenance_record("dedupe", request.options, asked, rows, touched, request.keys)
+    moves, removals = make_moves(target, new), make_removals(target, deletions.removed)
     commit_files(session, staging, Journal(moves, removals, history=history, retain=request.options.retain), target)
 
 
-def _result(
+def _make_result(
     target: Target,
     request: _Request,
-    repeats: Repeats,
-    losses: _Losses,
+    duplicates: Duplicates,
+    deletions: _Deletions,
     new: Sequence[NewFile],
     *,
     dry_run: bool = False,
 ) -> DedupeResult:
     location = target.location
-    rewritten = [file.described(location) for file in new]
-    preserved = preserved_files(target, [*losses.changes, *losses.removed])
-    gone = len(repeats.rows)
+    rewritten = [file.to_metadata(location) for file in new]
+    preserved = list_preserved_files(target, [*deletions.changes, *deletions.removed])
+    gone = len(duplicates.rows)
     return DedupeResult(
         target.rows,
         target.rows - gone,
-        repeats.keys,
+        duplicates.key_count,
         gone,
         [*rewritten, *preserved],
-        [location.shown(target.files[file].rel) for file in losses.changes],
-        [location.shown(target.files[file].rel) for file in losses.removed],
+        [location.to_display(target.files[file].rel) for file in deletions.changes],
+        [location.to_display(target.files[file].rel) for file in deletions.removed],
         [file.path for file in preserved],
         request.keys,
         request.order_by,

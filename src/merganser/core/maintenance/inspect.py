@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.dataset.snapshot import load_existing
-from merganser.core.maintenance.duplicates import find_repeats
-from merganser.core.model.keys import natural, normalize_keys
-from merganser.core.rows.bounds import ranked_bounds
+from merganser.core.maintenance.duplicates import find_duplicates
+from merganser.core.model.keys import normalize_keys, to_python_value
+from merganser.core.rows.bounds import rank_bounds
 from merganser.core.storage.location import locate
-from merganser.display import Shown, counted
+from merganser.display import DisplayMixin, pluralize
 
 if TYPE_CHECKING:
     import os
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from merganser.core.dataset.snapshot import Target
 
 # A file below this many bytes costs more to open than to read.
-SMALL = 16 << 20
-_FEW = 8
+SMALL_FILE_BYTES = 16 << 20
+_MIN_FILES = 8
 # Files that hold a key, if no better can be told than one in so many, are many.
-_MANY = 3
+_POOR_PRUNING_DIVISOR = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class KeyRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspection(Shown):
+class Inspection(DisplayMixin):
     """A dataset as its footers describe it; `findings` say what could be better, and how."""
 
     path: str
@@ -89,9 +89,9 @@ def inspect(
     keys = normalize_keys(key_columns) if key_columns else []
     target = load_existing(location, keys)
     sizes = np.array([file.size for file in target.files])
-    ranges = [_range(target, name) for name in keys]
+    ranges = [_make_key_range(target, name) for name in keys]
     # Any row of a key could stay: they do not differ in it.
-    repeated = find_repeats(target, keys, order_by=keys).keys if keys else None
+    repeated = find_duplicates(target, keys, order_by=keys).key_count if keys else None
     return Inspection(
         location.display,
         target.rows,
@@ -106,21 +106,25 @@ def inspect(
         int(sizes.max()),
         ranges,
         repeated,
-        [*_size_findings(target, sizes), *_key_findings(ranges, len(sizes)), *_repeat_findings(repeated or 0)],
+        [
+            *_list_size_findings(target, sizes),
+            *_list_key_findings(ranges, len(sizes)),
+            *_list_duplicate_findings(repeated or 0),
+        ],
     )
 
 
-def _range(target: Target, name: str) -> KeyRange:
+def _make_key_range(target: Target, name: str) -> KeyRange:
     """Lay the bounds of all row groups beside each other."""
-    bounds = target.bounds([name])
+    bounds = target.get_bounds([name])
     low, high = bounds.column("min_0"), bounds.column("max_0")
     known = pc.and_(low.is_valid(), high.is_valid()).to_numpy()
-    kind = target.key_type(name)
+    kind = target.get_key_type(name)
     unbounded = int((~known).sum())
     if not known.any():
         files = len(target.files)
         return KeyRange(name, str(kind), None, None, files, float(files), unbounded)
-    starts, ends = ranked_bounds(low.filter(pa.array(known)), high.filter(pa.array(known)))
+    starts, ends = rank_bounds(low.filter(pa.array(known)), high.filter(pa.array(known)))
     file = np.asarray(target.group_file)[known]
     # Of each file one range, from its lowest key to its highest.
     order, first = np.unique(file, return_index=True)
@@ -130,34 +134,35 @@ def _range(target: Target, name: str) -> KeyRange:
     return KeyRange(
         name,
         str(kind),
-        natural(pc.min(low).as_py(), kind),
-        natural(pc.max(high).as_py(), kind),
+        to_python_value(pc.min(low).as_py(), kind),
+        to_python_value(pc.max(high).as_py(), kind),
         int(opened.max()) + len(set(np.asarray(target.group_file)[~known].tolist()) - set(order.tolist())),
         float(opened.mean()),
         unbounded,
     )
 
 
-def _size_findings(target: Target, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> list[str]:
-    small = Counter(target.files[at].rel.rpartition("/")[0] for at in np.flatnonzero(sizes < SMALL).tolist())
-    crowded = [count for count in small.values() if count >= _FEW]
+def _list_size_findings(target: Target, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> list[str]:
+    small = Counter(target.files[at].rel.rpartition("/")[0] for at in np.flatnonzero(sizes < SMALL_FILE_BYTES).tolist())
+    crowded = [count for count in small.values() if count >= _MIN_FILES]
     if not crowded:
         return []
     told = (
-        f"{sum(crowded):,} files in {counted(len(crowded), 'folder')} are smaller than {SMALL >> 20} MB. Put them "
+        f"{sum(crowded):,} files in {pluralize(len(crowded), 'folder')} are smaller than {SMALL_FILE_BYTES >> 20} "
+        "MB. Put them "
         "together with compact, or merge larger batches."
     )
     return [told]
 
 
-def _repeat_findings(count: int) -> list[str]:
+def _list_duplicate_findings(count: int) -> list[str]:
     if not count:
         return []
     told = "1 key is" if count == 1 else f"{count:,} keys are"
     return [f"{told} there more than once, and a merge changes all rows of such a key. Keep one with dedupe."]
 
 
-def _key_findings(ranges: Sequence[KeyRange], files: int) -> list[str]:
+def _list_key_findings(ranges: Sequence[KeyRange], files: int) -> list[str]:
     found = [
         f"{one.unbounded:,} row groups tell no bounds of {one.column!r}, so every merge reads their keys. Write files "
         "with statistics."
@@ -165,7 +170,7 @@ def _key_findings(ranges: Sequence[KeyRange], files: int) -> list[str]:
         if one.unbounded
     ]
     most = min((one.mean_files for one in ranges), default=0.0)
-    if files >= _FEW and most > files / _MANY:
+    if files >= _MIN_FILES and most > files / _POOR_PRUNING_DIVISOR:
         names = ", ".join(one.column for one in ranges)
         found.append(
             f"A key of {names} may lie in {most:,.1f} of the {files:,} files, so bounds leave few of them out. Sort "

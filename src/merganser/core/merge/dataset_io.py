@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
-from merganser.core.columnar.memory import naming_memory
+from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.merge import driver
-from merganser.core.model.engine import G, H, M
+from merganser.core.model.engine import GivenT, MatchesT, SourceT
 from merganser.core.model.options import ChangeOptions, CommitOptions, check_names, make_options, pick_source
 from merganser.core.storage.lock import LOCK_TIMEOUT
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from merganser.core.model.engine import Engine
     from merganser.core.model.result import MergeResult, WriteResult
     from merganser.core.model.strategy import MergeStrategy
-    from merganser.progress import Listener
+    from merganser.progress import ProgressCallback
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class OperationContext:
     """What an engine is opened for, so that its errors can say it."""
 
     operation: str
@@ -37,19 +37,19 @@ class Job:
     keys: Sequence[str] | str = ()
 
     @property
-    def action(self) -> str:
+    def description(self) -> str:
         """What is done, and to what."""
         return f"{self.operation} of {self.path}"
 
 
-class DatasetIO(ABC, Generic[G, H, M]):
+class DatasetIO(ABC, Generic[GivenT, SourceT, MatchesT]):
     """Parquet datasets through one engine. `filesystem` is used where a call names none."""
 
     def __init__(self, filesystem: Any = None) -> None:
         self.filesystem = filesystem
 
     @abstractmethod
-    def _engine(self, job: Job) -> AbstractContextManager[Engine[G, H, M]]:
+    def _open_engine(self, context: OperationContext) -> AbstractContextManager[Engine[GivenT, SourceT, MatchesT]]:
         """Open the engine for one call, and close it however the call ends."""
 
     def merge(
@@ -104,8 +104,8 @@ class DatasetIO(ABC, Generic[G, H, M]):
             row_group_size=row_group_size,
             **options,
         )
-        job = Job("merge", path, self._filesystem(filesystem), strategy, key_columns)
-        with naming_memory(job.action), self._engine(job) as engine:
+        job = OperationContext("merge", path, self._choose_filesystem(filesystem), strategy, key_columns)
+        with translate_memory_errors(job.description), self._open_engine(job) as engine:
             return driver.merge(engine, given, path, strategy, key_columns, job.filesystem, made)
 
     def plan(
@@ -124,8 +124,8 @@ class DatasetIO(ABC, Generic[G, H, M]):
         given = pick_source(source, data)
         check_names("plan", options, ChangeOptions.__optional_keys__)
         made = make_options(partition_columns, **options)
-        job = Job("plan", path, self._filesystem(filesystem), strategy, key_columns)
-        with naming_memory(job.action), self._engine(job) as engine:
+        job = OperationContext("plan", path, self._choose_filesystem(filesystem), strategy, key_columns)
+        with translate_memory_errors(job.description), self._open_engine(job) as engine:
             return driver.plan(engine, given, path, strategy, key_columns, job.filesystem, made)
 
     def write_dataset(
@@ -142,7 +142,7 @@ class DatasetIO(ABC, Generic[G, H, M]):
         partition_by: Sequence[str] | str | None = None,
         retain: int = 0,
         lock_timeout: float = LOCK_TIMEOUT,
-        progress: Listener | None = None,
+        progress: ProgressCallback | None = None,
         ignore_table_format: bool = False,
     ) -> WriteResult:
         """Append rows to a dataset, or overwrite it; both are committed like a merge, and retain what one would.
@@ -160,9 +160,9 @@ class DatasetIO(ABC, Generic[G, H, M]):
             progress=progress,
             ignore_table_format=ignore_table_format,
         )
-        job = Job("write_dataset", path, self._filesystem(filesystem))
-        with naming_memory(job.action), self._engine(job) as engine:
+        job = OperationContext("write_dataset", path, self._choose_filesystem(filesystem))
+        with translate_memory_errors(job.description), self._open_engine(job) as engine:
             return driver.write_dataset(engine, source, path, mode, job.filesystem, options)
 
-    def _filesystem(self, given: Any) -> Any:
+    def _choose_filesystem(self, given: Any) -> Any:
         return self.filesystem if given is None else given

@@ -9,37 +9,37 @@ import pyarrow as pa
 
 from merganser.core.dataset.snapshot import (
     Target,
+    find_partition_columns,
     list_files,
     load_target,
     make_record,
-    partition_columns_of,
     read_record,
 )
 from merganser.core.merge.scope import check_source, make_scope
-from merganser.core.model.engine import H
+from merganser.core.model.engine import SourceT
 from merganser.core.model.option_checks import OPERATIONS
 from merganser.core.model.options import check_order
-from merganser.core.model.partitions import UNKNOWN, check_partition_type, folder_name, render, tokens
-from merganser.core.model.projection import find_needs, takes, without_operation
+from merganser.core.model.partitions import UNKNOWN, check_partition_type, list_tokens, make_folder_name, render
+from merganser.core.model.projection import drop_operation_column, find_projection, uses_column
 from merganser.core.model.schema import (
     check_columns,
     check_types,
     check_unique,
-    declared,
-    operation_field,
-    stored_schema,
+    make_operation_field,
+    to_stored_schema,
+    to_value_type,
 )
-from merganser.core.model.strategy import Action, Terms, rule_of
+from merganser.core.model.strategy import Action, MergePolicy, find_rule
 from merganser.core.model.validation import (
-    check_carried,
     check_duplicate_keys,
-    check_inserted,
+    check_insert_columns,
     check_key_columns,
     check_null_keys,
     check_order_columns,
     check_partition_columns,
     check_required,
     check_storable,
+    check_supported_types,
 )
 from merganser.errors import InvalidArgumentError, PartitionValueError
 
@@ -47,72 +47,76 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from merganser.core.merge.scope import Scope
-    from merganser.core.model.engine import Engine, G, M, SourceFacts
+    from merganser.core.model.engine import Engine, GivenT, MatchesT, SourceFacts
     from merganser.core.model.options import Options, Request
     from merganser.core.model.partitions import Unknown
-    from merganser.core.model.projection import Needs
+    from merganser.core.model.projection import Projection
     from merganser.core.storage.location import Location
     from merganser.core.storage.staging import Staging
 
 
 @dataclass(frozen=True)
-class Prepared(Generic[H]):
+class PreparedMerge(Generic[SourceT]):
     """A validated source beside the snapshot it will be merged into; `folders` are those of `facts.partitions`."""
 
-    handle: H
+    handle: SourceT
     source_count: int
     facts: SourceFacts
-    terms: Terms
+    policy: MergePolicy
     # The columns that rows of new files take from the source.
-    inserts: frozenset[str]
+    insert_columns: frozenset[str]
     target: Target
     schema: pa.Schema
     folders: list[str]
-    record: Mapping[str, Any] | None
+    partition_record: Mapping[str, Any] | None
     scope: Scope | None = None
 
 
 def prepare(
-    engine: Engine[G, H, M], given: G, location: Location, request: Request, staging: Staging | None
-) -> Prepared[H]:
+    engine: Engine[GivenT, SourceT, MatchesT],
+    given: GivenT,
+    location: Location,
+    request: Request,
+    staging: Staging | None,
+) -> PreparedMerge[SourceT]:
     """Validate the source against the target; what comes out may be merged."""
     keys, options = request.keys, request.options
-    have = engine.schema(given)
+    have = engine.read_schema(given)
     check_unique(have, "source")
     check_key_columns(have, keys, "source")
-    types = {field.name: field.type for field in have if takes(request, field.name)}
-    target = load_target(location, keys, options.partition_columns, types, engine.each, alone=True)
+    types = {field.name: field.type for field in have if uses_column(request, field.name)}
+    target = load_target(location, keys, options.partition_columns, types, engine.run_tasks, refuse_nested=True)
     if staging is None:
         # Without the lock, files may be replaced while they are looked at.
         target = replace(target, footers={})
     schema = target.schema
-    have = without_operation(have, schema, options)
+    have = drop_operation_column(have, schema, options)
     if schema is None:
-        check_carried(have, "source")
+        check_supported_types(have, "source")
         check_storable(have)
-        schema = stored_schema(have, target.partition_columns)
+        schema = to_stored_schema(have, target.partition_columns)
     _check_partition_columns(target.partition_columns, schema)
     order = "dedup_order_by" if options.dedup_order_by else "sequence_column"
     check_order_columns(schema, request.order_by, order, "target" if target.files else "source")
-    needs = find_needs(request, schema, target.partition_columns)
-    goal = _goal(have, schema, needs, options)
-    check_order(request, ordered=engine.ordered(given))
+    needs = find_projection(request, schema, target.partition_columns)
+    goal = _project_schema(have, schema, needs, options)
+    check_order(request, is_ordered=engine.is_ordered(given))
     handle = engine.conform(given, goal, staging)
-    bounds = target.bounds(keys) if target.files and keys else None
+    bounds = target.get_bounds(keys) if target.files and keys else None
     partitions = target.partition_columns if set(target.partition_columns) <= needs.columns else []
-    terms = needs.terms
-    facts = engine.facts(handle, keys, partitions, None if request.one_row_per_key else bounds, terms)
+    terms = needs.policy
+    facts = engine.collect_facts(handle, keys, partitions, None if request.deduplicates else bounds, terms)
     source_count = facts.rows
     check_null_keys(facts.null_keys)
     # Rows that delete by one key all mean the same, so any of them will do.
-    if request.one_row_per_key or (facts.duplicate_keys and terms.rule.matched is Action.DELETE):
+    if request.deduplicates or (facts.duplicate_keys and terms.rule.matched is Action.DELETE):
         handle = engine.deduplicate(handle, keys, request.order_by)
-        facts = engine.facts(handle, keys, partitions, bounds, terms)
+        facts = engine.collect_facts(handle, keys, partitions, bounds, terms)
     check_duplicate_keys(facts, terms.rule)
     required = target.required | {field.name for field in schema if not field.nullable}
-    check_required(facts, sorted(required & (terms.columns | needs.inserts)))
+    check_required(facts, sorted(required & (terms.columns | needs.insert_columns)))
     if terms.rule.inserts:
-        check_inserted(sorted(required - needs.inserts))
+        check_insert_columns(sorted(required - needs.insert_columns))
     scope = None if options.scope is None else make_scope(options.scope, target.partition_types)
     if scope is not None:
         check_source(scope, facts.partitions)
@@ -120,47 +124,49 @@ def prepare(
     stale = set(target.partition_columns) != set(read_record(location)) or not target.files
     told = len(partitions) == len(target.partition_columns)
     record = make_record(target.partition_types) if stale and told else None
-    folders = _folders(target, facts) if needs.appends else []
-    return Prepared(handle, source_count, facts, terms, needs.inserts, target, schema, folders, record, scope)
+    folders = _assign_folders(target, facts) if needs.appends else []
+    return PreparedMerge(
+        handle, source_count, facts, terms, needs.insert_columns, target, schema, folders, record, scope
+    )
 
 
-def _goal(have: pa.Schema, schema: pa.Schema, needs: Needs, options: Options) -> pa.Schema:
+def _project_schema(have: pa.Schema, schema: pa.Schema, projection: Projection, options: Options) -> pa.Schema:
     """Check the columns that the source has, and say what those that are needed are to become."""
-    check_columns(have, schema, needs.columns)
-    goal = pa.schema([field for field in schema if field.name in needs.columns], schema.metadata)
-    check_carried(pa.schema([have.field(name) for name in goal.names]), "source")
-    check_carried(schema, "target")
+    check_columns(have, schema, projection.columns)
+    goal = pa.schema([field for field in schema if field.name in projection.columns], schema.metadata)
+    check_supported_types(pa.schema([have.field(name) for name in goal.names]), "source")
+    check_supported_types(schema, "target")
     check_types(have, goal)
     if options.operation_column is None:
         return goal
-    return goal.append(operation_field(options.operation_column, options.operation_values or OPERATIONS))
+    return goal.append(make_operation_field(options.operation_column, options.operation_values or OPERATIONS))
 
 
 def prepare_overwrite(
-    engine: Engine[G, H, M], given: G, location: Location, options: Options, staging: Staging
-) -> Prepared[H]:
+    engine: Engine[GivenT, SourceT, MatchesT], given: GivenT, location: Location, options: Options, staging: Staging
+) -> PreparedMerge[SourceT]:
     """Take the source's own schema: nothing of the target but its files matters any more (O2)."""
-    have = engine.schema(given)
+    have = engine.read_schema(given)
     check_unique(have, "source")
-    check_carried(have, "source")
+    check_supported_types(have, "source")
     check_storable(have)
-    found = list_files(location, alone=True)
+    found = list_files(location, refuse_nested=True)
     columns = options.partition_columns
     if columns is None:
-        columns = [name for name in partition_columns_of(found) if name in have.names]
+        columns = [name for name in find_partition_columns(found) if name in have.names]
     _check_partition_columns(columns, have)
-    types = {name: declared(have.field(name).type) for name in columns}
+    types = {name: to_value_type(have.field(name).type) for name in columns}
     for name, kind in types.items():
         check_partition_type(kind, name)
-    schema = stored_schema(have, columns)
+    schema = to_stored_schema(have, columns)
     handle = engine.conform(given, schema, staging)
-    terms = Terms(rule_of("insert"), frozenset())
-    facts = engine.facts(handle, [], columns, None, terms)
+    terms = MergePolicy(find_rule("insert"), frozenset())
+    facts = engine.collect_facts(handle, [], columns, None, terms)
     check_required(facts, [field.name for field in have if not field.nullable])
     target = Target(location, tuple(found), None, types, None, None)
     everything = frozenset(have.names)
-    folders = _folders(target, facts)
-    return Prepared(handle, facts.rows, facts, terms, everything, target, schema, folders, make_record(types))
+    folders = _assign_folders(target, facts)
+    return PreparedMerge(handle, facts.rows, facts, terms, everything, target, schema, folders, make_record(types))
 
 
 def _check_partition_columns(columns: Sequence[str], schema: pa.Schema) -> None:
@@ -176,22 +182,22 @@ def _check_partition_columns(columns: Sequence[str], schema: pa.Schema) -> None:
         raise InvalidArgumentError(message)
 
 
-def _folders(target: Target, facts: SourceFacts) -> list[str]:
+def _assign_folders(target: Target, facts: SourceFacts) -> list[str]:
     """Give each partition of the source its folder: the one that exists, however it is spelled, or a new one (H3)."""
     columns = target.partition_columns
     if not columns:
         return [""]
-    known = _known_folders(target)
+    known = _find_partition_folders(target)
     texts = [render(facts.partitions.column(name), name) for name in columns]
     folders = []
-    for row, values in enumerate(tokens(facts.partitions, columns)):
+    for row, values in enumerate(list_tokens(facts.partitions, columns)):
         depth = next(depth for depth in range(len(columns), -1, -1) if depth == 0 or values[:depth] in known)
-        new = [folder_name(columns[at], texts[at][row]) for at in range(depth, len(columns))]
+        new = [make_folder_name(columns[at], texts[at][row]) for at in range(depth, len(columns))]
         folders.append(known.get(values[:depth], "") + "".join(f"{name}/" for name in new))
     return folders
 
 
-def _known_folders(target: Target) -> dict[tuple[Hashable | Unknown, ...], str]:
+def _find_partition_folders(target: Target) -> dict[tuple[Hashable | Unknown, ...], str]:
     known: dict[tuple[Hashable | Unknown, ...], str] = {}
     one_each = {file.rel.rpartition("/")[0]: number for number, file in reversed(list(enumerate(target.files)))}
     for number in sorted(one_each.values()):
@@ -213,6 +219,6 @@ def _known_folders(target: Target) -> dict[tuple[Hashable | Unknown, ...], str]:
     return known
 
 
-def empty_folder(target: Target) -> str:
+def format_null_partition(target: Target) -> str:
     """Give the folder of a file without rows: partition columns NULL, so that their names survive."""
-    return "".join(f"{folder_name(name, None)}/" for name in target.partition_columns)
+    return "".join(f"{make_folder_name(name, None)}/" for name in target.partition_columns)

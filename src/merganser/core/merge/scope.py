@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from merganser.core.model.partitions import HIVE_NULL, UNKNOWN, parse, token, tokens
+from merganser.core.model.partitions import HIVE_NULL, UNKNOWN, list_tokens, parse, to_token
 from merganser.errors import InvalidArgumentError, PartitionValueError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class Scope:
 
     values: Mapping[int, frozenset[Hashable]]
 
-    def holds(self, partition: Sequence[Hashable | Unknown]) -> bool:
+    def contains(self, partition: Sequence[Hashable | Unknown]) -> bool:
         """Say whether a partition is in scope."""
         return all(partition[at] in values for at, values in self.values.items())
 
@@ -39,30 +39,30 @@ def make_scope(given: Mapping[str, Sequence[Any]], types: Mapping[str, pa.DataTy
         )
         raise InvalidArgumentError(message)
     return Scope(
-        {columns.index(name): frozenset(_value(one, name, types[name]) for one in given[name]) for name in given}
+        {columns.index(name): frozenset(_parse_value(one, name, types[name]) for one in given[name]) for name in given}
     )
 
 
-def _value(value: Any, name: str, kind: pa.DataType) -> Hashable:
+def _parse_value(value: Any, name: str, data_type: pa.DataType) -> Hashable:
     if isinstance(value, str):
-        found = parse(None if value == HIVE_NULL else value, kind)
+        found = parse(None if value == HIVE_NULL else value, data_type)
     else:
         try:
-            typed = pa.scalar(value, kind)
+            typed = pa.scalar(value, data_type)
             # Arrow cuts a number to what fits.
-            found = token(typed) if typed.as_py() == value else UNKNOWN
+            found = to_token(typed) if typed.as_py() == value else UNKNOWN
         except (pa.ArrowException, TypeError, OverflowError):
             found = UNKNOWN
     if isinstance(found, type(UNKNOWN)):
-        message = f"scope has {value!r} for {name!r}, which is no {kind}. Give a value of that type, or its text."
+        message = f"scope has {value!r} for {name!r}, which is no {data_type}. Give a value of that type, or its text."
         raise InvalidArgumentError(message)
     return found
 
 
 def check_source(scope: Scope, partitions: pa.Table) -> None:
     """Refuse source rows outside the scope: what is deleted and what is written must be the same partitions."""
-    for partition in tokens(partitions, partitions.column_names):
-        if not scope.holds(partition):
+    for partition in list_tokens(partitions, partitions.column_names):
+        if not scope.contains(partition):
             shown = ", ".join(
                 f"{name}={value!r}" for name, value in zip(partitions.column_names, partition, strict=True)
             )
@@ -70,15 +70,16 @@ def check_source(scope: Scope, partitions: pa.Table) -> None:
             raise PartitionValueError(message)
 
 
-def in_scope(scope: Scope | None, target: Target) -> list[bool]:
+def flag_files_in_scope(scope: Scope | None, target: Target) -> list[bool]:
     """Say of each file whether its rows may be missing; without a scope, those of every file may."""
     if scope is None:
         return [True] * len(target.files)
     for file, partition in enumerate(target.partitions):
         if target.file_rows[file] and any(partition[at] is UNKNOWN for at in scope.values):
             message = (
-                f"The path of {target.location.shown(target.files[file].rel)} does not tell whether it is in scope. "
+                f"The path of {target.location.to_display(target.files[file].rel)} does not tell whether it is in "
+                "scope. "
                 "Move it into its partition's folder."
             )
             raise PartitionValueError(message)
-    return [scope.holds(partition) for partition in target.partitions]
+    return [scope.contains(partition) for partition in target.partitions]

@@ -1,8 +1,8 @@
 """The engine protocol: row work, and nothing else.
 
 An engine never lists, publishes or deletes a data file, never decides a policy, never validates. It is told which
-files to look at and answers with facts and counts; rows stay inside it. `G` is a source as an engine takes it, `H`
-whatever the engine keeps its rows in, `M` whatever it keeps its matches in.
+files to look at and answers with facts and counts; rows stay inside it. `GivenT` is a source as an engine takes it,
+`SourceT` whatever the engine keeps its rows in, `MatchesT` whatever it keeps its matches in.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from merganser.core.columnar.hashing import Hashes
-    from merganser.core.columnar.threads import Answer, Item
-    from merganser.core.model.strategy import Terms
+    from merganser.core.columnar.threads import ItemT, ResultT
+    from merganser.core.model.strategy import MergePolicy
     from merganser.core.parquet.footer import Footer
     from merganser.core.storage.staging import Staging
     from merganser.core.storage.store import Store
 
-G = TypeVar("G")
-H = TypeVar("H")
-M = TypeVar("M")
-SAMPLE = 5
-ACTION = "merge_action"
-BEFORE = "merge_old"
-UNTOLD = -1
-ELSEWHERE = -2
+GivenT = TypeVar("GivenT")
+SourceT = TypeVar("SourceT")
+MatchesT = TypeVar("MatchesT")
+SAMPLE_SIZE = 5
+ACTION_COLUMN = "merge_action"
+OLD_ROW_COLUMN = "merge_old"
+UNKNOWN_PARTITION = -1
+OTHER_PARTITION = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class SourceFacts:
     """What validation and planning need to know of the source; its size follows partitions and row groups, not rows.
 
     `candidates` says of each row of the bounds whether its row group might hold a source key; where a key is NULL or
-    NaN, it says nothing. Of rows that delete, of which there are `deletes`, only keys count: their other values make
-    no partition, and no column with NULLs.
+    NaN, it says nothing. Of rows that delete, of which there are `delete_rows`, only keys count: their other values
+    make no partition, and no column with NULLs.
     """
 
     rows: int
-    deletes: int
+    delete_rows: int
     null_keys: Mapping[str, int]
     duplicate_keys: int
     duplicate_sample: pa.Table
@@ -59,9 +59,10 @@ class ScanFile:
 
     `constants` are the one value of each key or partition column that the path tells, or that the file does not have.
     `partition` is the row of `SourceFacts.partitions` that equals the file's partition, ELSEWHERE if none does, UNTOLD
-    if the path tells none. `spans` are the first row of each row group in the file and the one after its last; `whole`
-    says that the file has no other row groups, `bounded` that statistics which we believe tell the bounds of all keys
-    to be read, `shrinks` that rows without a source row are deleted. `footer` saves reading it again.
+    if the path tells none. `spans` are the first row of each row group in the file and the one after its last;
+    `has_all_groups` says that the file has no other row groups, `has_bounds` that statistics which we believe tell the
+    bounds of all keys to be read, `deletes_missing` that rows without a source row are deleted. `footer` saves reading
+    it again.
     """
 
     number: int
@@ -70,9 +71,9 @@ class ScanFile:
     constants: Mapping[str, pa.Array]
     partition: int
     spans: Sequence[tuple[int, int]] = ()
-    whole: bool = True
-    bounded: bool = True
-    shrinks: bool = False
+    has_all_groups: bool = True
+    has_bounds: bool = True
+    deletes_missing: bool = False
     footer: Footer | None = None
 
 
@@ -98,7 +99,7 @@ class MatchCounts:
 
 @dataclass(frozen=True, slots=True)
 class RewriteJob:
-    """One file to change: matched rows of `groups` have their fate, other rows there stay or not, `dropped` groups go.
+    """One file to change: matched rows of `groups` have an action, other rows there stay or not, `dropped_groups` go.
 
     `columns` are those that replaced rows take from the source. `footer` saves reading it again.
     """
@@ -107,25 +108,25 @@ class RewriteJob:
     path: str
     columns: frozenset[str]
     groups: Sequence[int]
-    dropped: Sequence[int]
-    keep_missing: bool
+    dropped_groups: Sequence[int]
+    keeps_missing: bool
     footer: Footer | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class RewrittenFile:
     """A staged replacement: how many rows have new values there, and how many are there no more."""
 
-    staged: str
+    staged_path: str
     replaced: int
     removed: int
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class AppendedFile:
     """A staged new file, and which row of `SourceFacts.partitions` its rows belong to (0 if unpartitioned)."""
 
-    staged: str
+    staged_path: str
     partition: int
 
 
@@ -134,7 +135,7 @@ class Layout:
     """How new files are written: columns and key-value metadata like the target's, and the caller's wishes.
 
     The schema is that of the files, so without partition columns, and in plain types; rows take `columns` of it from
-    the source, and are NULL in the others. `filtered` are keys, which have a bloom filter.
+    the source, and are NULL in the others. `bloom_filter_columns` are keys, which have a bloom filter.
     """
 
     schema: pa.Schema
@@ -144,26 +145,26 @@ class Layout:
     compression: str | Mapping[str, str]
     max_rows_per_file: int
     row_group_size: int
-    filtered: frozenset[str] = frozenset()
+    bloom_filter_columns: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class AuditTerms:
+class AuditSpec:
     """What an audit lists of every row changed: these columns as they are afterwards, of a deleted row its keys.
 
-    `inserts` are the columns that new rows take from the source. With `whole`, the row as it was comes in a struct
-    beside them. With `stored`, rows are staged in files.
+    `insert_columns` are the columns that new rows take from the source. With `has_all_groups`, the row as it was comes
+    in a struct beside them. With `is_stored`, rows are staged in files.
     """
 
     columns: Sequence[str]
     keys: Sequence[str]
-    inserts: frozenset[str]
-    whole: bool
-    stored: bool
+    insert_columns: frozenset[str]
+    has_old_rows: bool
+    is_stored: bool
     schema: pa.Schema
 
 
-class Engine(Protocol[G, H, M]):
+class Engine(Protocol[GivenT, SourceT, MatchesT]):
     """The verbs, in the order the driver calls them.
 
     After `conform` a handle's columns are nullable and in the plain types of `model.schema.plain`. Keys are compared in
@@ -173,47 +174,54 @@ class Engine(Protocol[G, H, M]):
 
     name: str
 
-    def open(self, source: Any) -> G:
+    def open(self, source: Any) -> GivenT:
         """Take a source, to be read once."""
 
-    def schema(self, given: G) -> pa.Schema:
+    def read_schema(self, given: GivenT) -> pa.Schema:
         """Tell the source's columns and types."""
 
-    def ordered(self, given: G) -> bool:
+    def is_ordered(self, given: GivenT) -> bool:
         """Say whether the source has a first and a last row."""
 
-    def each(self, task: Callable[[Item], Answer], items: Sequence[Item], *, large: bool = False) -> list[Answer]:
+    def run_tasks(
+        self, task: Callable[[ItemT], ResultT], items: Sequence[ItemT], *, large: bool = False
+    ) -> list[ResultT]:
         """Run a task that reads a file for each of many files, in order, wherever the engine has room for it.
 
         A small task reads a footer, a large one whole columns.
         """
 
-    def conform(self, given: G, schema: pa.Schema, staging: Staging | None) -> H:
+    def conform(self, given: GivenT, schema: pa.Schema, staging: Staging | None) -> SourceT:
         """Cast the source to the target's columns without loss, with the errors of `model.schema.conform`.
 
         An engine may keep its rows in the staging folder; there is none where nothing may be written.
         """
 
-    def deduplicate(self, handle: H, keys: Sequence[str], order_by: Sequence[str]) -> H:
+    def deduplicate(self, handle: SourceT, keys: Sequence[str], order_by: Sequence[str]) -> SourceT:
         """Keep the one row of each key that counts (T3)."""
 
-    def facts(
-        self, handle: H, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None, terms: Terms
+    def collect_facts(
+        self,
+        handle: SourceT,
+        keys: Sequence[str],
+        partition_columns: Sequence[str],
+        bounds: pa.Table | None,
+        policy: MergePolicy,
     ) -> SourceFacts:
         """Count rows, NULL and repeated keys, list partition values, and test `bounds` (see `Target.bounds`)."""
 
-    def hashes(self, handle: H, keys: Sequence[str]) -> Hashes:
+    def hash_keys(self, handle: SourceT, keys: Sequence[str]) -> Hashes:
         """Hash the canonical keys of a source of few rows, none of them NULL, in any order."""
 
     def match(
         self,
-        handle: H,
+        handle: SourceT,
         keys: Sequence[str],
         store: Store,
         files: Sequence[ScanFile],
         partitions: pa.Table,
-        terms: Terms,
-    ) -> tuple[M, MatchCounts]:
+        policy: MergePolicy,
+    ) -> tuple[MatchesT, MatchCounts]:
         """Find every target row whose key is a source key, and what happens to it; there is at least one file.
 
         Key columns are read, and only if the terms look at values these too. The counts are of all matches; the matches
@@ -223,14 +231,14 @@ class Engine(Protocol[G, H, M]):
 
     def stage(
         self,
-        handle: H,
-        matches: M | None,
+        handle: SourceT,
+        matches: MatchesT | None,
         jobs: Sequence[RewriteJob],
         layout: Layout | None,
         partitions: pa.Table,
         staging: Staging,
-        terms: Terms,
-    ) -> tuple[list[Rewritten], list[Appended]]:
+        policy: MergePolicy,
+    ) -> tuple[list[RewrittenFile], list[AppendedFile]]:
         """Stage a replacement for each file, in the order of the jobs, and with a layout files of the new rows.
 
         Without matches, jobs only drop row groups, and every row that does not delete is new.
@@ -238,12 +246,12 @@ class Engine(Protocol[G, H, M]):
 
     def audit(
         self,
-        handle: H,
-        matches: M | None,
+        handle: SourceT,
+        matches: MatchesT | None,
         files: Sequence[ScanFile],
-        audit: AuditTerms,
+        audit: AuditSpec,
         staging: Staging,
-        terms: Terms,
+        policy: MergePolicy,
     ) -> list[pa.Table | str]:
         """List every row changed in the columns of `audit.schema`, in any order: as tables, or as paths of files.
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.model.schema import decoded
+from merganser.core.model.schema import decode_dictionary
 from merganser.errors import InvalidArgumentError, UnsupportedTypeError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def check_key_type(kind: pa.DataType, column: str) -> None:
         raise UnsupportedTypeError(message)
 
 
-def canonical_type(kind: pa.DataType) -> pa.DataType:
+def to_canonical_type(kind: pa.DataType) -> pa.DataType:
     """Give the type of the canonical form of a key column."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
@@ -74,13 +74,13 @@ def canonical_type(kind: pa.DataType) -> pa.DataType:
     return pa.large_binary()
 
 
-def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def to_canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Give the canonical form of a key column: equal bytes mean equal keys, and order is the footer's order."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     if pa.types.is_dictionary(column.type):
-        column = decoded(column)
-    goal = canonical_type(column.type)
+        column = decode_dictionary(column)
+    goal = to_canonical_type(column.type)
     if pa.types.is_temporal(column.type):
         narrow = pa.int32() if column.type.bit_width == pa.int32().bit_width else pa.int64()
         column = pa.chunked_array([chunk.view(narrow) for chunk in column.chunks], narrow)
@@ -91,23 +91,23 @@ def canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def to_comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Give a canonical column in a type that other systems compare as Arrow does: their decimals end at 38 digits.
 
-    >>> [value.as_py()[0] for value in comparable(pa.chunked_array([pa.array([-1, 1], pa.decimal256(76, 0))]))]
+    >>> [value.as_py()[0] for value in to_comparable(pa.chunked_array([pa.array([-1, 1], pa.decimal256(76, 0))]))]
     [127, 128]
     """
     if not pa.types.is_decimal256(column.type):
         return column
-    return pa.chunked_array([_ordered_bytes(chunk) for chunk in column.chunks], pa.binary(_WIDTH))
+    return pa.chunked_array([_to_ordered_bytes(chunk) for chunk in column.chunks], pa.binary(_WIDTH))
 
 
-def comparable_type(kind: pa.DataType) -> pa.DataType:
-    """Give the type of what `comparable` makes."""
+def to_comparable_type(kind: pa.DataType) -> pa.DataType:
+    """Give the type of what `to_comparable` makes."""
     return pa.binary(_WIDTH) if pa.types.is_decimal256(kind) else kind
 
 
-def _ordered_bytes(decimals: pa.Array) -> pa.Array:
+def _to_ordered_bytes(decimals: pa.Array) -> pa.Array:
     """Write the integers under decimals with the highest byte first and the sign turned round: bytes in their order."""
     validity, data = decimals.buffers()
     raw = np.frombuffer(data, np.uint8).reshape(-1, _WIDTH)[decimals.offset : decimals.offset + len(decimals)]
@@ -117,7 +117,7 @@ def _ordered_bytes(decimals: pa.Array) -> pa.Array:
     return plain if validity is None else pc.if_else(decimals.is_valid(), plain, None)
 
 
-def natural(value: Any, kind: pa.DataType) -> Any:
+def to_python_value(value: Any, kind: pa.DataType) -> Any:
     """Give a canonical value of a key of this type as the Python value that people know, or None if there is none."""
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
@@ -139,17 +139,17 @@ def natural(value: Any, kind: pa.DataType) -> Any:
         return None
 
 
-def canonical_keys(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+def to_canonical_keys(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Give the key columns in canonical form, named by position so that any column name may be a key."""
-    return pa.table([canonical(table.column(name)) for name in keys], names=key_names(len(keys)))
+    return pa.table([to_canonical(table.column(name)) for name in keys], names=name_key_columns(len(keys)))
 
 
-def key_names(count: int) -> list[str]:
+def name_key_columns(count: int) -> list[str]:
     """Name canonical key columns by their position."""
     return [f"key_{number}" for number in range(count)]
 
 
-def null_keys(table: pa.Table, keys: Sequence[str]) -> dict[str, int]:
+def count_null_keys(table: pa.Table, keys: Sequence[str]) -> dict[str, int]:
     """Count the rows of each key column that are NULL or NaN; columns without any are left out."""
     counts = {}
     for name in keys:
@@ -162,19 +162,19 @@ def null_keys(table: pa.Table, keys: Sequence[str]) -> dict[str, int]:
     return counts
 
 
-def duplicate_keys(table: pa.Table, keys: Sequence[str], most: int) -> tuple[int, pa.Table]:
+def find_duplicate_keys(table: pa.Table, keys: Sequence[str], limit: int) -> tuple[int, pa.Table]:
     """Count the keys that stand in more than one row, and show the first of them in row order."""
-    names, found = key_names(len(keys)), canonical_keys(table, keys)
-    if any(map(_ascends, found.columns)):
+    names, found = name_key_columns(len(keys)), to_canonical_keys(table, keys)
+    if any(map(_is_ascending, found.columns)):
         return 0, table.select(keys).slice(0, 0)
-    numbered = found.append_column(SOURCE_ROW, row_numbers(table.num_rows))
+    numbered = found.append_column(SOURCE_ROW, number_rows(table.num_rows))
     groups = numbered.group_by(names).aggregate([(SOURCE_ROW, "count"), (SOURCE_ROW, "min")])
     twice = groups.filter(pc.greater(groups.column(f"{SOURCE_ROW}_count"), 1))
-    first = np.sort(twice.column(f"{SOURCE_ROW}_min").to_numpy())[:most]
+    first = np.sort(twice.column(f"{SOURCE_ROW}_min").to_numpy())[:limit]
     return twice.num_rows, table.select(keys).take(first)
 
 
-def _ascends(column: pa.ChunkedArray) -> bool:
+def _is_ascending(column: pa.ChunkedArray) -> bool:
     """Say whether whole numbers rise from row to row, as those of an export often do: then no two are the same."""
     if not pa.types.is_integer(column.type) or column.null_count:
         return False
@@ -182,59 +182,59 @@ def _ascends(column: pa.ChunkedArray) -> bool:
     return bool((numbers[1:] > numbers[:-1]).all())
 
 
-def latest_rows(table: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> npt.NDArray[np.int64]:
+def find_latest_rows(table: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> npt.NDArray[np.int64]:
     """Find the row that counts for each key: the highest in `order_by`, then the last; rows in table order.
 
     NULL is lowest and NaN highest, as in DuckDB and Spark.
     """
-    ordered = ascending(table, order_by)
+    ordered = sort_rows(table, order_by)
     rank = np.empty(table.num_rows, np.int64)
     rank[ordered] = np.arange(table.num_rows)
-    ranked = canonical_keys(table, keys).append_column("rank", pa.array(rank))
-    highest = ranked.group_by(key_names(len(keys))).aggregate([("rank", "max")])
+    ranked = to_canonical_keys(table, keys).append_column("rank", pa.array(rank))
+    highest = ranked.group_by(name_key_columns(len(keys))).aggregate([("rank", "max")])
     return np.sort(ordered[highest.column("rank_max").to_numpy()])
 
 
-def ascending(table: pa.Table, order_by: Sequence[str]) -> npt.NDArray[np.int64]:
+def sort_rows(table: pa.Table, order_by: Sequence[str]) -> npt.NDArray[np.int64]:
     """Give the rows from the lowest to the highest in these columns; equal ones keep their order.
 
     NULL is lowest and NaN highest.
     """
     if not order_by:
         return np.arange(table.num_rows)
-    columns = [part for name in order_by for part in _ordering(table.column(name))]
-    names = key_names(len(columns))
+    columns = [part for name in order_by for part in _to_sort_columns(table.column(name))]
+    names = name_key_columns(len(columns))
     sort_keys = [(name, "ascending", "at_start") for name in names]
     indices = pc.sort_indices(pa.table(columns, names=names), sort_keys=sort_keys)
     return indices.to_numpy().astype(np.int64)  # type: ignore[no-any-return]
 
 
-def _ordering(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
+def _to_sort_columns(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
     """Give a column in forms that Arrow orders as we do, the first of which counts most: NaN is the highest number."""
-    column = canonical(column)
+    column = to_canonical(column)
     if not pa.types.is_floating(column.type):
         return [column]
     nan = pc.is_nan(column)
     return [nan.cast(pa.int8()), pc.if_else(nan, 0.0, column)]
 
 
-def not_lower(new: pa.ChunkedArray, old: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Say of each value whether it is at least the one beside it, in the order of `latest_rows`.
+def is_at_least(new: pa.ChunkedArray, old: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Say of each value whether it is at least the one beside it, in the order of `find_latest_rows`.
 
     >>> column = lambda *values: pa.chunked_array([pa.array(values, pa.float64())])
-    >>> not_lower(column(2, 1, None, 1, None), column(2, 2, 2, None, None)).tolist()
+    >>> is_at_least(column(2, 1, None, 1, None), column(2, 2, 2, None, None)).tolist()
     [True, False, False, True, True]
     """
     tied, higher = np.ones(len(new), np.bool_), np.zeros(len(new), np.bool_)
-    for left, right in zip(_ordering(new), _ordering(old), strict=True):
-        above, equal = (_true(compare(left, right)) for compare in (pc.greater, pc.equal))
+    for left, right in zip(_to_sort_columns(new), _to_sort_columns(old), strict=True):
+        above, equal = (_to_mask(compare(left, right)) for compare in (pc.greater, pc.equal))
         nothing, instead = (column.is_null().to_numpy() for column in (left, right))
         higher |= tied & (above | (instead & ~nothing))
         tied &= equal | (instead & nothing)
     return higher | tied
 
 
-def _true(answers: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+def _to_mask(answers: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     return pc.fill_null(answers, False).to_numpy()  # type: ignore[no-any-return]  # noqa: FBT003
 
 
@@ -247,7 +247,7 @@ def join_keys(target: pa.RecordBatchReader, source: pa.Table, positions: Sequenc
     # Imported here: where pandas is installed this brings it along, which `import merganser` must not.
     from pyarrow import acero  # noqa: PLC0415
 
-    names = key_names(source.num_columns - 1)
+    names = name_key_columns(source.num_columns - 1)
     options = acero.HashJoinNodeOptions(
         "inner", left_keys=names, right_keys=names, left_output=list(positions), right_output=[SOURCE_ROW]
     )
@@ -256,6 +256,6 @@ def join_keys(target: pa.RecordBatchReader, source: pa.Table, positions: Sequenc
     return acero.Declaration("hashjoin", options, inputs=[probe, build]).to_table(use_threads=True)
 
 
-def row_numbers(count: int) -> pa.Array:
+def number_rows(count: int) -> pa.Array:
     """Number rows from zero."""
     return pa.array(np.arange(count, dtype=np.int64))

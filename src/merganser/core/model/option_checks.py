@@ -19,8 +19,8 @@ OPERATIONS = {
 }
 
 # What an option needs of a strategy, and what stands against it where that is not so.
-NEEDS: dict[str, tuple[Callable[[Rule], bool], str]] = {
-    "dedup_order_by": (lambda rule: rule.one_row_per_key, "does not choose between source rows with one key"),
+REQUIREMENTS: dict[str, tuple[Callable[[Rule], bool], str]] = {
+    "dedup_order_by": (lambda rule: rule.deduplicates, "does not choose between source rows with one key"),
     "update_columns": (lambda rule: rule.replaces, "replaces no row"),
     "insert_columns": (lambda rule: rule.inserts, "adds no row"),
     "skip_unchanged": (lambda rule: rule.replaces, "replaces no row, so that none could be left unchanged"),
@@ -36,18 +36,18 @@ NEEDS: dict[str, tuple[Callable[[Rule], bool], str]] = {
 def check_combination(request: Request) -> None:
     """Refuse options that the strategy, or another option, leaves without a meaning."""
     options = request.options
-    given = {name for name in NEEDS if getattr(options, name) not in (None, False, (), [], "refuse")}
+    given = {name for name in REQUIREMENTS if getattr(options, name) not in (None, False, (), [], "refuse")}
     for name in sorted(given):
-        fits, fault = NEEDS[name]
+        fits, fault = REQUIREMENTS[name]
         if not fits(request.rule):
             message = f"{name} does not go with strategy {request.strategy!r}, which {fault}. Leave one of them out."
             raise InvalidArgumentError(message)
-    for wrong, message in _conflicts(request):
+    for wrong, message in _find_conflicts(request):
         if wrong:
             raise InvalidArgumentError(message)
 
 
-def _conflicts(request: Request) -> list[tuple[bool, str]]:
+def _find_conflicts(request: Request) -> list[tuple[bool, str]]:
     options, sequence = request.options, request.options.sequence_column
     listed = [name for name in ("update_columns", "insert_columns") if getattr(options, name) is not None]
     named = [*listed, *(["skip_unchanged"] if isinstance(options.skip_unchanged, list | tuple) else [])]

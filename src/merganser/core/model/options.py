@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from merganser.core.model.keys import normalize_keys
 from merganser.core.model.option_checks import check_combination
-from merganser.core.model.strategy import rule_of
+from merganser.core.model.strategy import find_rule
 from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.errors import InvalidArgumentError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from merganser.core.model.strategy import MergeStrategy, Rule
-    from merganser.progress import Listener
+    from merganser.progress import ProgressCallback
 
 PartitionMove = Literal["refuse", "move"]
 
@@ -36,7 +36,7 @@ class WriteOptions(TypedDict, total=False):
     row_group_size: int
     retain: int
     lock_timeout: float
-    progress: Listener | None
+    progress: ProgressCallback | None
     ignore_table_format: bool
 
 
@@ -64,7 +64,7 @@ class CommitOptions(ChangeOptions, total=False):
     batch_id: str | None
     retain: int
     lock_timeout: float
-    progress: Listener | None
+    progress: ProgressCallback | None
 
 
 class MergeOptions(WriteOptions, CommitOptions, total=False):
@@ -96,23 +96,25 @@ class Options:
     rewrite_all: bool = False
     retain: int = 0
     lock_timeout: float = LOCK_TIMEOUT
-    progress: Listener | None = None
+    progress: ProgressCallback | None = None
     ignore_table_format: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "row_group_size"):
             value = getattr(self, name)
-            _check(_is_whole(value) and value > 0, f"{name} must be a positive whole number, not {value!r}.")
+            _check(_is_integer(value) and value > 0, f"{name} must be a positive whole number, not {value!r}.")
         for name in ("check_partition_moves", "ignore_table_format"):
             value = getattr(self, name)
             _check(isinstance(value, bool), f"{name} must be True or False, not {value!r}.")
         for name in ("sequence_column", "operation_column"):
             value = getattr(self, name)
-            _check(value is None or _is_text(value), f"{name} must be the name of one column, not {value!r}.")
+            _check(
+                value is None or _is_nonempty_string(value), f"{name} must be the name of one column, not {value!r}."
+            )
         known = isinstance(self.compression, str) and self.compression.lower() in CODECS
         _check(known, f"Unknown compression {self.compression!r}. Choose one of: {', '.join(CODECS)}.")
         audit = self.audit
-        kind = isinstance(audit, bool | os.PathLike) or _is_text(audit)
+        kind = isinstance(audit, bool | os.PathLike) or _is_nonempty_string(audit)
         _check(kind, f"audit must be True, 'rows' or the path of a folder, not {audit!r}.")
         move = self.on_partition_move
         _check(move in get_args(PartitionMove), f"on_partition_move must be 'refuse' or 'move', not {move!r}.")
@@ -127,7 +129,7 @@ class Options:
 
 def check_batch_id(batch_id: object) -> None:
     """Refuse what names no batch; None is a merge that is no batch."""
-    named = batch_id is None or _is_text(batch_id)
+    named = batch_id is None or _is_nonempty_string(batch_id)
     _check(named, f"batch_id must be a text that names this batch and no other, not {batch_id!r}.")
 
 
@@ -136,17 +138,17 @@ def _check(holds: bool, message: str) -> None:  # noqa: FBT001
         raise InvalidArgumentError(message)
 
 
-def _is_text(value: object) -> bool:
+def _is_nonempty_string(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-def _is_whole(value: object) -> bool:
+def _is_integer(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def check_retain(retain: int) -> None:
     """Refuse what is no number of commits."""
-    whole = _is_whole(retain) and retain >= 0
+    whole = _is_integer(retain) and retain >= 0
     _check(whole, f"retain must be a whole number of commits, 0 or more, not {retain!r}.")
 
 
@@ -186,13 +188,13 @@ def make_options(
         raise InvalidArgumentError(message)
     columns = partition_columns if partition_columns is not None else partition_by
     return Options(
-        _names_or_none(columns, "partition_columns"),
-        dedup_order_by=named_columns(dedup_order_by or (), "dedup_order_by"),
-        update_columns=_some_names(update_columns, "update_columns"),
-        insert_columns=_some_names(insert_columns, "insert_columns"),
-        skip_unchanged=_names_or_all(skip_unchanged, "skip_unchanged"),
-        operation_values=_values(operation_values, "operation_values"),
-        scope=_values(scope, "scope"),
+        _to_names_or_none(columns, "partition_columns"),
+        dedup_order_by=to_column_names(dedup_order_by or (), "dedup_order_by"),
+        update_columns=_to_nonempty_names(update_columns, "update_columns"),
+        insert_columns=_to_nonempty_names(insert_columns, "insert_columns"),
+        skip_unchanged=_to_names_or_bool(skip_unchanged, "skip_unchanged"),
+        operation_values=_to_value_lists(operation_values, "operation_values"),
+        scope=_to_value_lists(scope, "scope"),
         **others,
     )
 
@@ -208,12 +210,12 @@ class Request:
     @property
     def rule(self) -> Rule:
         """What the strategy does with a row."""
-        return rule_of(self.strategy)
+        return find_rule(self.strategy)
 
     @property
-    def one_row_per_key(self) -> bool:
+    def deduplicates(self) -> bool:
         """Whether of several source rows with one key one counts, rather than being refused."""
-        return self.rule.one_row_per_key or self.options.sequence_column is not None
+        return self.rule.deduplicates or self.options.sequence_column is not None
 
     @property
     def order_by(self) -> Sequence[str]:
@@ -229,9 +231,9 @@ def make_request(strategy: MergeStrategy, key_columns: Sequence[str] | str, opti
     return request
 
 
-def check_order(request: Request, *, ordered: bool) -> None:
+def check_order(request: Request, *, is_ordered: bool) -> None:
     """Refuse to keep the last row of each key of a source without an order."""
-    if request.one_row_per_key and not request.order_by and not ordered:
+    if request.deduplicates and not request.order_by and not is_ordered:
         message = (
             "A DataFrame has no order, so there is no last row of a key to keep. Name the columns that order rows with "
             "dedup_order_by, or sequence_column."
@@ -239,25 +241,25 @@ def check_order(request: Request, *, ordered: bool) -> None:
         raise InvalidArgumentError(message)
 
 
-def _names_or_none(columns: Sequence[str] | str | None, argument: str) -> list[str] | None:
-    return None if columns is None else named_columns(columns, argument)
+def _to_names_or_none(columns: Sequence[str] | str | None, argument: str) -> list[str] | None:
+    return None if columns is None else to_column_names(columns, argument)
 
 
-def _some_names(columns: Sequence[str] | str | None, argument: str) -> list[str] | None:
-    names = _names_or_none(columns, argument)
+def _to_nonempty_names(columns: Sequence[str] | str | None, argument: str) -> list[str] | None:
+    names = _to_names_or_none(columns, argument)
     _check(names != [], f"{argument} is empty. Name at least one column, or leave it out.")
     return names
 
 
-def _names_or_all(columns: bool | Sequence[str] | str, argument: str) -> bool | list[str]:  # noqa: FBT001
+def _to_names_or_bool(columns: bool | Sequence[str] | str, argument: str) -> bool | list[str]:  # noqa: FBT001
     if isinstance(columns, bool):
         return columns
     named = isinstance(columns, str | list | tuple)
     _check(named, f"{argument} must be True, False or a list of column names, not {columns!r}.")
-    return _some_names(columns, argument) or []
+    return _to_nonempty_names(columns, argument) or []
 
 
-def _values(given: Mapping[str, Any] | None, argument: str) -> Mapping[str, list[Any]] | None:
+def _to_value_lists(given: Mapping[str, Any] | None, argument: str) -> Mapping[str, list[Any]] | None:
     """Take a mapping from names to a value, or to several."""
     if given is None:
         return None
@@ -268,7 +270,7 @@ def _values(given: Mapping[str, Any] | None, argument: str) -> Mapping[str, list
     return {name: list(values) if isinstance(values, several) else [values] for name, values in given.items()}
 
 
-def named_columns(columns: Sequence[str] | str, argument: str) -> list[str]:
+def to_column_names(columns: Sequence[str] | str, argument: str) -> list[str]:
     """Take a column name or several, or none, as a list; what is wrong is said of the argument."""
     try:
         return normalize_keys(columns) if columns else []

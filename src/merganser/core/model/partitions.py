@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-LONGEST_NAME = 255
+MAX_NAME_BYTES = 255
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 
 
@@ -58,12 +58,12 @@ def parse_hive_partition_path(
     return {name: values[name] for name in columns if name in values}
 
 
-def folder_name(column: str, text: str | None) -> str:
+def make_folder_name(column: str, text: str | None) -> str:
     """Spell one partition folder; values that no folder can carry are refused.
 
-    >>> folder_name("day", "2025-01-01")
+    >>> make_folder_name("day", "2025-01-01")
     'day=2025-01-01'
-    >>> folder_name("path", "a/b=c")
+    >>> make_folder_name("path", "a/b=c")
     'path=a%2Fb%3Dc'
     """
     if text is None:
@@ -80,10 +80,10 @@ def folder_name(column: str, text: str | None) -> str:
     except UnicodeEncodeError as error:
         message = f"Partition column {column!r} holds text that is not valid Unicode: {text!r}. Clean it first."
         raise PartitionValueError(message) from error
-    if length > LONGEST_NAME:
+    if length > MAX_NAME_BYTES:
         message = (
             f"Partition column {column!r} holds a value whose folder name has {length} bytes, over the limit of "
-            f"{LONGEST_NAME}: {text[:40]!r}… Partition by a shorter column."
+            f"{MAX_NAME_BYTES}: {text[:40]!r}… Partition by a shorter column."
         )
         raise PartitionValueError(message)
     return name
@@ -94,12 +94,12 @@ def render(values: pa.ChunkedArray, column: str) -> list[str | None]:
     check_partition_type(values.type, column)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    texts: list[str | None] = [_text(value, column) for value in values.cast(pa.large_string())]
+    texts: list[str | None] = [_to_string(value, column) for value in values.cast(pa.large_string())]
     if pa.types.is_timestamp(values.type):
         # Spark writes no trailing zeros; one spelling for one instant, whatever the unit.
         texts = [text if text is None or "." not in text else text.rstrip("0").rstrip(".") for text in texts]
     for text, value in zip(texts, values, strict=True):
-        if parse(text, values.type) != token(value):
+        if parse(text, values.type) != to_token(value):
             message = (
                 f"Partition column {column!r} holds {text}, which does not read back from a folder name. Change it."
             )
@@ -107,7 +107,7 @@ def render(values: pa.ChunkedArray, column: str) -> list[str | None]:
     return texts
 
 
-def _text(value: pa.Scalar, column: str) -> str | None:
+def _to_string(value: pa.Scalar, column: str) -> str | None:
     try:
         return value.as_py()  # type: ignore[no-any-return]
     except UnicodeDecodeError as error:
@@ -120,12 +120,12 @@ def parse(text: str | None, kind: pa.DataType) -> Hashable | Unknown:
     if text is None:
         return None
     try:
-        return token(pa.scalar(text, pa.large_string()).cast(_plain(kind)))
+        return to_token(pa.scalar(text, pa.large_string()).cast(_to_plain_type(kind)))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return UNKNOWN
 
 
-def token(value: pa.Scalar) -> Hashable:
+def to_token(value: pa.Scalar) -> Hashable:
     """Give a hashable Python value for a partition value, equal exactly when the typed values are equal."""
     if not value.is_valid:
         return None
@@ -135,7 +135,7 @@ def token(value: pa.Scalar) -> Hashable:
     return value.value if pa.types.is_temporal(value.type) else value.as_py()  # type: ignore[no-any-return]
 
 
-def untoken(value: Any, kind: pa.DataType) -> pa.Scalar:
+def from_token(value: Any, kind: pa.DataType) -> pa.Scalar:
     """Give a token back its type."""
     if value is None or not pa.types.is_temporal(kind):
         return pa.scalar(value, kind)
@@ -145,7 +145,7 @@ def untoken(value: Any, kind: pa.DataType) -> pa.Scalar:
 
 def check_partition_type(kind: pa.DataType, column: str) -> None:
     """Refuse types whose text form would not come back as the same value everywhere."""
-    plain = _plain(kind)
+    plain = _to_plain_type(kind)
     is_text = pa.types.is_string(plain) or pa.types.is_large_string(plain)
     is_zoneless = pa.types.is_timestamp(plain) and plain.tz is None
     exact = pa.types.is_integer(plain) or pa.types.is_boolean(plain) or pa.types.is_decimal(plain)
@@ -157,12 +157,12 @@ def check_partition_type(kind: pa.DataType, column: str) -> None:
         raise UnsupportedTypeError(message)
 
 
-def tokens(table: pa.Table, columns: Iterable[str]) -> list[tuple[Hashable, ...]]:
+def list_tokens(table: pa.Table, columns: Iterable[str]) -> list[tuple[Hashable, ...]]:
     """Give the partition tuple of every row of a small table of distinct partition values."""
-    return list(zip(*([token(value) for value in table.column(name)] for name in columns), strict=True))
+    return list(zip(*([to_token(value) for value in table.column(name)] for name in columns), strict=True))
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def _to_plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if kind == pa.string_view():

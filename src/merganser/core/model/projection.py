@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from merganser.core.model.strategy import Terms
+from merganser.core.model.strategy import MergePolicy
 from merganser.errors import InvalidArgumentError, SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class Projection:
     """What a merge takes from the source: all columns that it reads, and of them those of rows of new files.
 
     `appends` says whether there may be new files.
     """
 
-    terms: Terms
+    policy: MergePolicy
     columns: frozenset[str]
-    inserts: frozenset[str]
+    insert_columns: frozenset[str]
     appends: bool
 
 
-def takes(request: Request, name: str) -> bool:
+def uses_column(request: Request, name: str) -> bool:
     """Say whether a merge takes a column from the source, if both have it."""
     options, rule = request.options, request.rule
     return (
@@ -40,7 +40,7 @@ def takes(request: Request, name: str) -> bool:
     )
 
 
-def find_needs(request: Request, schema: pa.Schema, partition_columns: Sequence[str]) -> Needs:
+def find_projection(request: Request, schema: pa.Schema, partition_columns: Sequence[str]) -> Projection:
     """Find the columns that matched and new rows take from the source, each all of them unless they are named (M2)."""
     options, rule, keys = request.options, request.rule, frozenset(request.keys)
     for argument in ("update_columns", "insert_columns"):
@@ -62,19 +62,19 @@ def find_needs(request: Request, schema: pa.Schema, partition_columns: Sequence[
     inserts |= keys if rule.inserts else frozenset()
     movable = frozenset(partition_columns) - keys
     _check_partial(updates, inserts, movable, request)
-    terms = Terms(
+    terms = MergePolicy(
         rule,
         updates,
         options.sequence_column,
         options.operation_column,
-        _find_compared(options.skip_unchanged, updates - keys),
-        places=movable <= updates,
+        _find_compared_columns(options.skip_unchanged, updates - keys),
+        takes_partition=movable <= updates,
     )
-    columns = frozenset(name for name in schema.names if takes(request, name))
-    return Needs(terms, columns, inserts, appends=rule.inserts or moves)
+    columns = frozenset(name for name in schema.names if uses_column(request, name))
+    return Projection(terms, columns, inserts, appends=rule.inserts or moves)
 
 
-def _find_compared(skip_unchanged: bool | Sequence[str], replaced: frozenset[str]) -> frozenset[str] | None:  # noqa: FBT001
+def _find_compared_columns(skip_unchanged: bool | Sequence[str], replaced: frozenset[str]) -> frozenset[str] | None:  # noqa: FBT001
     """Find the columns in which a matched row has to be equal to be left alone; None if all are replaced (M5)."""
     if isinstance(skip_unchanged, bool):
         return replaced if skip_unchanged else None
@@ -104,7 +104,7 @@ def _check_partial(updates: frozenset[str], inserts: frozenset[str], movable: fr
         raise InvalidArgumentError(message)
 
 
-def without_operation(have: pa.Schema, schema: pa.Schema | None, options: Options) -> pa.Schema:
+def drop_operation_column(have: pa.Schema, schema: pa.Schema | None, options: Options) -> pa.Schema:
     """Give the columns of the source that may be stored."""
     name = options.operation_column
     if name is None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
-from merganser.core.model.strategy import Action, rule_of
-from merganser.display import ShownFiles
+from merganser.core.model.strategy import Action, find_rule
+from merganser.display import FilesDisplayMixin
 from merganser.errors import CountMismatchError, InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class MergeFileMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class MergeResult(ShownFiles):
+class MergeResult(FilesDisplayMixin):
     """The outcome of a merge; `target_count_after` is always `target_count_before + inserted - deleted`.
 
     `skipped` are matched rows that stayed as they were, because the source's were late or equal.
@@ -66,7 +66,7 @@ class MergeResult(ShownFiles):
 
 
 @dataclass(frozen=True, slots=True)
-class WriteResult(ShownFiles):
+class WriteResult(FilesDisplayMixin):
     """The outcome of `write_dataset`: the files it wrote, and those an overwrite removed."""
 
     file_class = MergeFileMetadata
@@ -78,7 +78,7 @@ class WriteResult(ShownFiles):
 
 
 @dataclass(frozen=True, slots=True)
-class CompactResult(ShownFiles):
+class CompactResult(FilesDisplayMixin):
     """The outcome of `compact`: the files it removed, and those that have their rows; no row changed.
 
     Of a dry run, `removed_files` are those that would be put together. What would come of them is not known before it
@@ -101,7 +101,7 @@ class CompactResult(ShownFiles):
 
 
 @dataclass(frozen=True, slots=True)
-class DedupeResult(ShownFiles):
+class DedupeResult(FilesDisplayMixin):
     """The outcome of `dedupe`: `duplicate_keys` stood in several rows, of which `deleted` rows are gone.
 
     A dry run counts the same; its `files` are those that would be left alone.
@@ -167,7 +167,7 @@ def compute_merge_stats(
     ...                     deleted_rows=0)
     {'inserted': 1, 'updated': 1, 'deleted': 0, 'total': 3}
     """
-    rule = rule_of(strategy)
+    rule = find_rule(strategy)
     counts = {"inserted": inserted_rows, "updated": updated_rows, "deleted": deleted_rows, "total": target_after}
     for name, count in {**counts, "target_before": target_before}.items():
         if not isinstance(count, Integral):

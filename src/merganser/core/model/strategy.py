@@ -30,7 +30,7 @@ class Rule:
     matched: Action
     new: Action
     missing: Action
-    one_row_per_key: bool = False
+    deduplicates: bool = False
 
     @property
     def replaces(self) -> bool:
@@ -58,45 +58,44 @@ RULES: dict[str, Rule] = {
     "update": Rule(Action.REPLACE, Action.IGNORE, Action.KEEP),
     "upsert": Rule(Action.REPLACE, Action.INSERT, Action.KEEP),
     "full_merge": Rule(Action.REPLACE, Action.INSERT, Action.DELETE),
-    "deduplicate": Rule(Action.REPLACE, Action.INSERT, Action.KEEP, one_row_per_key=True),
+    "deduplicate": Rule(Action.REPLACE, Action.INSERT, Action.KEEP, deduplicates=True),
     "delete": Rule(Action.DELETE, Action.IGNORE, Action.KEEP),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class MergePolicy:
     """A rule, and what options make of it.
 
     What happens to a match is the first of these that is asked for and true:
 
-    1. it is late, its value of `sequence` being lower than the target's: the target row is kept;
-    2. its source row says so in the boolean column `deletes`: the target row is deleted;
+    1. it is late, its value of `sequence_column` being lower than the target's: the target row is kept;
+    2. its source row says so in the boolean column `delete_column`: the target row is deleted;
     3. its source row belongs to another partition: it moves;
-    4. it is equal in all columns that are `compared`, of `columns`, those that a match replaces: the target row is
-       kept;
-    5. what the rule says.
+    4. it is equal in all columns that are `compared_columns`, of `columns`, those that a match replaces: the target row
+    is kept; 5. what the rule says.
     """
 
     rule: Rule
     columns: frozenset[str]
-    sequence: str | None = None
-    deletes: str | None = None
-    compared: frozenset[str] | None = None
+    sequence_column: str | None = None
+    delete_column: str | None = None
+    compared_columns: frozenset[str] | None = None
     # Whether a match takes its partition from the source; where not, its row stays wherever it is.
-    places: bool = True
+    takes_partition: bool = True
 
     @property
-    def looks(self) -> bool:
+    def compares_values(self) -> bool:
         """Whether the values of matched target rows matter."""
-        return self.rule.touches and (self.sequence is not None or self.compared is not None)
+        return self.rule.touches and (self.sequence_column is not None or self.compared_columns is not None)
 
     @property
     def deletes_keys(self) -> bool:
         """Whether a source row may delete what has its key, in whatever partition."""
-        return self.rule.matched is Action.DELETE or self.deletes is not None
+        return self.rule.matched is Action.DELETE or self.delete_column is not None
 
 
-def rule_of(strategy: str) -> Rule:
+def find_rule(strategy: str) -> Rule:
     """Look a strategy up; an unknown one is an error that lists the known ones (T6)."""
     rule = RULES.get(strategy) if isinstance(strategy, str) else None
     if rule is None:

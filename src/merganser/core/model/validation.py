@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merganser.core.model.keys import check_key_type
-from merganser.core.model.schema import shown_value
+from merganser.core.model.schema import format_value
 from merganser.errors import (
     ColumnValueError,
     DuplicateKeyError,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 # PyArrow's reader refuses a Parquet schema of over 100, which counts the root and the values.
-_MOST_LEVELS = 98
+_MAX_LEVELS = 98
 
 
 def check_key_columns(schema: pa.Schema, keys: Iterable[str], side: str) -> None:
@@ -76,7 +76,7 @@ def check_duplicate_keys(facts: SourceFacts, rule: Rule) -> None:
         )
         message = (
             f"The source has {facts.duplicate_keys} duplicate key{'s' * (facts.duplicate_keys != 1)}, for example "
-            f"{shown_keys(facts.duplicate_sample)}. {remedy}"
+            f"{format_keys(facts.duplicate_sample)}. {remedy}"
         )
         raise DuplicateKeyError(message)
 
@@ -89,11 +89,11 @@ def check_required(facts: SourceFacts, required: Iterable[str]) -> None:
             raise ColumnValueError(message)
 
 
-def check_inserted(untold: Sequence[str]) -> None:
+def check_insert_columns(missing: Sequence[str]) -> None:
     """Refuse new rows without a column that the target declares never NULL."""
-    if untold:
+    if missing:
         message = (
-            f"insert_columns leaves out {', '.join(map(repr, untold))}, which the target declares never NULL. Add it."
+            f"insert_columns leaves out {', '.join(map(repr, missing))}, which the target declares never NULL. Add it."
         )
         raise ColumnValueError(message)
 
@@ -103,23 +103,23 @@ def check_moves(moved: int, sample: pa.Table, partition_columns: Sequence[str]) 
     if moved:
         message = (
             f"Partition columns cannot change for existing keys: {moved} row{'s' * (moved != 1)} of the target would "
-            f"change {', '.join(map(repr, partition_columns))}, for example {shown_keys(sample)}. Pass "
+            f"change {', '.join(map(repr, partition_columns))}, for example {format_keys(sample)}. Pass "
             "on_partition_move='move' to move them, or keep their partition values."
         )
         raise PartitionMoveError(message)
 
 
-def check_carried(schema: pa.Schema, side: str) -> None:
+def check_supported_types(schema: pa.Schema, side: str) -> None:
     """Refuse types that PyArrow cannot read again, or reads or casts wrongly once they span chunks (S5)."""
     for field in schema:
         # First: what follows, and the name of the type, go down to its last level.
-        if _count_levels(field.type) > _MOST_LEVELS:
+        if _count_levels(field.type) > _MAX_LEVELS:
             message = (
-                f"Column {field.name!r} of the {side} is nested over {_MOST_LEVELS} levels deep, where a list counts "
+                f"Column {field.name!r} of the {side} is nested over {_MAX_LEVELS} levels deep, where a list counts "
                 "as two; PyArrow could not read it again. Flatten it, or store it as a string."
             )
             raise UnsupportedTypeError(message)
-        if _uncarried(field.type):
+        if _is_unsupported(field.type):
             message = (
                 f"Column {field.name!r} of the {side} has type {field.type}: a list view, or a dictionary inside a "
                 "nested type, is not carried. Cast it to the plain list or value type first."
@@ -138,12 +138,12 @@ def _count_levels(kind: pa.DataType) -> int:
     return most
 
 
-def _uncarried(kind: pa.DataType, *, inside: bool = False) -> bool:
+def _is_unsupported(kind: pa.DataType, *, is_nested: bool = False) -> bool:
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
         return True
     if pa.types.is_dictionary(kind):
-        return inside or pa.types.is_nested(kind.value_type)
-    return any(_uncarried(kind.field(at).type, inside=True) for at in range(kind.num_fields))
+        return is_nested or pa.types.is_nested(kind.value_type)
+    return any(_is_unsupported(kind.field(at).type, is_nested=True) for at in range(kind.num_fields))
 
 
 def check_storable(schema: pa.Schema) -> None:
@@ -166,7 +166,7 @@ def check_writable(column: str | None, path: str) -> None:
         raise UnsupportedTypeError(message)
 
 
-def shown_keys(sample: pa.Table) -> str:
+def format_keys(sample: pa.Table) -> str:
     """Show a few keys."""
     rows = ([(name, sample.column(name)[row]) for name in sample.column_names] for row in range(sample.num_rows))
-    return "; ".join(", ".join(f"{name}={shown_value(value)}" for name, value in row) for row in rows)
+    return "; ".join(", ".join(f"{name}={format_value(value)}" for name, value in row) for row in rows)

@@ -33,10 +33,10 @@ _META, _OFFSET_INDEX, _COLUMN_INDEX = 3, 4, 6
 _ENCODING_LIST, _PATH, _CODEC, _SIZE, _STATISTICS, _PAGES, _BLOOM = 2, 3, 4, 6, 12, 13, 14
 _MAX, _MIN, _NULL_COUNT, _MAX_EXACT, _MIN_EXACT = 5, 6, 3, 7, 8
 # More encodings than a writer uses in one chunk.
-_MOST_ENCODINGS = 9
+_MAX_ENCODINGS = 9
 # How a chunk's type, and its list of so many encodings, begin.
 _TYPE_FIELD = 1 << 4 | thrift.I32
-_ENCODING_LISTS = [bytes([1 << 4 | thrift.LIST, count << 4 | thrift.I32]) for count in range(_MOST_ENCODINGS)]
+_ENCODING_LISTS = [bytes([1 << 4 | thrift.LIST, count << 4 | thrift.I32]) for count in range(_MAX_ENCODINGS)]
 _VARINT = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 # From the path of a chunk to its statistics: codec, number of values, two sizes, the offset of its data, and perhaps
 # those of an index page and a dictionary. What has key-value metadata of its own is not looked into.
@@ -62,7 +62,7 @@ class Chunk(NamedTuple):
 class StoredBounds(NamedTuple):
     """The bounds of a column chunk as they are stored, and how many of its values are NULL, if that is known."""
 
-    physical: int
+    physical_type: int
     low: bytes
     high: bytes
     null_count: int | None
@@ -80,37 +80,37 @@ def read_chunks(raw: bytes, wanted: Iterable[int]) -> dict[int, list[Chunk]]:
             position = thrift.skip_struct(raw, position)
             continue
         group, position = thrift.read_struct_at(raw, position)
-        found[number] = [_read_chunk(chunk) for chunk in list_of(group, _COLUMNS, thrift.STRUCT)]
+        found[number] = [_read_chunk(chunk) for chunk in get_list(group, _COLUMNS, thrift.STRUCT)]
     return found
 
 
 def _read_chunk(chunk: Struct) -> Chunk:
-    meta = field_of(chunk, _META, thrift.STRUCT)
-    codec = _CODECS.get(field_of(meta, _CODEC, thrift.I32)) if meta is not None else None
+    meta = get_field(chunk, _META, thrift.STRUCT)
+    codec = _CODECS.get(get_field(meta, _CODEC, thrift.I32)) if meta is not None else None
     if meta is None or codec is None:
         raise thrift.ThriftError("a column chunk has no codec that is known")
-    statistics = field_of(meta, _STATISTICS, thrift.STRUCT)
+    statistics = get_field(meta, _STATISTICS, thrift.STRUCT)
     return Chunk(
-        tuple(list_of(meta, _PATH, thrift.BINARY)),
+        tuple(get_list(meta, _PATH, thrift.BINARY)),
         codec,
-        frozenset(_ENCODINGS.get(encoding, "") for encoding in list_of(meta, _ENCODING_LIST, thrift.I32)),
-        [(page.get(1), page.get(2), page.get(3)) for page in list_of(meta, _PAGES, thrift.STRUCT)],
-        field_of(meta, _SIZE, thrift.I64) or 0,
-        None if statistics is None else field_of(statistics, _NULL_COUNT, thrift.I64),
+        frozenset(_ENCODINGS.get(encoding, "") for encoding in get_list(meta, _ENCODING_LIST, thrift.I32)),
+        [(page.get(1), page.get(2), page.get(3)) for page in get_list(meta, _PAGES, thrift.STRUCT)],
+        get_field(meta, _SIZE, thrift.I64) or 0,
+        None if statistics is None else get_field(statistics, _NULL_COUNT, thrift.I64),
         statistics is not None,
-        any(field_of(chunk, index, thrift.I64) is not None for index in (_OFFSET_INDEX, _COLUMN_INDEX)),
-        field_of(meta, _BLOOM, thrift.I64) is not None,
+        any(get_field(chunk, index, thrift.I64) is not None for index in (_OFFSET_INDEX, _COLUMN_INDEX)),
+        get_field(meta, _BLOOM, thrift.I64) is not None,
     )
 
 
-def field_of(tree: Struct, number: int, wire: int) -> Any:
+def get_field(tree: Struct, number: int, wire: int) -> Any:
     """Give a field, or None where it is absent or of another wire type, which readers of Thrift pass over."""
     return tree.get(number) if tree.wires.get(number) == wire else None
 
 
-def list_of(tree: Struct, number: int, element: int) -> list[Any]:
+def get_list(tree: Struct, number: int, element: int) -> list[Any]:
     """Give a list of elements of this wire type, which is empty where there is none."""
-    found = field_of(tree, number, thrift.LIST)
+    found = get_field(tree, number, thrift.LIST)
     return [] if found is None or found.element != element else found
 
 
@@ -121,13 +121,13 @@ def find_bounds(raw: bytes, column: str, row_groups: int) -> list[StoredBounds |
     the beginning of what describes a chunk. None if it cannot be found so, exactly once for each row group.
     """
     name = column.encode()
-    needle = b"\x19\x18" + thrift.varint(len(name)) + name
+    needle = b"\x19\x18" + thrift.encode_varint(len(name)) + name
     found: list[StoredBounds | None] = []
     try:
         position = raw.find(needle)
         while position >= 0:
             end = position + len(needle)
-            physical = _type_before(raw, position)
+            physical = _read_type_before(raw, position)
             if physical is not None:
                 found.append(_read_bounds(raw, physical, end))
             position = raw.find(needle, end)
@@ -136,16 +136,16 @@ def find_bounds(raw: bytes, column: str, row_groups: int) -> list[StoredBounds |
     return found if len(found) == row_groups else None
 
 
-def _type_before(raw: bytes, path: int) -> int | None:
+def _read_type_before(raw: bytes, path: int) -> int | None:
     """Read the type of a chunk, which stands before its encodings and its path; each of them takes one byte."""
-    for count in range(_MOST_ENCODINGS):
+    for count in range(_MAX_ENCODINGS):
         start = path - count - 4
         if start >= 0 and raw[start] == _TYPE_FIELD and raw[start + 2 : start + 4] == _ENCODING_LISTS[count]:
             return raw[start + 1] >> 1
     return None
 
 
-def _read_bounds(raw: bytes, physical: int, position: int) -> StoredBounds | None:
+def _read_bounds(raw: bytes, physical_type: int, position: int) -> StoredBounds | None:
     between = _TO_STATISTICS.match(raw, position)
     if between is None:
         return None
@@ -156,4 +156,4 @@ def _read_bounds(raw: bytes, physical: int, position: int) -> StoredBounds | Non
     if (values.get(_MIN_EXACT), values.get(_MAX_EXACT)) not in ((None, None), (True, True)):
         return None
     null_count = values.get(_NULL_COUNT) if wires.get(_NULL_COUNT) == thrift.I64 else None
-    return StoredBounds(physical, values[_MIN], values[_MAX], null_count)
+    return StoredBounds(physical_type, values[_MIN], values[_MAX], null_count)

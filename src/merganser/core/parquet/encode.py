@@ -1,11 +1,12 @@
 """Write rows the way an old Parquet file wrote them.
 
 `encode_row_group` makes a row group that may take the place of an old one; `open_writer_like` rewrites a file whole.
-Both ask `writer_options` what the old file did, so a spliced file and a rewritten one have the same schema, the same
-key-value metadata and the same encodings. `is_stored_alike` tells whether a column came out as the old file has it.
+Both ask `derive_writer_options` what the old file did, so a spliced file and a rewritten one have the same schema, the
+same key-value metadata and the same encodings. `is_stored_alike` tells whether a column came out as the old file has
+it.
 
 A row group that changes loses its bloom filters, for a missing filter is never wrong; a new file has them for the
-columns that `filtered_columns` names.
+columns that `find_bloom_filter_columns` names.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _INTEGERS = {"INT32", "INT64"}
 _DICTIONARY = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
-_FILTERED = {"INT32", "INT64", "BYTE_ARRAY"}
+_BLOOM_FILTER_TYPES = {"INT32", "INT64", "BYTE_ARRAY"}
 _WRITABLE_ENCODINGS = {
     "DELTA_BINARY_PACKED": _INTEGERS,
     "DELTA_LENGTH_BYTE_ARRAY": {"BYTE_ARRAY"},
@@ -65,7 +66,7 @@ _CONVERTED: dict[int, tuple[object, ...]] = {
 }
 _LOGICAL = {1: ("STRING",), 4: ("ENUM",), 6: ("DATE",), 12: ("JSON",), 13: ("BSON",), 14: ("UUID",)}
 # Bytes that read the same with and without the annotation, in the same order where an order is defined at all.
-_STANDS_FOR: dict[tuple[object, ...], set[tuple[object, ...]]] = {
+_COMPATIBLE_TYPES: dict[tuple[object, ...], set[tuple[object, ...]]] = {
     ("ENUM",): {_PLAIN, ("STRING",)},
     ("JSON",): {_PLAIN, ("STRING",)},
     ("BSON",): {_PLAIN},
@@ -80,9 +81,9 @@ class Leaf:
 
     path: tuple[bytes, ...]
     repetitions: tuple[int, ...]
-    physical: int
+    physical_type: int
     length: int | None
-    meaning: tuple[object, ...]
+    logical_type: tuple[object, ...]
 
     @property
     def is_repeated(self) -> bool:
@@ -92,11 +93,11 @@ class Leaf:
     @property
     def has_no_order(self) -> bool:
         """Whether the format defines no order of the values, so that no bound of them means anything."""
-        return self.meaning == _INTERVAL
+        return self.logical_type == _INTERVAL
 
 
 def encode_row_group(batches: Iterable[pa.RecordBatch], schema: pa.Schema, options: Mapping[str, Any]) -> pa.Buffer:
-    """Encode rows as a Parquet file in memory, with the `writer_options` of an old row group.
+    """Encode rows as a Parquet file in memory, with the `derive_writer_options` of an old row group.
 
     The rows make one row group (PyArrow's limit is 64 Mi rows; beyond it more); no rows make none.
     """
@@ -110,38 +111,38 @@ def encode_row_group(batches: Iterable[pa.RecordBatch], schema: pa.Schema, optio
 
 def open_writer_like(where: Any, schema: pa.Schema, footer: Footer) -> pq.ParquetWriter:
     """Open a writer for a whole file with the encodings and the key-value metadata, verbatim, of an old one."""
-    writer = pq.ParquetWriter(where, schema.remove_metadata(), **writer_options(footer))
+    writer = pq.ParquetWriter(where, schema.remove_metadata(), **derive_writer_options(footer))
     key_values: Any = footer.metadata.metadata
     if key_values:
         writer.add_key_value_metadata(key_values)
     return writer
 
 
-def writer_options(footer: Footer, row_group: int = 0) -> dict[str, Any]:
+def derive_writer_options(footer: Footer, row_group: int = 0) -> dict[str, Any]:
     """Return the arguments of `pq.ParquetWriter` that keep what one row group of an old file did, leaf by leaf.
 
     A file without row groups says only what its schema says; the rest is PyArrow's default.
     """
-    return options_by_group(footer, [row_group])[row_group]
+    return derive_options_by_group(footer, [row_group])[row_group]
 
 
-def options_by_group(footer: Footer, row_groups: Iterable[int]) -> dict[int, dict[str, Any]]:
+def derive_options_by_group(footer: Footer, row_groups: Iterable[int]) -> dict[int, dict[str, Any]]:
     """Return the writer options of several row groups, looking through the footer once."""
     metadata = footer.metadata
     leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
-    shared = schema_options(metadata)
+    shared = derive_schema_options(metadata)
     wanted = set(row_groups)
     if not metadata.num_row_groups or not wanted:
         return dict.fromkeys(wanted, shared)
     options = {}
-    for number, chunks in footer.chunks(wanted).items():
+    for number, chunks in footer.load_chunks(wanted).items():
         newer = any(page == _DATA_PAGE_V2 for chunk in chunks for page, _, _ in chunk.pages)
         version = {"data_page_version": "2.0" if newer else "1.0"}
-        options[number] = shared | _chunk_options(leaves, chunks) | version
+        options[number] = shared | _derive_chunk_options(leaves, chunks) | version
     return options
 
 
-def schema_options(metadata: pq.FileMetaData | None) -> dict[str, Any]:
+def derive_schema_options(metadata: pq.FileMetaData | None) -> dict[str, Any]:
     """Return those arguments of `pq.ParquetWriter` that keep an old file's schema; without one, the newest form."""
     leaves = [] if metadata is None else [metadata.schema.column(number) for number in range(metadata.num_columns)]
     return {
@@ -153,20 +154,20 @@ def schema_options(metadata: pq.FileMetaData | None) -> dict[str, Any]:
     }
 
 
-def new_file_options(footer: Footer) -> dict[str, Any]:
+def derive_new_file_options(footer: Footer) -> dict[str, Any]:
     """Return the arguments of `pq.ParquetWriter` for a new file beside an old one.
 
     It has dictionaries where the old one has them: where values are too many for one, the search for them is in vain.
     """
     metadata = footer.metadata
-    shared = schema_options(metadata)
+    shared = derive_schema_options(metadata)
     with suppress(UnreadableFileError):
         if metadata.num_row_groups and metadata.row_group(0).num_rows:
-            return shared | {"use_dictionary": writer_options(footer)["use_dictionary"]}
+            return shared | {"use_dictionary": derive_writer_options(footer)["use_dictionary"]}
     return shared
 
 
-def filtered_columns(footer: Footer) -> frozenset[str]:
+def find_bloom_filter_columns(footer: Footer) -> frozenset[str]:
     """Name the columns that have a bloom filter in the first row group, where it means to all readers what it says.
 
     DuckDB gives filters of some bytes a meaning of its own: one of INTERVAL holds normalised hashes. Of floats, 0.0 and
@@ -179,8 +180,8 @@ def filtered_columns(footer: Footer) -> frozenset[str]:
     with suppress(UnreadableFileError):
         return frozenset(
             leaf.path
-            for leaf, chunk in zip(leaves, footer.chunks([0])[0], strict=True)
-            if chunk.has_bloom_filter and leaf.physical_type in _FILTERED and "." not in leaf.path
+            for leaf, chunk in zip(leaves, footer.load_chunks([0])[0], strict=True)
+            if chunk.has_bloom_filter and leaf.physical_type in _BLOOM_FILTER_TYPES and "." not in leaf.path
         )
     return frozenset()
 
@@ -204,7 +205,7 @@ def read_leaves(schema: Sequence[thrift.Struct]) -> tuple[Leaf, ...]:
             parents.append((children, path, repetitions))
         else:
             length = element.get(2) if physical == _FIXED else None
-            leaves.append(Leaf(path, repetitions, physical, length, _meaning(element, physical)))
+            leaves.append(Leaf(path, repetitions, physical, length, _read_logical_type(element, physical)))
     if any(expected for expected, _, _ in parents):
         raise thrift.ThriftError("the schema ends inside a group")
     return tuple(leaves)
@@ -215,11 +216,16 @@ def is_stored_alike(old: Leaf, new: Leaf) -> bool:
 
     Levels are compared group by group: equal maxima may still mean that another group is NULL.
     """
-    if (old.path, old.repetitions, old.physical, old.length) != (new.path, new.repetitions, new.physical, new.length):
+    if (old.path, old.repetitions, old.physical_type, old.length) != (
+        new.path,
+        new.repetitions,
+        new.physical_type,
+        new.length,
+    ):
         return False
-    if old.meaning[-1:] == (None,):
-        return old.meaning[:2] == new.meaning[:2]
-    return old.meaning == new.meaning or new.meaning in _STANDS_FOR.get(old.meaning, ())
+    if old.logical_type[-1:] == (None,):
+        return old.logical_type[:2] == new.logical_type[:2]
+    return old.logical_type == new.logical_type or new.logical_type in _COMPATIBLE_TYPES.get(old.logical_type, ())
 
 
 def is_read_specially(created_by: bytes) -> bool:
@@ -236,7 +242,7 @@ def is_read_specially(created_by: bytes) -> bool:
     return version < ((1, 2, 9) if writer[1].lower() == b"parquet-mr" else (2, 0, 0))
 
 
-def _chunk_options(leaves: Sequence[Any], chunks: Sequence[Chunk]) -> dict[str, Any]:
+def _derive_chunk_options(leaves: Sequence[Any], chunks: Sequence[Chunk]) -> dict[str, Any]:
     codecs: dict[str, str] = {}
     dictionary: dict[str, bool] = {}
     statistics: dict[str, bool] = {}
@@ -246,21 +252,21 @@ def _chunk_options(leaves: Sequence[Any], chunks: Sequence[Chunk]) -> dict[str, 
         # INT96 has no usable statistics, but what takes its place does.
         statistics[leaf.path] = chunk.has_statistics or leaf.physical_type == "INT96"
         if leaf.physical_type != "BOOLEAN":
-            dictionary[leaf.path] = bool(_DICTIONARY & chunk.encodings) and not _gave_up_dictionary(chunk.pages)
-        encoding = _special_encoding(leaf, chunk)
+            dictionary[leaf.path] = bool(_DICTIONARY & chunk.encodings) and not _has_dictionary_fallback(chunk.pages)
+        encoding = _find_special_encoding(leaf, chunk)
         if encoding and not dictionary.get(leaf.path):
             encodings[leaf.path] = encoding
     return {
         # One name where all columns agree: it also reaches a leaf whose path comes out different.
         "compression": next(iter(codecs.values())) if len(set(codecs.values())) == 1 else codecs,
-        "use_dictionary": _where_true(dictionary),
-        "write_statistics": _where_true(statistics),
+        "use_dictionary": _select_true(dictionary),
+        "write_statistics": _select_true(statistics),
         "column_encoding": encodings or None,
         "write_page_index": any(chunk.has_page_index for chunk in chunks),
     }
 
 
-def _where_true(choices: dict[str, bool]) -> bool | list[str]:
+def _select_true(choices: dict[str, bool]) -> bool | list[str]:
     """Return True for all, False for none, else the paths chosen."""
     chosen = [path for path, choice in choices.items() if choice]
     if not chosen:
@@ -268,7 +274,7 @@ def _where_true(choices: dict[str, bool]) -> bool | list[str]:
     return True if len(chosen) == len(choices) else chosen
 
 
-def _special_encoding(leaf: Any, chunk: Chunk) -> str | None:
+def _find_special_encoding(leaf: Any, chunk: Chunk) -> str | None:
     # A decimal may change its physical type in a whole rewrite, and the encoding would no longer suit it.
     if _is_decimal(leaf):
         return None
@@ -289,12 +295,12 @@ def _names_list_items_element(leaves: Sequence[Any]) -> bool:
     return any(".list.element" in path for path in paths) or not any(".list." in path for path in paths)
 
 
-def _gave_up_dictionary(pages: Sequence[tuple[int, int, int]]) -> bool:
+def _has_dictionary_fallback(pages: Sequence[tuple[int, int, int]]) -> bool:
     """Say whether some data pages are plain: the writer began a dictionary that grew too large, as ours would."""
     return any(page in _DATA_PAGES and encoding == _PLAIN_ENCODING for page, encoding, _ in pages)
 
 
-def _meaning(element: thrift.Struct, physical: int) -> tuple[object, ...]:
+def _read_logical_type(element: thrift.Struct, physical_type: int) -> tuple[object, ...]:
     """Return what the annotation says about values, the same for the old form of annotation and the new."""
     logical, converted = element.get(10), element.get(6)
     if logical is None:
@@ -310,4 +316,4 @@ def _meaning(element: thrift.Struct, physical: int) -> tuple[object, ...]:
         meaning = ("INTEGER", detail[1], detail[2]) if number == _INTEGER else _LOGICAL.get(number, ("LOGICAL", number))
         if number in (16, 17, 18):
             meaning = (*meaning, thrift.write_struct(detail))
-    return _PLAIN if meaning == ("INTEGER", {_INT32: 32, _INT64: 64}.get(physical), True) else meaning
+    return _PLAIN if meaning == ("INTEGER", {_INT32: 32, _INT64: 64}.get(physical_type), True) else meaning

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from merganser.core.parquet import int96
 from merganser.core.parquet.chunks import find_bounds, read_chunks
-from merganser.core.parquet.thrift import ThriftError, scan_fields, varint
+from merganser.core.parquet.thrift import ThriftError, encode_varint, scan_fields
 from merganser.errors import MerganserError, UnreadableFileError, UnsupportedFileError
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
-_TAIL = 8
-_GUESS = 64 << 10
+_TAIL_BYTES = 8
+_TAIL_READ_BYTES = 64 << 10
 _LAYOUTS = {
     name: struct.Struct(layout)
     for name, layout in {"BOOLEAN": "<?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}.items()
@@ -52,22 +52,22 @@ _UNIT_NAMES = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
 @dataclass(frozen=True)
 class Footer:
-    """A parsed footer with the bytes it came from; `shown` is the path of the file in messages."""
+    """A parsed footer with the bytes it came from; `display_path` is the path of the file in messages."""
 
     metadata: pq.FileMetaData
     raw: bytes
     size: int
-    shown: str
+    display_path: str
     _chunks: dict[int, list[Chunk]] = field(default_factory=dict, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # PyArrow would serialise its own view, which ends the process over some damage.
-        return parse_footer, (self.raw, self.size, self.shown)
+        return parse_footer, (self.raw, self.size, self.display_path)
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the file's columns, with INT96 as the instant that it is (S6)."""
-        return arrow_schema(self.metadata)
+        return to_arrow_schema(self.metadata)
 
     @cached_property
     def int96_columns(self) -> frozenset[str]:
@@ -85,86 +85,92 @@ class Footer:
         if not self.int96_columns:
             return self.metadata
         try:
-            return parse_footer(int96.as_bytes(self.raw), self.size, self.shown).metadata
+            return parse_footer(int96.retype_as_bytes(self.raw), self.size, self.display_path).metadata
         except ThriftError as error:
-            raise self.damaged(error) from error
+            raise self.make_damaged_error(error) from error
 
-    def decode(self, table: pa.Table) -> pa.Table:
+    def decode_int96(self, table: pa.Table) -> pa.Table:
         """Put instants in the place of INT96 in rows that were read with `int96_as_bytes`."""
-        return int96.decode_columns(table, self.int96_columns, self.schema, self.shown) if self.int96_columns else table
+        return (
+            int96.decode_columns(table, self.int96_columns, self.schema, self.display_path)
+            if self.int96_columns
+            else table
+        )
 
-    def chunks(self, row_groups: Iterable[int]) -> dict[int, list[Chunk]]:
+    def load_chunks(self, row_groups: Iterable[int]) -> dict[int, list[Chunk]]:
         """Give what the footer says of the column chunks of some row groups."""
         wanted = set(row_groups)
         try:
             self._chunks.update(read_chunks(self.raw, wanted - self._chunks.keys()))
         except ThriftError as error:
-            raise self.damaged(error) from error
+            raise self.make_damaged_error(error) from error
         found = {group: self._chunks[group] for group in wanted}
         if any(len(chunks) != self.metadata.num_columns for chunks in found.values()):
-            raise self.damaged("a row group does not have the columns of the schema")
+            raise self.make_damaged_error("a row group does not have the columns of the schema")
         return found
 
-    def damaged(self, reason: object) -> UnreadableFileError:
+    def make_damaged_error(self, reason: object) -> UnreadableFileError:
         """Say that the footer cannot be read."""
-        return _damaged(self.shown, reason)
+        return _make_damaged_error(self.display_path, reason)
 
 
-def read_footer(store: Store, path: str, shown: str) -> Footer:
+def read_footer(store: Store, path: str, display_path: str) -> Footer:
     """Read one footer; a file that cannot be read or must not be rewritten is an error that names it."""
-    with _opening(shown), store.open_input(path) as stream:
-        return load_footer(stream, shown)
+    with _translate_read_errors(display_path), store.open_input(path) as stream:
+        return load_footer(stream, display_path)
 
 
-def load_footer(stream: pa.NativeFile, shown: str) -> Footer:
+def load_footer(stream: pa.NativeFile, display_path: str) -> Footer:
     """Read the footer of an open file."""
-    with _opening(shown):
+    with _translate_read_errors(display_path):
         size = stream.size()
-        guess = stream.read_at(min(size, _GUESS), max(0, size - _GUESS))
-        length = _footer_length(guess, size, shown)
-        if length + _TAIL > len(guess):
-            guess = stream.read_at(length + _TAIL, size - length - _TAIL)
-    return parse_footer(guess[len(guess) - length - _TAIL : -_TAIL], size, shown)
+        guess = stream.read_at(min(size, _TAIL_READ_BYTES), max(0, size - _TAIL_READ_BYTES))
+        length = _read_footer_length(guess, size, display_path)
+        if length + _TAIL_BYTES > len(guess):
+            guess = stream.read_at(length + _TAIL_BYTES, size - length - _TAIL_BYTES)
+    return parse_footer(guess[len(guess) - length - _TAIL_BYTES : -_TAIL_BYTES], size, display_path)
 
 
-def parse_footer(raw: bytes, size: int, shown: str) -> Footer:
+def parse_footer(raw: bytes, size: int, display_path: str) -> Footer:
     """Parse the bytes of a footer."""
     try:
         metadata = pq.read_metadata(pa.BufferReader(b"".join((MAGIC, raw, struct.pack("<I", len(raw)), MAGIC))))
         # Decoded only when it is asked for.
         metadata.created_by  # noqa: B018
     except (OSError, pa.ArrowException, OverflowError, UnicodeDecodeError) as error:
-        raise _damaged(shown, error) from error
-    footer = Footer(metadata, raw, size, shown)
-    if _declared_orders(footer) is None:
+        raise _make_damaged_error(display_path, error) from error
+    footer = Footer(metadata, raw, size, display_path)
+    if _read_column_orders(footer) is None:
         _refuse_encrypted(footer)
     return footer
 
 
 @contextmanager
-def _opening(shown: str) -> Iterator[None]:
+def _translate_read_errors(display_path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         if isinstance(error, MerganserError):
             raise
-        message = f"Cannot read {shown}: {error}. Restore or remove the file."
+        message = f"Cannot read {display_path}: {error}. Restore or remove the file."
         raise UnreadableFileError(message) from error
 
 
-def _damaged(shown: str, reason: object) -> UnreadableFileError:
-    return UnreadableFileError(f"The Parquet footer of {shown} cannot be read: {reason}. Restore or remove the file.")
+def _make_damaged_error(display_path: str, reason: object) -> UnreadableFileError:
+    return UnreadableFileError(
+        f"The Parquet footer of {display_path} cannot be read: {reason}. Restore or remove the file."
+    )
 
 
-def _footer_length(tail: bytes, size: int, shown: str) -> int:
-    if size >= len(MAGIC) + _TAIL and tail[-4:] == ENCRYPTED_MAGIC:
-        raise _encrypted(shown)
-    if size < len(MAGIC) + _TAIL or tail[-4:] != MAGIC:
-        message = f"{shown} is not a Parquet file, or is cut short ({size} bytes). Restore or remove the file."
+def _read_footer_length(tail: bytes, size: int, display_path: str) -> int:
+    if size >= len(MAGIC) + _TAIL_BYTES and tail[-4:] == ENCRYPTED_MAGIC:
+        raise _make_encrypted_error(display_path)
+    if size < len(MAGIC) + _TAIL_BYTES or tail[-4:] != MAGIC:
+        message = f"{display_path} is not a Parquet file, or is cut short ({size} bytes). Restore or remove the file."
         raise UnreadableFileError(message)
     (length,) = struct.unpack("<I", tail[-8:-4])
-    if length + _TAIL + len(MAGIC) > size:
-        message = f"The Parquet footer of {shown} is longer than the file. Restore or remove the file."
+    if length + _TAIL_BYTES + len(MAGIC) > size:
+        message = f"The Parquet footer of {display_path} is longer than the file. Restore or remove the file."
         raise UnreadableFileError(message)
     return int(length)
 
@@ -173,62 +179,67 @@ def _refuse_encrypted(footer: Footer) -> None:
     try:
         fields = {number for number, _, _ in scan_fields(footer.raw)}
     except ThriftError as error:
-        raise footer.damaged(error) from error
+        raise footer.make_damaged_error(error) from error
     if fields & _ENCRYPTION_FIELDS:
-        raise _encrypted(footer.shown)
+        raise _make_encrypted_error(footer.display_path)
 
 
-def _encrypted(shown: str) -> UnsupportedFileError:
+def _make_encrypted_error(display_path: str) -> UnsupportedFileError:
     return UnsupportedFileError(
-        f"{shown} is encrypted; rewriting it would write plaintext. Merge into an unencrypted copy of the dataset."
+        f"{display_path} is encrypted; rewriting it would write plaintext. Merge into an unencrypted copy of the "
+        "dataset."
     )
 
 
-def arrow_schema(metadata: pq.FileMetaData) -> pa.Schema:
+def to_arrow_schema(metadata: pq.FileMetaData) -> pa.Schema:
     """Give the Arrow schema that reading a file gives, INT96 as timestamp[us, UTC], UUID and JSON as such."""
     schema = metadata.schema.to_arrow_schema()
     leaves = [metadata.schema.column(leaf) for leaf in range(metadata.num_columns)]
     if not any(leaf.physical_type == "INT96" or leaf.logical_type.type in _EXTENSIONS for leaf in leaves):
         return schema
     walked = iter(leaves)
-    return pa.schema([_with_meaning(field, walked) for field in schema], schema.metadata)
+    return pa.schema([_apply_logical_types(field, walked) for field in schema], schema.metadata)
 
 
-def _with_meaning(field: pa.Field, leaves: Iterator[Any]) -> pa.Field:
+def _apply_logical_types(field: pa.Field, leaves: Iterator[Any]) -> pa.Field:
     kind = field.type
     if pa.types.is_struct(kind):
-        kind = pa.struct([_with_meaning(child, leaves) for child in kind])
+        kind = pa.struct([_apply_logical_types(child, leaves) for child in kind])
     elif pa.types.is_map(kind):
-        kind = pa.map_(_with_meaning(kind.key_field, leaves), _with_meaning(kind.item_field, leaves))
+        kind = pa.map_(_apply_logical_types(kind.key_field, leaves), _apply_logical_types(kind.item_field, leaves))
     elif pa.types.is_list(kind):
-        kind = pa.list_(_with_meaning(kind.value_field, leaves))
+        kind = pa.list_(_apply_logical_types(kind.value_field, leaves))
     elif pa.types.is_large_list(kind):
-        kind = pa.large_list(_with_meaning(kind.value_field, leaves))
+        kind = pa.large_list(_apply_logical_types(kind.value_field, leaves))
     elif pa.types.is_fixed_size_list(kind):
-        kind = pa.list_(_with_meaning(kind.value_field, leaves), kind.list_size)
+        kind = pa.list_(_apply_logical_types(kind.value_field, leaves), kind.list_size)
     else:
-        kind = _leaf_type(kind, next(leaves))
+        kind = _resolve_leaf_type(kind, next(leaves))
     return field.with_type(kind)
 
 
-def _leaf_type(kind: pa.DataType, leaf: Any) -> pa.DataType:
+def _resolve_leaf_type(data_type: pa.DataType, leaf: Any) -> pa.DataType:
     if leaf.physical_type == "INT96":
-        return int96.INSTANT
-    if leaf.logical_type.type == "UUID" and kind == pa.binary(16):
+        return int96.TIMESTAMP_UTC
+    if leaf.logical_type.type == "UUID" and data_type == pa.binary(16):
         return pa.uuid()
-    if leaf.logical_type.type == "JSON" and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        return pa.json_(kind)
-    return kind
+    if leaf.logical_type.type == "JSON" and (pa.types.is_string(data_type) or pa.types.is_large_string(data_type)):
+        return pa.json_(data_type)
+    return data_type
 
 
-def count_leaves(kind: pa.DataType) -> int:
+def count_leaves(data_type: pa.DataType) -> int:
     """Count the column chunks that a column of a type takes."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return count_leaves(kind.storage_type)
-    return sum(count_leaves(kind.field(at).type) for at in range(kind.num_fields)) if pa.types.is_nested(kind) else 1
+    if isinstance(data_type, pa.BaseExtensionType):
+        return count_leaves(data_type.storage_type)
+    return (
+        sum(count_leaves(data_type.field(at).type) for at in range(data_type.num_fields))
+        if pa.types.is_nested(data_type)
+        else 1
+    )
 
 
-def unwritable(metadata: pq.FileMetaData) -> str | None:
+def find_unwritable_column(metadata: pq.FileMetaData) -> str | None:
     """Name a column whose Parquet type PyArrow reads as bare bytes and cannot write, if there is one."""
     columns = (metadata.schema.column(leaf) for leaf in range(metadata.num_columns))
     return next((c.path for c in columns if {c.logical_type.type, c.converted_type} & _UNWRITABLE), None)
@@ -237,17 +248,17 @@ def unwritable(metadata: pq.FileMetaData) -> str | None:
 Bound = tuple[Any, Any] | None
 
 
-def key_bounds(footer: Footer, column: str, kind: pa.DataType) -> list[Bound]:
+def read_key_bounds(footer: Footer, column: str, data_type: pa.DataType) -> list[Bound]:
     """Give the canonical (min, max) of a key column in each row group, None where nothing is proven (P4)."""
     metadata = footer.metadata
     unproven: list[Bound] = [None] * metadata.num_row_groups
-    leaf = _leaf(metadata, column)
-    orders = _declared_orders(footer)
+    leaf = _find_leaf(metadata, column)
+    orders = _read_column_orders(footer)
     if leaf is None or orders is None or not orders[leaf]:
         return unproven
     described = metadata.schema.column(leaf)
-    decode = _decoder(described, kind)
-    if decode is None or (_distrusted_writer(metadata) and not _plain_signed(described)):
+    decode = _choose_decoder(described, data_type)
+    if decode is None or (_is_distrusted_writer(metadata) and not _has_signed_order(described)):
         return unproven
     found = find_bounds(footer.raw, column, metadata.num_row_groups)
     if found is None:
@@ -255,13 +266,13 @@ def key_bounds(footer: Footer, column: str, kind: pa.DataType) -> list[Bound]:
     physical = _PHYSICAL.index(described.physical_type)
     return [
         None
-        if stored is None or stored.physical != physical
-        else _proven(stored, metadata.row_group(group).num_rows, described, decode)
+        if stored is None or stored.physical_type != physical
+        else _decode_bounds(stored, metadata.row_group(group).num_rows, described, decode)
         for group, stored in enumerate(found)
     ]
 
 
-def _proven(stored: StoredBounds, rows: int, column: Any, decode: Any) -> Bound:
+def _decode_bounds(stored: StoredBounds, rows: int, column: Any, decode: Any) -> Bound:
     # Bounds of no values at all: one of the two claims is wrong.
     if stored.null_count is not None and stored.null_count >= rows:
         return None
@@ -269,20 +280,20 @@ def _proven(stored: StoredBounds, rows: int, column: Any, decode: Any) -> Bound:
     if layout is None:
         width = column.length if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else None
         fits = width is None or len(stored.low) == len(stored.high) == width
-        return _ordered(decode(stored.low, stored.high)) if fits else None
+        return _reject_unordered(decode(stored.low, stored.high)) if fits else None
     if not len(stored.low) == len(stored.high) == layout.size:
         return None
-    return _ordered(decode(layout.unpack(stored.low)[0], layout.unpack(stored.high)[0]))
+    return _reject_unordered(decode(layout.unpack(stored.low)[0], layout.unpack(stored.high)[0]))
 
 
-def _ordered(bound: tuple[Any, Any]) -> Bound:
+def _reject_unordered(bound: tuple[Any, Any]) -> Bound:
     low, high = bound
     if any(isinstance(value, float) and math.isnan(value) for value in bound) or low > high:
         return None
     return bound
 
 
-def _leaf(metadata: pq.FileMetaData, column: str) -> int | None:
+def _find_leaf(metadata: pq.FileMetaData, column: str) -> int | None:
     # A leaf's path joins names with dots, and a plain column's name may hold dots itself.
     for leaf in range(metadata.num_columns):
         described = metadata.schema.column(leaf)
@@ -291,89 +302,89 @@ def _leaf(metadata: pq.FileMetaData, column: str) -> int | None:
     return None
 
 
-def _declared_orders(footer: Footer) -> Sequence[bool] | None:
+def _read_column_orders(footer: Footer) -> Sequence[bool] | None:
     """Read the column orders off the end of the footer; None if they do not stand there in their usual form."""
     leaves = footer.metadata.num_columns
     end = len(footer.raw) - 1
     start = end - leaves * len(_TYPE_DEFINED)
-    header = bytes([leaves << 4 | 0xC]) if leaves < 0xF else b"\xfc" + varint(leaves)
+    header = bytes([leaves << 4 | 0xC]) if leaves < 0xF else b"\xfc" + encode_varint(leaves)
     if start < len(header) + 1 or footer.raw[end:] != b"\x00" or footer.raw[start - len(header) : start] != header:
         return None
     entries = footer.raw[start:end]
     return [entries[3 * leaf : 3 * leaf + 3] == _TYPE_DEFINED for leaf in range(leaves)]
 
 
-def _distrusted_writer(metadata: pq.FileMetaData) -> bool:
+def _is_distrusted_writer(metadata: pq.FileMetaData) -> bool:
     return bool(_DISTRUSTED.match(metadata.created_by or ""))
 
 
-def _plain_signed(column: Any) -> bool:
+def _has_signed_order(column: Any) -> bool:
     logical = column.logical_type.type
     unsigned = "UINT" in column.converted_type or "isSigned=false" in str(column.logical_type)
     return "BYTE_ARRAY" not in column.physical_type and logical != "DECIMAL" and not unsigned
 
 
-def _decoder(column: Any, kind: pa.DataType) -> Any:  # noqa: PLR0911  pyarrow's column schema; one line a type
+def _choose_decoder(column: Any, data_type: pa.DataType) -> Any:  # noqa: PLR0911  pyarrow's column schema; one line a type
     """Choose how a footer's raw (min, max) becomes the canonical form of a key of this Arrow type."""
     physical = column.physical_type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    if pa.types.is_decimal(kind):
-        return _decimal_decoder(column, kind)
-    if pa.types.is_float16(kind):
+    if pa.types.is_dictionary(data_type):
+        data_type = data_type.value_type
+    if isinstance(data_type, pa.BaseExtensionType):
+        data_type = data_type.storage_type
+    if pa.types.is_decimal(data_type):
+        return _make_decimal_decoder(column, data_type)
+    if pa.types.is_float16(data_type):
         return (
-            _both(lambda raw: float(np.frombuffer(raw, np.float16)[0]) + 0.0)
+            _make_pair_decoder(lambda raw: float(np.frombuffer(raw, np.float16)[0]) + 0.0)
             if physical == "FIXED_LEN_BYTE_ARRAY"
             else None
         )
-    if pa.types.is_floating(kind):
-        return _both(lambda raw: float(raw) + 0.0) if physical in {"FLOAT", "DOUBLE"} else None
-    if pa.types.is_boolean(kind):
-        return _both(int) if physical == "BOOLEAN" else None
-    if pa.types.is_integer(kind):
-        return _integer_decoder(physical, kind)
-    if pa.types.is_temporal(kind):
-        return _temporal_decoder(column, kind)
+    if pa.types.is_floating(data_type):
+        return _make_pair_decoder(lambda raw: float(raw) + 0.0) if physical in {"FLOAT", "DOUBLE"} else None
+    if pa.types.is_boolean(data_type):
+        return _make_pair_decoder(int) if physical == "BOOLEAN" else None
+    if pa.types.is_integer(data_type):
+        return _make_integer_decoder(physical, data_type)
+    if pa.types.is_temporal(data_type):
+        return _make_temporal_decoder(column, data_type)
     ordered = "BYTE_ARRAY" in physical and not {column.logical_type.type, column.converted_type} & _UNWRITABLE
-    return _both(bytes) if ordered else None
+    return _make_pair_decoder(bytes) if ordered else None
 
 
-def _both(one: Any) -> Any:
-    return lambda low, high: (one(low), one(high))
+def _make_pair_decoder(decode_value: Any) -> Any:
+    return lambda low, high: (decode_value(low), decode_value(high))
 
 
-def _integer_decoder(physical: str, kind: pa.DataType) -> Any:
+def _make_integer_decoder(physical: str, data_type: pa.DataType) -> Any:
     if physical not in _BITS:
         return None
-    if pa.types.is_unsigned_integer(kind):
-        return _both(lambda raw: int(raw) % (1 << _BITS[physical]))
-    return _both(int)
+    if pa.types.is_unsigned_integer(data_type):
+        return _make_pair_decoder(lambda raw: int(raw) % (1 << _BITS[physical]))
+    return _make_pair_decoder(int)
 
 
-def _decimal_decoder(column: Any, kind: pa.DataType) -> Any:
-    if column.logical_type.type != "DECIMAL" or column.scale != kind.scale:
+def _make_decimal_decoder(column: Any, data_type: pa.DataType) -> Any:
+    if column.logical_type.type != "DECIMAL" or column.scale != data_type.scale:
         return None
 
     def one(raw: int | bytes) -> Decimal:
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
-        return _EXACT.scaleb(Decimal(unscaled), -kind.scale)
+        return _EXACT.scaleb(Decimal(unscaled), -data_type.scale)
 
-    return _both(one)
+    return _make_pair_decoder(one)
 
 
-def _temporal_decoder(column: Any, kind: pa.DataType) -> Any:
+def _make_temporal_decoder(column: Any, data_type: pa.DataType) -> Any:
     if column.physical_type not in _BITS:
         return None
-    if pa.types.is_date(kind):
-        days = 1 if pa.types.is_date32(kind) else 86_400_000
-        return _both(lambda raw: raw * days) if column.logical_type.type == "DATE" else None
-    if pa.types.is_duration(kind):
-        return _both(int)
+    if pa.types.is_date(data_type):
+        days = 1 if pa.types.is_date32(data_type) else 86_400_000
+        return _make_pair_decoder(lambda raw: raw * days) if column.logical_type.type == "DATE" else None
+    if pa.types.is_duration(data_type):
+        return _make_pair_decoder(int)
     stored = next((unit for name, unit in _UNIT_NAMES.items() if f"timeUnit={name}" in str(column.logical_type)), None)
     if stored is None:
         return None
-    wanted, have = _PER_SECOND[kind.unit], _PER_SECOND[stored]
+    wanted, have = _PER_SECOND[data_type.unit], _PER_SECOND[stored]
     # A coarser key type takes the floor of a minimum and the ceiling of a maximum.
     return lambda low, high: (low * wanted // have, -(-high * wanted // have))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core.parquet import thrift
-from merganser.core.parquet.chunks import field_of, list_of
+from merganser.core.parquet.chunks import get_field, get_list
 from merganser.core.parquet.thrift import Struct
 from merganser.errors import UnsupportedFileError
 
@@ -23,82 +23,85 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-INSTANT = pa.timestamp("us", "UTC")
+TIMESTAMP_UTC = pa.timestamp("us", "UTC")
 _BYTES = pa.binary(12)
 _LAYOUT = np.dtype([("nanoseconds", "<i8"), ("day", "<i4")])
 _EPOCH = 2_440_588  # the Julian day of 1970-01-01
 _DAY = 86_400_000_000
 # Days from the epoch that 64 bits of microseconds hold, with room for any number of nanoseconds.
-_MOST_DAYS = 106_000_000
+_MAX_DAYS = 106_000_000
 _SCHEMA, _ROW_GROUPS, _COLUMNS, _META = 2, 4, 1, 3
 _TYPE, _LENGTH, _CONVERTED, _LOGICAL, _STATISTICS = 1, 2, 6, 10, 12
 _INT96, _FIXED = 3, 7
 
 
-def as_bytes(raw: bytes) -> bytes:
+def retype_as_bytes(raw: bytes) -> bytes:
     """Give a footer in which INT96 is twelve bytes, which are stored alike; raises `ThriftError` if it is damaged."""
     tree = thrift.read_struct(raw)
-    elements = list_of(tree, _SCHEMA, thrift.STRUCT)
+    elements = get_list(tree, _SCHEMA, thrift.STRUCT)
     column = {_LENGTH: _BYTES.byte_width, _CONVERTED: None, _LOGICAL: None}
-    elements[:] = [_retyped(element, column) for element in elements]
-    for group in list_of(tree, _ROW_GROUPS, thrift.STRUCT):
-        for chunk in list_of(group, _COLUMNS, thrift.STRUCT):
-            if (meta := field_of(chunk, _META, thrift.STRUCT)) is not None:
-                chunk.values[_META] = _retyped(meta, {_STATISTICS: None})
+    elements[:] = [_retype(element, column) for element in elements]
+    for group in get_list(tree, _ROW_GROUPS, thrift.STRUCT):
+        for chunk in get_list(group, _COLUMNS, thrift.STRUCT):
+            if (meta := get_field(chunk, _META, thrift.STRUCT)) is not None:
+                chunk.values[_META] = _retype(meta, {_STATISTICS: None})
     return thrift.write_struct(tree)
 
 
-def _retyped(described: Struct, changes: Mapping[int, int | None]) -> Struct:
-    if field_of(described, _TYPE, thrift.I32) != _INT96:
+def _retype(described: Struct, changes: Mapping[int, int | None]) -> Struct:
+    if get_field(described, _TYPE, thrift.I32) != _INT96:
         return described
     changed = {_TYPE: _FIXED, **changes}
     return Struct(described.replace(changed).values, {**described.wires, **dict.fromkeys(changed, thrift.I32)})
 
 
-def decode_columns(table: pa.Table, columns: Iterable[str], schema: pa.Schema, shown: str) -> pa.Table:
+def decode_columns(table: pa.Table, columns: Iterable[str], schema: pa.Schema, display_path: str) -> pa.Table:
     """Put instants in the place of the bytes of these columns, wherever the schema has an instant."""
     for name in columns:
         number = table.schema.get_field_index(name)
         if number >= 0:
             kind, column = schema.field(name).type, table.column(number)
-            where = f"Column {name!r} of {shown}"
-            chunks = [_decoded(chunk, kind, where) for chunk in column.chunks or [pa.array([], column.type)]]
+            where = f"Column {name!r} of {display_path}"
+            chunks = [_decode_array(chunk, kind, where) for chunk in column.chunks or [pa.array([], column.type)]]
             table = table.set_column(number, name, pa.chunked_array(chunks))
     return table
 
 
-def _decoded(array: pa.Array, kind: pa.DataType, where: str) -> pa.Array:
-    if pa.types.is_timestamp(kind):
-        return _instants(array, where) if array.type == _BYTES else array
-    if not pa.types.is_nested(kind):
+def _decode_array(array: pa.Array, data_type: pa.DataType, where: str) -> pa.Array:
+    if pa.types.is_timestamp(data_type):
+        return _to_timestamps(array, where) if array.type == _BYTES else array
+    if not pa.types.is_nested(data_type):
         return array
     # A copy begins where its buffers begin, as the parts below are taken to.
     array = pa.concat_arrays([array, array.slice(0, 0)])
     nulls = array.is_null()
-    if pa.types.is_struct(kind):
-        children = [_decoded(array.field(at), field.type, where) for at, field in enumerate(kind)]
+    if pa.types.is_struct(data_type):
+        children = [_decode_array(array.field(at), field.type, where) for at, field in enumerate(data_type)]
         fields = [field.with_type(child.type) for field, child in zip(array.type, children, strict=True)]
         return pa.StructArray.from_arrays(children, fields=fields, mask=nulls)
-    if pa.types.is_map(kind):
-        keys, items = _decoded(array.keys, kind.key_type, where), _decoded(array.items, kind.item_type, where)
+    if pa.types.is_map(data_type):
+        keys, items = (
+            _decode_array(array.keys, data_type.key_type, where),
+            _decode_array(array.items, data_type.item_type, where),
+        )
         made = pa.map_(array.type.key_field.with_type(keys.type), array.type.item_field.with_type(items.type))
         return pa.MapArray.from_arrays(array.offsets, keys, items, made, mask=nulls)
-    return _decoded_list(array, kind, nulls, where)
+    return _decode_list(array, data_type, nulls, where)
 
 
-def _decoded_list(array: pa.Array, kind: pa.DataType, nulls: pa.BooleanArray, where: str) -> pa.Array:
-    values = _decoded(array.values, kind.value_type, where)
+def _decode_list(array: pa.Array, data_type: pa.DataType, nulls: pa.BooleanArray, where: str) -> pa.Array:
+    values = _decode_array(array.values, data_type.value_type, where)
     item = array.type.value_field.with_type(values.type)
-    if pa.types.is_fixed_size_list(kind):
-        return pa.FixedSizeListArray.from_arrays(values, type=pa.list_(item, kind.list_size), mask=nulls)
-    if pa.types.is_large_list(kind):
+    if pa.types.is_fixed_size_list(data_type):
+        return pa.FixedSizeListArray.from_arrays(values, type=pa.list_(item, data_type.list_size), mask=nulls)
+    if pa.types.is_large_list(data_type):
         return pa.LargeListArray.from_arrays(array.offsets, values, pa.large_list(item), mask=nulls)
     return pa.ListArray.from_arrays(array.offsets, values, pa.list_(item), mask=nulls)
 
 
-def _instants(array: pa.Array, where: str) -> pa.Array:
-    nanoseconds, days, missing = split(array)
-    if len(days) and np.abs(days).max() > _MOST_DAYS:
+def _to_timestamps(array: pa.Array, where: str) -> pa.Array:
+    nanoseconds, days, missing = split_int96(array)
+    if len(days) and np.abs(days).max() > _MAX_DAYS:
         message = (
             f"{where} holds an INT96 instant {int(np.abs(days).max()) // 365} years from 1970, further than "
             "microseconds reach. Correct the value where the file comes from."
@@ -106,24 +109,24 @@ def _instants(array: pa.Array, where: str) -> pa.Array:
         raise UnsupportedFileError(message)
     # Cut like DuckDB and Spark cut, towards midnight.
     microseconds = np.sign(nanoseconds) * (np.abs(nanoseconds) // 1000)
-    return pa.array(days * _DAY + microseconds, pa.int64(), mask=missing).cast(INSTANT)
+    return pa.array(days * _DAY + microseconds, pa.int64(), mask=missing).cast(TIMESTAMP_UTC)
 
 
-def find_instants(array: pa.Array, kind: pa.DataType) -> Iterator[pa.Array]:
+def find_int96_arrays(array: pa.Array, data_type: pa.DataType) -> Iterator[pa.Array]:
     """Give the bytes of all INT96 of a column, wherever its type has an instant."""
-    if array.type == _BYTES and pa.types.is_timestamp(kind):
+    if array.type == _BYTES and pa.types.is_timestamp(data_type):
         yield array
-    elif pa.types.is_struct(kind):
-        for child, field in zip(array.flatten(), kind, strict=True):
-            yield from find_instants(child, field.type)
-    elif pa.types.is_map(kind):
-        yield from find_instants(array.keys, kind.key_type)
-        yield from find_instants(array.items, kind.item_type)
-    elif pa.types.is_nested(kind):
-        yield from find_instants(array.values, kind.value_type)
+    elif pa.types.is_struct(data_type):
+        for child, field in zip(array.flatten(), data_type, strict=True):
+            yield from find_int96_arrays(child, field.type)
+    elif pa.types.is_map(data_type):
+        yield from find_int96_arrays(array.keys, data_type.key_type)
+        yield from find_int96_arrays(array.items, data_type.item_type)
+    elif pa.types.is_nested(data_type):
+        yield from find_int96_arrays(array.values, data_type.value_type)
 
 
-def split(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def split_int96(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Give the nanoseconds and the days since 1970 of INT96 bytes, both 0 where they are NULL, which comes third."""
     missing: Any = array.is_null().to_numpy(zero_copy_only=False)
     stored = array.buffers()[1]

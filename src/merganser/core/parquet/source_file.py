@@ -1,7 +1,7 @@
 """A Parquet file whose footer was understood completely, so that its column chunks may be copied.
 
-`open_old` reads and checks a footer. Where it holds anything that is not understood, or that could lead to a wrong
-copy, `CannotSpliceError` asks for a whole rewrite.
+`open_source_file` reads and checks a footer. Where it holds anything that is not understood, or that could lead to a
+wrong copy, `CannotSpliceError` asks for a whole rewrite.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SCHEMA, NUM_ROWS, ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS, _ENCRYPTION, _SIGNIN
 COLUMNS, GROUP_ROWS = 1, 3
 _FILE_PATH, META, _CRYPTO, _ENCRYPTED_META = 1, 3, 8, 9
 _TYPE, _PATH, _NUM_VALUES, COMPRESSED_SIZE, DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE = 1, 3, 5, 7, 9, 10, 11
-_SMALLEST_FILE = 12
+_MIN_FILE_BYTES = 12
 
 
 class CannotSpliceError(Exception):
@@ -41,7 +41,7 @@ class _EncryptedError(CannotSpliceError):
 
 
 @dataclass(frozen=True, slots=True)
-class OldFile:
+class SourceFile:
     """A Parquet file whose footer was understood completely; the new rows in memory are another."""
 
     file: BinaryIO
@@ -68,7 +68,7 @@ class OldFile:
         return group
 
 
-def open_old(old: BinaryIO, size: int) -> OldFile:
+def open_source_file(old: BinaryIO, size: int) -> SourceFile:
     """Read the footer of a Parquet file of `size` bytes and check all that copying its row groups relies on.
 
     Raises `CannotSpliceError` where a whole rewrite is needed, `UnsupportedFileError` for an encrypted file.
@@ -81,20 +81,20 @@ def open_old(old: BinaryIO, size: int) -> OldFile:
         raise UnsupportedFileError(message) from None
 
 
-def _open(file: BinaryIO, size: int) -> OldFile:
-    if size < _SMALLEST_FILE:
+def _open(file: BinaryIO, size: int) -> SourceFile:
+    if size < _MIN_FILE_BYTES:
         raise CannotSpliceError("the file is too short to be Parquet")
     head, tail = read_at(file, 0, 4), read_at(file, size - 8, 8)
     if _ENCRYPTED_MAGIC in (head, tail[4:]):
         raise _EncryptedError
     (length,) = binary.unpack("<I", tail[:4])
-    if (head, tail[4:]) != (MAGIC, MAGIC) or length > min(size - _SMALLEST_FILE, MAX_FOOTER_BYTES):
+    if (head, tail[4:]) != (MAGIC, MAGIC) or length > min(size - _MIN_FILE_BYTES, MAX_FOOTER_BYTES):
         raise CannotSpliceError("the file does not end in a Parquet footer")
     footer = read_at(file, size - 8 - length, length)
-    return OldFile(file, size, footer, *_parse(footer, size - 8 - length))
+    return SourceFile(file, size, footer, *_parse(footer, size - 8 - length))
 
 
-def open_new(old: OldFile, buffer: pa.Buffer) -> tuple[OldFile, list[int]]:
+def open_new_columns(old: SourceFile, buffer: pa.Buffer) -> tuple[SourceFile, list[int]]:
     """Open some or all columns of new rows, and give the number that each of their leaves has in the old file.
 
     Raises `CannotSpliceError` where a column would not come out as the old file has it.
@@ -122,7 +122,7 @@ def _parse(footer: bytes, data_end: int) -> tuple[Struct, tuple[Leaf, ...]]:
         tree, end = thrift.read_struct_at(footer, 0, thrift.FILE_METADATA)
         leaves = read_leaves(tree[_SCHEMA])
     except ThriftError as error:
-        reason = _EncryptedError if _names_encryption(footer) else CannotSpliceError
+        reason = _EncryptedError if _has_encryption_fields(footer) else CannotSpliceError
         raise reason(f"the footer is not understood: {error}") from error
     if _ENCRYPTION in tree or _SIGNING_KEY in tree:
         raise _EncryptedError
@@ -149,11 +149,11 @@ def _check_group(group: Struct, leaves: Sequence[Leaf], data_end: int) -> list[t
         if _FILE_PATH in chunk or META not in chunk:
             raise CannotSpliceError("a column chunk lies in another file")
         meta = chunk[META]
-        if tuple(meta[_PATH]) != leaf.path or meta[_TYPE] != leaf.physical:
+        if tuple(meta[_PATH]) != leaf.path or meta[_TYPE] != leaf.physical_type:
             raise CannotSpliceError("a column chunk is not of the column that the schema has in its place")
         if meta[_NUM_VALUES] != rows and (not leaf.is_repeated or meta[_NUM_VALUES] < rows):
             raise CannotSpliceError("a column chunk and its row group disagree about the number of rows")
-        start, end = extent_of(meta)
+        start, end = get_extent(meta)
         pages = [meta.get(page, 0) for page in (INDEX_PAGE, DICTIONARY_PAGE)]
         if not len(MAGIC) <= start <= meta[DATA_PAGE] <= end <= data_end or meta[COMPRESSED_SIZE] < 0:
             raise CannotSpliceError("a column chunk lies outside the file")
@@ -163,7 +163,7 @@ def _check_group(group: Struct, leaves: Sequence[Leaf], data_end: int) -> list[t
     return extents
 
 
-def extent_of(meta: Struct) -> tuple[int, int]:
+def get_extent(meta: Struct) -> tuple[int, int]:
     """Tell where a column chunk begins and ends."""
     dictionary = meta.get(DICTIONARY_PAGE, 0)  # absent, or 0, where there is none
     start = min(meta[DATA_PAGE], dictionary) if dictionary > 0 else meta[DATA_PAGE]
@@ -176,7 +176,7 @@ def _count_chunks(footer: bytes) -> int:
     return groups * thrift.find_list(footer, first, COLUMNS)[0] if groups else 0
 
 
-def _names_encryption(footer: bytes) -> bool:
+def _has_encryption_fields(footer: bytes) -> bool:
     try:
         return any(number in (_ENCRYPTION, _SIGNING_KEY) for number, _, _ in thrift.scan_fields(footer))
     except ThriftError:

@@ -30,9 +30,9 @@ from merganser.core.parquet.source_file import (
     NUM_ROWS,
     ROW_GROUPS,
     CannotSpliceError,
-    OldFile,
-    extent_of,
-    open_new,
+    SourceFile,
+    get_extent,
+    open_new_columns,
     read_at,
 )
 from merganser.core.parquet.thrift import Struct, ThriftError, ThriftList
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-COPY_PIECE, MIN_KERNEL_COPY = 8 << 20, 64 << 10  # below the latter, reading is cheaper than flushing
+COPY_BUFFER_BYTES, MIN_KERNEL_COPY = 8 << 20, 64 << 10  # below the latter, reading is cheaper than flushing
 
 _GROUP_SIZE, _SORTING, _GROUP_OFFSET, _GROUP_COMPRESSED, _ORDINAL = 2, 4, 5, 6, 7
 _FILE_OFFSET, _OFFSET_INDEX, _OFFSET_INDEX_LENGTH, _COLUMN_INDEX, _COLUMN_INDEX_LENGTH = 2, 4, 5, 6, 7
@@ -52,71 +52,73 @@ _NO_KERNEL_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, er
 
 
 @dataclass(frozen=True, slots=True)
-class NewGroup:
+class NewRowGroup:
     """Columns encoded anew, one or more in each buffer (a Parquet file in memory), and the rest from an old row group.
 
-    Without `rest`, the buffers hold all columns.
+    Without `source_row_group`, the buffers hold all columns.
     """
 
     columns: Sequence[pa.Buffer]
-    rest: int | None = None
+    source_row_group: int | None = None
 
 
-def check_fits(old: OldFile, new: pa.Buffer) -> None:
+def check_fits(old: SourceFile, new: pa.Buffer) -> None:
     """Raise `CannotSpliceError` if columns of `new` may not stand in `old`; a buffer without rows will do to ask."""
-    open_new(old, new)
+    open_new_columns(old, new)
 
 
-def splice(old: OldFile, groups: Iterable[int | NewGroup], out: BinaryIO) -> int:
+def splice(old: SourceFile, groups: Iterable[int | NewRowGroup], out: BinaryIO) -> int:
     """Write the file that `groups` describe and return its number of rows; a number is that row group of the old file.
 
     The iterable is consumed as the file grows. After a `CannotSpliceError` what was written to `out` is worthless.
     """
     output = _Output(old, out)
-    placed: list[_Placed] = []
+    placed: list[_WrittenGroup] = []
     for group in groups:
         if isinstance(group, int):
             copied = old.row_group(group)
-            placed.append(_place(copied, [_Piece(old, chunk) for chunk in copied[COLUMNS]], output))
+            placed.append(_write_group(copied, [_ChunkRef(old, chunk) for chunk in copied[COLUMNS]], output))
         else:
-            placed += [_place(*part, output) for part in _mixed(old, group)]
+            placed += [_write_group(*part, output) for part in _combine_columns(old, group)]
     _write_page_indexes(placed, output)
     return _write_footer(old, placed, output)
 
 
-class _Piece(NamedTuple):
+class _ChunkRef(NamedTuple):
     """A column chunk and the file that holds it."""
 
-    file: OldFile
+    file: SourceFile
     chunk: Struct
 
 
-def _mixed(old: OldFile, group: NewGroup) -> list[tuple[Struct, list[_Piece]]]:
+def _combine_columns(old: SourceFile, group: NewRowGroup) -> list[tuple[Struct, list[_ChunkRef]]]:
     """Lay new columns and the rest together; as many row groups come of it as the new columns have."""
-    opened = [open_new(old, buffer) for buffer in group.columns]
+    opened = [open_new_columns(old, buffer) for buffer in group.columns]
     counts = {len(new.tree[ROW_GROUPS]) for new, _ in opened}
-    rest = None if group.rest is None else old.row_group(group.rest)
+    rest = None if group.source_row_group is None else old.row_group(group.source_row_group)
     if len(counts) != 1 or (rest is not None and counts != {1}):
         raise CannotSpliceError("the new columns do not have the same row groups")
     mixed = []
     for number in range(counts.pop()):
-        pieces: dict[int, _Piece] = {}
+        pieces: dict[int, _ChunkRef] = {}
         if rest is not None:
-            pieces = {leaf: _Piece(old, chunk) for leaf, chunk in enumerate(rest[COLUMNS])}
+            pieces = {leaf: _ChunkRef(old, chunk) for leaf, chunk in enumerate(rest[COLUMNS])}
         rows = [] if rest is None else [rest[GROUP_ROWS]]
         for new, leaves in opened:
             part = new.tree[ROW_GROUPS][number]
             rows.append(part[GROUP_ROWS])
             for leaf, chunk in zip(leaves, part[COLUMNS], strict=True):
-                pieces[leaf] = _Piece(new, _without_order(chunk) if old.leaves[leaf].has_no_order else chunk)
+                pieces[leaf] = _ChunkRef(new, _drop_order_statistics(chunk) if old.leaves[leaf].has_no_order else chunk)
         if len(pieces) != len(old.leaves) or len(set(rows)) != 1:
             raise CannotSpliceError("the new columns and the rest do not make a row group")
         replaced = {leaf for _, leaves in opened for leaf in leaves}
-        mixed.append(_described(part if rest is None else rest, [pieces[leaf] for leaf in sorted(pieces)], replaced))
+        mixed.append(
+            _describe_group(part if rest is None else rest, [pieces[leaf] for leaf in sorted(pieces)], replaced)
+        )
     return mixed
 
 
-def _described(group: Struct, pieces: list[_Piece], replaced: set[int]) -> tuple[Struct, list[_Piece]]:
+def _describe_group(group: Struct, pieces: list[_ChunkRef], replaced: set[int]) -> tuple[Struct, list[_ChunkRef]]:
     """Say of a row group what its chunks say; it is in no order any more if a column is new that had one."""
     metas = [piece.chunk[META] for piece in pieces]
     changes: dict[int, object] = {_GROUP_SIZE: sum(meta[_UNCOMPRESSED_SIZE] for meta in metas)}
@@ -127,14 +129,14 @@ def _described(group: Struct, pieces: list[_Piece], replaced: set[int]) -> tuple
     return group.replace(changes), pieces
 
 
-def _without_order(chunk: Struct) -> Struct:
+def _drop_order_statistics(chunk: Struct) -> Struct:
     """Take what a writer says of the order of values that have none."""
     meta = chunk[META].replace({_STATISTICS: None, _BLOOM: None, _BLOOM_LENGTH: None})
     return chunk.replace({META: meta, _COLUMN_INDEX: None, _COLUMN_INDEX_LENGTH: None})
 
 
 @dataclass(slots=True)
-class _Placed:
+class _WrittenGroup:
     """A row group whose data is written; its page indexes follow after the last row group, as readers expect."""
 
     group: Struct
@@ -142,13 +144,13 @@ class _Placed:
     indexes: list[dict[int, bytes | None]] = field(default_factory=list)
 
 
-def _place(group: Struct, pieces: Sequence[_Piece], output: _Output) -> _Placed:
+def _write_group(group: Struct, pieces: Sequence[_ChunkRef], output: _Output) -> _WrittenGroup:
     """Write the chunks of a row group and then its bloom filters; return it with every offset moved."""
-    starts = _send_chunks(pieces, output)
-    placed = _Placed(group)
+    starts = _copy_chunks(pieces, output)
+    placed = _WrittenGroup(group)
     for (file, chunk), new_start in zip(pieces, starts, strict=True):
         meta = chunk[META]
-        start, end = extent_of(meta)
+        start, end = get_extent(meta)
         offsets = {page: meta.get(page, 0) for page in (DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE)}
         moved = {page: offset + new_start - start for page, offset in offsets.items() if offset > 0}
         if _BLOOM in meta:
@@ -166,12 +168,12 @@ def _place(group: Struct, pieces: Sequence[_Piece], output: _Output) -> _Placed:
     return placed
 
 
-def _send_chunks(pieces: Sequence[_Piece], output: _Output) -> list[int]:
+def _copy_chunks(pieces: Sequence[_ChunkRef], output: _Output) -> list[int]:
     """Send chunks, those that touch each other in one piece, and return where each begins now."""
     starts = []
     run_file, run_start, run_end = pieces[0].file, 0, 0
     for file, chunk in pieces:
-        start, end = extent_of(chunk[META])
+        start, end = get_extent(chunk[META])
         if start != run_end or file is not run_file:
             output.copy(run_file, run_start, run_end)
             run_file, run_start = file, start
@@ -181,37 +183,37 @@ def _send_chunks(pieces: Sequence[_Piece], output: _Output) -> list[int]:
     return starts
 
 
-def _read_bloom(file: OldFile, meta: Struct) -> bytes:
+def _read_bloom(file: SourceFile, meta: Struct) -> bytes:
     start = meta[_BLOOM]
     header = _read_range(file, start, min(64, max(0, file.data_end - start)))
-    fields, header_length = _understand(header, thrift.BLOOM_FILTER_HEADER)
+    fields, header_length = _parse_struct(header, thrift.BLOOM_FILTER_HEADER)
     length = header_length + fields[1]
     if fields[1] < 0 or meta.get(_BLOOM_LENGTH, length) != length:
         raise CannotSpliceError("a bloom filter is not as long as the footer says")
     return _read_range(file, start, length)
 
 
-def _read_index(file: OldFile, chunk: Struct, number: int) -> bytes | None:
+def _read_index(file: SourceFile, chunk: Struct, number: int) -> bytes | None:
     if number not in chunk and number + 1 not in chunk:
         return None
     return _read_range(file, chunk.get(number, 0), chunk.get(number + 1, -1))
 
 
-def _read_range(file: OldFile, start: int, length: int) -> bytes:
+def _read_range(file: SourceFile, start: int, length: int) -> bytes:
     if start < len(MAGIC) or length < 0 or start + length > file.data_end:
         raise CannotSpliceError("a bloom filter or page index lies outside the file")
     return read_at(file.file, start, length)
 
 
-def _understand(data: bytes, shape: thrift.Shape) -> tuple[Struct, int]:
+def _parse_struct(data: bytes, spec: thrift.StructSpec) -> tuple[Struct, int]:
     try:
-        return thrift.read_struct_at(data, 0, shape)
+        return thrift.read_struct_at(data, 0, spec)
     except ThriftError as error:
         raise CannotSpliceError(f"a bloom filter or page index is not understood: {error}") from error
 
 
 def _move_offset_index(index: bytes, start: int, end: int, shift: int) -> bytes:
-    tree, length = _understand(index, thrift.OFFSET_INDEX)
+    tree, length = _parse_struct(index, thrift.OFFSET_INDEX)
     pages = tree[1]
     if length != len(index) or any(not start <= page[1] <= page[1] + page[2] <= end for page in pages):
         raise CannotSpliceError("an offset index speaks of pages outside its column chunk")
@@ -219,7 +221,7 @@ def _move_offset_index(index: bytes, start: int, end: int, shift: int) -> bytes:
     return thrift.write_struct(tree.replace({1: ThriftList(thrift.STRUCT, moved)}))
 
 
-def _write_page_indexes(placed: Sequence[_Placed], output: _Output) -> None:
+def _write_page_indexes(placed: Sequence[_WrittenGroup], output: _Output) -> None:
     for number in (_COLUMN_INDEX, _OFFSET_INDEX):
         for group in placed:
             for column, indexes in enumerate(group.indexes):
@@ -229,7 +231,7 @@ def _write_page_indexes(placed: Sequence[_Placed], output: _Output) -> None:
                     output.write(index)
 
 
-def _write_footer(old: OldFile, placed: Sequence[_Placed], output: _Output) -> int:
+def _write_footer(old: SourceFile, placed: Sequence[_WrittenGroup], output: _Output) -> int:
     groups = []
     for ordinal, item in enumerate(placed):
         changes: dict[int, object] = {COLUMNS: ThriftList(thrift.STRUCT, item.chunks)}
@@ -245,10 +247,10 @@ def _write_footer(old: OldFile, placed: Sequence[_Placed], output: _Output) -> i
 class _Output:
     """The new file and how far it has grown; its position is counted here, because not every writer can tell."""
 
-    def __init__(self, old: OldFile, out: BinaryIO) -> None:
+    def __init__(self, old: SourceFile, out: BinaryIO) -> None:
         self.old, self.out, self.position = old, out, 0
         self.write(MAGIC)
-        self.descriptors = _descriptors(old, out)
+        self.descriptors = _find_descriptors(old, out)
 
     def write(self, data: bytes) -> None:
         rest = memoryview(data)
@@ -258,12 +260,12 @@ class _Output:
             rest = rest[len(rest) if written is None else written :]
         self.position += len(data)
 
-    def copy(self, file: OldFile, start: int, end: int) -> None:
+    def copy(self, file: SourceFile, start: int, end: int) -> None:
         """Append bytes of another file, inside the kernel where it can."""
         if self.descriptors and file is self.old and end - start >= MIN_KERNEL_COPY:
             start = self._copy_in_kernel(*self.descriptors, start, end)
         while start < end:
-            piece = read_at(file.file, start, min(end - start, COPY_PIECE))
+            piece = read_at(file.file, start, min(end - start, COPY_BUFFER_BYTES))
             self.write(piece)
             start += len(piece)
 
@@ -286,7 +288,7 @@ class _Output:
         return start
 
 
-def _descriptors(old: OldFile, out: BinaryIO) -> tuple[int, int] | None:
+def _find_descriptors(old: SourceFile, out: BinaryIO) -> tuple[int, int] | None:
     """Return both file descriptors if the kernel may copy between them.
 
     An object such as a decompressor also has a descriptor, of other bytes: hence the looks at what is there.

@@ -1,8 +1,9 @@
 """The Thrift compact protocol, as far as Parquet footers need it.
 
 A footer is read into a tree of `Struct` and `ThriftList`, changed, and written again; what was not changed means the
-same afterwards. A `Shape` says which fields a struct may have: reading with one refuses every field it does not name,
-because a field nobody knows could hold an offset that has to move. The shapes of Parquet's structs close the module.
+same afterwards. A `StructSpec` says which fields a struct may have: reading with one refuses every field it does not
+name, because a field nobody knows could hold an offset that has to move. The shapes of Parquet's structs close the
+module.
 
 Whatever the bytes are, reading ends in a tree or in a `ThriftError`, within memory proportional to the input.
 """
@@ -20,7 +21,7 @@ STOP, TRUE, FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = r
 
 MAX_DEPTH = 32  # Parquet's deepest footer field lies eight structs and lists down
 _MAX_FIELD, _NIBBLE = 32_767, 15
-_MORE = 128  # a byte of a number from here on is followed by another
+_CONTINUATION_BIT = 128  # a byte of a number from here on is followed by another
 _INT_BITS = {I16: 16, I32: 32, I64: 64}
 _DOUBLE = binary.Struct("<d")
 
@@ -30,19 +31,19 @@ class ThriftError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FieldType:
     """What a field may hold: its wire type, for lists that of the elements, and the shape of structs inside."""
 
     wire: int
     element: int = STOP
-    shape: Shape | None = None
+    spec: StructSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class StructSpec:
     """The fields that a struct may have, those it must have, and whether it holds exactly one (a union)."""
 
-    fields: dict[int, Kind]
+    fields: dict[int, FieldType]
     required: frozenset[int] = frozenset()
     union: bool = False
     wires: Mapping[int, int] = field(init=False)
@@ -51,7 +52,7 @@ class Shape:
         object.__setattr__(self, "wires", {number: kind.wire for number, kind in self.fields.items()})
 
 
-_ANY, _UNKNOWN = Kind(STOP), Kind(-1)
+_ANY, _UNKNOWN = FieldType(STOP), FieldType(-1)
 
 
 @dataclass(slots=True)
@@ -87,15 +88,15 @@ class ThriftList(list[Any]):
         self.element = element
 
 
-def read_struct(data: bytes, shape: Shape | None = None) -> Struct:
+def read_struct(data: bytes, spec: StructSpec | None = None) -> Struct:
     """Read the struct that `data` begins with; without a shape any field is taken."""
-    return read_struct_at(data, 0, shape)[0]
+    return read_struct_at(data, 0, spec)[0]
 
 
-def read_struct_at(data: bytes, start: int, shape: Shape | None = None) -> tuple[Struct, int]:
+def read_struct_at(data: bytes, start: int, spec: StructSpec | None = None) -> tuple[Struct, int]:
     """Read the struct that begins at `start` and return it with the position after it."""
     try:
-        return _read_struct(data, start, shape, 0)
+        return _read_struct(data, start, spec, 0)
     except IndexError:
         raise ThriftError("the bytes end inside a struct") from None
 
@@ -107,7 +108,7 @@ def write_struct(tree: Struct) -> bytes:
     return bytes(out)
 
 
-def varint(value: int) -> bytes:
+def encode_varint(value: int) -> bytes:
     """Encode an unsigned number the way lengths are written."""
     out = bytearray()
     _write_varint(out, value)
@@ -149,11 +150,11 @@ def find_list(data: bytes, start: int, wanted: int) -> tuple[int, int]:
 
 
 def _read_struct(  # noqa: C901, PLR0912 - one loop, because a call for each field would double the time
-    data: bytes, position: int, shape: Shape | None, depth: int
+    data: bytes, position: int, spec: StructSpec | None, depth: int
 ) -> tuple[Struct, int]:
     if depth > MAX_DEPTH:
         raise ThriftError(f"structs are nested more than {MAX_DEPTH} deep")
-    kinds = None if shape is None else shape.fields
+    kinds = None if spec is None else spec.fields
     values: dict[int, Any] = {}
     wires: dict[int, int] = {}
     number = 0
@@ -176,16 +177,16 @@ def _read_struct(  # noqa: C901, PLR0912 - one loop, because a call for each fie
             values[number] = (data[position] >> 1) ^ -(data[position] & 1)
             position += 1
         elif wire == STRUCT:
-            values[number], position = _read_struct(data, position, kind.shape, depth + 1)
+            values[number], position = _read_struct(data, position, kind.spec, depth + 1)
         elif wire == LIST:
             values[number], position = _read_list(data, position, kind, depth + 1)
         else:
             values[number], position = _read_scalar(data, position, wire)
-    if shape is None:
+    if spec is None:
         return Struct(values, wires), position + 1
-    if not shape.required <= values.keys() or (shape.union and len(values) != 1):
+    if not spec.required <= values.keys() or (spec.union and len(values) != 1):
         raise ThriftError(f"a struct has the fields {sorted(values)} only, or too many")
-    return Struct(values, shape.wires), position + 1
+    return Struct(values, spec.wires), position + 1
 
 
 def _read_scalar(data: bytes, position: int, wire: int) -> tuple[Any, int]:
@@ -213,12 +214,12 @@ def _read_scalar(data: bytes, position: int, wire: int) -> tuple[Any, int]:
     raise ThriftError(f"wire type {wire} is not supported")
 
 
-def _read_list(data: bytes, position: int, kind: Kind, depth: int) -> tuple[ThriftList, int]:
+def _read_list(data: bytes, position: int, field_type: FieldType, depth: int) -> tuple[ThriftList, int]:
     if depth > MAX_DEPTH:
         raise ThriftError(f"lists are nested more than {MAX_DEPTH} deep")
     wire, length, position = _read_list_header(data, position)
-    if length and kind.element and wire != kind.element:
-        raise ThriftError(f"a list holds wire type {wire}, not {kind.element}")
+    if length and field_type.element and wire != field_type.element:
+        raise ThriftError(f"a list holds wire type {wire}, not {field_type.element}")
     items: list[Any] = []
     if wire in (TRUE, FALSE):
         # Unlike a bool field, a bool in a list takes a byte of its own.
@@ -230,7 +231,7 @@ def _read_list(data: bytes, position: int, kind: Kind, depth: int) -> tuple[Thri
         item: Any
         for _ in range(length):
             if wire == STRUCT:
-                item, position = _read_struct(data, position, kind.shape, depth + 1)
+                item, position = _read_struct(data, position, field_type.spec, depth + 1)
             elif wire == LIST:
                 item, position = _read_list(data, position, _ANY, depth + 1)
             else:
@@ -266,7 +267,7 @@ def _read_list_header(data: bytes, position: int) -> tuple[int, int, int]:
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    if data[position] < _MORE:
+    if data[position] < _CONTINUATION_BIT:
         return data[position], position + 1
     value = 0
     for shift in range(0, 64, 7):
@@ -275,7 +276,7 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
         byte = data[position]
         position += 1
         value |= (byte & 127) << shift
-        if byte < _MORE and not value >> 64:
+        if byte < _CONTINUATION_BIT and not value >> 64:
             return value, position
     raise ThriftError("a number does not fit 64 bits")
 
@@ -347,7 +348,7 @@ def _write_value(out: bytearray, wire: int, value: Any) -> None:
 
 
 def _write_varint(out: bytearray, value: int) -> None:
-    while value >= _MORE:
+    while value >= _CONTINUATION_BIT:
         out.append(value & 127 | 128)
         value >>= 7
     out.append(value)
@@ -356,59 +357,76 @@ def _write_varint(out: bytearray, value: int) -> None:
 # -------------------- shapes of Parquet
 
 
-def _structs(shape: Shape) -> Kind:
-    return Kind(LIST, STRUCT, shape)
+def _list_of(spec: StructSpec) -> FieldType:
+    return FieldType(LIST, STRUCT, spec)
 
 
-def _one(shape: Shape) -> Kind:
-    return Kind(STRUCT, shape=shape)
+def _struct_of(spec: StructSpec) -> FieldType:
+    return FieldType(STRUCT, spec=spec)
 
 
-def _union(*numbers: int) -> Shape:
-    return Shape(dict.fromkeys(numbers, _one(Shape({}))), union=True)
+def _union_of(*numbers: int) -> StructSpec:
+    return StructSpec(dict.fromkeys(numbers, _struct_of(StructSpec({}))), union=True)
 
 
 _each = dict.fromkeys
-_bool, _i8, _i16, _i32, _i64, _double, _bytes = (Kind(wire) for wire in (TRUE, I8, I16, I32, I64, DOUBLE, BINARY))
-_numbers, _counts, _strings, _anything = Kind(LIST, I32), Kind(LIST, I64), Kind(LIST, BINARY), Kind(STRUCT)
-_TIME = _one(Shape({1: _bool, 2: _one(_union(1, 2, 3))}, frozenset((1, 2))))
+_bool, _i8, _i16, _i32, _i64, _double, _binary = (FieldType(wire) for wire in (TRUE, I8, I16, I32, I64, DOUBLE, BINARY))
+_i32_list, _i64_list, _binary_list, _any_struct = (
+    FieldType(LIST, I32),
+    FieldType(LIST, I64),
+    FieldType(LIST, BINARY),
+    FieldType(STRUCT),
+)
+_TIME = _struct_of(StructSpec({1: _bool, 2: _struct_of(_union_of(1, 2, 3))}, frozenset((1, 2))))
 _LOGICAL_TYPE_DETAILS = {
-    5: _one(Shape({1: _i32, 2: _i32}, frozenset((1, 2)))),
+    5: _struct_of(StructSpec({1: _i32, 2: _i32}, frozenset((1, 2)))),
     **_each((7, 8), _TIME),
-    10: _one(Shape({1: _i8, 2: _bool}, frozenset((1, 2)))),
-    16: _one(Shape({1: _i8})),
-    17: _one(Shape({1: _bytes})),
-    18: _one(Shape({1: _bytes, 2: _i32})),
+    10: _struct_of(StructSpec({1: _i8, 2: _bool}, frozenset((1, 2)))),
+    16: _struct_of(StructSpec({1: _i8})),
+    17: _struct_of(StructSpec({1: _binary})),
+    18: _struct_of(StructSpec({1: _binary, 2: _i32})),
 }
-_LOGICAL_TYPE = Shape(_union(1, 2, 3, 4, 6, 11, 12, 13, 14, 15).fields | _LOGICAL_TYPE_DETAILS, union=True)
-_SCHEMA_ELEMENT = Shape(_each((1, 2, 3, 5, 6, 7, 8, 9), _i32) | {4: _bytes, 10: _one(_LOGICAL_TYPE)}, frozenset((4,)))
-_KEY_VALUES = _structs(Shape({1: _bytes, 2: _bytes}, frozenset((1,))))
-_STATISTICS = Shape(_each((1, 2, 5, 6), _bytes) | _each((3, 4, 9), _i64) | _each((7, 8), _bool))
-_ENCODING_STATS = Shape({1: _i32, 2: _i32, 3: _i32}, frozenset((1, 2, 3)))
-_SIZE_STATISTICS = Shape({1: _i64, 2: _counts, 3: _counts})
-_GEOSPATIAL_STATISTICS = Shape({1: _one(Shape(_each(range(1, 9), _double))), 2: _numbers})
-_COLUMN_METADATA = Shape(
+_LOGICAL_TYPE = StructSpec(_union_of(1, 2, 3, 4, 6, 11, 12, 13, 14, 15).fields | _LOGICAL_TYPE_DETAILS, union=True)
+_SCHEMA_ELEMENT = StructSpec(
+    _each((1, 2, 3, 5, 6, 7, 8, 9), _i32) | {4: _binary, 10: _struct_of(_LOGICAL_TYPE)}, frozenset((4,))
+)
+_KEY_VALUES = _list_of(StructSpec({1: _binary, 2: _binary}, frozenset((1,))))
+_STATISTICS = StructSpec(_each((1, 2, 5, 6), _binary) | _each((3, 4, 9), _i64) | _each((7, 8), _bool))
+_ENCODING_STATS = StructSpec({1: _i32, 2: _i32, 3: _i32}, frozenset((1, 2, 3)))
+_SIZE_STATISTICS = StructSpec({1: _i64, 2: _i64_list, 3: _i64_list})
+_GEOSPATIAL_STATISTICS = StructSpec({1: _struct_of(StructSpec(_each(range(1, 9), _double))), 2: _i32_list})
+_COLUMN_METADATA = StructSpec(
     _each((5, 6, 7, 9, 10, 11, 14), _i64)
     | _each((1, 4, 15), _i32)
-    | {2: _numbers, 3: _strings, 8: _KEY_VALUES, 12: _one(_STATISTICS), 13: _structs(_ENCODING_STATS)}
-    | {16: _one(_SIZE_STATISTICS), 17: _one(_GEOSPATIAL_STATISTICS)},
+    | {2: _i32_list, 3: _binary_list, 8: _KEY_VALUES, 12: _struct_of(_STATISTICS), 13: _list_of(_ENCODING_STATS)}
+    | {16: _struct_of(_SIZE_STATISTICS), 17: _struct_of(_GEOSPATIAL_STATISTICS)},
     frozenset((1, 2, 3, 4, 5, 6, 7, 9)),
 )
-_COLUMN_CHUNK = Shape(
-    {1: _bytes, 2: _i64, 3: _one(_COLUMN_METADATA), 4: _i64, 5: _i32, 6: _i64, 7: _i32, 8: _anything, 9: _bytes},
+_COLUMN_CHUNK = StructSpec(
+    {
+        1: _binary,
+        2: _i64,
+        3: _struct_of(_COLUMN_METADATA),
+        4: _i64,
+        5: _i32,
+        6: _i64,
+        7: _i32,
+        8: _any_struct,
+        9: _binary,
+    },
     frozenset((2,)),
 )
-_SORTING_COLUMN = Shape({1: _i32, 2: _bool, 3: _bool}, frozenset((1, 2, 3)))
-_ROW_GROUP = Shape(
-    {1: _structs(_COLUMN_CHUNK), 2: _i64, 3: _i64, 4: _structs(_SORTING_COLUMN), 5: _i64, 6: _i64, 7: _i16},
+_SORTING_COLUMN = StructSpec({1: _i32, 2: _bool, 3: _bool}, frozenset((1, 2, 3)))
+_ROW_GROUP = StructSpec(
+    {1: _list_of(_COLUMN_CHUNK), 2: _i64, 3: _i64, 4: _list_of(_SORTING_COLUMN), 5: _i64, 6: _i64, 7: _i16},
     frozenset((1, 2, 3)),
 )
-_PAGE_LOCATION = Shape({1: _i64, 2: _i32, 3: _i64}, frozenset((1, 2, 3)))
+_PAGE_LOCATION = StructSpec({1: _i64, 2: _i32, 3: _i64}, frozenset((1, 2, 3)))
 
-FILE_METADATA = Shape(
-    {1: _i32, 2: _structs(_SCHEMA_ELEMENT), 3: _i64, 4: _structs(_ROW_GROUP), 5: _KEY_VALUES, 6: _bytes}
-    | {7: _structs(_union(1)), 8: _anything, 9: _bytes},
+FILE_METADATA = StructSpec(
+    {1: _i32, 2: _list_of(_SCHEMA_ELEMENT), 3: _i64, 4: _list_of(_ROW_GROUP), 5: _KEY_VALUES, 6: _binary}
+    | {7: _list_of(_union_of(1)), 8: _any_struct, 9: _binary},
     frozenset((1, 2, 3, 4)),
 )
-OFFSET_INDEX = Shape({1: _structs(_PAGE_LOCATION), 2: _counts}, frozenset((1,)))
-BLOOM_FILTER_HEADER = Shape({1: _i32} | _each((2, 3, 4), _one(_union(1))), frozenset((1, 2, 3, 4)))
+OFFSET_INDEX = StructSpec({1: _list_of(_PAGE_LOCATION), 2: _i64_list}, frozenset((1,)))
+BLOOM_FILTER_HEADER = StructSpec({1: _i32} | _each((2, 3, 4), _struct_of(_union_of(1))), frozenset((1, 2, 3, 4)))

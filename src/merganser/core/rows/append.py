@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merganser.core.columnar.take import nothing, take
-from merganser.core.columnar.threads import WORKERS, open_pool, shared_out, streamed
-from merganser.core.model.engine import ELSEWHERE, Appended
-from merganser.core.model.keys import canonical
-from merganser.core.model.schema import plain_column, some_fields
-from merganser.core.parquet.source_file import CannotSpliceError, open_old
-from merganser.core.parquet.splice import NewGroup, splice
+from merganser.core.columnar.take import null_array, take
+from merganser.core.columnar.threads import WORKERS, balance_columns, map_with_prefetch, open_pool
+from merganser.core.model.engine import OTHER_PARTITION, AppendedFile
+from merganser.core.model.keys import to_canonical
+from merganser.core.model.schema import get_plain_column, select_fields
+from merganser.core.parquet.source_file import CannotSpliceError, open_source_file
+from merganser.core.parquet.splice import NewRowGroup, splice
 from merganser.core.parquet.thrift import ThriftError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _LARGE_GROUP = 1 << 26
 
 def append_rows(
     table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, partitions: pa.Table, staging: Staging
-) -> list[Appended]:
+) -> list[AppendedFile]:
     """Stage some rows of a table as new files, split by partition and by `max_rows_per_file`, keeping their order.
 
     `partitions` lists the distinct partition values; each file names its row there.
@@ -51,34 +51,34 @@ def append_rows(
         return []
     pieces = [
         (code, some[at : at + layout.max_rows_per_file])
-        for code, some in _by_partition(table, rows, partitions)
+        for code, some in _split_by_partition(table, rows, partitions)
         for at in range(0, len(some), layout.max_rows_per_file)
     ]
     # One file uses every worker for its columns; of many files, each is written by one.
     inner = max(1, WORKERS // len(pieces))
 
-    def write(piece: tuple[int, npt.NDArray[np.int64]]) -> Appended:
+    def write(piece: tuple[int, npt.NDArray[np.int64]]) -> AppendedFile:
         code, picks = piece
         staged = write_rows(table, picks, layout, staging, inner)
-        staging.file_done()
-        return Appended(staged, code)
+        staging.on_file_done()
+        return AppendedFile(staged, code)
 
     with open_pool(len(pieces), WORKERS, "append") as pool:
         return list(pool.map(write, pieces))
 
 
-def _by_partition(
+def _split_by_partition(
     table: pa.Table, rows: npt.NDArray[np.int64], partitions: pa.Table
 ) -> list[tuple[int, npt.NDArray[np.int64]]]:
     if not partitions.num_columns:
         return [(0, rows)]
-    codes = partition_codes(take(table.select(partitions.column_names), rows), partitions)
+    codes = assign_partition_codes(take(table.select(partitions.column_names), rows), partitions)
     order = np.argsort(codes, kind="stable")
     present, starts = np.unique(codes[order], return_index=True)
     return list(zip(present.tolist(), np.split(rows[order], starts[1:]), strict=True))
 
 
-def partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int64]:
+def assign_partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int64]:
     """Give every row the number of its partition values in a table of distinct ones."""
     if not rows.num_rows:
         return np.zeros(0, np.int64)
@@ -86,7 +86,7 @@ def partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int6
     listed = np.zeros(partitions.num_rows, np.int64)
     for name in partitions.column_names:
         kind = rows.column(name).type
-        together = canonical(pa.chunked_array([*rows.column(name).chunks, *partitions.column(name).chunks], kind))
+        together = to_canonical(pa.chunked_array([*rows.column(name).chunks, *partitions.column(name).chunks], kind))
         encoded = pc.dictionary_encode(together, null_encoding="encode").combine_chunks()
         numbers = (encoded.indices if isinstance(encoded, pa.DictionaryArray) else encoded.chunk(0).indices).to_numpy()
         # Renumbering after each column keeps the numbers small: a product of counts never overflows.
@@ -96,16 +96,16 @@ def partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int6
     if not partitions.num_columns:
         return codes
     # A row that is in none of them belongs elsewhere.
-    place = np.full(max(listed.max(initial=-1), codes.max(initial=-1)) + 1, ELSEWHERE, np.int64)
+    place = np.full(max(listed.max(initial=-1), codes.max(initial=-1)) + 1, OTHER_PARTITION, np.int64)
     place[listed] = np.arange(len(listed))
     return place[codes]
 
 
 def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, staging: Staging, workers: int = 1) -> str:
     """Stage one new file, a row group at a time, with columns divided among so many workers where that is faster."""
-    path, store = staging.new_path(), staging.location.store
+    path, store = staging.make_path(), staging.location.store
     table = table.select([name for name in layout.schema.names if name in layout.columns])
-    parts = _divided(table, rows, layout, workers)
+    parts = _divide_columns(table, rows, layout, workers)
     if len(parts) > 1:
         try:
             with store.create(path) as stream:
@@ -114,9 +114,9 @@ def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, sta
             store.remove(path)
         else:
             return path
-    with store.create(path) as stream, open_new_writer(stream, layout, _group_rows(rows, layout)) as writer:
+    with store.create(path) as stream, open_new_writer(stream, layout, _count_group_rows(rows, layout)) as writer:
         for start in range(0, max(1, len(rows)), layout.row_group_size):
-            writer.write_table(_part(table, rows, layout, start), row_group_size=layout.row_group_size)
+            writer.write_table(_take_group(table, rows, layout, start), row_group_size=layout.row_group_size)
     return path
 
 
@@ -129,27 +129,32 @@ def _splice_columns(
     workers: int,
 ) -> None:
     """Write a file whose columns are encoded in several parts at the same time."""
-    group_rows = _group_rows(rows, layout)
+    group_rows = _count_group_rows(rows, layout)
     layouts = [
-        replace(layout, schema=some_fields(layout.schema, names), filtered=layout.filtered & {*names}, key_values={})
+        replace(
+            layout,
+            schema=select_fields(layout.schema, names),
+            bloom_filter_columns=layout.bloom_filter_columns & {*names},
+            key_values={},
+        )
         for names in parts
     ]
 
     def encode(item: tuple[int, Layout]) -> pa.Buffer:
         start, some = item
         have = [name for name in some.schema.names if name in some.columns]
-        return _in_memory(some, group_rows, _part(table.select(have), rows, some, start))
+        return _write_to_memory(some, group_rows, _take_group(table.select(have), rows, some, start))
 
-    nothing_yet = _in_memory(layout, group_rows)
+    nothing_yet = _write_to_memory(layout, group_rows)
     reader: Any = pa.BufferReader(nothing_yet)
-    empty = open_old(reader, nothing_yet.size)
+    empty = open_source_file(reader, nothing_yet.size)
     starts = range(0, len(rows), layout.row_group_size)
     items = [(start, some) for start in starts for some in layouts]
-    with closing(streamed(encode, items, workers, "append")) as encoded:
-        splice(empty, (NewGroup([next(encoded) for _ in layouts]) for _ in starts), stream)
+    with closing(map_with_prefetch(encode, items, workers, "append")) as encoded:
+        splice(empty, (NewRowGroup([next(encoded) for _ in layouts]) for _ in starts), stream)
 
 
-def _in_memory(layout: Layout, group_rows: int, part: pa.Table | None = None) -> pa.Buffer:
+def _write_to_memory(layout: Layout, group_rows: int, part: pa.Table | None = None) -> pa.Buffer:
     """Write a new file to memory, with one row group or none."""
     sink = pa.BufferOutputStream()
     with open_new_writer(sink, layout, group_rows) as writer:
@@ -158,30 +163,30 @@ def _in_memory(layout: Layout, group_rows: int, part: pa.Table | None = None) ->
     return sink.getvalue()
 
 
-def _group_rows(rows: npt.NDArray[np.int64], layout: Layout) -> int:
+def _count_group_rows(rows: npt.NDArray[np.int64], layout: Layout) -> int:
     return min(len(rows), layout.row_group_size)
 
 
-def _part(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, start: int) -> pa.Table:
+def _take_group(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, start: int) -> pa.Table:
     """Give the rows of one row group, NULL in the columns that they lack."""
     some, schema = rows[start : start + layout.row_group_size], layout.schema
     table, have = take(table, some), set(table.column_names)
     columns = [
-        plain_column(table, field.name, schema) if field.name in have else nothing(len(some), field.type)
+        get_plain_column(table, field.name, schema) if field.name in have else null_array(len(some), field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)
 
 
-def _divided(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, workers: int) -> list[list[str]]:
+def _divide_columns(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, workers: int) -> list[list[str]]:
     """Divide the columns among workers by their bytes in a row group; columns that are NULL weigh nothing."""
     if workers == 1:
         return []
-    share = _group_rows(rows, layout) / max(1, table.num_rows)
+    share = _count_group_rows(rows, layout) / max(1, table.num_rows)
     found = {name: int(table.column(name).nbytes * share) for name in table.column_names}
     sizes = {name: found.get(name, 0) for name in layout.schema.names}
     worth = _SMALL_CHUNK * len(sizes) <= sum(sizes.values()) <= _LARGE_GROUP
-    return shared_out(sizes, 2 * workers) if worth else []
+    return balance_columns(sizes, 2 * workers) if worth else []
 
 
 def open_new_writer(
@@ -189,7 +194,10 @@ def open_new_writer(
 ) -> pq.ParquetWriter:
     """Open a writer for a new file, whose row groups have at most so many rows, each sorted by these columns."""
     bloom = {"ndv": max(1, group_rows), "fpp": _BLOOM_FPP}
-    options = {**layout.writer_options, "bloom_filter_options": dict.fromkeys(layout.filtered, bloom) or None}
+    options = {
+        **layout.writer_options,
+        "bloom_filter_options": dict.fromkeys(layout.bloom_filter_columns, bloom) or None,
+    }
     writer = pq.ParquetWriter(
         stream, layout.schema, compression=layout.compression, sorting_columns=list(sorting) or None, **options
     )

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merganser.core.columnar.take import nothing, take, whole
-from merganser.core.model.engine import ACTION, BEFORE, AuditTerms
+from merganser.core.columnar.take import null_array, take, to_array
+from merganser.core.model.engine import ACTION_COLUMN, OLD_ROW_COLUMN, AuditSpec
 from merganser.core.model.schema import cast_column
 from merganser.core.model.strategy import Action
 from merganser.core.rows.key_scan import read_rows
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from merganser.core.model.engine import ScanFile
-    from merganser.core.model.strategy import Terms
+    from merganser.core.model.strategy import MergePolicy
     from merganser.core.rows.matches import Matches
     from merganser.core.storage.staging import Staging
     from merganser.core.storage.store import Store
@@ -28,73 +28,77 @@ if TYPE_CHECKING:
     Columns = Mapping[str, pa.ChunkedArray]
 
 
-_AT_ONCE = 1 << 20
+_BATCH_ROWS = 1 << 20
 
 
-def inserted_rows(handle: pa.Table, new: npt.NDArray[np.int64], audit: AuditTerms) -> Iterator[pa.Table]:
+def list_inserted_rows(handle: pa.Table, new: npt.NDArray[np.int64], audit: AuditSpec) -> Iterator[pa.Table]:
     """List the source rows that are inserted."""
-    source = handle.select([name for name in audit.columns if name in audit.inserts])
-    for start in range(0, len(new), _AT_ONCE):
-        rows = new[start : start + _AT_ONCE]
-        yield _listed(_columns(take(source, rows)), None, "insert", len(rows), audit)
+    source = handle.select([name for name in audit.columns if name in audit.insert_columns])
+    for start in range(0, len(new), _BATCH_ROWS):
+        rows = new[start : start + _BATCH_ROWS]
+        yield _make_audit_table(_to_columns(take(source, rows)), None, "insert", len(rows), audit)
 
 
-def changed_rows(
-    handle: pa.Table, matches: Matches, store: Store, scan: ScanFile, audit: AuditTerms, terms: Terms
+def list_changed_rows(
+    handle: pa.Table, matches: Matches, store: Store, scan: ScanFile, audit: AuditSpec, policy: MergePolicy
 ) -> Iterator[pa.Table]:
     """List the rows of one file that are replaced, moved or deleted."""
-    source = handle.select([name for name in audit.columns if name in terms.columns and name in handle.column_names])
+    source = handle.select([name for name in audit.columns if name in policy.columns and name in handle.column_names])
     for group, (first, after) in zip(scan.groups, scan.spans, strict=True):
-        at = matches.of_group(scan.number, group)
+        at = matches.find_group(scan.number, group)
         position, action = matches.position[at], matches.action[at]
-        gone = np.full(after - first, scan.shrinks)
+        gone = np.full(after - first, scan.deletes_missing)
         gone[position] = action == Action.DELETE
         deleted, updated = np.flatnonzero(gone), (action == Action.REPLACE) | (action == Action.MOVE)
         if len(deleted):
             old = read_rows(store, scan, group, audit.columns, deleted)
-            yield _listed({name: old[name] for name in audit.keys}, old, "delete", len(deleted), audit)
+            yield _make_audit_table({name: old[name] for name in audit.keys}, old, "delete", len(deleted), audit)
         if updated.any():
-            untold = [name for name in audit.columns if audit.whole or name not in source.column_names]
+            untold = [name for name in audit.columns if audit.has_old_rows or name not in source.column_names]
             old = read_rows(store, scan, group, untold, position[updated])
-            new = {**old, **_columns(take(source, matches.source_row[at][updated]))}
-            yield _listed(new, old, "update", int(updated.sum()), audit)
+            new = {**old, **_to_columns(take(source, matches.source_row[at][updated]))}
+            yield _make_audit_table(new, old, "update", int(updated.sum()), audit)
 
 
-def _columns(table: pa.Table) -> Columns:
+def _to_columns(table: pa.Table) -> Columns:
     return {name: table.column(name) for name in table.column_names}
 
 
-def _listed(after: Columns, before: Columns | None, action: str, rows: int, audit: AuditTerms) -> pa.Table:
+def _make_audit_table(after: Columns, before: Columns | None, action: str, rows: int, audit: AuditSpec) -> pa.Table:
     """Put rows in the form of the audit; what is not told is NULL."""
     kinds = audit.schema.types[: len(audit.columns)]
-    columns = [_typed(after, name, kind, rows) for name, kind in zip(audit.columns, kinds, strict=True)]
+    columns = [_cast_or_null(after, name, kind, rows) for name, kind in zip(audit.columns, kinds, strict=True)]
     columns.append(pa.repeat(pa.scalar(action), rows))
-    if audit.whole:
-        old = [_typed(before or {}, name, kind, rows) for name, kind in zip(audit.columns, kinds, strict=True)]
+    if audit.has_old_rows:
+        old = [_cast_or_null(before or {}, name, kind, rows) for name, kind in zip(audit.columns, kinds, strict=True)]
         missing = pa.repeat(pa.scalar(before is None), rows)
-        columns.append(pa.StructArray.from_arrays(old, fields=list(audit.schema.field(BEFORE).type), mask=missing))
+        columns.append(
+            pa.StructArray.from_arrays(old, fields=list(audit.schema.field(OLD_ROW_COLUMN).type), mask=missing)
+        )
     return pa.table(columns, schema=audit.schema)
 
 
-def _typed(columns: Columns, name: str, kind: pa.DataType, rows: int) -> pa.Array:
-    return whole(cast_column(columns[name], kind, name)) if name in columns else nothing(rows, kind)
+def _cast_or_null(columns: Columns, name: str, kind: pa.DataType, rows: int) -> pa.Array:
+    return to_array(cast_column(columns[name], kind, name)) if name in columns else null_array(rows, kind)
 
 
-def audit_schema(columns: Mapping[str, pa.DataType], *, old: bool) -> pa.Schema:
+def make_audit_schema(columns: Mapping[str, pa.DataType], *, has_old_rows: bool) -> pa.Schema:
     """Describe an audit of these columns."""
     fields = [pa.field(name, kind) for name, kind in columns.items()]
-    return pa.schema([*fields, pa.field(ACTION, pa.string()), *([pa.field(BEFORE, pa.struct(fields))] * old)])
+    return pa.schema(
+        [*fields, pa.field(ACTION_COLUMN, pa.string()), *([pa.field(OLD_ROW_COLUMN, pa.struct(fields))] * has_old_rows)]
+    )
 
 
-def keep_listed(tables: Iterable[pa.Table], audit: AuditTerms, staging: Staging) -> list[pa.Table | str]:
+def keep_tables(tables: Iterable[pa.Table], audit: AuditSpec, staging: Staging) -> list[pa.Table | str]:
     """Keep what was listed: in memory, or if it is to be stored as a staged file."""
     some = (table for table in tables if table.num_rows)
-    if not audit.stored:
+    if not audit.is_stored:
         return list(some)
     first = next(some, None)
     if first is None:
         return []
-    path = staging.new_path()
+    path = staging.make_path()
     with staging.location.store.create(path) as stream, pq.ParquetWriter(stream, audit.schema) as writer:
         writer.write_table(first)
         for table in some:

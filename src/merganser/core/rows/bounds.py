@@ -26,7 +26,7 @@ def might_match(bounds: pa.Table, keys: pa.Table) -> npt.NDArray[np.bool_]:
     if keys.num_rows == 0 or bounds.num_rows == 0:
         return answer
     columns = [
-        _Ranked(keys.column(number), bounds.column(f"min_{number}"), bounds.column(f"max_{number}"))
+        _RankedColumn(keys.column(number), bounds.column(f"min_{number}"), bounds.column(f"max_{number}"))
         for number in range(keys.num_columns)
     ]
     widths = np.stack([column.end - column.start for column in columns])
@@ -40,11 +40,11 @@ def might_match(bounds: pa.Table, keys: pa.Table) -> npt.NDArray[np.bool_]:
         choosiest = columns[narrowest[group]]
         rows = choosiest.order[choosiest.start[group] : choosiest.end[group]]
         others = [column for column in columns if column is not choosiest]
-        answer[group] = _any_fits(rows, others, group)
+        answer[group] = _has_fitting_row(rows, others, group)
     return answer
 
 
-def _any_fits(rows: npt.NDArray[np.int64], columns: list[_Ranked], group: int) -> bool:
+def _has_fitting_row(rows: npt.NDArray[np.int64], columns: list[_RankedColumn], group: int) -> bool:
     for start in range(0, len(rows), _PIECE):
         piece = rows[start : start + _PIECE]
         fits = np.ones(len(piece), np.bool_)
@@ -56,13 +56,13 @@ def _any_fits(rows: npt.NDArray[np.int64], columns: list[_Ranked], group: int) -
     return CANNOT_MATCH
 
 
-def ranked_bounds(low: pa.ChunkedArray, high: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def rank_bounds(low: pa.ChunkedArray, high: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Put known bounds of any type on one scale of integers."""
     scale = pc.rank(pa.chunked_array([*low.chunks, *high.chunks], low.type), tiebreaker="dense").to_numpy()
     return scale[: len(low)].astype(np.int64), scale[len(low) :].astype(np.int64)
 
 
-class _Ranked:
+class _RankedColumn:
     """One key column and its bounds on one integer scale, whatever their type."""
 
     def __init__(self, keys: pa.ChunkedArray, low: pa.ChunkedArray, high: pa.ChunkedArray) -> None:
@@ -73,13 +73,13 @@ class _Ranked:
         else:
             scale = pc.rank(together, tiebreaker="dense").to_numpy().astype(np.int64)
         self.ranks = scale[:count]
-        self.low = np.where(_nulls(low), np.iinfo(np.int64).min, scale[count : count + len(low)])
-        self.high = np.where(_nulls(high), np.iinfo(np.int64).max, scale[count + len(low) :])
+        self.low = np.where(_is_null(low), np.iinfo(np.int64).min, scale[count : count + len(low)])
+        self.high = np.where(_is_null(high), np.iinfo(np.int64).max, scale[count + len(low) :])
         self.order = np.argsort(self.ranks, kind="stable")
         ordered = self.ranks[self.order]
         self.start = np.searchsorted(ordered, self.low, side="left")
         self.end = np.searchsorted(ordered, self.high, side="right")
 
 
-def _nulls(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+def _is_null(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     return pc.is_null(column).to_numpy()  # type: ignore[no-any-return]

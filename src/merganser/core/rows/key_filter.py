@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 # To be raised with every change of what is stored, of the hash, or of the canonical form of keys.
 VERSION = 1
 _U = np.uint64
-_BITS = np.uint64(0xFFFF)
+_REMAINDER_MASK = np.uint64(0xFFFF)
 _DIGEST = 32
 _NUMBERS = np.dtype("<i8")
-_REST = np.dtype("<u2")
+_REMAINDER = np.dtype("<u2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,36 +35,36 @@ class KeyFilter:
     """How many keys each bucket has, and what is left of their hashes, by bucket."""
 
     counts: npt.NDArray[np.uint8]
-    rest: npt.NDArray[np.uint16]
+    remainders: npt.NDArray[np.uint16]
 
     def might_hold(self, hashes: Hashes) -> bool:
         """Say whether any of some keys might be here."""
-        buckets = _buckets(hashes, len(self.counts))
+        buckets = _find_buckets(hashes, len(self.counts))
         ends = np.cumsum(self.counts, dtype=np.int64)
         lengths = self.counts[buckets].astype(np.int64)
         # Every key is compared with all of its bucket: where that begins, again and again, and the next ones.
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        held = self.rest[np.repeat(ends[buckets] - lengths, lengths) + within]
-        return bool((held == np.repeat((hashes & _BITS).astype(_REST), lengths)).any())
+        held = self.remainders[np.repeat(ends[buckets] - lengths, lengths) + within]
+        return bool((held == np.repeat((hashes & _REMAINDER_MASK).astype(_REMAINDER), lengths)).any())
 
 
 def make_filter(hashes: Hashes) -> KeyFilter | None:
     """Make a filter of keys; None where one bucket has too many, which only chosen keys can bring about."""
     count = max(1, len(hashes) // 2)
-    placed = np.sort(_buckets(hashes, count) << 16 | (hashes & _BITS).astype(np.int64))
+    placed = np.sort(_find_buckets(hashes, count) << 16 | (hashes & _REMAINDER_MASK).astype(np.int64))
     placed = placed[np.append(True, np.diff(placed) > 0)[: len(placed)]]
     counts = np.bincount(placed >> 16, minlength=count)
     if counts.max() > np.iinfo(np.uint8).max:
         return None
-    return KeyFilter(counts.astype(np.uint8), (placed & 0xFFFF).astype(_REST))
+    return KeyFilter(counts.astype(np.uint8), (placed & 0xFFFF).astype(_REMAINDER))
 
 
 def encode_filters(filters: Mapping[int, KeyFilter], name: str) -> bytes:
     """Write the filters of some row groups of a file under a name."""
-    sizes = [(group, len(one.counts), len(one.rest)) for group, one in filters.items()]
+    sizes = [(group, len(one.counts), len(one.remainders)) for group, one in filters.items()]
     head = np.array([len(sizes), *(number for size in sizes for number in size)], _NUMBERS)
     content = b"".join(
-        [head.tobytes(), *(part.tobytes() for one in filters.values() for part in (one.rest, one.counts))]
+        [head.tobytes(), *(part.tobytes() for one in filters.values() for part in (one.remainders, one.counts))]
     )
     return _digest(content, name) + content
 
@@ -79,14 +79,14 @@ def decode_filters(data: bytes, name: str) -> dict[int, KeyFilter]:
     filters = {}
     at = _NUMBERS.itemsize * (1 + sizes.size)
     for group, buckets, keys in sizes.tolist():
-        rest = np.frombuffer(content, _REST, keys, at)
+        rest = np.frombuffer(content, _REMAINDER, keys, at)
         at += rest.nbytes
         filters[group] = KeyFilter(np.frombuffer(content, np.uint8, buckets, at), rest)
         at += buckets
     return filters
 
 
-def _buckets(hashes: Hashes, count: int) -> npt.NDArray[np.int64]:
+def _find_buckets(hashes: Hashes, count: int) -> npt.NDArray[np.int64]:
     """Spread the upper half of each hash over so many buckets."""
     buckets: npt.NDArray[np.int64] = ((hashes >> _U(32)) * _U(count) >> _U(32)).astype(np.int64)
     return buckets

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merganser.core.columnar.memory import naming_memory
+from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.columnar.threads import open_pool
-from merganser.core.model.keys import canonical, join_keys, key_names
-from merganser.core.model.schema import cast_column, plain
+from merganser.core.model.keys import join_keys, name_key_columns, to_canonical
+from merganser.core.model.schema import cast_column, to_plain_type
 from merganser.core.parquet.footer import load_footer
 from merganser.errors import MerganserError, UnreadableFileError
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from merganser.core.parquet.footer import Footer
     from merganser.core.storage.store import Store
 
-POSITION = ("file", "row_group", "position")
-READERS = 4
-_ROWS_AT_ONCE = 1 << 20
+POSITION_COLUMNS = ("file", "row_group", "position")
+READER_THREADS = 4
+_BATCH_ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class OpenFile:
         int96 = self.footer.int96_columns
         if not (int96 if columns is None else int96.intersection(columns)):
             return self._file.read_row_group(group, columns=columns, use_threads=False)
-        return self.footer.decode(self.read_bytes(group, columns))
+        return self.footer.decode_int96(self.read_bytes(group, columns))
 
     def read_bytes(self, group: int, columns: Sequence[str] | None) -> pa.Table:
         """Decode a row group, INT96 as the bytes that it is."""
@@ -98,7 +98,7 @@ def read_group(
 ) -> pa.Table:
     """Decode a row group; data that cannot be decoded is an error that names the file."""
     try:
-        with naming_memory(f"reading row group {group} of {path}"):
+        with translate_memory_errors(f"reading row group {group} of {path}"):
             table = (parquet.read_bytes if int96_as_bytes else parquet.read)(group, columns)
     except MerganserError:
         raise
@@ -117,29 +117,29 @@ def read_group(
 
 def match_keys(store: Store, files: Sequence[ScanFile], keys: Sequence[str], source: pa.Table) -> pa.Table:
     """Join the key columns of row groups with canonical source keys; gives positions and source rows, in order."""
-    schema = key_schema([source.schema.field(name).type for name in key_names(len(keys))])
-    reader = pa.RecordBatchReader.from_batches(schema, key_batches(store, files, keys, schema))
-    matches = join_keys(reader, source, POSITION)
-    return matches.sort_by([(name, "ascending") for name in POSITION])
+    schema = make_key_schema([source.schema.field(name).type for name in name_key_columns(len(keys))])
+    reader = pa.RecordBatchReader.from_batches(schema, read_key_batches(store, files, keys, schema))
+    matches = join_keys(reader, source, POSITION_COLUMNS)
+    return matches.sort_by([(name, "ascending") for name in POSITION_COLUMNS])
 
 
-def key_schema(kinds: Sequence[pa.DataType]) -> pa.Schema:
+def make_key_schema(kinds: Sequence[pa.DataType]) -> pa.Schema:
     """Describe canonical keys of these types with the file, row group and position of each row."""
-    fields = [*((name, pa.int32()) for name in POSITION[:2]), (POSITION[2], pa.int64())]
-    return pa.schema([*fields, *zip(key_names(len(kinds)), kinds, strict=True)])
+    fields = [*((name, pa.int32()) for name in POSITION_COLUMNS[:2]), (POSITION_COLUMNS[2], pa.int64())]
+    return pa.schema([*fields, *zip(name_key_columns(len(kinds)), kinds, strict=True)])
 
 
-def key_batches(
+def read_key_batches(
     store: Store, files: Sequence[ScanFile], keys: Sequence[str], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Stream canonical keys with the file, row group and position of each row."""
-    tasks = list(_tasks(files))
-    with open_pool(len(tasks), READERS, "scan") as pool:
+    tasks = list(_list_tasks(files))
+    with open_pool(len(tasks), READER_THREADS, "scan") as pool:
         waiting: deque[Future[list[pa.RecordBatch]]] = deque()
         try:
             for task in tasks:
-                waiting.append(pool.submit(_read, store, *task, keys, schema))
-                if len(waiting) > READERS:
+                waiting.append(pool.submit(_read_keys, store, *task, keys, schema))
+                if len(waiting) > READER_THREADS:
                     yield from waiting.popleft().result()
             while waiting:
                 yield from waiting.popleft().result()
@@ -148,22 +148,22 @@ def key_batches(
                 future.cancel()
 
 
-def _tasks(files: Iterable[ScanFile]) -> Iterator[tuple[ScanFile, Sequence[int]]]:
+def _list_tasks(files: Iterable[ScanFile]) -> Iterator[tuple[ScanFile, Sequence[int]]]:
     for file in files:
-        for start in range(0, len(file.groups), READERS):
-            yield file, file.groups[start : start + READERS]
+        for start in range(0, len(file.groups), READER_THREADS):
+            yield file, file.groups[start : start + READER_THREADS]
 
 
-def _read(
+def _read_keys(
     store: Store, file: ScanFile, groups: Sequence[int], keys: Sequence[str], schema: pa.Schema
 ) -> list[pa.RecordBatch]:
     batches: list[pa.RecordBatch] = []
     with open_parquet(store, file.path, file.footer) as parquet:
         for group in groups:
             rows = parquet.metadata.row_group(group).num_rows
-            columns = [canonical(column) for _, column in read_columns(parquet, group, file, keys)]
+            columns = [to_canonical(column) for _, column in read_columns(parquet, group, file, keys)]
             place = [np.full(rows, file.number, np.int32), np.full(rows, group, np.int32), np.arange(rows)]
-            batches += pa.table([*place, *columns], schema=schema).to_batches(max_chunksize=_ROWS_AT_ONCE)
+            batches += pa.table([*place, *columns], schema=schema).to_batches(max_chunksize=_BATCH_ROWS)
     return batches
 
 
@@ -175,10 +175,12 @@ def read_rows(
     rows: dict[str, pa.ChunkedArray] = {}
     if not columns:
         return rows
-    with open_parquet(store, file.path, file.footer, read_ahead=not store.local) as parquet:
+    with open_parquet(store, file.path, file.footer, read_ahead=not store.is_local) as parquet:
         for name, column in read_columns(parquet, group, file, columns):
             # Arrow takes no views.
-            taken = column if pa.types.is_dictionary(column.type) else cast_column(column, plain(column.type), name)
+            taken = (
+                column if pa.types.is_dictionary(column.type) else cast_column(column, to_plain_type(column.type), name)
+            )
             rows[name] = taken.take(picks)
     return rows
 

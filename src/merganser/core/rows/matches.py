@@ -28,7 +28,7 @@ class Matches:
     new: npt.NDArray[np.int64]
 
     @classmethod
-    def found(
+    def from_positions(
         cls,
         file: npt.NDArray[np.int32],
         row_group: npt.NDArray[np.int32],
@@ -43,22 +43,22 @@ class Matches:
     def of_new(cls, new: npt.NDArray[np.int64]) -> Matches:
         """Give new rows alone."""
         none, places = np.zeros(0, np.int32), np.zeros(0, np.int64)
-        return cls.found(none, none, places, places, new)
+        return cls.from_positions(none, none, places, places, new)
 
-    def of_group(self, file: int, group: int) -> slice:
+    def find_group(self, file: int, group: int) -> slice:
         """Find the matches of one row group."""
         start, end = np.searchsorted(self.file, [file, file + 1])
         inner = np.searchsorted(self.row_group[start:end], [group, group + 1])
         return slice(start + inner[0], start + inner[1])
 
     @property
-    def appended(self) -> npt.NDArray[np.int64]:
+    def appended_rows(self) -> npt.NDArray[np.int64]:
         """The source rows that go to new files: those that are inserted, and one for each match that moves."""
         # The stable sort is quick where all is in order.
         return np.sort(np.concatenate([self.new, self.source_row[self.action == Action.MOVE]]), kind="stable")
 
 
-def runs(file: npt.NDArray[np.int32], row_group: npt.NDArray[np.int32]) -> list[slice]:
+def split_by_group(file: npt.NDArray[np.int32], row_group: npt.NDArray[np.int32]) -> list[slice]:
     """Cut matches in file order by row group."""
     if not len(file):
         return []

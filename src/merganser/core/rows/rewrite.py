@@ -13,16 +13,26 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.columnar.dictionaries import is_dictionary, plain_texts, replaced_texts, stored_as_dictionaries
-from merganser.core.columnar.equality import identical
-from merganser.core.columnar.threads import WORKERS, open_pool, shared_out
-from merganser.core.model.engine import Rewritten
-from merganser.core.model.schema import cast_column, plain_column, plain_schema, some_fields
+from merganser.core.columnar.dictionaries import (
+    decode_dictionary,
+    find_dictionary_columns,
+    is_dictionary,
+    replace_dictionary_values,
+)
+from merganser.core.columnar.equality import is_identical
+from merganser.core.columnar.threads import WORKERS, balance_columns, open_pool
+from merganser.core.model.engine import RewrittenFile
+from merganser.core.model.schema import cast_column, get_plain_column, select_fields, to_plain_schema
 from merganser.core.model.validation import check_writable
-from merganser.core.parquet.encode import encode_row_group, open_writer_like, options_by_group, writer_options
-from merganser.core.parquet.footer import arrow_schema, unwritable
-from merganser.core.parquet.source_file import CannotSpliceError, open_old
-from merganser.core.parquet.splice import NewGroup, check_fits, splice
+from merganser.core.parquet.encode import (
+    derive_options_by_group,
+    derive_writer_options,
+    encode_row_group,
+    open_writer_like,
+)
+from merganser.core.parquet.footer import find_unwritable_column, to_arrow_schema
+from merganser.core.parquet.source_file import CannotSpliceError, open_source_file
+from merganser.core.parquet.splice import NewRowGroup, check_fits, splice
 from merganser.core.parquet.thrift import ThriftError
 from merganser.core.rows.key_scan import open_parquet, read_group
 from merganser.errors import UnreadableFileError
@@ -35,7 +45,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from merganser.core.parquet.footer import Footer
-    from merganser.core.parquet.source_file import OldFile
+    from merganser.core.parquet.source_file import SourceFile
     from merganser.core.rows.key_scan import OpenFile
     from merganser.core.storage.store import Store
 
@@ -46,26 +56,26 @@ _SLICE = 1 << 17
 class GroupChange:
     """New values for some positions of a row group; of the other rows all stay but `removed`, or none but `kept`.
 
-    `rows` is called when the row group's turn comes, and gives some of `columns` in the order of `positions`, which
-    ascend. All other columns keep their old values.
+    `load_rows` is called when the row group's turn comes, and gives some of `columns` in the order of `positions`,
+    which ascend. All other columns keep their old values.
     """
 
     positions: npt.NDArray[np.int64]
     columns: frozenset[str]
-    rows: Callable[[Sequence[str]], pa.Table]
+    load_rows: Callable[[Sequence[str]], pa.Table]
     removed: npt.NDArray[np.int64]
     kept: npt.NDArray[np.int64] | None = None
 
-    def anew(self, names: Sequence[str], rows: int) -> list[str]:
+    def list_changed_columns(self, names: Sequence[str], rows: int) -> list[str]:
         """Name the columns, of a row group of so many rows, that cannot simply be copied."""
-        changed = names if self.lost(rows) else self.columns if len(self.positions) else ()
+        changed = names if self.count_removed(rows) else self.columns if len(self.positions) else ()
         return [name for name in names if name in changed]
 
-    def lost(self, rows: int) -> int:
+    def count_removed(self, rows: int) -> int:
         """Count the rows that do not stay, of so many."""
         return len(self.removed) if self.kept is None else rows - len(self.positions) - len(self.kept)
 
-    def stay(self, rows: int) -> npt.NDArray[np.bool_]:
+    def make_keep_mask(self, rows: int) -> npt.NDArray[np.bool_]:
         """Say of each of so many rows whether it stays."""
         stays = np.full(rows, self.kept is None)
         if self.kept is None:
@@ -82,12 +92,12 @@ def rewrite_file(
     changes: Mapping[int, GroupChange | None],
     workers: int = WORKERS,
     footer: Footer | None = None,
-) -> Rewritten:
+) -> RewrittenFile:
     """Stage a copy of a file with some row groups changed; None drops a row group.
 
     Column chunks without a change are copied byte for byte where the file allows it, else the file is written whole.
     """
-    with open_parquet(store, path, footer, read_ahead=not store.local) as parquet:
+    with open_parquet(store, path, footer, read_ahead=not store.is_local) as parquet:
         metadata = parquet.metadata
         try:
             _stage_changed(store, path, staged, parquet, changes, workers)
@@ -97,8 +107,10 @@ def rewrite_file(
     store.keep_mode(path, staged)
     replaced = sum(len(change.positions) for change in changes.values() if change is not None)
     rows = {group: metadata.row_group(group).num_rows for group in changes}
-    removed = sum(rows[group] if change is None else change.lost(rows[group]) for group, change in changes.items())
-    return Rewritten(staged, replaced, removed)
+    removed = sum(
+        rows[group] if change is None else change.count_removed(rows[group]) for group, change in changes.items()
+    )
+    return RewrittenFile(staged, replaced, removed)
 
 
 def _stage_changed(
@@ -110,59 +122,64 @@ def _stage_changed(
     workers: int,
 ) -> None:
     metadata = parquet.metadata
-    schema = plain_schema(arrow_schema(metadata))
+    schema = to_plain_schema(to_arrow_schema(metadata))
     try:
         with store.open_reader(path) as old, store.create(staged) as out:
             anew = {
-                group: change.anew(schema.names, metadata.row_group(group).num_rows)
+                group: change.list_changed_columns(schema.names, metadata.row_group(group).num_rows)
                 for group, change in changes.items()
                 if change is not None
             }
-            opened = _checked_old(old, parquet.footer, schema, anew)
+            opened = _open_checked(old, parquet.footer, schema, anew)
             # Closed here if splice fails: its threads must not be joined wherever garbage happens to be collected.
-            with closing(_spliced_groups(store, path, parquet.footer, schema, changes, anew, workers)) as groups:
+            with closing(_encode_groups(store, path, parquet.footer, schema, changes, anew, workers)) as groups:
                 splice(opened, groups, out)
     except CannotSpliceError:
         # Splice may copy what cannot be written anew.
-        check_writable(unwritable(metadata), path)
+        check_writable(find_unwritable_column(metadata), path)
         store.remove(staged)
         with store.create(staged) as out:
             _rewrite_whole(parquet, path, schema, changes, out)
 
 
-def _checked_old(old: BinaryIO, footer: Footer, schema: pa.Schema, anew: Mapping[int, Sequence[str]]) -> OldFile:
+def _open_checked(
+    old: BinaryIO, footer: Footer, schema: pa.Schema, changed_columns: Mapping[int, Sequence[str]]
+) -> SourceFile:
     """Find out before any row is encoded whether what we would write may stand beside what is there."""
-    opened = open_old(old, old.seek(0, 2))
-    if names := [name for name in schema.names if any(name in some for some in anew.values())]:
-        check_fits(opened, encode_row_group([], some_fields(schema, names), writer_options(footer, min(anew))))
+    opened = open_source_file(old, old.seek(0, 2))
+    if names := [name for name in schema.names if any(name in some for some in changed_columns.values())]:
+        check_fits(
+            opened,
+            encode_row_group([], select_fields(schema, names), derive_writer_options(footer, min(changed_columns))),
+        )
     return opened
 
 
-def _spliced_groups(
+def _encode_groups(
     store: Store,
     path: str,
     footer: Footer,
     schema: pa.Schema,
     changes: Mapping[int, GroupChange | None],
-    anew: Mapping[int, Sequence[str]],
+    changed_columns: Mapping[int, Sequence[str]],
     workers: int,
-) -> Generator[int | NewGroup]:
+) -> Generator[int | NewRowGroup]:
     """Give the row groups of the new file in order, the columns to write anew encoded a few row groups ahead."""
     metadata = footer.metadata
     changed = {group: change for group, change in changes.items() if change is not None}
-    options = options_by_group(footer, changed)
+    options = derive_options_by_group(footer, changed)
     # Few row groups are divided by columns, so that no worker is without work.
     parts = -(-2 * workers // len(changed)) if 0 < len(changed) < workers else 1
 
     def encode(group: int, names: Sequence[str]) -> pa.Buffer | None:
-        some, ahead = some_fields(schema, names), not store.local
-        dictionaries = stored_as_dictionaries(some, options[group])
+        some, ahead = select_fields(schema, names), not store.is_local
+        dictionaries = find_dictionary_columns(some, options[group])
         with open_parquet(store, path, footer, read_ahead=ahead, dictionaries=dictionaries) as parquet:
             return _encode(parquet, path, group, changed[group], some, options[group])
 
     shares = {
-        group: shared_out(_column_sizes(names, footer, group), parts) if parts > 1 else [names]
-        for group, names in anew.items()
+        group: balance_columns(_measure_columns(names, footer, group), parts) if parts > 1 else [names]
+        for group, names in changed_columns.items()
         if names
     }
     with open_pool(sum(map(len, shares.values())), workers, "encode") as pool:
@@ -171,27 +188,27 @@ def _spliced_groups(
             if group in changed or group not in changes:
                 waiting.append((group, [pool.submit(encode, group, share) for share in shares.get(group, ())]))
             while len(waiting) > workers:
-                yield _ready(*waiting.popleft(), changed, metadata)
+                yield _finish_group(*waiting.popleft(), changed, metadata)
         while waiting:
-            yield _ready(*waiting.popleft(), changed, metadata)
+            yield _finish_group(*waiting.popleft(), changed, metadata)
 
 
-def _ready(
+def _finish_group(
     group: int,
     encoding: Sequence[Future[pa.Buffer | None]],
     changed: Mapping[int, GroupChange],
     metadata: pq.FileMetaData,
-) -> int | NewGroup:
+) -> int | NewRowGroup:
     columns = [buffer for future in encoding if (buffer := future.result()) is not None]
     if not columns:
         return group
-    return NewGroup(columns, None if changed[group].lost(metadata.row_group(group).num_rows) else group)
+    return NewRowGroup(columns, None if changed[group].count_removed(metadata.row_group(group).num_rows) else group)
 
 
-def _column_sizes(names: Sequence[str], footer: Footer, group: int) -> dict[str, int]:
+def _measure_columns(names: Sequence[str], footer: Footer, group: int) -> dict[str, int]:
     sizes = dict.fromkeys(names, 0)
     columns = {name.encode(): name for name in names}
-    for chunk in footer.chunks([group])[group]:
+    for chunk in footer.load_chunks([group])[group]:
         if chunk.path[:1] and chunk.path[0] in columns:
             sizes[columns[chunk.path[0]]] += chunk.size
     return sizes
@@ -207,34 +224,34 @@ def _encode(
 ) -> pa.Buffer | None:
     """Encode columns of a changed row group but those that come out as they are; None if all do."""
     rows = parquet.metadata.row_group(group).num_rows
-    new = _new_columns(change, schema)
-    if change.lost(rows) or len(change.positions) == rows:
-        return encode_row_group(_changed(parquet, path, group, change, new, schema), schema, options)
+    new = _load_new_columns(change, schema)
+    if change.count_removed(rows) or len(change.positions) == rows:
+        return encode_row_group(_make_changed_batches(parquet, path, group, change, new, schema), schema, options)
     old = read_group(parquet, group, schema.names, path)
     picks = pa.array(change.positions)
-    differ = [name for name in schema.names if not identical(_taken(old, name, schema, picks), new[name])]
+    differ = [name for name in schema.names if not is_identical(_take_column(old, name, schema, picks), new[name])]
     if not differ:
         return None
-    old, schema = old.select(differ), some_fields(schema, differ)
+    old, schema = old.select(differ), select_fields(schema, differ)
     for number, name in enumerate(differ):
         if is_dictionary(old.schema.field(name).type):
-            column = replaced_texts(old.column(name), change.positions, new.pop(name))
+            column = replace_dictionary_values(old.column(name), change.positions, new.pop(name))
             old = old.set_column(number, name, column)
             schema = schema.set(number, schema.field(name).with_type(column.type))
-    return encode_row_group(_replaced_rows(old, change.positions, new, None, schema), schema, options)
+    return encode_row_group(_replace_rows(old, change.positions, new, None, schema), schema, options)
 
 
-def _taken(old: pa.Table, name: str, schema: pa.Schema, picks: pa.Array) -> pa.ChunkedArray:
+def _take_column(old: pa.Table, name: str, schema: pa.Schema, picks: pa.Array) -> pa.ChunkedArray:
     kind = schema.field(name).type
     if is_dictionary(old.schema.field(name).type):
-        return plain_texts(old.column(name).take(picks), kind)
-    return plain_column(old, name, schema).take(picks)
+        return decode_dictionary(old.column(name).take(picks), kind)
+    return get_plain_column(old, name, schema).take(picks)
 
 
-def _new_columns(change: GroupChange, schema: pa.Schema) -> dict[str, pa.ChunkedArray]:
+def _load_new_columns(change: GroupChange, schema: pa.Schema) -> dict[str, pa.ChunkedArray]:
     """Give the new values in the types of the file."""
     names = [name for name in schema.names if name in change.columns]
-    rows = change.rows(names)
+    rows = change.load_rows(names)
     return {name: cast_column(rows.column(name), schema.field(name).type, name) for name in names}
 
 
@@ -248,17 +265,17 @@ def _rewrite_whole(
     with open_writer_like(out, schema, parquet.footer) as writer:
         for group in range(parquet.metadata.num_row_groups):
             if group not in changes:
-                table = _plain_table(read_group(parquet, group, None, path), schema)
+                table = _to_plain_table(read_group(parquet, group, None, path), schema)
             elif (change := changes[group]) is not None:
-                new = _new_columns(change, schema)
-                table = pa.Table.from_batches(_changed(parquet, path, group, change, new, schema), schema)
+                new = _load_new_columns(change, schema)
+                table = pa.Table.from_batches(_make_changed_batches(parquet, path, group, change, new, schema), schema)
             else:
                 continue
             if table.num_rows:
                 writer.write_table(table, row_group_size=table.num_rows)
 
 
-def _changed(
+def _make_changed_batches(
     parquet: OpenFile,
     path: str,
     group: int,
@@ -268,20 +285,20 @@ def _changed(
 ) -> Iterator[pa.RecordBatch]:
     """Give columns of a changed row group, slice by slice, in the types of the file."""
     rows = parquet.metadata.row_group(group).num_rows
-    if len(change.positions) + change.lost(rows) < rows:
+    if len(change.positions) + change.count_removed(rows) < rows:
         old = read_group(parquet, group, schema.names, path)
-        stay = change.stay(rows) if change.lost(rows) else None
-        yield from _replaced_rows(old, change.positions, new, stay, schema)
+        stay = change.make_keep_mask(rows) if change.count_removed(rows) else None
+        yield from _replace_rows(old, change.positions, new, stay, schema)
         return
     # Only replaced rows stay, so the old file is read for what the new rows do not tell.
     untold = [name for name in schema.names if name not in new]
     old = read_group(parquet, group, untold, path) if untold else None
     picks = pa.array(change.positions)
-    columns = [new[name] if name in new else plain_column(old, name, schema).take(picks) for name in schema.names]
+    columns = [new[name] if name in new else get_plain_column(old, name, schema).take(picks) for name in schema.names]
     yield from pa.table(columns, schema=schema).to_batches(max_chunksize=_SLICE)
 
 
-def _replaced_rows(
+def _replace_rows(
     old: pa.Table,
     positions: npt.NDArray[np.int64],
     new: Mapping[str, pa.ChunkedArray],
@@ -291,13 +308,13 @@ def _replaced_rows(
     for start in range(0, old.num_rows, _SLICE):
         rows = old.slice(start, _SLICE)
         first, last = np.searchsorted(positions, [start, start + _SLICE])
-        columns = [plain_column(rows, name, schema) for name in schema.names]
+        columns = [get_plain_column(rows, name, schema) for name in schema.names]
         if first < last:
             picks = np.arange(rows.num_rows)
             picks[positions[first:last] - start] = rows.num_rows + np.arange(last - first)
             indices = pa.array(picks)
             columns = [
-                _replaced(column, new[name].slice(first, last - first), indices) if name in new else column
+                _replace_values(column, new[name].slice(first, last - first), indices) if name in new else column
                 for name, column in zip(schema.names, columns, strict=True)
             ]
         table = pa.table(columns, schema=schema)
@@ -306,10 +323,10 @@ def _replaced_rows(
         yield from table.to_batches()
 
 
-def _replaced(old: pa.ChunkedArray, new: pa.ChunkedArray, picks: pa.Array) -> pa.ChunkedArray:
+def _replace_values(old: pa.ChunkedArray, new: pa.ChunkedArray, picks: pa.Array) -> pa.ChunkedArray:
     together = pa.concat_arrays([*old.chunks, *new.chunks])
     return pa.chunked_array([together.take(picks)])
 
 
-def _plain_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    return pa.table([plain_column(table, name, schema) for name in schema.names], schema=schema)
+def _to_plain_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return pa.table([get_plain_column(table, name, schema) for name in schema.names], schema=schema)

@@ -13,11 +13,11 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merganser.core.columnar.memory import naming_memory
-from merganser.core.columnar.take import EVEN, HEAVY
+from merganser.core.columnar.memory import translate_memory_errors
+from merganser.core.columnar.take import TARGET_CHUNK_BYTES, TARGET_CHUNK_ROWS
 from merganser.core.model.schema import check_same_columns
 from merganser.core.parquet.footer import load_footer
-from merganser.core.sources.formats import GUESS, READERS, Reading
+from merganser.core.sources.formats import DEFAULT_READ_OPTIONS, READERS, ReadOptions
 from merganser.core.storage.location import locate
 from merganser.core.storage.remote import RemoteStore
 from merganser.errors import InvalidArgumentError, MerganserError, SchemaMismatchError, UnreadableFileError
@@ -31,7 +31,7 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".xz")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SourceFileInfo:
     """What is known of a file before its rows are read: columns, and bytes of each row group, if it has any."""
 
     schema: pa.Schema
@@ -45,25 +45,25 @@ class SourceFiles:
     filesystem: fsspec.AbstractFileSystem
     names: tuple[str, ...]
     path: str
-    reading: Reading = GUESS
+    options: ReadOptions = DEFAULT_READ_OPTIONS
 
     @property
-    def parquet(self) -> bool:
+    def is_parquet(self) -> bool:
         """Whether a look at a file is cheap: the others have to be read to tell the types of their columns."""
         return all(map(self._is_parquet, self.names))
 
     def _is_parquet(self, name: str) -> bool:
-        return self.reading.form == "parquet" if self.reading.form else name.lower().endswith(".parquet")
+        return self.options.file_format == "parquet" if self.options.file_format else name.lower().endswith(".parquet")
 
-    def look(self, name: str) -> Look:
+    def read_info(self, name: str) -> SourceFileInfo:
         """Look at one file."""
         if not self._is_parquet(name):
-            return Look(self._table(name).schema)
-        with _reading(name), self.filesystem.open(name, "rb") as stream:
+            return SourceFileInfo(self._read_table(name).schema)
+        with _translate_errors(name), self.filesystem.open(name, "rb") as stream:
             footer = load_footer(pa.PythonFile(stream, "r"), name)
-            return Look(footer.schema, tuple(_group_sizes(footer.metadata)))
+            return SourceFileInfo(footer.schema, tuple(_list_group_sizes(footer.metadata)))
 
-    def agreed(self, schemas: Sequence[pa.Schema]) -> pa.Schema:
+    def unify_schemas(self, schemas: Sequence[pa.Schema]) -> pa.Schema:
         """Give the one schema that files agree on."""
         for name, schema in zip(self.names, schemas, strict=True):
             check_same_columns(schemas[0], schema, self.names[0], name)
@@ -76,47 +76,54 @@ class SourceFiles:
             )
             raise SchemaMismatchError(message) from error
 
-    def batches(self, name: str, schema: pa.Schema, groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+    def read_batches(
+        self, name: str, schema: pa.Schema, groups: Sequence[int] | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Read one file, or some row groups of it, in the schema that was agreed on."""
         if not self._is_parquet(name):
-            yield from _as(schema, self._table(name)).to_batches()
+            yield from _cast_table(schema, self._read_table(name)).to_batches()
             return
-        with _reading(name), self.filesystem.open(name, "rb") as stream:
+        with _translate_errors(name), self.filesystem.open(name, "rb") as stream:
             footer = load_footer(pa.PythonFile(stream, "r"), name)
             # Not read ahead, which would be row group after row group until all are in memory.
             with pq.ParquetFile(stream, metadata=footer.int96_as_bytes, pre_buffer=False) as parquet:
-                for batch in parquet.iter_batches(rows_at_once(footer.metadata), groups):
-                    yield from _as(schema, footer.decode(pa.Table.from_batches([batch]))).to_batches()
+                for batch in parquet.iter_batches(choose_batch_size(footer.metadata), groups):
+                    yield from _cast_table(schema, footer.decode_int96(pa.Table.from_batches([batch]))).to_batches()
 
-    def rows(self) -> pa.Table | pa.RecordBatchReader:
+    def read_all(self) -> pa.Table | pa.RecordBatchReader:
         """Read all of them here, each once; Parquet comes as a reader."""
-        if not self.parquet:
-            tables = [self._table(name) for name in self.names]
-            schema = self.agreed([table.schema for table in tables])
-            return pa.concat_tables([_as(schema, table) for table in tables])
-        schema = self.agreed([self.look(name).schema for name in self.names])
-        batches = (batch for name in self.names for batch in self.batches(name, schema))
+        if not self.is_parquet:
+            tables = [self._read_table(name) for name in self.names]
+            schema = self.unify_schemas([table.schema for table in tables])
+            return pa.concat_tables([_cast_table(schema, table) for table in tables])
+        schema = self.unify_schemas([self.read_info(name).schema for name in self.names])
+        batches = (batch for name in self.names for batch in self.read_batches(name, schema))
         return pa.RecordBatchReader.from_batches(schema, batches)
 
-    def _table(self, name: str) -> pa.Table:
+    def _read_table(self, name: str) -> pa.Table:
         stem = name
         for suffix in _COMPRESSED:
             stem = stem.removesuffix(suffix)
-        ending = f".{self.reading.form}" if self.reading.form else os.path.splitext(stem)[1].lower()
+        ending = f".{self.options.file_format}" if self.options.file_format else os.path.splitext(stem)[1].lower()
         reader = READERS.get(ending)
         if reader is None:
             known = ", ".join(READERS)
             message = f"Cannot tell the format of {name} from its name. Its ending has to be one of {known}."
             raise InvalidArgumentError(message)
-        with _reading(name), self.filesystem.open(name, "rb", compression=None if stem == name else "infer") as stream:
-            return reader(stream, self.reading)
+        with (
+            _translate_errors(name),
+            self.filesystem.open(name, "rb", compression=None if stem == name else "infer") as stream,
+        ):
+            return reader(stream, self.options)
 
 
-def find_files(path: str, filesystem: Any = None, reading: Reading = GUESS) -> SourceFiles | Location:
+def find_files(
+    path: str, filesystem: Any = None, options: ReadOptions = DEFAULT_READ_OPTIONS
+) -> SourceFiles | Location:
     """Find what a path means: files, or the folder of a dataset."""
     location = locate(path, filesystem)
     filesystem = location.store.filesystem if isinstance(location.store, RemoteStore) else fsspec.filesystem("file")
-    kind = location.store.kind(location.root)
+    kind = location.store.get_path_type(location.root)
     if kind == "directory":
         return location
     found = [location.root] if kind == "file" else []
@@ -126,7 +133,7 @@ def find_files(path: str, filesystem: Any = None, reading: Reading = GUESS) -> S
         nothing = "No file matches" if "*" in path else "There is no source file"
         message = f"{nothing} {path}. Check the path of the source."
         raise InvalidArgumentError(message)
-    return SourceFiles(filesystem, tuple(found), path, reading)
+    return SourceFiles(filesystem, tuple(found), path, options)
 
 
 def check_folder(schema: pa.Schema, path: str) -> None:
@@ -136,27 +143,27 @@ def check_folder(schema: pa.Schema, path: str) -> None:
         raise InvalidArgumentError(message)
 
 
-def rows_at_once(metadata: pq.FileMetaData) -> int:
+def choose_batch_size(metadata: pq.FileMetaData) -> int:
     """Choose how many rows of a file to read at a time."""
-    size: int = sum(_group_sizes(metadata))
+    size: int = sum(_list_group_sizes(metadata))
     rows: int = metadata.num_rows
-    return max(1, min(EVEN, HEAVY * rows // max(1, size)))
+    return max(1, min(TARGET_CHUNK_ROWS, TARGET_CHUNK_BYTES * rows // max(1, size)))
 
 
-def _group_sizes(metadata: pq.FileMetaData) -> Iterator[int]:
+def _list_group_sizes(metadata: pq.FileMetaData) -> Iterator[int]:
     return (metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
 
 
-def _as(schema: pa.Schema, table: pa.Table) -> pa.Table:
+def _cast_table(schema: pa.Schema, table: pa.Table) -> pa.Table:
     ordered = table if table.column_names == schema.names else table.select(schema.names)
     return ordered.cast(schema)
 
 
 @contextmanager
-def _reading(path: str) -> Iterator[None]:
+def _translate_errors(path: str) -> Iterator[None]:
     """Say which source file cannot be read."""
     try:
-        with naming_memory(f"reading the source file {path}"):
+        with translate_memory_errors(f"reading the source file {path}"):
             yield
     except UnreadableFileError as error:
         message = f"Cannot read the source file {path}: {error}"

@@ -15,7 +15,7 @@ import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
 from merganser.core.parquet.footer import load_footer
-from merganser.safe_json import ShallowJson
+from merganser.safe_json import DepthLimitedJson
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,48 +26,48 @@ _LARGE = r"^\s*[-+]?[0-9]{16,}\s*$"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOptions:
     """How files are to be read: as what, if their names do not tell; with which types; what stands between values."""
 
-    form: str | None = None
+    file_format: str | None = None
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
     delimiter: str | None = None
 
 
 # Names tell the format, and rows the types.
-GUESS = Reading()
+DEFAULT_READ_OPTIONS = ReadOptions()
 
 
-def _read_parquet(stream: Any, _: Reading) -> pa.Table:
+def _read_parquet(stream: Any, _: ReadOptions) -> pa.Table:
     footer = load_footer(pa.PythonFile(stream, "r"), getattr(stream, "name", "the file"))
     with pq.ParquetFile(stream, metadata=footer.int96_as_bytes) as parquet:
-        return footer.decode(parquet.read()).cast(footer.schema)
+        return footer.decode_int96(parquet.read()).cast(footer.schema)
 
 
-def _read_arrow(stream: Any, _: Reading) -> pa.Table:
+def _read_arrow(stream: Any, _: ReadOptions) -> pa.Table:
     """Read Arrow's own format, of files or of streams."""
     is_file = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
     stream.seek(0)
     return pa.ipc.open_file(stream).read_all() if is_file else pa.ipc.open_stream(stream).read_all()
 
 
-def _read_tsv(stream: Any, reading: Reading) -> pa.Table:
-    return _read_csv(stream, Reading(reading.form, reading.types, reading.delimiter or "\t"))
+def _read_tsv(stream: Any, options: ReadOptions) -> pa.Table:
+    return _read_csv(stream, ReadOptions(options.file_format, options.types, options.delimiter or "\t"))
 
 
-def _read_csv(stream: Any, reading: Reading) -> pa.Table:
-    parsing = pacsv.ParseOptions(delimiter=reading.delimiter or ",")
+def _read_csv(stream: Any, options: ReadOptions) -> pa.Table:
+    parsing = pacsv.ParseOptions(delimiter=options.delimiter or ",")
     table = pacsv.read_csv(
-        stream, parse_options=parsing, convert_options=pacsv.ConvertOptions(column_types=dict(reading.types))
+        stream, parse_options=parsing, convert_options=pacsv.ConvertOptions(column_types=dict(options.types))
     )
     names = table.column_names
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise pa.ArrowInvalid(f"two columns are called {twice!r}")
     for one in table.schema:
-        if pa.types.is_binary(one.type) and one.name not in reading.types:
+        if pa.types.is_binary(one.type) and one.name not in options.types:
             raise pa.ArrowInvalid(f"column {one.name!r} is not in UTF-8, which iconv can make of it")
-    guessed = [one.name for one in table.schema if pa.types.is_floating(one.type) and one.name not in reading.types]
+    guessed = [one.name for one in table.schema if pa.types.is_floating(one.type) and one.name not in options.types]
     if guessed:
         stream.seek(0)
         as_text = pacsv.ConvertOptions(include_columns=guessed, column_types=dict.fromkeys(guessed, pa.string()))
@@ -87,14 +87,14 @@ def _check_digits(texts: pa.ChunkedArray, name: str) -> None:
         )
 
 
-def _read_json(stream: Any, reading: Reading) -> pa.Table:
+def _read_json(stream: Any, options: ReadOptions) -> pa.Table:
     start = stream.read(64).lstrip()
     stream.seek(0)
     if start.startswith(b"["):
         raise pa.ArrowInvalid("it is an array; an object in each line is what can be read, as jq -c '.[]' writes them")
-    given = pajson.ParseOptions(explicit_schema=pa.schema(dict(reading.types)) if reading.types else None)
-    table = pajson.read_json(ShallowJson(stream), parse_options=given)
-    if all(table.column(name).null_count < len(table) for name in reading.types):
+    given = pajson.ParseOptions(explicit_schema=pa.schema(dict(options.types)) if options.types else None)
+    table = pajson.read_json(DepthLimitedJson(stream), parse_options=given)
+    if all(table.column(name).null_count < len(table) for name in options.types):
         return table
     # A column that no line has is there all the same, because its type was given.
     stream.seek(0)
@@ -103,7 +103,7 @@ def _read_json(stream: Any, reading: Reading) -> pa.Table:
 
 
 # How to read a file, by its ending.
-READERS: dict[str, Callable[[Any, Reading], pa.Table]] = {
+READERS: dict[str, Callable[[Any, ReadOptions], pa.Table]] = {
     ".parquet": _read_parquet,
     ".csv": _read_csv,
     ".tsv": _read_tsv,

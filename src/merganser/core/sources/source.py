@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 
 from merganser.core.dataset.read import open_dataset
-from merganser.core.sources.files import SourceFiles, check_folder, find_files, rows_at_once
-from merganser.core.sources.formats import GUESS, Reading
+from merganser.core.sources.files import SourceFiles, check_folder, choose_batch_size, find_files
+from merganser.core.sources.formats import DEFAULT_READ_OPTIONS, ReadOptions
 from merganser.errors import InvalidArgumentError
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
@@ -38,12 +38,12 @@ def stream_source(source: Any) -> pa.Table | pa.RecordBatchReader:
     if isinstance(source, str | os.PathLike):
         return open_path(os.fspath(source))
     if isinstance(source, pads.Dataset):
-        return _streamed(source)
+        return _stream_dataset(source)
     if isinstance(source, pads.Scanner):
         return source.to_reader()
     try:
         if hasattr(source, "__arrow_c_stream__"):
-            return _without_index(pa.RecordBatchReader.from_stream(source))
+            return _drop_index(pa.RecordBatchReader.from_stream(source))
         if hasattr(source, "__arrow_c_array__"):
             return pa.Table.from_batches([pa.record_batch(source)])
     except pa.ArrowInvalid as error:
@@ -56,23 +56,25 @@ def stream_source(source: Any) -> pa.Table | pa.RecordBatchReader:
     raise InvalidArgumentError(message)
 
 
-def has_rows(source: Any) -> bool:
+def is_source(source: Any) -> bool:
     """Check whether `stream_source` takes this."""
     known = (pa.Table, pa.RecordBatchReader, str, os.PathLike, pads.Dataset, pads.Scanner)
     return isinstance(source, known) or hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
 
 
-def open_path(path: str, filesystem: Any = None, reading: Reading = GUESS) -> pa.Table | pa.RecordBatchReader:
+def open_path(
+    path: str, filesystem: Any = None, options: ReadOptions = DEFAULT_READ_OPTIONS
+) -> pa.Table | pa.RecordBatchReader:
     """Open files, or the folder of a dataset."""
-    found = find_files(path, filesystem, reading)
+    found = find_files(path, filesystem, options)
     if isinstance(found, SourceFiles):
-        return found.rows()
+        return found.read_all()
     dataset = open_dataset(found)
     check_folder(dataset.schema, path)
-    return _streamed(dataset)
+    return _stream_dataset(dataset)
 
 
-def _without_index(reader: pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
+def _drop_index(reader: pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
     """Leave out the unnamed index of a pandas frame, which is no column."""
     if b"pandas" not in (reader.schema.metadata or {}):
         return reader
@@ -80,13 +82,13 @@ def _without_index(reader: pa.RecordBatchReader) -> pa.Table | pa.RecordBatchRea
     return table.drop_columns([name for name in table.column_names if _UNNAMED_INDEX.fullmatch(name)])
 
 
-def _streamed(dataset: pads.Dataset) -> pa.RecordBatchReader:
+def _stream_dataset(dataset: pads.Dataset) -> pa.RecordBatchReader:
     """Stream a dataset; of Parquet, no more row groups at a time than there is memory for."""
     options: dict[str, Any] = {}
     fragment = next(dataset.get_fragments(), None)
     if isinstance(fragment, pads.ParquetFileFragment):
         options = {
-            "batch_size": rows_at_once(fragment.metadata),
+            "batch_size": choose_batch_size(fragment.metadata),
             "batch_readahead": 1,
             "fragment_readahead": 1,
             # With threads, batches pile up before whoever is slower than they are.

@@ -16,35 +16,35 @@ if TYPE_CHECKING:
 LEASE_SECONDS = 30.0
 
 
-class Watched:
+class HeartbeatMonitor:
     """An object of another writer, and since when it has not changed."""
 
     def __init__(self, store: RemoteStore, path: str) -> None:
         self.path = path
         self._store = store
         self._content: bytes | None = None
-        self._since = time.monotonic()
-        self._looked = float("-inf")
+        self._changed_at = time.monotonic()
+        self._polled_at = float("-inf")
 
-    def look(self, every: float = 0.0) -> bytes | None:
+    def poll(self, every: float = 0.0) -> bytes | None:
         """Read the object, unless that was done less than so many seconds ago; gives its content."""
         now = time.monotonic()
-        if now - self._looked >= every:
-            self._looked = now
+        if now - self._polled_at >= every:
+            self._polled_at = now
             current = self._store.read_small(self.path)
             if current != self._content:
-                self._content, self._since = current, time.monotonic()
+                self._content, self._changed_at = current, time.monotonic()
         return self._content
 
     def is_dead(self) -> bool:
         """Whether the object was not rewritten for a lease's time, or its process is gone from this machine."""
-        return time.monotonic() - self._since >= LEASE_SECONDS or _is_gone(read_description(self._content))
+        return time.monotonic() - self._changed_at >= LEASE_SECONDS or _is_gone(read_description(self._content))
 
 
 def describe_process() -> dict[str, object]:
     """Describe this process, for others to name it and to look whether it lives."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"pid": os.getpid(), "host": socket.gethostname(), "space": _process_space(), "since": since}
+    return {"pid": os.getpid(), "host": socket.gethostname(), "space": _read_pid_namespace(), "since": since}
 
 
 def read_description(data: bytes | None) -> dict[str, object]:
@@ -56,7 +56,7 @@ def read_description(data: bytes | None) -> dict[str, object]:
     return cast("dict[str, object]", found) if isinstance(found, dict) else {}
 
 
-def _process_space() -> str | None:
+def _read_pid_namespace() -> str | None:
     """Name the space in which process ids mean something: containers may share a host name, not this."""
     try:
         return os.readlink("/proc/self/ns/pid")
@@ -66,7 +66,7 @@ def _process_space() -> str | None:
 
 def _is_gone(process: dict[str, object]) -> bool:
     pid = process.get("pid")
-    here = (socket.gethostname(), _process_space())
+    here = (socket.gethostname(), _read_pid_namespace())
     if (process.get("host"), process.get("space")) != here or not isinstance(pid, int):
         return False
     try:

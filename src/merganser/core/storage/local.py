@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 # The identity of a link that leads nowhere: perhaps to a disk that is not mounted.
 DANGLING = "dangling"
-FLUSHES = 8
+FLUSH_THREADS = 8
 _UNFINISHED = re.compile(r".+\.[0-9a-f]{32}\.new")
 
 
 class LocalStore(Store):
     """The disk of this machine; what is new takes group and permissions from the folder `model`, if one is given."""
 
-    local = True
+    is_local = True
 
-    def __init__(self, model: str | None = None) -> None:
-        self._model = model
+    def __init__(self, access_folder: str | None = None) -> None:
+        self._access_folder = access_folder
 
     def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
         pending = [("", False)]
@@ -48,7 +48,7 @@ class LocalStore(Store):
                             pending.append((rel + "/", linked or entry.is_symlink()))
                     elif entry.is_file():
                         status = entry.stat()
-                        identity = _local_identity(status)
+                        identity = _format_identity(status)
                         version = f"{identity}:{status.st_ctime_ns}"
                         changed = max(status.st_mtime_ns, status.st_ctime_ns)
                         real = os.path.realpath(entry.path) if linked or entry.is_symlink() else None
@@ -56,14 +56,14 @@ class LocalStore(Store):
                     elif entry.is_symlink():
                         yield FileInfo(rel, 0, DANGLING)
 
-    def kind(self, path: str) -> str | None:
+    def get_path_type(self, path: str) -> str | None:
         try:
             mode = os.stat(path).st_mode
         except (FileNotFoundError, NotADirectoryError):
             return None
         return "directory" if stat.S_ISDIR(mode) else "file"
 
-    def names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str) -> list[str]:
         try:
             return sorted(os.listdir(folder))
         except FileNotFoundError:
@@ -72,13 +72,13 @@ class LocalStore(Store):
     def find_folders(self, folder: str, names: Collection[str]) -> set[str]:
         return {name for name in names if os.path.isdir(os.path.join(folder, name))}
 
-    def identity(self, path: str) -> str | None:
+    def get_identity(self, path: str) -> str | None:
         try:
-            return _local_identity(os.stat(path))
+            return _format_identity(os.stat(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def modified(self, path: str) -> int | None:
+    def get_modified_time(self, path: str) -> int | None:
         return os.stat(path).st_mtime_ns
 
     def open_input(self, path: str) -> pa.NativeFile:
@@ -93,7 +93,7 @@ class LocalStore(Store):
     def open_new(self, path: str) -> BinaryIO:
         """Create a file, with the group and permissions of the model; fails if it exists."""
         stream = open(path, "xb")  # noqa: SIM115  the caller closes it
-        self._share(path, stream.fileno())
+        self._inherit_access(path, stream.fileno())
         return stream
 
     def make_folder(self, path: str) -> None:
@@ -106,18 +106,18 @@ class LocalStore(Store):
             if not os.path.isdir(path):
                 raise
             return
-        with contextlib.suppress(OSError), _opened(path) as descriptor:
-            self._share(path, descriptor)
+        with contextlib.suppress(OSError), _open_descriptor(path) as descriptor:
+            self._inherit_access(path, descriptor)
 
-    def _share(self, path: str, descriptor: int) -> None:
+    def _inherit_access(self, path: str, descriptor: int) -> None:
         """Let a new file or folder be shared as the model is; a disk without groups or permissions stays as it is."""
-        if self._model is None:
+        if self._access_folder is None:
             return
         with contextlib.suppress(OSError):
-            status, model = os.stat(descriptor), self._model
+            status, model = os.stat(descriptor), self._access_folder
             while model == path or not os.path.isdir(model):
                 model = os.path.dirname(model)
-            wanted = _shared_access(status, os.stat(model), exists=model == self._model)
+            wanted = _derive_access(status, os.stat(model), exists=model == self._access_folder)
             if wanted != (stat.S_IMODE(status.st_mode), status.st_gid):
                 _set_access(descriptor, *wanted)
 
@@ -135,7 +135,7 @@ class LocalStore(Store):
     def flush(self, paths: Iterable[str]) -> None:
         # Disks take many such requests at once, and answer them together.
         files = list(paths)
-        with open_pool(len(files), FLUSHES, "flush") as pool:
+        with open_pool(len(files), FLUSH_THREADS, "flush") as pool:
             for done in [pool.submit(_fsync, path) for path in files]:
                 done.result()
 
@@ -162,8 +162,8 @@ class LocalStore(Store):
                 self.remove(beside)
             os.remove(source)
 
-    def reaches(self, other: Store) -> bool:
-        return other.local
+    def can_reach(self, other: Store) -> bool:
+        return other.is_local
 
     def link(self, path: str, link: str) -> bool:
         # The system would link a link, not the file that it leads to.
@@ -189,7 +189,7 @@ class LocalStore(Store):
             # The copy has the link too, which a change in place would change as well: time has to tell.
             size, modified, _ = map(int, identity.split(":"))
             return found.st_size == size and is_same_time(modified, found.st_mtime_ns)
-        return self.same_content(path, kept)
+        return self.has_same_content(path, kept)
 
     def duplicate(self, path: str, copy: str) -> None:
         if not self.link(path, copy):
@@ -220,7 +220,7 @@ class LocalStore(Store):
         self.flush([os.path.dirname(path)])
 
     def remove_unfinished(self, folder: str) -> None:
-        for name in self.names(folder):
+        for name in self.list_names(folder):
             if _UNFINISHED.fullmatch(name):
                 self.remove(f"{folder}/{name}")
 
@@ -231,12 +231,12 @@ class LocalStore(Store):
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def arrow_filesystem(self) -> pafs.FileSystem:
+    def to_arrow_filesystem(self) -> pafs.FileSystem:
         return pafs.LocalFileSystem()
 
     def keep_mode(self, old: str, staged: str) -> None:
         status = os.stat(old)
-        with _opened(staged) as descriptor:
+        with _open_descriptor(staged) as descriptor:
             _set_access(descriptor, stat.S_IMODE(status.st_mode), status.st_gid, status.st_uid)
 
 
@@ -254,13 +254,13 @@ def describe_owner(path: str) -> str:
     return f"{path} belongs to user {user} and group {group}, with mode {stat.S_IMODE(status.st_mode):03o}"
 
 
-def _shared_access(new: os.stat_result, model: os.stat_result, *, exists: bool) -> tuple[int, int]:
+def _derive_access(new: os.stat_result, folder: os.stat_result, *, exists: bool) -> tuple[int, int]:
     """Give the permissions and the group that something new takes from a dataset's folder.
 
     A group that can write to the folder can write to what is new there. Apart from that the folder only narrows what
     the umask allows. Until the folder `exists` the model is the folder above it, which narrows nothing.
     """
-    bits, own = stat.S_IMODE(model.st_mode), stat.S_IMODE(new.st_mode)
+    bits, own = stat.S_IMODE(folder.st_mode), stat.S_IMODE(new.st_mode)
     # In a sticky folder everybody has files of his own.
     sticky = bool(bits & stat.S_ISVTX)
     if not exists and (sticky or not bits & stat.S_IWGRP):
@@ -268,8 +268,8 @@ def _shared_access(new: os.stat_result, model: os.stat_result, *, exists: bool) 
     mode = own & bits if exists else own
     mode |= bits & (stat.S_ISGID | (stat.S_IRWXG if bits & stat.S_IWGRP else 0))
     if stat.S_ISDIR(new.st_mode):
-        return mode | stat.S_IRWXU, model.st_gid
-    return mode & 0o666 | stat.S_IRUSR | stat.S_IWUSR, model.st_gid
+        return mode | stat.S_IRWXU, folder.st_gid
+    return mode & 0o666 | stat.S_IRUSR | stat.S_IWUSR, folder.st_gid
 
 
 def _set_access(descriptor: int, mode: int, group: int, owner: int = -1) -> None:
@@ -286,7 +286,7 @@ def _set_access(descriptor: int, mode: int, group: int, owner: int = -1) -> None
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[int]:
+def _open_descriptor(path: str) -> Iterator[int]:
     """Open a file or folder, not a link that another user of the folder has put in its place."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
@@ -303,5 +303,5 @@ def _fsync(path: str) -> None:
         os.close(descriptor)
 
 
-def _local_identity(status: os.stat_result) -> str:
+def _format_identity(status: os.stat_result) -> str:
     return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ino}"

@@ -36,24 +36,24 @@ class Location:
     display: str
     ignore_table_format: bool = False
 
-    def path(self, rel: str) -> str:
+    def to_path(self, rel: str) -> str:
         """Give the store's path of a file below the root."""
         return f"{self.root}/{rel}"
 
-    def shown(self, rel: str) -> str:
+    def to_display(self, rel: str) -> str:
         """Give the path of a file below the root as people get to see it."""
         return f"{self.display}/{rel}"
 
-    def spelled(self, rel: str) -> str:
+    def to_url(self, rel: str) -> str:
         """Give the path of a file below the root the way the caller spelled the root."""
         return f"{self.url}/{rel}"
 
-    def listing(self) -> dict[str, FileInfo]:
+    def list_all_files(self) -> dict[str, FileInfo]:
         """List every file below the root by its relative path, hidden ones too; an absent root has none.
 
         Other requests may tell other things of a file: identities are compared with those of a listing.
         """
-        if self.store.kind(self.root) is None:
+        if self.store.get_path_type(self.root) is None:
             return {}
         return {info.rel: info for info in self.store.walk(self.root, enter=lambda _: True)}
 
@@ -70,7 +70,7 @@ def locate(path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table
     elif filesystem is None:
         filesystem, native = open_url(text)
     else:
-        filesystem = _as_fsspec(filesystem)
+        filesystem = _to_fsspec(filesystem)
         native = filesystem._strip_protocol(text)  # noqa: SLF001  fsspec has no public spelling of this
     url = text.rstrip("/") or text
     if isinstance(filesystem, LocalFileSystem):
@@ -105,7 +105,7 @@ def open_url(text: str, **options: Any) -> tuple[fsspec.AbstractFileSystem, str]
     return filesystem, native
 
 
-def _as_fsspec(filesystem: Any) -> fsspec.AbstractFileSystem:
+def _to_fsspec(filesystem: Any) -> fsspec.AbstractFileSystem:
     if isinstance(filesystem, fsspec.AbstractFileSystem):
         return filesystem
     if isinstance(filesystem, pafs.LocalFileSystem):

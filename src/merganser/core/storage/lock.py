@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from filelock import FileLock, Timeout
 
 from merganser.core.storage import liveness
-from merganser.core.storage.liveness import Watched, describe_process, read_description
+from merganser.core.storage.liveness import HeartbeatMonitor, describe_process, read_description
 from merganser.core.storage.remote import RemoteStore
 from merganser.core.storage.staging import explain_unwritable
 from merganser.core.storage.tickets import LocalQueue, RemoteQueue
@@ -39,15 +39,15 @@ POLL_SECONDS = 0.05
 
 
 @contextlib.contextmanager
-def exclusive(store: Store, folder: str, shown: str, timeout: float) -> Iterator[Callable[[], None]]:
+def hold_lock(store: Store, folder: str, display: str, timeout: float) -> Iterator[Callable[[], None]]:
     """Hold the dataset whose control folder this is, which is made; yields a check that the hold is still ours."""
-    with explain_unwritable(store, shown, folder):
-        store.make_durable(folder)
-        lock, queue = _open(store, folder, timeout)
-        _acquire(lock, queue, shown, timeout)
+    with explain_unwritable(store, display, folder):
+        store.make_durable_folder(folder)
+        lock, queue = _open_lock(store, folder, timeout)
+        _acquire(lock, queue, display, timeout)
     try:
         queue.leave()
-        yield partial(lock.check, shown)
+        yield partial(lock.check, display)
     finally:
         lock.release()
 
@@ -64,21 +64,21 @@ class _Lock(Protocol):
     def describe_holder(self) -> bytes | None:
         """Give what the holder wrote about itself."""
 
-    def check(self, shown: str) -> None:
+    def check(self, display: str) -> None:
         """Raise if the lock was lost."""
 
     def release(self) -> None:
         """Give the lock back."""
 
 
-def _open(store: Store, folder: str, timeout: float) -> tuple[_Lock, TicketQueue]:
+def _open_lock(store: Store, folder: str, timeout: float) -> tuple[_Lock, TicketQueue]:
     if isinstance(store, RemoteStore):
         return _Lease(store, folder), RemoteQueue(store, folder)
     local = cast("LocalStore", store)
     return _KernelLock(local, folder), LocalQueue(local, folder, timeout)
 
 
-def _acquire(lock: _Lock, queue: TicketQueue, shown: str, timeout: float) -> None:
+def _acquire(lock: _Lock, queue: TicketQueue, display: str, timeout: float) -> None:
     """Take a lock when it is this writer's turn; the ticket is given back by whoever has the lock."""
     deadline = time.monotonic() + timeout
     if queue.is_empty() and lock.try_acquire():
@@ -92,20 +92,20 @@ def _acquire(lock: _Lock, queue: TicketQueue, shown: str, timeout: float) -> Non
                 # Writers ahead may be stopped: a free lock is taken rather than reported as held.
                 if lock.try_acquire():
                     break
-                raise _timed_out(shown, timeout, lock.describe_holder(), queue.count_before())
+                raise _make_timeout_error(display, timeout, lock.describe_holder(), queue.count_before())
             lock.watch()
             time.sleep(min(lock.poll_seconds, left))
         giving_up.pop_all()
 
 
-def _timed_out(shown: str, timeout: float, holder: bytes | None, before: int) -> LockTimeoutError:
+def _make_timeout_error(display: str, timeout: float, holder: bytes | None, before: int) -> LockTimeoutError:
     who = read_description(holder)
     name = "another writer"
     if who:
         name = f"process {who.get('pid')} on {who.get('host')}, since {who.get('since')}"
     ahead = f" ({before} waiting ahead of this one)" if before else ""
     return LockTimeoutError(
-        f"{shown} is held by {name}{ahead}; gave up after {timeout:g} s. Wait for it to finish, or pass a longer "
+        f"{display} is held by {name}{ahead}; gave up after {timeout:g} s. Wait for it to finish, or pass a longer "
         "lock_timeout."
     )
 
@@ -142,7 +142,7 @@ class _KernelLock:
             return self._store.read_small(self._holder)
         return None
 
-    def check(self, shown: str) -> None:
+    def check(self, display: str) -> None:
         """Do nothing: the kernel takes no lock away."""
 
     def release(self) -> None:
@@ -162,49 +162,51 @@ class _Lease:
         self._token = uuid.uuid4().hex
         self._stop = threading.Event()
         self._beat = 0
-        self._holder = Watched(store, self._path)
-        self._claimer: Watched | None = None
-        self._renewing = threading.Thread(target=self._renew, name="merganser-lease", daemon=True)
+        self._holder = HeartbeatMonitor(store, self._path)
+        self._claimer: HeartbeatMonitor | None = None
+        self._renewer = threading.Thread(target=self._renew, name="merganser-lease", daemon=True)
 
     def try_acquire(self) -> bool:
-        while not self._store.create_exclusively(self._path, self._content()):
-            current = self._holder.look()
+        while not self._store.create_exclusively(self._path, self._encode_content()):
+            current = self._holder.poll()
             if current is None or not self._holder.is_dead():
                 return False
             claim = f"{self._folder}/claim-{read_description(current).get('token', 'unreadable')}"
-            if self._store.create_exclusively(claim, self._content()):
+            if self._store.create_exclusively(claim, self._encode_content()):
                 self._remove_lease(current, claim)
                 continue
             # Whoever claimed the lease may have died as well.
             if self._claimer is None or self._claimer.path != claim:
-                self._claimer = Watched(self._store, claim)
-            if self._claimer.look() is None or not self._claimer.is_dead():
+                self._claimer = HeartbeatMonitor(self._store, claim)
+            if self._claimer.poll() is None or not self._claimer.is_dead():
                 return False
             self._store.remove(claim)
-        self._renewing.start()
+        self._renewer.start()
         return True
 
     def watch(self) -> None:
-        self._holder.look(every=liveness.LEASE_SECONDS / 30)
+        self._holder.poll(every=liveness.LEASE_SECONDS / 30)
 
     def describe_holder(self) -> bytes | None:
-        return self._holder.look()
+        return self._holder.poll()
 
-    def check(self, shown: str) -> None:
+    def check(self, display: str) -> None:
         if not self._is_mine():
-            message = f"Another writer took {shown} over while this one was stalled. Nothing was published; run again."
+            message = (
+                f"Another writer took {display} over while this one was stalled. Nothing was published; run again."
+            )
             raise ConcurrentWriteError(message)
 
     def release(self) -> None:
         self._stop.set()
-        self._renewing.join()
+        self._renewer.join()
         if self._is_mine():
             self._store.remove(self._path)
 
     def _is_mine(self) -> bool:
         return read_description(self._store.read_small(self._path)).get("token") == self._token
 
-    def _content(self) -> bytes:
+    def _encode_content(self) -> bytes:
         return json.dumps({**describe_process(), "token": self._token, "beat": self._beat}).encode()
 
     def _remove_lease(self, dead: bytes, claim: str) -> None:
@@ -225,5 +227,5 @@ class _Lease:
         self._beat += 1
         if not self._is_mine():
             return False
-        self._store.write_small(self._path, self._content())
+        self._store.write_small(self._path, self._encode_content())
         return True

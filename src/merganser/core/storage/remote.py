@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import fsspec
 
 # Filesystems whose `find` is one flat listing that raises what goes wrong.
-FLAT = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"}
+FLAT_LISTING_PROTOCOLS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"}
 
 # What filesystems call a tag of the content, and the time of its last change.
 _TAGS = ("ETag", "etag", "md5Hash")
@@ -30,7 +30,7 @@ _TIMES = ("LastModified", "last_modified", "mtime", "updated")
 class RemoteStore(Store):
     """Any fsspec filesystem: renames are copy and delete, folders exist by holding files."""
 
-    local = False
+    is_local = False
 
     def __init__(self, filesystem: fsspec.AbstractFileSystem) -> None:
         self.filesystem = filesystem
@@ -44,21 +44,21 @@ class RemoteStore(Store):
             above = rel.rpartition("/")[0]
             return (not above or enters(above)) and enter(rel)
 
-        for info in self._files(folder, enters):
+        for info in self._list_files(folder, enters):
             rel = info["name"].removesuffix("/")[skip:]
             parent = rel.rpartition("/")[0]
             if not parent or enters(parent):
-                identity, size = _remote_identity(info), int(info["size"] or 0)
-                changed = _changed(info)
+                identity, size = _format_identity(info), int(info["size"] or 0)
+                changed = _read_change_time(info)
                 yield FileInfo(rel, size, identity, None if changed is None else identity, changed or 0)
 
-    def _files(self, folder: str, enter: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
+    def _list_files(self, folder: str, enter: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
         """List files below a folder in one request where the filesystem can, else folder by folder.
 
         fsspec's own walk leaves out folders that it cannot list, and so would lose their rows.
         """
         protocol = self.filesystem.protocol
-        if FLAT & set([protocol] if isinstance(protocol, str) else protocol):
+        if FLAT_LISTING_PROTOCOLS & set([protocol] if isinstance(protocol, str) else protocol):
             yield from self.filesystem.find(folder, detail=True).values()
             return
         pending = [folder]
@@ -69,14 +69,14 @@ class RemoteStore(Store):
                 elif enter(info["name"].rstrip("/")[len(folder) + 1 :]):
                     pending.append(info["name"])
 
-    def kind(self, path: str) -> str | None:
+    def get_path_type(self, path: str) -> str | None:
         self.filesystem.invalidate_cache(path)
         try:
             return cast("str", self.filesystem.info(path)["type"])
         except FileNotFoundError:
             return None
 
-    def names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str) -> list[str]:
         self.filesystem.invalidate_cache(folder)
         try:
             found = self.filesystem.ls(folder, detail=False)
@@ -94,18 +94,18 @@ class RemoteStore(Store):
         folders = (info["name"].rstrip("/").rpartition("/")[2] for info in found if info["type"] == "directory")
         return set(names).intersection(folders)
 
-    def identity(self, path: str) -> str | None:
+    def get_identity(self, path: str) -> str | None:
         self.filesystem.invalidate_cache(path)
         try:
-            return _remote_identity(self.filesystem.info(path))
+            return _format_identity(self.filesystem.info(path))
         except FileNotFoundError:
             return None
 
-    def modified(self, path: str) -> int | None:  # noqa: ARG002  a move is a new object
+    def get_modified_time(self, path: str) -> int | None:  # noqa: ARG002  a move is a new object
         return None
 
     @property
-    def in_memory(self) -> bool:
+    def is_in_memory(self) -> bool:
         """Whether files are in this process, where no other can reach them."""
         filesystem = self.filesystem
         while filesystem is not None and not isinstance(filesystem, MemoryFileSystem):
@@ -114,9 +114,9 @@ class RemoteStore(Store):
         return filesystem is not None
 
     def open_input(self, path: str) -> pa.NativeFile:
-        if self.in_memory:
+        if self.is_in_memory:
             return pa.PythonFile(self.open_reader(path), mode="r")
-        return self.arrow_filesystem().open_input_file(path)
+        return self.to_arrow_filesystem().open_input_file(path)
 
     def open_reader(self, path: str) -> BinaryIO:
         stream = self.filesystem.open(path, "rb")
@@ -145,7 +145,7 @@ class RemoteStore(Store):
         self.duplicate(source, target)
         self.remove(source)
 
-    def reaches(self, other: Store) -> bool:
+    def can_reach(self, other: Store) -> bool:
         return isinstance(other, RemoteStore) and bool(self.filesystem == other.filesystem)
 
     def duplicate(self, path: str, copy: str) -> None:
@@ -174,19 +174,21 @@ class RemoteStore(Store):
         except FileNotFoundError:
             return None
 
-    def arrow_filesystem(self) -> pafs.FileSystem:
+    def to_arrow_filesystem(self) -> pafs.FileSystem:
         return pafs.PyFileSystem(pafs.FSSpecHandler(self.filesystem))
 
     def keep_mode(self, old: str, staged: str) -> None:
         """Do nothing: objects have neither."""
 
 
-def _remote_identity(info: dict[str, Any]) -> str:
-    values = (f"{mark}={_instant(info[mark])}" for mark in (*_TAGS, *_TIMES, "created") if info.get(mark) is not None)
+def _format_identity(info: dict[str, Any]) -> str:
+    values = (
+        f"{mark}={_to_timestamp(info[mark])}" for mark in (*_TAGS, *_TIMES, "created") if info.get(mark) is not None
+    )
     return ":".join([str(info.get("size")), *values])
 
 
-def _changed(info: dict[str, Any]) -> int | None:
+def _read_change_time(info: dict[str, Any]) -> int | None:
     """Tell when a file last changed, in nanoseconds: 0 where its content has a tag, None where nothing tells.
 
     A time of creation is no help: some filesystems change a file and keep it.
@@ -195,10 +197,10 @@ def _changed(info: dict[str, Any]) -> int | None:
         return 0
     times = [info[mark] for mark in _TIMES if info.get(mark) is not None]
     # Without a zone a time may be hours off.
-    known = [_instant(time) for time in times if getattr(time, "tzinfo", UTC) is not None]
+    known = [_to_timestamp(time) for time in times if getattr(time, "tzinfo", UTC) is not None]
     return max((int(time * 1e9) for time in known if isinstance(time, int | float)), default=None)
 
 
-def _instant(value: Any) -> Any:
+def _to_timestamp(value: Any) -> Any:
     # One filesystem may give the same instant as a number in a listing and as a datetime for a single file.
     return value.timestamp() if isinstance(value, datetime) else value

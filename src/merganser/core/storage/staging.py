@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from merganser.core.columnar.memory import naming_memory
+from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.storage.local import LocalStore, describe_owner
 from merganser.errors import DatasetPermissionError, MerganserError, StagingError
-from merganser.progress import nobody
+from merganser.progress import ignore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
 STAGING_PREFIX = ".staging_"
 JOURNAL = "journal.json"
 # Whoever takes this folder for abandoned removes it, and a journal that comes later stands there without.
-MARK = "mark.staged"
+MARKER = "mark.staged"
 # The links to what a commit replaces: in a folder of their own, where no staged file can have their names.
-LINKS = ".replaced"
-RECORD = "partitions.json"
+REPLACED_LINKS = ".replaced"
+PARTITION_RECORD = "partitions.json"
 HISTORY = "history"
 # An empty file that the first commit leaves: whether the control folder is inside its dataset or beside it. The name
 # tells, so that a listing is enough.
 INSIDE, BESIDE = "dataset.inside", "dataset.beside"
 _PREFIX, _SUFFIX = ".", ".merganser"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
-_SEE_TO_IT = "check free space and permissions there"
+_DEFAULT_REMEDY = "check free space and permissions there"
 
 
-def control_name(name: str) -> str:
+def name_control_folder(name: str) -> str:
     """Name the control folder of a dataset."""
     return f"{_PREFIX}{name}{_SUFFIX}"
 
 
-def control_folder(location: Location) -> str:
+def choose_control_folder(location: Location) -> str:
     """Choose the dataset's control folder: beside it, or inside it where beside is impossible (C1)."""
     parent, _, name = location.root.rpartition("/")
-    beside, inside = f"{parent}/{control_name(name)}", f"{location.root}/{control_name(name)}"
+    beside, inside = f"{parent}/{name_control_folder(name)}", f"{location.root}/{name_control_folder(name)}"
     if not isinstance(location.store, LocalStore):
         # The parent of a bucket is no place for files.
         return beside if parent.strip("/") else inside
@@ -60,7 +60,7 @@ def control_folder(location: Location) -> str:
     return beside if _can_rename_from(parent or "/", location.root) else inside
 
 
-def place_mark(location: Location, control: str) -> str:
+def name_place_marker(location: Location, control: str) -> str:
     """Name the file that tells where a dataset is, seen from its control folder."""
     return INSIDE if control.startswith(f"{location.root}/") else BESIDE
 
@@ -68,9 +68,9 @@ def place_mark(location: Location, control: str) -> str:
 def list_control(store: Store, control: str) -> list[str]:
     """List a control folder; one that this user may not list counts as that of a dataset."""
     try:
-        return store.names(control)
+        return store.list_names(control)
     except PermissionError:
-        return [RECORD]
+        return [PARTITION_RECORD]
 
 
 def find_owner(store: Store, control: str, names: Collection[str] | None = None) -> str:
@@ -80,7 +80,7 @@ def find_owner(store: Store, control: str, names: Collection[str] | None = None)
     name = own.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     beside = f"{around}/{name}"
     # Older versions left no mark.
-    if BESIDE in names or (INSIDE not in names and store.kind(beside) == "directory"):
+    if BESIDE in names or (INSIDE not in names and store.get_path_type(beside) == "directory"):
         return beside
     return around if INSIDE in names or around.rpartition("/")[2] == name else beside
 
@@ -93,11 +93,11 @@ def _can_rename_from(parent: str, root: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """One merge's folder of staged files; `file_done` is called for each that is ready, in this process."""
+    """One merge's folder of staged files; `on_file_done` is called for each that is ready, in this process."""
 
     location: Location
     folder: str
-    file_done: Callable[[], None] = nobody
+    on_file_done: Callable[[], None] = ignore
 
     def __reduce__(self) -> tuple[type[Staging], tuple[Location, str]]:
         # Whoever listens is not where a task is sent.
@@ -114,11 +114,11 @@ class Staging:
         return f"{self.folder}/{JOURNAL}"
 
     @property
-    def mark(self) -> str:
+    def marker(self) -> str:
         """The path of a file that is there until somebody clears this folder."""
-        return f"{self.folder}/{MARK}"
+        return f"{self.folder}/{MARKER}"
 
-    def new_path(self) -> str:
+    def make_path(self) -> str:
         """Give a path for a staged file that no other thread, process or attempt gets."""
         return f"{self.folder}/{uuid.uuid4().hex}.staged"
 
@@ -128,7 +128,7 @@ class Staging:
         self.location.store.remove_folder(self.folder)
 
 
-def storing(staging: Staging) -> AbstractContextManager[None]:
+def explain_staging_errors(staging: Staging) -> AbstractContextManager[None]:
     """Say where files cannot be staged."""
     return explain_unwritable(staging.location.store, staging.location.display, staging.control)
 
@@ -137,19 +137,19 @@ def storing(staging: Staging) -> AbstractContextManager[None]:
 def explain_unwritable(store: Store, display: str, folder: str) -> Iterator[None]:
     """Name the folder in which something of a dataset cannot be written, what is in the way, and the remedy."""
     try:
-        with naming_memory(f"staging files for {display}"):
+        with translate_memory_errors(f"staging files for {display}"):
             yield
     except OSError as error:
         if isinstance(error, MerganserError):
             raise
-        remedy = "keep the dataset on a disk that has file locks" if error.errno in _NO_LOCKS else _SEE_TO_IT
+        remedy = "keep the dataset on a disk that has file locks" if error.errno in _NO_LOCKS else _DEFAULT_REMEDY
         message = (
             f"Cannot write the lock or staged files of {display} in {folder}: {error}. Nothing was published; "
             f"{remedy}, then run again."
         )
         if not isinstance(error, PermissionError):
             raise StagingError(message) from error
-        if store.local:
+        if store.is_local:
             message = (
                 f"Cannot write the lock or staged files of {display} in {folder}: {error}. "
                 f"{describe_owner(str(error.filename or folder))}. Nothing was published; ask the owner to let you "
@@ -167,7 +167,7 @@ def explain_unreadable(location: Location, control: str) -> Iterator[None]:
     except PermissionError as error:
         if isinstance(error, MerganserError):
             raise
-        owner = f" {describe_owner(str(error.filename or control))}." if location.store.local else ""
+        owner = f" {describe_owner(str(error.filename or control))}." if location.store.is_local else ""
         message = (
             f"Cannot read the control folder of {location.display}: {error}.{owner} Ask the owner to let you read "
             f"there (a group that shares the dataset needs chgrp -R and chmod -R g+rwX on {control}), or run as a user "
@@ -176,17 +176,17 @@ def explain_unreadable(location: Location, control: str) -> Iterator[None]:
         raise DatasetPermissionError(message) from error
 
 
-def open_staging(location: Location, control: str, file_done: Callable[[], None] = nobody) -> Staging:
+def open_staging(location: Location, control: str, on_file_done: Callable[[], None] = ignore) -> Staging:
     """Make a new staging folder."""
     folder = f"{control}/{STAGING_PREFIX}{uuid.uuid4().hex}"
     with explain_unwritable(location.store, location.display, control):
         location.store.make_folder(folder)
-    return Staging(location, folder, file_done)
+    return Staging(location, folder, on_file_done)
 
 
 def find_staging(location: Location, control: str, names: Collection[str] | None = None) -> list[Staging]:
     """Find what earlier merges left behind, by the names in the control folder."""
     if names is None:
         with explain_unreadable(location, control):
-            names = location.store.names(control)
+            names = location.store.list_names(control)
     return [Staging(location, f"{control}/{name}") for name in names if name.startswith(STAGING_PREFIX)]

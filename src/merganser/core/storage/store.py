@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.fs as pafs
 
-PIECE = 1 << 20
+COMPARE_BUFFER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +36,28 @@ class FileInfo:
     real: str | None = None
 
 
-def is_same_time(told: int | None, found: int | None) -> bool:
+def is_same_time(recorded: int | None, found: int | None) -> bool:
     """Say whether a file has the time that was told of it, in nanoseconds; some tools copy only the seconds."""
-    if told is None or found is None:
-        return told == found
-    return any(found == told - told % unit for unit in (1, 10**3, 10**6, 10**9))
+    if recorded is None or found is None:
+        return recorded == found
+    return any(found == recorded - recorded % unit for unit in (1, 10**3, 10**6, 10**9))
 
 
 class Store(ABC):
     """The few operations a merge needs of storage; every one either happens or raises OSError."""
 
-    local: bool
+    is_local: bool
 
     @abstractmethod
     def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
         """Yield every file below the folder, not entering folders whose relative path `enter` refuses."""
 
     @abstractmethod
-    def kind(self, path: str) -> str | None:
+    def get_path_type(self, path: str) -> str | None:
         """Say whether a path is a "file", a "directory" or absent (None)."""
 
     @abstractmethod
-    def names(self, folder: str) -> list[str]:
+    def list_names(self, folder: str) -> list[str]:
         """List the names directly in a folder; an absent folder has none."""
 
     @abstractmethod
@@ -65,11 +65,11 @@ class Store(ABC):
         """Find which of these names are folders directly in a folder; none where that may not be looked into."""
 
     @abstractmethod
-    def identity(self, path: str) -> str | None:
+    def get_identity(self, path: str) -> str | None:
         """Describe a file so that any rewrite of it gives another text; None if it is absent."""
 
     @abstractmethod
-    def modified(self, path: str) -> int | None:
+    def get_modified_time(self, path: str) -> int | None:
         """Tell when a file was last changed, in nanoseconds; None where moving a file changes that."""
 
     @abstractmethod
@@ -88,10 +88,10 @@ class Store(ABC):
     def make_folder(self, path: str) -> None:
         """Create a folder and its parents; fine if it exists."""
 
-    def make_durable(self, folder: str) -> None:
+    def make_durable_folder(self, folder: str) -> None:
         """Create a folder and its parents, and force those that are new to disk."""
         new, above = [], folder
-        while self.local and self.kind(above) is None:
+        while self.is_local and self.get_path_type(above) is None:
             new.append(above)
             above = above.rpartition("/")[0] or "/"
         self.make_folder(folder)
@@ -111,7 +111,7 @@ class Store(ABC):
         """Move a file onto a path, which may hold a file already."""
 
     @abstractmethod
-    def reaches(self, other: Store) -> bool:
+    def can_reach(self, other: Store) -> bool:
         """Say whether the paths of another store are also this one's."""
 
     def link(self, path: str, link: str) -> bool:  # noqa: ARG002  what most stores do
@@ -126,10 +126,10 @@ class Store(ABC):
     def duplicate(self, path: str, copy: str) -> None:
         """Give a file a second path, in the place of whatever is there: by a link where that can be, else by a copy."""
 
-    def same_content(self, one: str, other: str) -> bool:
+    def has_same_content(self, one: str, other: str) -> bool:
         """Compare two files byte for byte."""
         with self.open_reader(one) as left, self.open_reader(other) as right:
-            while (piece := left.read(PIECE)) == right.read(PIECE):
+            while (piece := left.read(COMPARE_BUFFER_BYTES)) == right.read(COMPARE_BUFFER_BYTES):
                 if not piece:
                     return True
         return False
@@ -155,7 +155,7 @@ class Store(ABC):
         """Read a small file; None if it is absent."""
 
     @abstractmethod
-    def arrow_filesystem(self) -> pafs.FileSystem:
+    def to_arrow_filesystem(self) -> pafs.FileSystem:
         """Give the filesystem under which Arrow knows these paths."""
 
     @abstractmethod

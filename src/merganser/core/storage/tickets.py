@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from filelock import FileLock, Timeout
 
 from merganser.core.storage import liveness
-from merganser.core.storage.liveness import Watched, describe_process
+from merganser.core.storage.liveness import HeartbeatMonitor, describe_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +33,7 @@ STALLED_SECONDS = 5.0
 # How often a ticket file shows that its writer is not stopped.
 RENEW_SECONDS = 0.1
 # A number may be taken by another writer at the same moment, again and again if many come together.
-ATTEMPTS = 16
+MAX_ATTEMPTS = 16
 
 
 class TicketQueue(Protocol):
@@ -65,17 +65,17 @@ class LocalQueue:
         # A living writer's ticket is up to one renewal old, and more on a busy machine.
         self._stalled_seconds = min(STALLED_SECONDS, max(timeout / 2, 3 * RENEW_SECONDS))
         self._number = 0
-        self._renewed = 0.0
+        self._renewed_at = 0.0
 
     def is_empty(self) -> bool:
-        return not self._numbers()
+        return not self._list_numbers()
 
     def enter(self) -> None:
         # Without a ticket, on a full disk for example, a writer takes the lock whenever it is free.
         with suppress(OSError):
             self._store.make_folder(self._folder)
-            for _ in range(ATTEMPTS):
-                number = max(self._numbers(), default=0) + 1
+            for _ in range(MAX_ATTEMPTS):
+                number = max(self._list_numbers(), default=0) + 1
                 self._ticket = self._take(number)
                 if self._ticket is not None:
                     self._number = number
@@ -92,10 +92,10 @@ class LocalQueue:
             self._ticket = None
             self.enter()
             return False
-        return not any(self._is_alive(number, oldest) for number in sorted(self._before(), reverse=True))
+        return not any(self._is_alive(number, oldest) for number in sorted(self._list_before(), reverse=True))
 
     def count_before(self) -> int:
-        return len(self._before())
+        return len(self._list_before())
 
     def leave(self) -> None:
         if self._ticket is not None:
@@ -106,19 +106,19 @@ class LocalQueue:
 
     def _renew(self, path: str) -> float:
         """Show that this writer is not stopped; gives when it last did, by the clock of the disk."""
-        if time.monotonic() - self._renewed >= RENEW_SECONDS:
+        if time.monotonic() - self._renewed_at >= RENEW_SECONDS:
             os.utime(path)
-            self._renewed = time.monotonic()
+            self._renewed_at = time.monotonic()
         return os.stat(path).st_mtime
 
-    def _numbers(self) -> list[int]:
+    def _list_numbers(self) -> list[int]:
         try:
-            return _numbers(os.listdir(self._folder))
+            return _parse_numbers(os.listdir(self._folder))
         except OSError:
             return []
 
-    def _before(self) -> list[int]:
-        return [number for number in self._numbers() if number < self._number]
+    def _list_before(self) -> list[int]:
+        return [number for number in self._list_numbers() if number < self._number]
 
     def _take(self, number: int) -> FileLock | None:
         path = f"{self._folder}/{number}"
@@ -164,13 +164,13 @@ class RemoteQueue:
         self._token = uuid.uuid4().hex
         self._number = 0
         self._beat = 0
-        self._renewed = 0.0
-        self._first = False
-        self._before: dict[int, Watched] = {}
+        self._renewed_at = 0.0
+        self._has_turn = False
+        self._before: dict[int, HeartbeatMonitor] = {}
 
     def is_empty(self) -> bool:
         try:
-            return not self._numbers()
+            return not self._list_numbers()
         except OSError:
             return True
 
@@ -179,17 +179,17 @@ class RemoteQueue:
         # Without a ticket, a writer takes the lock whenever it is free.
         with suppress(OSError):
             self._store.make_folder(self._folder)
-            for _ in range(ATTEMPTS):
-                number = max(number, *self._numbers(), 0) + 1
-                if self._store.create_exclusively(self._path(number), self._content()):
-                    self._number, self._renewed = number, time.monotonic()
+            for _ in range(MAX_ATTEMPTS):
+                number = max(number, *self._list_numbers(), 0) + 1
+                if self._store.create_exclusively(self._make_path(number), self._encode_content()):
+                    self._number, self._renewed_at = number, time.monotonic()
                     return
 
     def is_first(self) -> bool:
         if not self._number:
             return True
         try:
-            return self._look()
+            return self._check_turn()
         except OSError:
             # A queue that the store does not show for a moment must not fail a merge.
             return True
@@ -201,34 +201,34 @@ class RemoteQueue:
         if self._number:
             # Others remove a ticket that is no longer renewed.
             with suppress(OSError):
-                self._store.remove(self._path(self._number))
+                self._store.remove(self._make_path(self._number))
             self._number = 0
 
-    def _numbers(self) -> list[int]:
-        return _numbers(self._store.names(self._folder))
+    def _list_numbers(self) -> list[int]:
+        return _parse_numbers(self._store.list_names(self._folder))
 
-    def _path(self, number: int) -> str:
+    def _make_path(self, number: int) -> str:
         return f"{self._folder}/{number}"
 
-    def _content(self) -> bytes:
+    def _encode_content(self) -> bytes:
         return json.dumps({**describe_process(), "token": self._token, "beat": self._beat}).encode()
 
-    def _look(self) -> bool:
-        if not self._first:
-            numbers = self._numbers()
+    def _check_turn(self) -> bool:
+        if not self._has_turn:
+            numbers = self._list_numbers()
             if self._number not in numbers:
                 # This writer was stalled for so long that others took it for dead.
                 self.enter()
                 return False
             self._before = {number: self._watch(number) for number in numbers if number < self._number}
             self._remove_dead()
-            self._first = not self._before
+            self._has_turn = not self._before
         self._renew()
-        return self._first
+        return self._has_turn
 
-    def _watch(self, number: int) -> Watched:
-        watched = self._before.get(number) or Watched(self._store, self._path(number))
-        watched.look(every=liveness.LEASE_SECONDS / 6)
+    def _watch(self, number: int) -> HeartbeatMonitor:
+        watched = self._before.get(number) or HeartbeatMonitor(self._store, self._make_path(number))
+        watched.poll(every=liveness.LEASE_SECONDS / 6)
         return watched
 
     def _remove_dead(self) -> None:
@@ -236,11 +236,11 @@ class RemoteQueue:
             self._store.remove(self._before.pop(number).path)
 
     def _renew(self) -> None:
-        if time.monotonic() - self._renewed >= liveness.LEASE_SECONDS / 3:
+        if time.monotonic() - self._renewed_at >= liveness.LEASE_SECONDS / 3:
             self._beat += 1
-            self._store.write_small(self._path(self._number), self._content())
-            self._renewed = time.monotonic()
+            self._store.write_small(self._make_path(self._number), self._encode_content())
+            self._renewed_at = time.monotonic()
 
 
-def _numbers(names: Iterable[str]) -> list[int]:
+def _parse_numbers(names: Iterable[str]) -> list[int]:
     return [int(name) for name in names if name.isascii() and name.isdecimal()]

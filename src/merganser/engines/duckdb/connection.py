@@ -12,7 +12,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_ROWS_AT_ONCE = 1 << 17
+_BATCH_ROWS = 1 << 17
 
 
 def query(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
@@ -21,7 +21,7 @@ def query(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     return connection.sql(sql).to_arrow_table()
 
 
-def one_row(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...]:
+def query_row(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...]:
     """Run a statement that gives one row."""
     # Not `fetchone`, after which 2.0 takes the result for unfinished.
     (row,) = connection.execute(sql).fetchall()
@@ -31,11 +31,11 @@ def one_row(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...]:
 def stream(relation: duckdb.DuckDBPyRelation) -> pa.RecordBatchReader:
     """Give the rows of a relation as they come; 1.x calls this by another name than 2.0."""
     read = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
-    reader = read(_ROWS_AT_ONCE)
-    return pa.RecordBatchReader.from_batches(reader.schema, _batches(reader))
+    reader = read(_BATCH_ROWS)
+    return pa.RecordBatchReader.from_batches(reader.schema, _stream_batches(reader))
 
 
-def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def _stream_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     try:
         yield from reader
     except OSError as error:
@@ -45,7 +45,7 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 
 
 @contextmanager
-def registered(connection: duckdb.DuckDBPyConnection, rows: pa.Table | pa.RecordBatchReader) -> Iterator[str]:
+def register_view(connection: duckdb.DuckDBPyConnection, rows: pa.Table | pa.RecordBatchReader) -> Iterator[str]:
     """Show Arrow rows to DuckDB, without a copy, for a while."""
     name = f"view_{uuid.uuid4().hex}"
     connection.register(name, rows)

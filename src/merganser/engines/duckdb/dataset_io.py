@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import duckdb
 import pyarrow as pa
 
-from merganser.core.columnar.memory import naming_memory
+from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.dataset.read import open_dataset
 from merganser.core.merge import driver
-from merganser.core.merge.dataset_io import DatasetIO, Job
+from merganser.core.merge.dataset_io import DatasetIO, OperationContext
 from merganser.core.model.options import CommitOptions, check_names, make_options, pick_source
 from merganser.core.rows.matches import Matches
 from merganser.core.storage.location import locate
 from merganser.core.storage.sql_paths import PathValidator
 from merganser.engines.duckdb.engine import DuckDBEngine
-from merganser.engines.duckdb.instance import Instance, Limits, limits_of
-from merganser.engines.duckdb.version import announce, check_use_merge, merge_wanted
+from merganser.engines.duckdb.instance import Instance, Limits, read_limits
+from merganser.engines.duckdb.version import announce, check_use_merge, should_use_merge
 from merganser.errors import DatasetMergeError, InvalidArgumentError, OutOfMemoryError, TargetPathError
-from merganser.printable import printable
+from merganser.printable import to_printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -108,7 +108,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
             row_group_size=row_group_size,
             **options,
         )
-        return self._merged(given, path, strategy, key_columns, filesystem, use_merge, made)
+        return self._merge(given, path, strategy, key_columns, filesystem, use_merge, made)
 
     def write_parquet_dataset(
         self,
@@ -141,7 +141,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
             return self.write_dataset(source, path, mode, **cast("WriteOptions", options))
         filesystem, use_merge = options.pop("filesystem", None), options.pop("use_merge", None)
         made = make_options(rewrite_all=rewrite_mode == "full", **options)
-        return self._merged(source, path, strategy, key_columns or (), filesystem, use_merge, made)
+        return self._merge(source, path, strategy, key_columns or (), filesystem, use_merge, made)
 
     def read(
         self, path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
@@ -150,16 +150,16 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
 
         With `ignore_table_format`, also those that a table of another format left, whatever its log says of them.
         """
-        job = Job("read", path, self._filesystem(filesystem))
+        job = OperationContext("read", path, self._choose_filesystem(filesystem))
         _check_path(job)
         dataset = open_dataset(locate(path, job.filesystem, ignore_table_format=ignore_table_format))
         if not dataset.schema.names:
             message = f"There are no Parquet files below {path}, so a relation would have no columns. Check the path."
             raise TargetPathError(message)
-        with _explained(job):
+        with _translate_errors(job):
             return self.connection.from_arrow(dataset)
 
-    def _merged(
+    def _merge(
         self,
         source: Any,
         path: str | os.PathLike[str],
@@ -169,23 +169,23 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
         use_merge: bool | None,  # noqa: FBT001
         options: Options,
     ) -> MergeResult:
-        job = Job("merge", path, self._filesystem(filesystem), strategy, key_columns)
-        with naming_memory(job.action), self._engine(job, use_merge) as engine:
+        job = OperationContext("merge", path, self._choose_filesystem(filesystem), strategy, key_columns)
+        with translate_memory_errors(job.description), self._open_engine(job, use_merge) as engine:
             return driver.merge(engine, source, path, strategy, key_columns, job.filesystem, options)
 
     @contextmanager
-    def _engine(self, job: Job, use_merge: bool | None = None) -> Iterator[DuckDBEngine]:  # noqa: FBT001
-        _check_path(job)
+    def _open_engine(self, context: OperationContext, use_merge: bool | None = None) -> Iterator[DuckDBEngine]:  # noqa: FBT001
+        _check_path(context)
         limits = Limits()
-        with _explained(job):
+        with _translate_errors(context):
             if self._given is not None:
-                limits = limits_of(self._given)
+                limits = read_limits(self._given)
             check_use_merge(use_merge)
             with Instance(limits) as instance:
                 yield DuckDBEngine(
                     instance,
-                    lambda: merge_wanted(self._given or instance.database, use_merge),
-                    partial(announce, use_merge) if job.operation == "merge" else lambda _: None,
+                    lambda: should_use_merge(self._given or instance.database, use_merge),
+                    partial(announce, use_merge) if context.operation == "merge" else lambda _: None,
                 )
 
 
@@ -241,7 +241,7 @@ class DuckDBParquetHandler:
 
 
 @contextmanager
-def _explained(job: Job) -> Iterator[None]:
+def _translate_errors(context: OperationContext) -> Iterator[None]:
     """Say what was being done when DuckDB failed (D7)."""
     try:
         yield
@@ -251,9 +251,9 @@ def _explained(job: Job) -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     except duckdb.Error as error:
-        about = f"operation {job.operation}, strategy {job.strategy}, key columns {job.keys or None}"
-        failed = f"{job.path} failed in DuckDB: {type(error).__name__}: {error} ({about})"
-        _log.error("%s", printable(failed))
+        about = f"operation {context.operation}, strategy {context.strategy}, key columns {context.keys or None}"
+        failed = f"{context.path} failed in DuckDB: {type(error).__name__}: {error} ({about})"
+        _log.error("%s", to_printable(failed))
         message = f"MERGE operation failed: {error} ({about}). Nothing was changed."
         if isinstance(error, duckdb.OutOfMemoryException):
             remedy = "DuckDB is out of memory: raise memory_limit of its connection, or work on fewer rows at a time."
@@ -261,10 +261,10 @@ def _explained(job: Job) -> Iterator[None]:
         raise DatasetMergeError(message) from error
 
 
-def _check_path(job: Job) -> None:
+def _check_path(context: OperationContext) -> None:
     """Refuse a path that should not stand in an SQL statement (D5); ours are bound, but they may be shown elsewhere."""
-    if isinstance(job.path, str | os.PathLike) and (text := os.fspath(job.path)):
-        if job.filesystem is None and "://" not in text:
+    if isinstance(context.path, str | os.PathLike) and (text := os.fspath(context.path)):
+        if context.filesystem is None and "://" not in text:
             text = os.path.expanduser(text)
             text = text if os.path.isabs(text) else os.path.join(os.getcwd(), text)
         PathValidator.escape_for_sql(text)

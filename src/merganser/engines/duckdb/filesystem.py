@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def readable_by(connection: duckdb.DuckDBPyConnection, store: Store) -> Iterator[Callable[[str], str]]:
+def mount_store(connection: duckdb.DuckDBPyConnection, store: Store) -> Iterator[Callable[[str], str]]:
     """Let DuckDB read a store for a while; gives the function that spells a path for DuckDB.
 
     A store that is not local is registered under a name that no one else has: the caller's own filesystems stay as
     they are, and no cache of DuckDB's can know a file by it that has changed since.
     """
-    if store.local:
+    if store.is_local:
         yield lambda path: path
         return
     protocol = f"merganser{uuid.uuid4().hex}"
-    connection.register_filesystem(_Window(store, protocol))
+    connection.register_filesystem(_StoreFileSystem(store, protocol))
     try:
         yield lambda path: f"{protocol}://{path}"
     finally:
         connection.unregister_filesystem(protocol)
 
 
-class _Window(AbstractFileSystem):  # type: ignore[misc]
+class _StoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """The files of a store under a protocol, to be read and never listed."""
 
     cachable = False

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 # What DuckDB prints and also takes: of more than TiB it prints units that it does not take.
-_SIZE = re.compile(r"[\d.]+ ?(bytes|[KMGT]i?B)")
+_SIZE_PATTERN = re.compile(r"[\d.]+ ?(bytes|[KMGT]i?B)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Limits:
 
 # An instance takes some 20 ms to open, so each process keeps those that left nothing behind. A forked process opens its
 # own: the threads of its parent's are not there.
-_idle: dict[tuple[int, Limits], list[_Opened]] = defaultdict(list)
+_idle: dict[tuple[int, Limits], list[_OpenInstance]] = defaultdict(list)
 
 
-def limits_of(connection: duckdb.DuckDBPyConnection) -> Limits:
+def read_limits(connection: duckdb.DuckDBPyConnection) -> Limits:
     """Read the limits that a connection works under.
 
-    >>> limits_of(duckdb.connect(config={"threads": 3})).threads
+    >>> read_limits(duckdb.connect(config={"threads": 3})).threads
     3
     """
     names = Limits.__dataclass_fields__
@@ -52,7 +52,7 @@ def limits_of(connection: duckdb.DuckDBPyConnection) -> Limits:
         found = cursor.execute(f"SELECT {asked}").fetchone() or ()
     limits = Limits(*found)
     sizes = {name: getattr(limits, name) for name in ("memory_limit", "max_temp_directory_size")}
-    return replace(limits, **{name: text if _SIZE.fullmatch(text) else None for name, text in sizes.items()})
+    return replace(limits, **{name: text if _SIZE_PATTERN.fullmatch(text) else None for name, text in sizes.items()})
 
 
 class Instance:
@@ -67,7 +67,7 @@ class Instance:
 
     def __enter__(self) -> Self:
         try:
-            self._opened = _done(self._pool.pop())
+            self._opened = _make_done_future(self._pool.pop())
         except IndexError:
             self._opened = self._open()
         return self
@@ -96,12 +96,12 @@ class Instance:
             opened.cursor.interrupt()
         opened.cursor.close()
         # Closing an instance removes what it has spilled.
-        if error is None and not os.path.exists(opened.spill):
+        if error is None and not os.path.exists(opened.spill_folder):
             self._pool.append(replace(opened, cursor=opened.database.cursor()))
         else:
             opened.database.close()
 
-    def _open(self) -> Future[_Opened]:
+    def _open(self) -> Future[_OpenInstance]:
         executor = ThreadPoolExecutor(1, thread_name_prefix="merganser-duckdb")
         opened = executor.submit(_connect, self._limits)
         executor.shutdown(wait=False)
@@ -109,15 +109,15 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _OpenInstance:
     """An open instance, the connection to work on, and the folder that it would spill to."""
 
     database: duckdb.DuckDBPyConnection
     cursor: duckdb.DuckDBPyConnection
-    spill: str
+    spill_folder: str
 
 
-def _spill_folder(wanted: str | None) -> str:
+def _choose_spill_folder(wanted: str | None) -> str:
     """Choose a folder that is this instance's alone: two in one would write over each other's files."""
     unique = f"merganser-{uuid.uuid4().hex}"
     if wanted is None:
@@ -132,8 +132,8 @@ def _spill_folder(wanted: str | None) -> str:
     return os.path.join(wanted, unique) if os.path.isdir(wanted) else f"{wanted}-{unique}"
 
 
-def _connect(limits: Limits) -> _Opened:
-    spill = _spill_folder(limits.temp_directory)
+def _connect(limits: Limits) -> _OpenInstance:
+    spill = _choose_spill_folder(limits.temp_directory)
     settings = {
         "memory_limit": limits.memory_limit,
         "max_temp_directory_size": limits.max_temp_directory_size,
@@ -147,10 +147,10 @@ def _connect(limits: Limits) -> _Opened:
     database.execute(
         "SET disabled_optimizers = 'statistics_propagation,compressed_materialization,join_filter_pushdown'"
     )
-    return _Opened(database, database.cursor(), spill)
+    return _OpenInstance(database, database.cursor(), spill)
 
 
-def _done(opened: _Opened) -> Future[_Opened]:
-    future: Future[_Opened] = Future()
+def _make_done_future(opened: _OpenInstance) -> Future[_OpenInstance]:
+    future: Future[_OpenInstance] = Future()
     future.set_result(opened)
     return future

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Version = tuple[int, int, int]
 
-UNKNOWN: Version = (0, 0, 0)
+UNKNOWN_VERSION: Version = (0, 0, 0)
 FIRST_WITH_MERGE: Version = (1, 4, 0)
 _FORMAT = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?!\d|\.\d)")
 _known: MutableMapping[duckdb.DuckDBPyConnection, Version] = WeakKeyDictionary()
@@ -51,7 +51,7 @@ def detect_version(connection: duckdb.DuckDBPyConnection) -> Version:
             _known[connection] = parse_version(str(row and row[0]))
         except (duckdb.Error, InvalidArgumentError) as error:
             _log.warning("Could not determine DuckDB version: %s", error)
-            return UNKNOWN
+            return UNKNOWN_VERSION
     return _known[connection]
 
 
@@ -62,13 +62,13 @@ def check_use_merge(use_merge: object) -> None:
         raise InvalidArgumentError(message)
 
 
-def merge_wanted(connection: duckdb.DuckDBPyConnection, use_merge: bool | None) -> bool:  # noqa: FBT001
+def should_use_merge(connection: duckdb.DuckDBPyConnection, use_merge: bool | None) -> bool:  # noqa: FBT001
     """Decide between MERGE and the fallback (D1), without a word about it."""
     if use_merge is False:
         return False
     version = detect_version(connection)
     if use_merge and version < FIRST_WITH_MERGE:
-        shown = "unknown" if version == UNKNOWN else ".".join(map(str, version))
+        shown = "unknown" if version == UNKNOWN_VERSION else ".".join(map(str, version))
         message = (
             "DuckDB MERGE requested but not available. Required version: >= 1.4.0, "
             f"Current: {shown}. Upgrade DuckDB, or pass use_merge=False."

@@ -16,14 +16,14 @@ from merganser.core.merge.dataset_io import DatasetIO
 from merganser.core.model.keys import normalize_keys
 from merganser.core.model.options import check_order, make_options, make_request
 from merganser.core.storage.location import locate
-from merganser.engines.spark.engine import NEAR, SparkEngine
-from merganser.engines.spark.execution import Way
-from merganser.engines.spark.input_splits import carried_rows, dataset_portions, in_memory
+from merganser.engines.spark.engine import BROADCAST_LIMIT, SparkEngine
+from merganser.engines.spark.execution import ExecutionMode
+from merganser.engines.spark.input_splits import cast_to_transport, is_in_memory, split_dataset
 from merganser.engines.spark.java import check_java
-from merganser.engines.spark.jobs import marked, orders_frame, unpacked
-from merganser.engines.spark.source import Given
+from merganser.engines.spark.jobs import decode_tasks, make_task_frame, tag_errors
+from merganser.engines.spark.source import OpenedSource
 from merganser.engines.spark.streaming import BatchSink
-from merganser.engines.spark.types import carried_schema, spark_schema
+from merganser.engines.spark.types import to_spark_schema, to_transport_schema
 from merganser.errors import InvalidArgumentError, TargetPathError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from merganser.core.merge.dataset_io import Job
+    from merganser.core.merge.dataset_io import OperationContext
     from merganser.core.model.options import MergeOptions
     from merganser.core.model.strategy import MergeStrategy
     from merganser.core.storage.location import Location
@@ -41,23 +41,23 @@ if TYPE_CHECKING:
     Batches = Iterator[pa.RecordBatch]
 
 
-class SparkDatasetIO(DatasetIO[Given, Way[Any], Any]):
+class SparkDatasetIO(DatasetIO[OpenedSource, ExecutionMode[Any], Any]):
     """Merge, plan, write and read Parquet datasets with Spark.
 
     Executors read and write the dataset's files themselves, so they need its storage and this package. Without a
     session, the active one is used.
     """
 
-    _near = NEAR
+    _broadcast_limit = BROADCAST_LIMIT
 
     def __init__(self, spark: SparkSession | None = None, filesystem: Any = None) -> None:
         super().__init__(filesystem)
-        self._given = spark
+        self._session = spark
 
     @property
     def spark(self) -> SparkSession:
         """The caller's session, or the active one, or a new one."""
-        found = self._given or SparkSession.getActiveSession()
+        found = self._session or SparkSession.getActiveSession()
         if found is None:
             if "SPARK_REMOTE" not in os.environ:
                 check_java()
@@ -74,26 +74,26 @@ class SparkDatasetIO(DatasetIO[Given, Way[Any], Any]):
         a merge: a DataFrame remembers the files that it was made of. With `ignore_table_format`, also those that a
         table of another format left are read, whatever its log says of them.
         """
-        location = _shared(path, self._filesystem(filesystem))
-        return self._frame(replace(location, ignore_table_format=ignore_table_format), None)
+        location = _locate_shared(path, self._choose_filesystem(filesystem))
+        return self._open_frame(replace(location, ignore_table_format=ignore_table_format), None)
 
     def read_columns(
         self, path: str | os.PathLike[str], columns: Sequence[str] | str, filesystem: Any = None
     ) -> DataFrame:
         """Open some columns of a dataset as `read` does; the others are not read from the files."""
-        return self._frame(_shared(path, self._filesystem(filesystem)), normalize_keys(columns))
+        return self._open_frame(_locate_shared(path, self._choose_filesystem(filesystem)), normalize_keys(columns))
 
-    def _frame(self, location: Location, columns: Sequence[str] | None) -> DataFrame:
-        portions = dataset_portions(location, columns)
+    def _open_frame(self, location: Location, columns: Sequence[str] | None) -> DataFrame:
+        portions = split_dataset(location, columns)
         if not portions.schema.names:
             message = (
                 f"There are no Parquet files below {location.display}, so a DataFrame would have no columns. Check the "
                 "path."
             )
             raise TargetPathError(message)
-        schema = carried_schema(portions.schema)
-        frame = orders_frame(self.spark, portions.orders)
-        return frame.mapInArrow(marked(_read, portions.read, schema), spark_schema(schema))
+        schema = to_transport_schema(portions.schema)
+        frame = make_task_frame(self.spark, portions.splits)
+        return frame.mapInArrow(tag_errors(_read_splits, portions.read, schema), to_spark_schema(schema))
 
     def foreach_batch(
         self,
@@ -115,35 +115,35 @@ class SparkDatasetIO(DatasetIO[Given, Way[Any], Any]):
         if "batch_id" in options:
             message = "foreach_batch makes the batch ids itself, of query_name and Spark's number. Leave batch_id out."
             raise InvalidArgumentError(message)
-        filesystem = self._filesystem(options.pop("filesystem", None))
-        location = _shared(path, filesystem)
+        filesystem = self._choose_filesystem(options.pop("filesystem", None))
+        location = _locate_shared(path, filesystem)
         # What can be refused is refused now, not when the first batch comes.
         request = make_request(strategy, key_columns, make_options(**options))
-        check_target(replace(location, ignore_table_format=request.options.ignore_table_format), listed=True)
-        check_order(request, ordered=False)
+        check_target(replace(location, ignore_table_format=request.options.ignore_table_format), lists_later=True)
+        check_order(request, is_ordered=False)
         # The process that batches come to may stand in another folder.
-        home = location.root if location.store.local else path
+        home = location.root if location.store.is_local else path
         return BatchSink(partial(type(self), filesystem=filesystem), home, strategy, key_columns, query_name, options)
 
     @contextmanager
-    def _engine(self, job: Job) -> Iterator[SparkEngine]:
-        _shared(job.path, job.filesystem)
-        engine = SparkEngine(self.spark, self._near)
+    def _open_engine(self, context: OperationContext) -> Iterator[SparkEngine]:
+        _locate_shared(context.path, context.filesystem)
+        engine = SparkEngine(self.spark, self._broadcast_limit)
         try:
             yield engine
         finally:
             engine.close()
 
 
-def _shared(path: str | os.PathLike[str], filesystem: Any) -> Location:
+def _locate_shared(path: str | os.PathLike[str], filesystem: Any) -> Location:
     """Find a dataset where executors find it too."""
     location = locate(path, filesystem)
-    if in_memory(location):
+    if is_in_memory(location):
         message = f"{location.display} is in this process's memory, where no executor can reach it. Use a shared path."
         raise InvalidArgumentError(message)
     return location
 
 
-def _read(read: Callable[[Any], Batches], carried: pa.Schema, batches: Batches) -> Batches:
-    for _, order in unpacked(batches):
-        yield from carried_rows(read(order), carried)
+def _read_splits(read: Callable[[Any], Batches], transport_schema: pa.Schema, batches: Batches) -> Batches:
+    for _, order in decode_tasks(batches):
+        yield from cast_to_transport(read(order), transport_schema)

@@ -17,32 +17,32 @@ from types import SimpleNamespace
 from typing import Any
 
 from merganser import errors
-from merganser.display import plain
+from merganser.display import to_plain
 from merganser.errors import MerganserError, MergeConflictError
 
 # Executors load this module too; they sign with the driver's key, which is an argument of their task.
-KEY = secrets.token_bytes(32)
-_SEALED = re.compile(r"merganser-error:([0-9a-f]{64}):([A-Za-z0-9+/=]+):")
-_CLASSES: dict[str, type[MerganserError]] = {
+SIGNING_KEY = secrets.token_bytes(32)
+_SIGNED_ERROR = re.compile(r"merganser-error:([0-9a-f]{64}):([A-Za-z0-9+/=]+):")
+_ERROR_CLASSES: dict[str, type[MerganserError]] = {
     name: found for name, found in vars(errors).items() if isinstance(found, type) and issubclass(found, MerganserError)
 }
 
 
-def seal(error: MerganserError, key: bytes) -> str:
+def sign_error(error: MerganserError, key: bytes) -> str:
     """Sign an error so that it can be found in a string again."""
     encoded = base64.b64encode(encode_error(error).encode()).decode()
-    return f"merganser-error:{_signature(encoded, key)}:{encoded}:"
+    return f"merganser-error:{_compute_signature(encoded, key)}:{encoded}:"
 
 
-def unseal(text: str, key: bytes) -> MerganserError | None:
+def find_signed_error(text: str, key: bytes) -> MerganserError | None:
     """Find the error that was signed with the key; whatever else the string holds is passed over."""
-    for signature, encoded in _SEALED.findall(text):
-        if hmac.compare_digest(signature, _signature(encoded, key)):
+    for signature, encoded in _SIGNED_ERROR.findall(text):
+        if hmac.compare_digest(signature, _compute_signature(encoded, key)):
             return decode_error(base64.b64decode(encoded).decode())
     return None
 
 
-def _signature(encoded: str, key: bytes) -> str:
+def _compute_signature(encoded: str, key: bytes) -> str:
     return hmac.digest(key, encoded.encode(), "sha256").hex()
 
 
@@ -50,24 +50,24 @@ def encode_error(error: MerganserError) -> str:
     """Give an error's class and fields as JSON."""
     fields = error.__reduce__()[1]
     if isinstance(error, MergeConflictError):
-        fields = (*fields[:2], [plain(one) for one in error.conflicting_nodes], *fields[3:])
-    return json.dumps({"class": type(error).__name__, "fields": fields}, default=_in_iso)
+        fields = (*fields[:2], [to_plain(one) for one in error.conflicting_nodes], *fields[3:])
+    return json.dumps({"class": type(error).__name__, "fields": fields}, default=_to_iso)
 
 
-def _in_iso(value: Any) -> str:
+def _to_iso(value: Any) -> str:
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def decode_error(text: str) -> MerganserError:
     """Make the error again, from one of our own classes."""
     found = json.loads(text)
-    kind, fields = _CLASSES[found["class"]], found["fields"]
+    kind, fields = _ERROR_CLASSES[found["class"]], found["fields"]
     if kind is MergeConflictError:
-        fields[2] = [_record(**one) for one in fields[2]]
+        fields[2] = [_make_record(**one) for one in fields[2]]
     return kind(*fields)
 
 
-def _record(created_at: str, updated_at: str, **fields: Any) -> SimpleNamespace:
+def _make_record(created_at: str, updated_at: str, **fields: Any) -> SimpleNamespace:
     """Give a node or edge its attributes; engines do not know the classes of the graph."""
     times = {"created_at": datetime.fromisoformat(created_at), "updated_at": datetime.fromisoformat(updated_at)}
     return SimpleNamespace(**fields, **times)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.columnar.memory import naming_memory
-from merganser.core.dataset.read import as_dataset
+from merganser.core.columnar.memory import translate_memory_errors
+from merganser.core.dataset.read import to_arrow_dataset
 from merganser.core.dataset.snapshot import load_target
 from merganser.core.model.schema import cast_column
 from merganser.core.sources.files import SourceFiles, check_folder, find_files
 from merganser.core.storage.location import locate
 from merganser.core.storage.remote import RemoteStore
-from merganser.engines.spark.jobs import spread
+from merganser.engines.spark.jobs import run_tasks
 from merganser.errors import InvalidArgumentError, MerganserError, UnreadableFileError
 
 if TYPE_CHECKING:
@@ -30,57 +30,57 @@ if TYPE_CHECKING:
     Batches = Iterator[pa.RecordBatch]
 
 # Bytes of a file that one task reads.
-_PORTION = 64 << 20
+_SPLIT_BYTES = 64 << 20
 # Files at which the driver looks by itself.
-_FEW = 16
+_MAX_DRIVER_FILES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Portions:
+class InputSplits:
     """Rows in files: what each task is to read, in order, and how it reads it."""
 
     schema: pa.Schema
-    orders: Sequence[Any]
+    splits: Sequence[Any]
     read: Callable[[Any], Batches]
 
 
-def carried_rows(batches: Batches, carried: pa.Schema) -> Batches:
+def cast_to_transport(batches: Batches, transport_schema: pa.Schema) -> Batches:
     """Give rows the types in which they travel."""
     for batch in batches:
         table = pa.Table.from_batches([batch])
-        columns = [cast_column(table.column(field.name), field.type, field.name) for field in carried]
-        yield from pa.table(columns, schema=carried).combine_chunks().to_batches()
+        columns = [cast_column(table.column(field.name), field.type, field.name) for field in transport_schema]
+        yield from pa.table(columns, schema=transport_schema).combine_chunks().to_batches()
 
 
-def in_memory(location: Location) -> bool:
+def is_in_memory(location: Location) -> bool:
     """Say whether a place is in this process, where no executor can reach it."""
-    return isinstance(location.store, RemoteStore) and location.store.in_memory
+    return isinstance(location.store, RemoteStore) and location.store.is_in_memory
 
 
-def open_files(spark: SparkSession, path: str) -> Portions | None:
+def open_files(spark: SparkSession, path: str) -> InputSplits | None:
     """Find the files of a path and what their columns are; None if only this process can read them."""
-    if in_memory(locate(path)):
+    if is_in_memory(locate(path)):
         return None
     files = find_files(path)
     if not isinstance(files, SourceFiles):
-        found = dataset_portions(files)
+        found = split_dataset(files)
         check_folder(found.schema, path)
         return found
-    if files.parquet and len(files.names) <= _FEW:
-        looks = [files.look(name) for name in files.names]
+    if files.is_parquet and len(files.names) <= _MAX_DRIVER_FILES:
+        looks = [files.read_info(name) for name in files.names]
     else:
-        looks = spread(spark, files.look, files.names)
+        looks = run_tasks(spark, files.read_info, files.names)
     orders: list[tuple[str, Sequence[int] | None]] = []
     for name, look in zip(files.names, looks, strict=True):
-        orders += [(name, groups) for groups in _runs(look.group_sizes)] or [(name, None)]
-    schema = files.agreed([look.schema for look in looks])
-    return Portions(schema, orders, partial(_read_file, files, schema))
+        orders += [(name, groups) for groups in _split_row_groups(look.group_sizes)] or [(name, None)]
+    schema = files.unify_schemas([look.schema for look in looks])
+    return InputSplits(schema, orders, partial(_read_file, files, schema))
 
 
-def dataset_portions(location: Location, columns: Sequence[str] | None = None) -> Portions:
+def split_dataset(location: Location, columns: Sequence[str] | None = None) -> InputSplits:
     """Divide a dataset, or some columns of it: several small files are one portion, a large one is several."""
     target = load_target(location, [], None, {})
-    dataset = as_dataset(target)
+    dataset = to_arrow_dataset(target)
     schema = dataset.schema
     if columns is not None and target.files:
         lacking = [name for name in columns if name not in schema.names]
@@ -89,36 +89,36 @@ def dataset_portions(location: Location, columns: Sequence[str] | None = None) -
             raise InvalidArgumentError(message)
         schema = pa.schema([schema.field(name) for name in columns])
     orders: list[list[pads.Fragment]] = []
-    waiting = _PORTION
+    waiting = _SPLIT_BYTES
     counts = target.group_counts.tolist()
     for fragment, file, count in zip(dataset.get_fragments(), target.files, counts, strict=True):
-        if file.size > _PORTION and count > 1:
-            orders += [[fragment.subset(row_group_ids=run)] for run in _runs([file.size // count] * count)]
-            waiting = _PORTION
-        elif waiting + file.size > _PORTION:
+        if file.size > _SPLIT_BYTES and count > 1:
+            orders += [[fragment.subset(row_group_ids=run)] for run in _split_row_groups([file.size // count] * count)]
+            waiting = _SPLIT_BYTES
+        elif waiting + file.size > _SPLIT_BYTES:
             orders.append([fragment])
             waiting = file.size
         else:
             orders[-1].append(fragment)
             waiting += file.size
-    return Portions(schema, orders, partial(_read_fragments, dataset.schema, schema.names))
+    return InputSplits(schema, orders, partial(_read_fragments, dataset.schema, schema.names))
 
 
-def _runs(sizes: Sequence[int]) -> list[list[int]]:
+def _split_row_groups(sizes: Sequence[int]) -> list[list[int]]:
     """Divide row groups in runs of about a portion."""
-    before = np.cumsum([0, *sizes])[:-1] // _PORTION
+    before = np.cumsum([0, *sizes])[:-1] // _SPLIT_BYTES
     return [run.tolist() for run in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(before)) + 1) if len(run)]
 
 
-def _read_file(files: SourceFiles, schema: pa.Schema, order: tuple[str, Sequence[int] | None]) -> Batches:
-    name, groups = order
-    return files.batches(name, schema, groups)
+def _read_file(files: SourceFiles, schema: pa.Schema, split: tuple[str, Sequence[int] | None]) -> Batches:
+    name, groups = split
+    return files.read_batches(name, schema, groups)
 
 
 def _read_fragments(schema: pa.Schema, columns: Sequence[str], fragments: Sequence[pads.Fragment]) -> Batches:
     for fragment in fragments:
         try:
-            with naming_memory(f"reading {fragment.path}"):
+            with translate_memory_errors(f"reading {fragment.path}"):
                 yield from fragment.to_batches(schema=schema, columns=list(columns))
         except MerganserError:
             raise

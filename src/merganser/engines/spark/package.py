@@ -18,11 +18,11 @@ def ship(spark: SparkSession) -> None:
 
     Where executors have this machine's packages, as in local mode, there is no need.
     """
-    spark.addArtifacts(_packed(), pyfile=True)
+    spark.addArtifacts(_build_archive(), pyfile=True)
 
 
 @cache
-def _packed() -> str:
+def _build_archive() -> str:
     """Pack the package; executors fetch it whenever they start, so it stays until this process ends."""
     package = Path(__file__).parents[2]
     folder = Path(tempfile.mkdtemp(prefix="merganser-"))

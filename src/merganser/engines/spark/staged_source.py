@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.columnar.take import gathered, no_rows
-from merganser.core.model.schema import conform, conformed, operation_column
-from merganser.core.storage.staging import storing
+from merganser.core.columnar.take import coalesce_batches, empty_table
+from merganser.core.model.schema import conform, conform_schema, find_operation_column
+from merganser.core.storage.staging import explain_staging_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,130 +24,136 @@ if TYPE_CHECKING:
     from merganser.core.storage.store import Store
 
 # Bytes of rows in one part, which a task may hold in memory.
-_PART = 64 << 20
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+_STAGED_FILE_BYTES = 64 << 20
+_IPC_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class SourceSchemas:
     """What the columns of a source are on the way, and what they are to become in the target."""
 
-    carried: pa.Schema
-    goal: pa.Schema
+    transport: pa.Schema
+    target: pa.Schema
 
-    def of(self, names: Sequence[str]) -> Shape:
+    def select(self, names: Sequence[str]) -> SourceSchemas:
         """Leave columns out."""
-        return Shape(
-            pa.schema([self.carried.field(name) for name in names]),
-            pa.schema([self.goal.field(name) for name in names]),
+        return SourceSchemas(
+            pa.schema([self.transport.field(name) for name in names]),
+            pa.schema([self.target.field(name) for name in names]),
         )
 
-    def empty(self) -> pa.Table:
+    def make_empty_table(self) -> pa.Table:
         """Give no rows."""
-        return no_rows(conformed(self.goal))
+        return empty_table(conform_schema(self.target))
 
-    def arrived(self, batch: pa.RecordBatch) -> pa.Table:
+    def cast_received(self, batch: pa.RecordBatch) -> pa.Table:
         """Give rows that Spark has carried, whose columns have numbers for names, the types that they are to have."""
-        columns = [column.cast(kind) for column, kind in zip(batch.columns, self.carried.types, strict=True)]
-        return self.conformed(pa.record_batch(columns, schema=self.carried))
+        columns = [column.cast(kind) for column, kind in zip(batch.columns, self.transport.types, strict=True)]
+        return self.conform_batch(pa.record_batch(columns, schema=self.transport))
 
-    def conformed(self, batch: pa.RecordBatch) -> pa.Table:
+    def conform_batch(self, batch: pa.RecordBatch) -> pa.Table:
         """Cast rows as `merganser.core.model.schema.conform` does."""
-        return conform(pa.Table.from_batches([batch]), self.goal)
+        return conform(pa.Table.from_batches([batch]), self.target)
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class SourceStats:
     """What is known of rows without looking at other rows: how many, how many delete, and where values are missing.
 
-    `lacking` are the columns that are NULL in a row that does not delete.
+    `columns_with_nulls` are the columns that are NULL in a row that does not delete.
     """
 
     rows: int
     deletes: int
-    nulls: Mapping[str, int]
-    nans: Mapping[str, int]
-    lacking: frozenset[str]
+    null_counts: Mapping[str, int]
+    nan_counts: Mapping[str, int]
+    columns_with_nulls: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StagedFile:
     """One file of source rows, and their bytes in memory."""
 
     path: str
     size: int
-    profile: Profile
+    stats: SourceStats
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class StagedSource:
     """All source rows, in order."""
 
     store: Store
-    shape: Shape
-    files: tuple[Part, ...]
+    schemas: SourceSchemas
+    files: tuple[StagedFile, ...]
 
     @property
     def rows(self) -> int:
-        return sum(part.profile.rows for part in self.files)
+        return sum(part.stats.rows for part in self.files)
 
     @property
     def size(self) -> int:
         return sum(part.size for part in self.files)
 
-    def any(self) -> Parts:
+    def without_files(self) -> StagedSource:
         """Give what a task needs that is told which part to read: many files need not travel to each."""
         return replace(self, files=())
 
-    def carried(self) -> pa.Table:
+    def read_transport_rows(self) -> pa.Table:
         """Read all rows as they travel."""
-        names = self.shape.carried.names
-        batches = (batch for part in self.files for batch in self.batches(part, names))
-        return pa.Table.from_batches(batches, self.shape.carried)
+        names = self.schemas.transport.names
+        batches = (batch for part in self.files for batch in self.read_batches(part, names))
+        return pa.Table.from_batches(batches, self.schemas.transport)
 
-    def table(self, names: Iterable[str] | None = None) -> pa.Table:
+    def read_table(self, names: Iterable[str] | None = None) -> pa.Table:
         """Read some columns of all rows, cast to those of the target."""
-        shape = self.shape if names is None else self.shape.of(list(names))
-        tables = [shape.conformed(batch) for part in self.files for batch in self.batches(part, shape.carried.names)]
-        return pa.concat_tables(tables) if tables else shape.empty()
+        shape = self.schemas if names is None else self.schemas.select(list(names))
+        tables = [
+            shape.conform_batch(batch)
+            for part in self.files
+            for batch in self.read_batches(part, shape.transport.names)
+        ]
+        return pa.concat_tables(tables) if tables else shape.make_empty_table()
 
-    def batches(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, staged_file: StagedFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read some columns of one part."""
-        at = [self.shape.carried.names.index(name) for name in names]
-        with self.store.open_input(part.path) as stream:
+        at = [self.schemas.transport.names.index(name) for name in names]
+        with self.store.open_input(staged_file.path) as stream:
             reader = pa.ipc.open_file(stream, options=pa.ipc.IpcReadOptions(included_fields=at))
             for number in range(reader.num_record_batches):
                 yield reader.get_batch(number).select(list(names))
 
 
-def write_parts(batches: Iterable[pa.RecordBatch], shape: Shape, staging: Staging | None) -> Iterator[Part]:
+def write_staged_files(
+    batches: Iterable[pa.RecordBatch], schemas: SourceSchemas, staging: Staging | None
+) -> Iterator[StagedFile]:
     """Check that rows fit the target, and keep them in files of the staging folder, if there is one."""
-    coming = gathered((batch for batch in batches if batch.num_rows), shape.carried)
-    operation = operation_column(shape.goal)
+    coming = coalesce_batches((batch for batch in batches if batch.num_rows), schemas.transport)
+    operation = find_operation_column(schemas.target)
     for first in coming:
-        profiles: list[Profile] = []
+        profiles: list[SourceStats] = []
         if staging is None:
-            yield Part("", 0, _profile(shape.conformed(first), operation))
+            yield StagedFile("", 0, _compute_stats(schemas.conform_batch(first), operation))
             continue
-        path, size = staging.new_path(), 0
+        path, size = staging.make_path(), 0
         with ExitStack() as opened:
-            with storing(staging):
+            with explain_staging_errors(staging):
                 stream = opened.enter_context(staging.location.store.create(path))
-                writer = opened.enter_context(pa.ipc.new_file(stream, shape.carried, options=_COMPRESSED))
+                writer = opened.enter_context(pa.ipc.new_file(stream, schemas.transport, options=_IPC_OPTIONS))
             # What fails while rows come is the source's failure, not the staging folder's.
             for batch in chain([first], coming):
-                profiles.append(_profile(shape.conformed(batch), operation))
-                with storing(staging):
+                profiles.append(_compute_stats(schemas.conform_batch(batch), operation))
+                with explain_staging_errors(staging):
                     writer.write_batch(batch)
                 size += batch.nbytes
-                if size >= _PART:
+                if size >= _STAGED_FILE_BYTES:
                     break
-            with storing(staging):
+            with explain_staging_errors(staging):
                 opened.close()
-        yield Part(path, size, merged(profiles))
+        yield StagedFile(path, size, merge_stats(profiles))
 
 
-def _profile(table: pa.Table, operation: str | None) -> Profile:
+def _compute_stats(table: pa.Table, operation: str | None) -> SourceStats:
     lasting, deletes = table, 0
     if operation is not None:
         lasting = table.filter(pc.invert(table.column(operation)))
@@ -159,19 +165,19 @@ def _profile(table: pa.Table, operation: str | None) -> Profile:
         for field in table.schema
         if pa.types.is_floating(field.type)
     }
-    return Profile(table.num_rows, deletes, nulls, nans, lacking)
+    return SourceStats(table.num_rows, deletes, nulls, nans, lacking)
 
 
-def merged(profiles: Iterable[Profile]) -> Profile:
+def merge_stats(stats: Iterable[SourceStats]) -> SourceStats:
     """Add up what is known of rows."""
     rows = deletes = 0
     nulls: dict[str, int] = {}
     nans: dict[str, int] = {}
     lacking: frozenset[str] = frozenset()
-    for profile in profiles:
-        rows, deletes, lacking = rows + profile.rows, deletes + profile.deletes, lacking | profile.lacking
-        for name, count in profile.nulls.items():
+    for profile in stats:
+        rows, deletes, lacking = rows + profile.rows, deletes + profile.deletes, lacking | profile.columns_with_nulls
+        for name, count in profile.null_counts.items():
             nulls[name] = nulls.get(name, 0) + count
-        for name, count in profile.nans.items():
+        for name, count in profile.nan_counts.items():
             nans[name] = nans.get(name, 0) + count
-    return Profile(rows, deletes, nulls, nans, lacking)
+    return SourceStats(rows, deletes, nulls, nans, lacking)

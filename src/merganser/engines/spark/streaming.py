@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from merganser.core.merge.dataset_io import DatasetIO
     from merganser.core.model.strategy import MergeStrategy
 
-    Opened = Callable[[Any], DatasetIO[Any, Any, Any]]
+    IOFactory = Callable[[Any], DatasetIO[Any, Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class BatchSink:
     The batch id that Spark counts begins again at 0 with each checkpoint, so the query's name is part of ours.
     """
 
-    opened: Opened
+    make_io: IOFactory
     path: str | os.PathLike[str]
     strategy: MergeStrategy
     key_columns: Sequence[str] | str
@@ -33,7 +33,7 @@ class BatchSink:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Merge a micro-batch, unless it was merged before."""
-        io = self.opened(frame.sparkSession)
+        io = self.make_io(frame.sparkSession)
         io.merge(
             frame,
             self.path,

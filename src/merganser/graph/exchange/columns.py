@@ -9,18 +9,18 @@ import pyarrow as pa
 from merganser.graph.values import encode
 
 if TYPE_CHECKING:
-    from merganser.graph.exchange.property_types import Found
+    from merganser.graph.exchange.property_types import PropertyTypes
     from merganser.graph.values import Properties
 
 # Marks of a field: its values are JSON text; it holds a property of another name.
-JSON = b"merganser:json"
-PROPERTY = b"merganser:property"
+JSON_METADATA_KEY = b"merganser:json"
+PROPERTY_METADATA_KEY = b"merganser:property"
 
 VERTEX_COLUMNS = ("id", "type", "created_at", "updated_at")
 EDGE_COLUMNS = ("id", "src", "dst", "relationship", "created_at", "updated_at")
 
-TYPES = {"integer": pa.int64(), "real": pa.float64(), "boolean": pa.bool_(), "string": pa.string()}
-TYPES |= {f"list of {kind}": pa.list_(type_) for kind, type_ in TYPES.items()}
+ARROW_TYPES = {"integer": pa.int64(), "real": pa.float64(), "boolean": pa.bool_(), "string": pa.string()}
+ARROW_TYPES |= {f"list of {kind}": pa.list_(type_) for kind, type_ in ARROW_TYPES.items()}
 
 
 class Column(NamedTuple):
@@ -29,7 +29,7 @@ class Column(NamedTuple):
     name: str
     field: pa.Field
 
-    def array(self, records: list[Properties]) -> Any:
+    def to_array(self, records: list[Properties]) -> Any:
         """Give the property's values; absent ones are NULL."""
         values = [record.get(self.name) for record in records]
         if is_json(self.field):
@@ -37,7 +37,7 @@ class Column(NamedTuple):
         return pa.array(values, self.field.type)
 
 
-def columns(found: dict[str, Found], reserved: tuple[str, ...]) -> list[Column]:
+def make_columns(found: dict[str, PropertyTypes], reserved: tuple[str, ...]) -> list[Column]:
     """Give each property a column; names differ in more than case, for Spark's sake."""
     taken = {name.casefold() for name in reserved}
     made = []
@@ -48,25 +48,25 @@ def columns(found: dict[str, Found], reserved: tuple[str, ...]) -> list[Column]:
             number += 1
             free = f"property_{name}_{number}"
         taken.add(free.casefold())
-        made.append(Column(name, _field(free, name, of.kind)))
+        made.append(Column(name, _make_field(free, name, of.common_type)))
     return made
 
 
 def is_json(field: pa.Field) -> bool:
     """Tell whether a column holds JSON text."""
-    return JSON in (field.metadata or {})
+    return JSON_METADATA_KEY in (field.metadata or {})
 
 
-def property_name(field: pa.Field) -> str:
+def get_property_name(field: pa.Field) -> str:
     """Name the property that a column holds."""
-    marked: bytes | None = (field.metadata or {}).get(PROPERTY)
+    marked: bytes | None = (field.metadata or {}).get(PROPERTY_METADATA_KEY)
     return str(field.name) if marked is None else marked.decode()
 
 
-def _field(column: str, name: str, kind: str) -> pa.Field:
+def _make_field(column: str, name: str, value_type: str) -> pa.Field:
     marks = {}
     if column != name:
-        marks[PROPERTY] = name.encode()
-    if kind not in TYPES:
-        marks[JSON] = b"true"
-    return pa.field(column, TYPES.get(kind, pa.string()), metadata=marks or None)
+        marks[PROPERTY_METADATA_KEY] = name.encode()
+    if value_type not in ARROW_TYPES:
+        marks[JSON_METADATA_KEY] = b"true"
+    return pa.field(column, ARROW_TYPES.get(value_type, pa.string()), metadata=marks or None)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from merganser.graph.sqlite.store import Store
 
 
-class Exchange:
+class ExchangeMixin:
     """The part of `GraphDatabase` that imports and exports."""
 
     _store: Store

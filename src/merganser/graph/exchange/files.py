@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def replacing(location: Location, rel: str = "") -> Iterator[BinaryIO]:
+def write_atomically(location: Location, rel: str = "") -> Iterator[BinaryIO]:
     """Write a file that takes its place when all of it is written; if an exception leaves, nothing has changed."""
     store = location.store
-    path = location.path(rel) if rel else location.root
-    shown = location.shown(rel) if rel else location.display
-    if store.kind(path) == "directory":
+    path = location.to_path(rel) if rel else location.root
+    shown = location.to_display(rel) if rel else location.display
+    if store.get_path_type(path) == "directory":
         message = f"{shown!r} is a folder; give the path of a file."
         raise InvalidArgumentError(message)
     folder, _, name = path.rpartition("/")
     beside = f"{folder}/.{name}.{uuid.uuid4().hex}"
-    with named("write", shown):
+    with translate_os_errors("write", shown):
         if folder:
             store.make_folder(folder)
         try:
@@ -37,14 +37,14 @@ def replacing(location: Location, rel: str = "") -> Iterator[BinaryIO]:
             store.remove(beside)
 
 
-def read(location: Location) -> bytes:
+def read_file(location: Location) -> bytes:
     """Read a whole file."""
-    with named("read", location.display), location.store.open_reader(location.root) as stream:
+    with translate_os_errors("read", location.display), location.store.open_reader(location.root) as stream:
         return stream.read()
 
 
 @contextmanager
-def named(verb: str, shown: str) -> Iterator[None]:
+def translate_os_errors(verb: str, shown: str) -> Iterator[None]:
     """Give what storage says of a file an error of its own."""
     try:
         yield

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from merganser.core.storage.location import locate
 from merganser.errors import GraphFileError
-from merganser.graph.exchange.files import read, replacing
-from merganser.graph.exchange.loading import Incoming, NewEdge, NewNode, load
-from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, at, milliseconds
+from merganser.graph.exchange.files import read_file, write_atomically
+from merganser.graph.exchange.loading import GraphImport, NewEdge, NewNode, import_graph
+from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, to_datetime, to_milliseconds
 from merganser.graph.values import encode
 from merganser.safe_json import load_json
 
@@ -29,13 +29,13 @@ _OPTIONAL = frozenset({"id", "created_at", "updated_at"})
 
 def export_json(store: Store, path: str | os.PathLike[str]) -> None:
     """Write the graph; see `GraphDatabase.export_json`."""
-    with store.snapshot() as connection, replacing(locate(path)) as stream:
+    with store.snapshot() as connection, write_atomically(locate(path)) as stream:
         nodes = connection.execute(f"SELECT {NODE_COLUMNS} FROM nodes ORDER BY id")
         edges = connection.execute(f"SELECT {EDGE_COLUMNS} FROM edges ORDER BY id")
         stream.write(f'{{"format":"{FORMAT}","version":{VERSION},"nodes":['.encode())
-        stream.writelines(_lines(nodes, _NODE_KEYS))
+        stream.writelines(_format_records(nodes, _NODE_KEYS))
         stream.write(b'\n],"edges":[')
-        stream.writelines(_lines(edges, _EDGE_KEYS))
+        stream.writelines(_format_records(edges, _EDGE_KEYS))
         stream.write(b"\n]}\n")
 
 
@@ -43,28 +43,35 @@ def import_json(store: Store, path: str | os.PathLike[str]) -> ImportResult:
     """Read a graph; see `GraphDatabase.import_json`."""
     location = locate(path)
     shown = repr(location.display)
-    document = _document(read(location), shown)
-    nodes = [_node(record, f"nodes[{i}] of {shown}") for i, record in enumerate(document["nodes"])]
-    edges = [_edge(record, f"edges[{i}] of {shown}") for i, record in enumerate(document["edges"])]
+    document = _parse_document(read_file(location), shown)
+    nodes = [_parse_node(record, f"nodes[{i}] of {shown}") for i, record in enumerate(document["nodes"])]
+    edges = [_parse_edge(record, f"edges[{i}] of {shown}") for i, record in enumerate(document["edges"])]
     node_ids, edge_ids = ([record.get("id") for record in document[table]] for table in ("nodes", "edges"))
-    return load(store, Incoming(shown, node_ids, nodes, edge_ids, edges))
+    return import_graph(store, GraphImport(shown, node_ids, nodes, edge_ids, edges))
 
 
-def _lines(rows: Iterator[tuple[Any, ...]], keys: KeysView[str]) -> Iterator[bytes]:
+def _format_records(rows: Iterator[tuple[Any, ...]], keys: KeysView[str]) -> Iterator[bytes]:
     """Write records, whose properties are JSON already."""
     template = ",".join(f'"{key}":%s' for key in keys)
     separator = "\n"
     for number, type_, *ends, properties, created, updated in rows:
-        values = (number, encode(type_), *ends, properties, encode(_iso(created)), encode(_iso(updated)))
+        values = (
+            number,
+            encode(type_),
+            *ends,
+            properties,
+            encode(_format_time(created)),
+            encode(_format_time(updated)),
+        )
         yield f"{separator}{{{template % values}}}".encode()
         separator = ",\n"
 
 
-def _iso(moment: int) -> str:
-    return at(moment).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _format_time(moment: int) -> str:
+    return to_datetime(moment).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _document(content: bytes, shown: str) -> dict[str, Any]:
+def _parse_document(content: bytes, shown: str) -> dict[str, Any]:
     try:
         document = load_json(content)
     except ValueError as error:
@@ -85,19 +92,19 @@ def _document(content: bytes, shown: str) -> dict[str, Any]:
     return document
 
 
-def _node(record: Any, label: str) -> NewNode:
+def _parse_node(record: Any, label: str) -> NewNode:
     _check_keys(record, _NODE_KEYS, label)
     _check_id(record.get("id"), "id", label)
-    return NewNode(label, record["type"], record["properties"], *_times(record, label))
+    return NewNode(label, record["type"], record["properties"], *_parse_times(record, label))
 
 
-def _edge(record: Any, label: str) -> NewEdge:
+def _parse_edge(record: Any, label: str) -> NewEdge:
     _check_keys(record, _EDGE_KEYS, label)
     _check_id(record.get("id"), "id", label)
     for key in ("from", "to"):
         _check_id(record[key], key, label)
     start, end = record["from"], record["to"]
-    return NewEdge(label, record["type"], start, end, record["properties"], *_times(record, label))
+    return NewEdge(label, record["type"], start, end, record["properties"], *_parse_times(record, label))
 
 
 def _check_keys(record: Any, keys: KeysView[str], label: str) -> None:
@@ -121,11 +128,11 @@ def _check_id(given: Any, key: str, label: str) -> None:
         raise GraphFileError(message)
 
 
-def _times(record: dict[str, Any], label: str) -> tuple[int | None, int | None]:
-    return _time(record, "created_at", label), _time(record, "updated_at", label)
+def _parse_times(record: dict[str, Any], label: str) -> tuple[int | None, int | None]:
+    return _parse_time(record, "created_at", label), _parse_time(record, "updated_at", label)
 
 
-def _time(record: dict[str, Any], key: str, label: str) -> int | None:
+def _parse_time(record: dict[str, Any], key: str, label: str) -> int | None:
     given = record.get(key)
     if given is None:
         return None
@@ -133,7 +140,7 @@ def _time(record: dict[str, Any], key: str, label: str) -> int | None:
         moment = datetime.fromisoformat(given)
         if moment.tzinfo is not None:
             # In UTC it may be before the year 1 or after 9999.
-            return milliseconds(moment.astimezone(UTC))
+            return to_milliseconds(moment.astimezone(UTC))
     except (TypeError, ValueError, OverflowError):
         pass
     message = f"{label} has {given!r} as its {key!r}; give a time such as '2026-01-31T12:00:00.000Z', or leave it out."

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from merganser.display import Shown
+from merganser.display import DisplayMixin
 from merganser.errors import GraphFileError, UniqueConstraintError
-from merganser.graph.sqlite.write import check_type, labelled, now, refused
-from merganser.graph.values import HIGHEST, LOWEST, decode, encode, plain, without_null
+from merganser.graph.sqlite.write import call_with_label, check_type, current_milliseconds, translate_integrity_error
+from merganser.graph.values import MAX_INT64, MIN_INT64, decode, drop_nulls, encode, normalize_properties
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _INSERT_EDGES = (
 
 
 @dataclass(frozen=True, slots=True)
-class ImportResult(Shown):
+class ImportResult(DisplayMixin):
     """How many nodes and edges were imported; `ids` leads from each node's id there to its id here.
 
     >>> ImportResult(nodes=1, edges=0, ids={"a": 1}).ids["a"]
@@ -66,7 +66,7 @@ class NewEdge(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
+class GraphImport:
     """A graph to import, its records in the order of their ids; None is the id of a record that has none."""
 
     name: str
@@ -76,16 +76,16 @@ class Incoming:
     edges: Iterable[NewEdge]
 
 
-def load(store: Store, incoming: Incoming, *, keep_ids: bool = True) -> ImportResult:
+def import_graph(store: Store, incoming: GraphImport, *, keep_ids: bool = True) -> ImportResult:
     """Import a graph, or nothing of it."""
     with store.transaction():
         keep = keep_ids and _is_unused(store)
-        node_ids = _new_ids(store, "nodes", incoming.node_ids, incoming.name, keep=keep)
-        edge_ids = _new_ids(store, "edges", incoming.edge_ids, incoming.name, keep=keep)
+        node_ids = _assign_ids(store, "nodes", incoming.node_ids, incoming.name, keep=keep)
+        edge_ids = _assign_ids(store, "edges", incoming.edge_ids, incoming.name, keep=keep)
         ids = {old: new for old, new in zip(incoming.node_ids, node_ids, strict=True) if old is not None}
         types: dict[int, str] = {}
-        _insert(store, _INSERT_NODES, _node_rows(store, incoming.nodes, node_ids, types))
-        _insert(store, _INSERT_EDGES, _edge_rows(store, incoming.edges, edge_ids, ids, types))
+        _insert(store, _INSERT_NODES, _make_node_rows(store, incoming.nodes, node_ids, types))
+        _insert(store, _INSERT_EDGES, _make_edge_rows(store, incoming.edges, edge_ids, ids, types))
     return ImportResult(len(node_ids), len(edge_ids), ids)
 
 
@@ -98,7 +98,7 @@ def _is_unused(store: Store) -> bool:
     return not store.connection.execute(used).fetchone()[0]
 
 
-def _new_ids(store: Store, table: Table, old: Sequence[Hashable], name: str, *, keep: bool) -> list[int]:
+def _assign_ids(store: Store, table: Table, old: Sequence[Hashable], name: str, *, keep: bool) -> list[int]:
     """Give each record its id here."""
     given = [one for one in old if one is not None]
     if len(set(given)) < len(given):
@@ -106,9 +106,9 @@ def _new_ids(store: Store, table: Table, old: Sequence[Hashable], name: str, *, 
         message = f"{name} has two {table} with the id {twice!r}; give each its own."
         raise GraphFileError(message)
     # After the highest id of all, SQLite has none left to give.
-    numbers = [one for one in given if type(one) is int and LOWEST <= one < HIGHEST]
+    numbers = [one for one in given if type(one) is int and MIN_INT64 <= one < MAX_INT64]
     highest = max([0, *numbers])
-    if keep and len(numbers) == len(given) and highest + len(old) < HIGHEST:
+    if keep and len(numbers) == len(given) and highest + len(old) < MAX_INT64:
         free = count(highest + 1)
         return [one if type(one) is int else next(free) for one in old]
     query = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = ?"
@@ -116,42 +116,42 @@ def _new_ids(store: Store, table: Table, old: Sequence[Hashable], name: str, *, 
     return list(range(last + 1, last + 1 + len(old)))
 
 
-def _node_rows(
+def _make_node_rows(
     store: Store, nodes: Iterable[NewNode], ids: list[int], types: dict[int, str]
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    moment = now()
+    moment = current_milliseconds()
     schema = store.schema
     for new, node in zip(ids, nodes, strict=True):
-        properties = _checked(node)
+        properties = _check_record(node)
         if schema is not None:
-            labelled(node.label, schema.check_node, node.type, properties)
+            call_with_label(node.label, schema.check_node, node.type, properties)
             types[new] = node.type
-        yield node.label, (new, node.type, encode(properties), *_times(node, moment))
+        yield node.label, (new, node.type, encode(properties), *_fill_times(node, moment))
 
 
-def _edge_rows(
+def _make_edge_rows(
     store: Store, edges: Iterable[NewEdge], new_ids: list[int], ids: Mapping[Hashable, int], types: Mapping[int, str]
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    moment = now()
+    moment = current_milliseconds()
     schema = store.schema
     for new, edge in zip(new_ids, edges, strict=True):
-        properties = _checked(edge)
+        properties = _check_record(edge)
         for end in (edge.start, edge.end):
             if end not in ids:
                 message = f"{edge.label} has an end at {end!r}, which is no node there; add the node or drop the edge."
                 raise GraphFileError(message)
         start, end = ids[edge.start], ids[edge.end]
         if schema is not None:
-            labelled(edge.label, schema.check_edge, edge.type, properties, types[start], types[end])
-        yield edge.label, (new, edge.type, start, end, encode(properties), *_times(edge, moment))
+            call_with_label(edge.label, schema.check_edge, edge.type, properties, types[start], types[end])
+        yield edge.label, (new, edge.type, start, end, encode(properties), *_fill_times(edge, moment))
 
 
-def _checked(record: NewNode | NewEdge) -> Properties:
-    labelled(record.label, check_type, record.type)
-    return without_null(plain(record.properties, record.label))
+def _check_record(record: NewNode | NewEdge) -> Properties:
+    call_with_label(record.label, check_type, record.type)
+    return drop_nulls(normalize_properties(record.properties, record.label))
 
 
-def _times(record: NewNode | NewEdge, moment: int) -> tuple[int, int]:
+def _fill_times(record: NewNode | NewEdge, moment: int) -> tuple[int, int]:
     created, updated = record.created_at, record.updated_at
     return moment if created is None else created, moment if updated is None else updated
 
@@ -169,7 +169,7 @@ def _insert(store: Store, statement: str, rows: Iterator[tuple[str, tuple[Any, .
         store.connection.executemany(statement, draw())
     except sqlite3.IntegrityError as error:
         label, row = drawn
-        found = refused(store, error, decode(row[-3]))
+        found = translate_integrity_error(store, error, decode(row[-3]))
         raise (
             UniqueConstraintError(f"{label}: {found}") if isinstance(found, UniqueConstraintError) else found
         ) from error

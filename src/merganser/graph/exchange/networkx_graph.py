@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from merganser.errors import InvalidArgumentError, MissingExtraError
-from merganser.graph.exchange.loading import Incoming, NewEdge, NewNode, load
-from merganser.graph.exchange.property_types import type_clash
+from merganser.graph.exchange.loading import GraphImport, NewEdge, NewNode, import_graph
+from merganser.graph.exchange.property_types import make_type_clash_error
 from merganser.graph.values import decode
 
 if TYPE_CHECKING:
@@ -22,28 +22,29 @@ if TYPE_CHECKING:
 
 def to_networkx(store: Store) -> nx.MultiDiGraph:
     """Give the graph; see `GraphDatabase.to_networkx`."""
-    graph = _networkx().MultiDiGraph()
+    graph = _import_networkx().MultiDiGraph()
     with store.snapshot() as connection:
         nodes = connection.execute("SELECT id, type, properties FROM nodes ORDER BY id")
-        graph.add_nodes_from((found, _attributes("node", found, type_, text)) for found, type_, text in nodes)
+        graph.add_nodes_from((found, _make_attributes("node", found, type_, text)) for found, type_, text in nodes)
         edges = connection.execute("SELECT from_id, to_id, id, type, properties FROM edges ORDER BY id")
         graph.add_edges_from(
-            (start, end, found, _attributes("edge", found, type_, text)) for start, end, found, type_, text in edges
+            (start, end, found, _make_attributes("edge", found, type_, text))
+            for start, end, found, type_, text in edges
         )
     return graph
 
 
 def from_networkx(store: Store, graph: nx.Graph, node_type: str | None, edge_type: str | None) -> ImportResult:
     """Take over a graph; see `GraphDatabase.from_networkx`."""
-    if not isinstance(graph, _networkx().Graph):
+    if not isinstance(graph, _import_networkx().Graph):
         message = f"graph is a {type(graph).__name__}; give a Graph, DiGraph, MultiGraph or MultiDiGraph of networkx."
         raise InvalidArgumentError(message)
-    nodes, edges = list(_nodes(graph, node_type)), list(_edges(graph, edge_type))
-    incoming = Incoming("the graph", list(graph.nodes), nodes, [None] * len(edges), edges)
-    return load(store, incoming, keep_ids=False)
+    nodes, edges = list(_read_nodes(graph, node_type)), list(_read_edges(graph, edge_type))
+    incoming = GraphImport("the graph", list(graph.nodes), nodes, [None] * len(edges), edges)
+    return import_graph(store, incoming, keep_ids=False)
 
 
-def _networkx() -> Any:
+def _import_networkx() -> Any:
     try:
         return import_module("networkx")
     except ModuleNotFoundError as error:
@@ -51,26 +52,28 @@ def _networkx() -> Any:
         raise MissingExtraError(message) from error
 
 
-def _attributes(kind: str, found: int, type_: str, text: str) -> Properties:
+def _make_attributes(domain: str, found: int, type_: str, text: str) -> Properties:
     properties: Properties = decode(text)
     if "type" in properties:
-        raise type_clash(kind, found)
+        raise make_type_clash_error(domain, found)
     return {**properties, "type": type_}
 
 
-def _nodes(graph: nx.Graph, default: str | None) -> Iterator[NewNode]:
+def _read_nodes(graph: nx.Graph, default: str | None) -> Iterator[NewNode]:
     for node, attributes in graph.nodes(data=True):
         label = f"node {node!r}"
-        yield NewNode(label, _type(attributes, default, label, "node_type"), _properties(attributes))
+        yield NewNode(label, _get_type(attributes, default, label, "node_type"), _get_properties(attributes))
 
 
-def _edges(graph: nx.Graph, default: str | None) -> Iterator[NewEdge]:
+def _read_edges(graph: nx.Graph, default: str | None) -> Iterator[NewEdge]:
     for start, end, attributes in graph.edges(data=True):
         label = f"edge {start!r} -> {end!r}"
-        yield NewEdge(label, _type(attributes, default, label, "edge_type"), start, end, _properties(attributes))
+        yield NewEdge(
+            label, _get_type(attributes, default, label, "edge_type"), start, end, _get_properties(attributes)
+        )
 
 
-def _type(attributes: Mapping[str, Any], default: str | None, label: str, argument: str) -> Any:
+def _get_type(attributes: Mapping[str, Any], default: str | None, label: str, argument: str) -> Any:
     found = attributes.get("type")
     found = default if found is None else found
     if found is None:
@@ -79,5 +82,5 @@ def _type(attributes: Mapping[str, Any], default: str | None, label: str, argume
     return found
 
 
-def _properties(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _get_properties(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if name != "type"}

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 
 from merganser.core.storage.location import locate
 from merganser.errors import InvalidArgumentError
-from merganser.graph.exchange.columns import EDGE_COLUMNS, VERTEX_COLUMNS, columns
-from merganser.graph.exchange.files import named, replacing
-from merganser.graph.exchange.property_types import find_kinds
+from merganser.graph.exchange.columns import EDGE_COLUMNS, VERTEX_COLUMNS, make_columns
+from merganser.graph.exchange.files import translate_os_errors, write_atomically
+from merganser.graph.exchange.property_types import find_property_types
 from merganser.graph.values import decode
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from merganser.graph.sqlite.sql import Table
     from merganser.graph.sqlite.store import Store
 
-PART = "part-0.parquet"
+FILE_NAME = "part-0.parquet"
 BATCH = 50_000
 
 _QUERIES: dict[Table, str] = {
@@ -42,23 +42,27 @@ def export_parquet(store: Store, folder: str | os.PathLike[str]) -> None:
         _check_folder(location, name)
     with (
         store.snapshot() as connection,
-        replacing(location, f"vertices/{PART}") as vertices,
-        replacing(location, f"edges/{PART}") as edges,
+        write_atomically(location, f"vertices/{FILE_NAME}") as vertices,
+        write_atomically(location, f"edges/{FILE_NAME}") as edges,
     ):
-        _write(connection, "nodes", vertices)
-        _write(connection, "edges", edges)
+        _write_table(connection, "nodes", vertices)
+        _write_table(connection, "edges", edges)
 
 
-def is_data(name: str) -> bool:
+def is_data_file(name: str) -> bool:
     """Tell whether a name is that of data: not of a hidden file, or of a mark such as `_SUCCESS`."""
     return not name.startswith((".", "_"))
 
 
 def _check_folder(location: Location, name: str) -> None:
     """Refuse to mix the graph with another."""
-    shown = location.shown(name)
-    with named("write", shown):
-        others = [found for found in location.store.names(location.path(name)) if is_data(found) and found != PART]
+    shown = location.to_display(name)
+    with translate_os_errors("write", shown):
+        others = [
+            found
+            for found in location.store.list_names(location.to_path(name))
+            if is_data_file(found) and found != FILE_NAME
+        ]
     if others:
         message = (
             f"{shown!r} already holds {others[0]!r}, which would be read as a part of the graph. Give another folder, "
@@ -67,9 +71,9 @@ def _check_folder(location: Location, name: str) -> None:
         raise InvalidArgumentError(message)
 
 
-def _write(connection: sqlite3.Connection, table: Table, stream: BinaryIO) -> None:
+def _write_table(connection: sqlite3.Connection, table: Table, stream: BinaryIO) -> None:
     reserved = _RESERVED[table]
-    own = columns(find_kinds(connection, table), reserved)
+    own = make_columns(find_property_types(connection, table), reserved)
     # Times stand last, as they are the least asked for.
     leading = [pa.field(name, _TYPES.get(name, pa.int64()), nullable=False) for name in reserved]
     schema = pa.schema([*leading[:-2], *(column.field for column in own), *leading[-2:]])
@@ -79,5 +83,5 @@ def _write(connection: sqlite3.Connection, table: Table, stream: BinaryIO) -> No
             texts, *given = zip(*batch, strict=True)
             records = [decode(text) for text in texts]
             fixed: list[Any] = [pa.array(values, field.type) for values, field in zip(given, leading, strict=True)]
-            arrays = [*fixed[:-2], *(column.array(records) for column in own), *fixed[-2:]]
+            arrays = [*fixed[:-2], *(column.to_array(records) for column in own), *fixed[-2:]]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))

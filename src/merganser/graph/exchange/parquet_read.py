@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 from merganser.core.parquet.footer import load_footer
 from merganser.core.storage.location import locate
 from merganser.errors import GraphFileError, MerganserError, UnreadableFileError, UnsupportedFileError
-from merganser.graph.exchange.columns import is_json, property_name
-from merganser.graph.exchange.loading import Incoming, NewEdge, NewNode, load
-from merganser.graph.exchange.parquet import BATCH, is_data
-from merganser.graph.records import at
-from merganser.graph.sqlite.lookup import column_values
-from merganser.graph.sqlite.write import labelled
+from merganser.graph.exchange.columns import get_property_name, is_json
+from merganser.graph.exchange.loading import GraphImport, NewEdge, NewNode, import_graph
+from merganser.graph.exchange.parquet import BATCH, is_data_file
+from merganser.graph.records import to_datetime
+from merganser.graph.sqlite.lookup import to_python_values
+from merganser.graph.sqlite.write import call_with_label
 from merganser.safe_json import load_json
 
 if TYPE_CHECKING:
@@ -39,18 +39,22 @@ _ID_TYPES = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string, 
 def import_parquet(store: Store, folder: str | os.PathLike[str], node_type: str | None) -> ImportResult:
     """Read a graph; see `GraphDatabase.import_parquet`."""
     location = locate(folder)
-    vertices, edges = _parts(location, "vertices"), _parts(location, "edges")
-    node_ids, edge_ids = _ids(location, vertices, needed=True), _ids(location, edges, needed=False)
-    nodes = _nodes(location, vertices, node_type)
-    return load(store, Incoming(repr(location.display), node_ids, nodes, edge_ids, _edges(location, edges)))
+    vertices, edges = _list_files(location, "vertices"), _list_files(location, "edges")
+    node_ids, edge_ids = _read_ids(location, vertices, needed=True), _read_ids(location, edges, needed=False)
+    nodes = _read_nodes(location, vertices, node_type)
+    return import_graph(
+        store, GraphImport(repr(location.display), node_ids, nodes, edge_ids, _read_edges(location, edges))
+    )
 
 
-def _parts(location: Location, folder: str) -> list[str]:
+def _list_files(location: Location, folder: str) -> list[str]:
     """List the files of a folder; one within it could hold rows that nobody would miss."""
-    shown = location.shown(folder)
-    with _readable(shown):
-        names = [name for name in location.store.names(location.path(folder)) if is_data(name)]
-        inner = [name for name in names if location.store.kind(location.path(f"{folder}/{name}")) == "directory"]
+    shown = location.to_display(folder)
+    with _translate_errors(shown):
+        names = [name for name in location.store.list_names(location.to_path(folder)) if is_data_file(name)]
+        inner = [
+            name for name in names if location.store.get_path_type(location.to_path(f"{folder}/{name}")) == "directory"
+        ]
     if inner:
         message = f"{shown!r} holds the folder {inner[0]!r}; put all files directly into {folder!r}."
         raise GraphFileError(message)
@@ -61,7 +65,7 @@ def _parts(location: Location, folder: str) -> list[str]:
     return parts
 
 
-def _ids(location: Location, parts: Iterable[str], *, needed: bool) -> list[Hashable]:
+def _read_ids(location: Location, parts: Iterable[str], *, needed: bool) -> list[Hashable]:
     """Read all ids: strings or integers, and None where an edge has none."""
     ids: list[Hashable] = []
     for part in parts:
@@ -69,20 +73,22 @@ def _ids(location: Location, parts: Iterable[str], *, needed: bool) -> list[Hash
             if "id" not in file.schema.names and not needed:
                 ids.extend(repeat(None, file.footer.metadata.num_rows))
                 continue
-            _check_columns(file.schema, ("id",), location.shown(part))
+            _check_columns(file.schema, ("id",), location.to_display(part))
             column = file.parquet.read(columns=["id"]).column("id")
         if needed and column.null_count:
-            message = f"{location.shown(part)!r} has a vertex whose 'id' is NULL; give every vertex an id."
+            message = f"{location.to_display(part)!r} has a vertex whose 'id' is NULL; give every vertex an id."
             raise GraphFileError(message)
         ids.extend(column.to_pylist())
     return ids
 
 
-def _nodes(location: Location, parts: Iterable[str], default: str | None) -> Iterator[NewNode]:
-    for shown, batch in _batches(location, parts, ("id",)):
-        (ids,) = _fixed(batch, ("id",), shown)
-        (types,) = _fixed(batch, ("type",), shown) if "type" in batch.schema.names else (repeat(None),)
-        for found, type_, own, created, updated in zip(ids, types, *_rest(batch, ("id", "type"), shown), strict=False):
+def _read_nodes(location: Location, parts: Iterable[str], default: str | None) -> Iterator[NewNode]:
+    for shown, batch in _read_batches(location, parts, ("id",)):
+        (ids,) = _read_columns(batch, ("id",), shown)
+        (types,) = _read_columns(batch, ("type",), shown) if "type" in batch.schema.names else (repeat(None),)
+        for found, type_, own, created, updated in zip(
+            ids, types, *_read_properties(batch, ("id", "type"), shown), strict=False
+        ):
             label = f"the vertex {found!r} of {shown!r}"
             if type_ is None and default is None:
                 message = f"{label} has no 'type'; give node_type for all that have none."
@@ -90,29 +96,33 @@ def _nodes(location: Location, parts: Iterable[str], default: str | None) -> Ite
             yield NewNode(label, default if type_ is None else type_, own, created, updated)
 
 
-def _edges(location: Location, parts: Iterable[str]) -> Iterator[NewEdge]:
+def _read_edges(location: Location, parts: Iterable[str]) -> Iterator[NewEdge]:
     ends = ("src", "dst", "relationship")
-    for shown, batch in _batches(location, parts, ends):
-        fixed = _fixed(batch, ends, shown)
-        for start, end, type_, own, created, updated in zip(*fixed, *_rest(batch, ("id", *ends), shown), strict=False):
+    for shown, batch in _read_batches(location, parts, ends):
+        fixed = _read_columns(batch, ends, shown)
+        for start, end, type_, own, created, updated in zip(
+            *fixed, *_read_properties(batch, ("id", *ends), shown), strict=False
+        ):
             yield NewEdge(f"the edge {start!r} -> {end!r} of {shown!r}", type_, start, end, own, created, updated)
 
 
-def _batches(location: Location, parts: Iterable[str], needed: tuple[str, ...]) -> Iterator[tuple[str, pa.RecordBatch]]:
+def _read_batches(
+    location: Location, parts: Iterable[str], needed: tuple[str, ...]
+) -> Iterator[tuple[str, pa.RecordBatch]]:
     for part in parts:
-        shown = location.shown(part)
+        shown = location.to_display(part)
         with _open(location, part) as file:
             _check_columns(file.schema, needed, shown)
-            for batch in file.batches():
+            for batch in file.read_batches():
                 yield shown, batch
 
 
-def _fixed(batch: pa.RecordBatch, names: tuple[str, ...], shown: str) -> list[list[Any]]:
+def _read_columns(batch: pa.RecordBatch, names: tuple[str, ...], shown: str) -> list[list[Any]]:
     """Give the columns that say what a record is and where."""
-    return [_values(batch.column(name), batch.schema.field(name), shown) for name in names]
+    return [_to_values(batch.column(name), batch.schema.field(name), shown) for name in names]
 
 
-def _rest(
+def _read_properties(
     batch: pa.RecordBatch, fixed: tuple[str, ...], shown: str
 ) -> tuple[list[dict[str, Any]], Iterable[int | None], Iterable[int | None]]:
     """Give the properties of each row, and its times where the columns of these names hold times."""
@@ -120,27 +130,27 @@ def _rest(
     properties: dict[str, list[Any]] = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if field.name in moments and pa.types.is_timestamp(field.type):
-            moments[field.name] = _moments(column, field, shown)
+            moments[field.name] = _to_milliseconds(column, field, shown)
         elif field.name not in fixed:
-            properties[property_name(field)] = _values(column, field, shown)
+            properties[get_property_name(field)] = _to_values(column, field, shown)
     rows = zip(*properties.values(), strict=True) if properties else repeat((), batch.num_rows)
     return [dict(zip(properties, row, strict=True)) for row in rows], moments["created_at"], moments["updated_at"]
 
 
-def _moments(column: pa.Array, field: pa.Field, shown: str) -> list[int | None]:
-    with _readable(shown, field.name):
+def _to_milliseconds(column: pa.Array, field: pa.Field, shown: str) -> list[int | None]:
+    with _translate_errors(shown, field.name):
         stored = column.cast(pa.timestamp("ms", tz=field.type.tz), safe=False).cast(pa.int64())
         for bound in pc.min_max(stored).as_py().values():
             # Python has no times before the year 1 or after 9999.
-            at(bound or 0)
+            to_datetime(bound or 0)
     return stored.to_pylist()  # type: ignore[no-any-return]
 
 
-def _values(column: pa.Array, field: pa.Field, shown: str) -> list[Any]:
-    values = labelled(repr(shown), column_values, column, field)
+def _to_values(column: pa.Array, field: pa.Field, shown: str) -> list[Any]:
+    values = call_with_label(repr(shown), to_python_values, column, field)
     if not is_json(field):
         return values
-    with _readable(shown, field.name):
+    with _translate_errors(shown, field.name):
         return [None if value is None else load_json(value) for value in values]
 
 
@@ -159,26 +169,26 @@ def _check_columns(schema: pa.Schema, needed: tuple[str, ...], shown: str) -> No
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _OpenFile:
     """A Parquet file that is open, INT96 as bytes; `schema` has it as a time without a zone."""
 
     footer: Footer
     parquet: pq.ParquetFile
     schema: pa.Schema
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def read_batches(self) -> Iterator[pa.RecordBatch]:
         """Give its rows, a part at a time."""
         for batch in self.parquet.iter_batches(BATCH):
             if self.footer.int96_columns:
-                yield from self.footer.decode(pa.Table.from_batches([batch])).cast(self.schema).to_batches()
+                yield from self.footer.decode_int96(pa.Table.from_batches([batch])).cast(self.schema).to_batches()
             else:
                 yield batch
 
 
 @contextmanager
-def _open(location: Location, part: str) -> Iterator[_File]:
-    shown = location.shown(part)
-    with _readable(shown), location.store.open_input(location.path(part)) as source:
+def _open(location: Location, part: str) -> Iterator[_OpenFile]:
+    shown = location.to_display(part)
+    with _translate_errors(shown), location.store.open_input(location.to_path(part)) as source:
         try:
             footer = load_footer(source, shown)
         except (UnreadableFileError, UnsupportedFileError) as error:
@@ -186,11 +196,11 @@ def _open(location: Location, part: str) -> Iterator[_File]:
             raise GraphFileError(message) from error
         # Its schema alone: of old timestamps this reader gives nanoseconds, or others than they are.
         schema = pq.ParquetFile(source, metadata=footer.metadata, coerce_int96_timestamp_unit="us").schema_arrow
-        yield _File(footer, pq.ParquetFile(source, metadata=footer.int96_as_bytes), schema)
+        yield _OpenFile(footer, pq.ParquetFile(source, metadata=footer.int96_as_bytes), schema)
 
 
 @contextmanager
-def _readable(shown: str, column: str | None = None) -> Iterator[None]:
+def _translate_errors(shown: str, column: str | None = None) -> Iterator[None]:
     """Name the file, and the column, that cannot be read."""
     try:
         yield

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from merganser.graph.values import Properties, Value
 
 # Beyond this, a double does not hold every integer.
-_EXACT = 2**53
-_SCALARS = {bool: "boolean", float: "real", str: "string"}
+_MAX_EXACT_INTEGER = 2**53
+_SCALAR_TYPES = {bool: "boolean", float: "real", str: "string"}
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PropertyTypes:
     """The kinds of one property's values, and the first record that has it."""
 
-    record: int
-    kinds: set[str] = field(default_factory=set)
+    first_record_id: int
+    value_types: set[str] = field(default_factory=set)
 
     @property
-    def kind(self) -> str:
+    def common_type(self) -> str:
         """The kind that holds all values exactly; "mixed" if none does."""
-        kinds = self.kinds
+        kinds = self.value_types
         if any(kind.startswith("list of") for kind in kinds):
             kinds = kinds - {"empty list"}
         if kinds == {"integer", "real"}:
@@ -41,42 +41,44 @@ class Found:
         return {"long": "integer", "empty list": "list of string"}.get(kind, kind)
 
 
-def find_kinds(connection: sqlite3.Connection, table: Table, type_: str | None = None) -> dict[str, Found]:
+def find_property_types(
+    connection: sqlite3.Connection, table: Table, type_: str | None = None
+) -> dict[str, PropertyTypes]:
     """Find the kinds of all properties, by name, of the records of a type or of all.
 
     They are found in Python because SQLite's `json_each` cuts a name at a NUL.
     """
     only, given = ("", ()) if type_ is None else ("WHERE type = ?", (type_,))
     rows = connection.execute(f"SELECT id, properties FROM {table} {only} ORDER BY id", given)
-    return kinds_of((record, decode(text)) for record, text in rows)
+    return collect_property_types((record, decode(text)) for record, text in rows)
 
 
-def kinds_of(records: Iterable[tuple[int, Properties]]) -> dict[str, Found]:
+def collect_property_types(records: Iterable[tuple[int, Properties]]) -> dict[str, PropertyTypes]:
     """Find the kinds of all properties, by name, of records with their ids."""
-    found: dict[str, Found] = {}
+    found: dict[str, PropertyTypes] = {}
     for record, properties in records:
         for name, value in properties.items():
             if name not in found:
-                found[name] = Found(record)
-            found[name].kinds.add(_kind(value))
+                found[name] = PropertyTypes(record)
+            found[name].value_types.add(_classify_value(value))
     return found
 
 
-def type_clash(kind: str, record: int) -> InvalidArgumentError:
+def make_type_clash_error(domain: str, record: int) -> InvalidArgumentError:
     """Say that a property would take the place of the type."""
     return InvalidArgumentError(
-        f"The {kind} {record} has a property 'type', and its own type could not stand beside that. Rename the "
+        f"The {domain} {record} has a property 'type', and its own type could not stand beside that. Rename the "
         "property, or export by export_json or export_parquet."
     )
 
 
-def _kind(value: Value) -> str:
+def _classify_value(value: Value) -> str:
     if type(value) is int:
-        return "integer" if -_EXACT <= value <= _EXACT else "long"
+        return "integer" if -_MAX_EXACT_INTEGER <= value <= _MAX_EXACT_INTEGER else "long"
     if isinstance(value, list):
-        kinds = {"integer" if type(item) is int else _SCALARS.get(type(item), "mixed") for item in value}
+        kinds = {"integer" if type(item) is int else _SCALAR_TYPES.get(type(item), "mixed") for item in value}
         if not kinds:
             return "empty list"
         (kind,) = kinds if len(kinds) == 1 else {"mixed"}
         return "mixed" if kind == "mixed" else f"list of {kind}"
-    return _SCALARS.get(type(value), "mixed")
+    return _SCALAR_TYPES.get(type(value), "mixed")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from merganser.errors import InvalidArgumentError
-from merganser.graph.sqlite.sql import equals, key, key_of, literal, of_type
+from merganser.graph.sqlite.sql import bind_key, build_equality_sql, build_key_sql, build_type_sql, quote_literal
 from merganser.graph.sqlite.write import check_type
-from merganser.graph.values import encode, has_dict, plain
+from merganser.graph.values import encode, has_dict, normalize_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains",
 
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "in", "contains", "starts_with", "ends_with")
 # The column of an edge that is at this end, and the one at the other, for each way.
-_SIDES = {
+_ENDPOINT_COLUMNS = {
     "out": (("from_id", "to_id"),),
     "in": (("to_id", "from_id"),),
     "both": (("from_id", "to_id"), ("to_id", "from_id")),
@@ -31,50 +31,50 @@ _SURROGATES = range(0xD800, 0xE000)
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class Condition:
     """A condition: its SQL, and the values of its parameters."""
 
     sql: str
     parameters: tuple[Parameter, ...] = ()
 
 
-def all_of(terms: Iterable[Term]) -> Term:
+def join_conditions(terms: Iterable[Condition]) -> Condition:
     """Join conditions that must all hold."""
     given = tuple(terms)
     sql = " AND ".join(term.sql for term in given) or "1"
-    return Term(sql, tuple(parameter for term in given for parameter in term.parameters))
+    return Condition(sql, tuple(parameter for term in given for parameter in term.parameters))
 
 
-def equal_terms(given: Mapping[str, Any] | None, role: str, table: str) -> tuple[Term, ...]:
+def build_equality_conditions(given: Mapping[str, Any] | None, role: str, table: str) -> tuple[Condition, ...]:
     """Give the conditions that properties have these values; None stands for a property that is not there."""
-    return tuple(_equal(name, value, role, table) for name, value in plain(given, role).items())
+    return tuple(_build_equal(name, value, role, table) for name, value in normalize_properties(given, role).items())
 
 
-def property_term(name: str, operator: str, value: Any, table: str) -> Term:
+def build_property_condition(name: str, operator: str, value: Any, table: str) -> Condition:
     """Give the condition that an operator states of a property.
 
-    >>> property_term("age", ">", 30, "").parameters, property_term("name", "starts_with", "An", "").parameters
-    ((30,), ('"An', '"Ao', '"An"'))
+    >>> build_property_condition("age", ">", 30, "").parameters, build_property_condition("name", "starts_with", "An",
+    "").parameters ((30,), ('"An', '"Ao', '"An"'))
     """
     if operator not in OPERATORS:
         message = f"There is no operator {operator!r}; use one of {' '.join(OPERATORS)}."
         raise InvalidArgumentError(message)
-    listed = _listed(name, value) if operator == "in" else value
-    ((stored, found),) = plain({name: listed}, "where").items()
+    listed = _read_list(name, value) if operator == "in" else value
+    ((stored, found),) = normalize_properties({name: listed}, "where").items()
     if operator == "=":
-        return _equal(stored, found, "where", table)
+        return _build_equal(stored, found, "where", table)
     if operator == "!=":
-        return _unequal(stored, found, table)
+        return _build_unequal(stored, found, table)
     if operator == "in":
-        return _in(stored, found, table)
+        return _build_in(stored, found, table)
     if operator == "contains":
-        return _contains(stored, found, table)
+        return _build_contains(stored, found, table)
     if operator in {"starts_with", "ends_with"}:
-        return _ends(stored, operator, found, table)
-    return _ordered(stored, operator, found, table)
+        return _build_affix(stored, operator, found, table)
+    return _build_comparison(stored, operator, found, table)
 
 
-def type_terms(table: str, given: str | Sequence[str] | None) -> tuple[Term, ...]:
+def build_type_conditions(table: str, given: str | Sequence[str] | None) -> tuple[Condition, ...]:
     """Give the condition on a record's type: one name, one of several, or, for None, any.
 
     The names are literals, so that the indexes of a type are used.
@@ -83,113 +83,115 @@ def type_terms(table: str, given: str | Sequence[str] | None) -> tuple[Term, ...
         return ()
     if isinstance(given, str):
         check_type(given)
-        return (Term(of_type(given, table)),)
+        return (Condition(build_type_sql(given, table)),)
     if not given or not isinstance(given, list | tuple | set | frozenset):
         message = f"The type is {given!r}; give a name such as 'Job', or a list of names."
         raise InvalidArgumentError(message)
     for name in given:
         check_type(name)
-    return (Term(f"unlikely({table}type IN ({', '.join(map(literal, given))}))"),)
+    return (Condition(f"unlikely({table}type IN ({', '.join(map(quote_literal, given))}))"),)
 
 
-def sides(direction: str) -> tuple[tuple[str, str], ...]:
+def get_endpoint_columns(direction: str) -> tuple[tuple[str, str], ...]:
     """Give the columns of an edge that a direction leads from and to.
 
-    >>> sides("in")
+    >>> get_endpoint_columns("in")
     (('to_id', 'from_id'),)
     """
-    if not isinstance(direction, str) or direction not in _SIDES:
+    if not isinstance(direction, str) or direction not in _ENDPOINT_COLUMNS:
         message = f"direction is {direction!r}; give 'out', 'in' or 'both'."
         raise InvalidArgumentError(message)
-    return _SIDES[direction]
+    return _ENDPOINT_COLUMNS[direction]
 
 
-def check_number(role: str, given: int, least: int) -> None:
+def check_integer(role: str, given: int, least: int) -> None:
     """Refuse what is no whole number, or too low a one."""
     if type(given) is not int or given < least:
         message = f"{role} is {given!r}; give a whole number of {least} or more."
         raise InvalidArgumentError(message)
 
 
-def _equal(name: str, value: Value, role: str, table: str) -> Term:
+def _build_equal(name: str, value: Value, role: str, table: str) -> Condition:
     _check_comparable(name, value, role)
     if value is None:
-        return Term(f"{key(name, table)} IS NULL")
-    sql, parameter = equals(name, value, table)
-    return Term(sql, (parameter,))
+        return Condition(f"{build_key_sql(name, table)} IS NULL")
+    sql, parameter = build_equality_sql(name, value, table)
+    return Condition(sql, (parameter,))
 
 
-def _unequal(name: str, value: Value, table: str) -> Term:
-    present = f"{key(name, table)} IS NOT NULL"
-    same = _equal(name, value, "where", table)
-    return Term(present) if value is None else Term(f"({present} AND NOT {same.sql})", same.parameters)
+def _build_unequal(name: str, value: Value, table: str) -> Condition:
+    present = f"{build_key_sql(name, table)} IS NOT NULL"
+    same = _build_equal(name, value, "where", table)
+    return Condition(present) if value is None else Condition(f"({present} AND NOT {same.sql})", same.parameters)
 
 
-def _in(name: str, values: Value, table: str) -> Term:
+def _build_in(name: str, values: Value, table: str) -> Condition:
     """Test for a value in a list, which is one parameter however long it is."""
     keys = []
     for value in values if isinstance(values, list) else ():
         if value is None or isinstance(value, list | dict):
             message = f"where property {name!r} in a list with {value!r}; give strings, numbers, booleans or dates."
             raise InvalidArgumentError(message)
-        other, parameter = key_of(value)
+        other, parameter = bind_key(value)
         # SQLite reads any other float from the list as it reads a stored one.
         keys.append(parameter if other == "?" else value)
-    return Term(f"{key(name, table)} IN (SELECT value FROM json_each(?))", (encode(keys),))
+    return Condition(f"{build_key_sql(name, table)} IN (SELECT value FROM json_each(?))", (encode(keys),))
 
 
-def _contains(name: str, value: Value, table: str) -> Term:
+def _build_contains(name: str, value: Value, table: str) -> Condition:
     _check_comparable(name, value, "where")
-    own = key(name, table)
-    inside = Term(f"({own} >= '[' AND {own} < '\\' AND merganser_test({own}, 'contains', ?))", (encode(value),))
+    own = build_key_sql(name, table)
+    inside = Condition(f"({own} >= '[' AND {own} < '\\' AND merganser_test({own}, 'contains', ?))", (encode(value),))
     if not isinstance(value, str):
         return inside
-    part = _text_term(own, Term(f"instr(substr({own}, 2), ?)", (value,)), "contains", value)
-    return Term(f"({part.sql} OR {inside.sql})", part.parameters + inside.parameters)
+    part = _build_string_condition(own, Condition(f"instr(substr({own}, 2), ?)", (value,)), "contains", value)
+    return Condition(f"({part.sql} OR {inside.sql})", part.parameters + inside.parameters)
 
 
-def _ends(name: str, operator: str, value: Value, table: str) -> Term:
+def _build_affix(name: str, operator: str, value: Value, table: str) -> Condition:
     if not isinstance(value, str):
         message = f"where property {name!r} {operator} {value!r}; give a string."
         raise InvalidArgumentError(message)
-    own = key(name, table)
+    own = build_key_sql(name, table)
     if operator == "starts_with":
         first = f'"{value}'
-        return _text_term(own, Term(f"{own} >= ? AND {own} < ?", (first, _after(first))), operator, value)
+        return _build_string_condition(
+            own, Condition(f"{own} >= ? AND {own} < ?", (first, _find_prefix_end(first))), operator, value
+        )
     # The last no characters would be all of them.
-    test = Term(f"substr(substr({own}, 2), ?) = ?", (-len(value), value)) if value else Term("1")
-    return _text_term(own, test, operator, value)
+    test = Condition(f"substr(substr({own}, 2), ?) = ?", (-len(value), value)) if value else Condition("1")
+    return _build_string_condition(own, test, operator, value)
 
 
-def _ordered(name: str, operator: str, value: Value, table: str) -> Term:
-    own = key(name, table)
+def _build_comparison(name: str, operator: str, value: Value, table: str) -> Condition:
+    own = build_key_sql(name, table)
     if isinstance(value, str):
-        return _text_term(own, Term(f"{own} {operator} ?", (f'"{value}',)), operator, value)
+        return _build_string_condition(own, Condition(f"{own} {operator} ?", (f'"{value}',)), operator, value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         message = f"where property {name!r} {operator} {value!r}; only numbers, strings and dates have an order."
         raise InvalidArgumentError(message)
-    other, parameter = key_of(value)
+    other, parameter = bind_key(value)
     # Numbers come before all texts.
-    return Term(f"({own} {operator} {other} AND {own} < '')", (parameter,))
+    return Condition(f"({own} {operator} {other} AND {own} < '')", (parameter,))
 
 
-def _text_term(own: str, test: Term, operator: str, value: str) -> Term:
+def _build_string_condition(own: str, test: Condition, operator: str, value: str) -> Condition:
     """Give a condition on strings: a test of the key, and for strings with a NUL the same in Python."""
-    return Term(
+    return Condition(
         f"({own} >= '\"' AND {own} < '#' AND {test.sql} "
-        f"OR {own} >= 'n\"' AND {own} < 'n#' AND merganser_test({own}, {literal(operator)}, ?))",
+        f"OR {own} >= 'n\"' AND {own} < 'n#' AND merganser_test({own}, {quote_literal(operator)}, ?))",
         (*test.parameters, encode(value)),
     )
 
 
-def _after(prefix: str) -> str:
+def _find_prefix_end(prefix: str) -> str:
     """Give the first string after all that start with a prefix."""
     kept = prefix.rstrip(_LAST_CHARACTER)
     following = ord(kept[-1]) + 1
     return kept[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
 
 
-def _listed(name: str, value: Any) -> list[Any]:
+def _read_list(name: str, value: Any) -> list[Any]:
     if not isinstance(value, list | tuple | set | frozenset | range):
         message = f"where property {name!r} in {value!r}; give a list of values."
         raise InvalidArgumentError(message)

@@ -7,10 +7,16 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from merganser.errors import InvalidArgumentError
-from merganser.graph.querying.conditions import Term, all_of, check_number, equal_terms, type_terms
+from merganser.graph.querying.conditions import (
+    Condition,
+    build_equality_conditions,
+    build_type_conditions,
+    check_integer,
+    join_conditions,
+)
 from merganser.graph.querying.traverse import read_paths
 from merganser.graph.sqlite.write import check_ids
-from merganser.graph.values import HIGHEST
+from merganser.graph.values import MAX_INT64
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
     from merganser.graph.sqlite.store import Store
 
 # SQLite joins no more than 64 tables: 31 edges, and the nodes at their ends.
-_MOST_HOPS = 31
+_MAX_HOPS = 31
 
 # For the edge e between the nodes n and m.
 _JOINS = {
@@ -39,7 +45,7 @@ class Pattern:
     """A pattern of nodes and hops between them; see `GraphDatabase.pattern`."""
 
     _store: Store
-    _terms: tuple[Term, ...]
+    _conditions: tuple[Condition, ...]
     _hops: int = 0
     _limit: int | None = None
 
@@ -50,7 +56,7 @@ class Pattern:
         where: Mapping[str, Any] | None = None,
     ) -> Pattern:
         """Go on along an edge to a node of this type and with these properties."""
-        return self._hop("out", edge_type, node_type, where)
+        return self._add_hop("out", edge_type, node_type, where)
 
     def in_(
         self,
@@ -59,7 +65,7 @@ class Pattern:
         where: Mapping[str, Any] | None = None,
     ) -> Pattern:
         """Go on against an edge, to the node that it comes from."""
-        return self._hop("in", edge_type, node_type, where)
+        return self._add_hop("in", edge_type, node_type, where)
 
     def both(
         self,
@@ -68,11 +74,11 @@ class Pattern:
         where: Mapping[str, Any] | None = None,
     ) -> Pattern:
         """Go on along an edge, whichever way it points."""
-        return self._hop("both", edge_type, node_type, where)
+        return self._add_hop("both", edge_type, node_type, where)
 
     def limit(self, count: int) -> Pattern:
         """Give no more than this many paths."""
-        check_number("limit", count, 0)
+        check_integer("limit", count, 0)
         return replace(self, _limit=count)
 
     def exec(self) -> Paths:
@@ -89,41 +95,41 @@ class Pattern:
         ((count,),) = self._run("SELECT count(*) FROM (SELECT {})", "1", "")
         return int(count)
 
-    def _hop(
+    def _add_hop(
         self,
         direction: str,
         edge_type: str | Sequence[str] | None,
         node_type: str | None,
         where: Mapping[str, Any] | None,
     ) -> Pattern:
-        if self._hops == _MOST_HOPS:
-            message = f"A pattern has at most {_MOST_HOPS} hops; use traverse to go further."
+        if self._hops == _MAX_HOPS:
+            message = f"A pattern has at most {_MAX_HOPS} hops; use traverse to go further."
             raise InvalidArgumentError(message)
         hops = self._hops + 1
         own, other = f"e{hops}.", f"n{hops}."
         terms = (
-            Term(_JOINS[direction].format(n=f"n{self._hops}", e=f"e{hops}", m=f"n{hops}")),
-            *type_terms(own, edge_type),
-            *type_terms(other, node_type),
-            *equal_terms(where, "where", other),
+            Condition(_JOINS[direction].format(n=f"n{self._hops}", e=f"e{hops}", m=f"n{hops}")),
+            *build_type_conditions(own, edge_type),
+            *build_type_conditions(other, node_type),
+            *build_equality_conditions(where, "where", other),
         )
-        return replace(self, _terms=self._terms + terms, _hops=hops)
+        return replace(self, _conditions=self._conditions + terms, _hops=hops)
 
     def _run(self, frame: str, columns: str, order: str) -> list[Any]:
         """Run the join inside a frame, which has {} where its columns come."""
         numbers = range(1, self._hops + 1)
         tables = ", ".join(["nodes AS n0", *(f"edges AS e{number}, nodes AS n{number}" for number in numbers)])
-        distinct = (Term(f"e{one}.id <> e{other}.id") for one, other in combinations(numbers, 2))
-        term = all_of((*self._terms, *distinct))
-        limit = -1 if self._limit is None else min(self._limit, HIGHEST)
+        distinct = (Condition(f"e{one}.id <> e{other}.id") for one, other in combinations(numbers, 2))
+        term = join_conditions((*self._conditions, *distinct))
+        limit = -1 if self._limit is None else min(self._limit, MAX_INT64)
         body = f"{columns} FROM {tables} WHERE {term.sql} {order} LIMIT ?"
-        return self._store.rows(frame.replace("{}", body), (*term.parameters, limit))
+        return self._store.fetch_all(frame.replace("{}", body), (*term.parameters, limit))
 
 
-def begin(store: Store, type_: str | None, where: Mapping[str, Any] | None, start_id: int | None) -> Pattern:
+def build_pattern(store: Store, type_: str | None, where: Mapping[str, Any] | None, start_id: int | None) -> Pattern:
     """Begin a pattern; see `GraphDatabase.pattern`."""
-    terms = [*type_terms("n0.", type_), *equal_terms(where, "where", "n0.")]
+    terms = [*build_type_conditions("n0.", type_), *build_equality_conditions(where, "where", "n0.")]
     if start_id is not None:
         check_ids(start_id)
-        terms.append(Term("n0.id = ?", (start_id,)))
+        terms.append(Condition("n0.id = ?", (start_id,)))
     return Pattern(store, tuple(terms))

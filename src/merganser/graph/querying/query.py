@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from merganser.errors import InvalidArgumentError
 from merganser.graph.querying.conditions import (
-    Term,
-    all_of,
-    check_number,
-    equal_terms,
-    property_term,
-    sides,
-    type_terms,
+    Condition,
+    build_equality_conditions,
+    build_property_condition,
+    build_type_conditions,
+    check_integer,
+    get_endpoint_columns,
+    join_conditions,
 )
 from merganser.graph.querying.results import Edges, Nodes
-from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, edge, node
-from merganser.graph.sqlite.sql import key
+from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, to_edge, to_node
+from merganser.graph.sqlite.sql import build_key_sql
 from merganser.graph.sqlite.write import check_ids
-from merganser.graph.values import HIGHEST, plain_name
+from merganser.graph.values import MAX_INT64, normalize_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from merganser.graph.sqlite.sql import Parameter
     from merganser.graph.sqlite.store import Store
 
-Record = TypeVar("Record", bound=Node | Edge)
+RecordT = TypeVar("RecordT", bound=Node | Edge)
 
 # What the record is called in every query.
-_RECORD = "r."
+_ALIAS = "r."
 
 
 @dataclass(frozen=True, slots=True)
-class _Query(ABC, Generic[Record]):
+class _Query(ABC, Generic[RecordT]):
     """What queries of nodes and of edges have in common."""
 
     _store: Store
-    _terms: tuple[Term, ...]
+    _conditions: tuple[Condition, ...]
     _order: tuple[str, ...] = ()
     _limit: int | None = None
     _offset: int = 0
@@ -71,11 +71,13 @@ class _Query(ABC, Generic[Record]):
         2
         """
         if isinstance(given, str):
-            return replace(self, _terms=(*self._terms, property_term(given, operator, value, _RECORD)))
+            return replace(
+                self, _conditions=(*self._conditions, build_property_condition(given, operator, value, _ALIAS))
+            )
         if operator is not None or not isinstance(given, Mapping):
             message = f"where({given!r}, ...) is neither a dict alone nor a property's name, an operator and a value."
             raise InvalidArgumentError(message)
-        return replace(self, _terms=(*self._terms, *equal_terms(given, "where", _RECORD)))
+        return replace(self, _conditions=(*self._conditions, *build_equality_conditions(given, "where", _ALIAS)))
 
     def order_by(self, name: str, *, descending: bool = False) -> Self:
         """Order by a property, and by those of further calls where it is equal; last by id.
@@ -90,26 +92,26 @@ class _Query(ABC, Generic[Record]):
         ...     [found.properties.get("name") for found in db.nodes().order_by("name", descending=True)]
         ['Bo', 'Al', 7, None]
         """
-        own = key(plain_name(name, "order_by"), _RECORD)
+        own = build_key_sql(normalize_name(name, "order_by"), _ALIAS)
         way = "DESC" if descending else "ASC"
         value = f"CASE WHEN {own} >= 'n\"' AND {own} < 'n#' THEN merganser_text({own}) ELSE {own} END"
         return replace(self, _order=(*self._order, f"{value} {way} NULLS LAST"))
 
     def limit(self, count: int) -> Self:
         """Give no more than this many records."""
-        check_number("limit", count, 0)
+        check_integer("limit", count, 0)
         return replace(self, _limit=count)
 
     def offset(self, count: int) -> Self:
         """Leave out this many records at the beginning."""
-        check_number("offset", count, 0)
+        check_integer("offset", count, 0)
         return replace(self, _offset=count)
 
     @abstractmethod
-    def exec(self) -> list[Record]:
+    def exec(self) -> list[RecordT]:
         """Read the records; by id, unless `order_by` says otherwise."""
 
-    def first(self) -> Record | None:
+    def first(self) -> RecordT | None:
         """Read the first record; None if there is none."""
         found = replace(self, _limit=1 if self._limit is None else min(self._limit, 1)).exec()
         return found[0] if found else None
@@ -124,27 +126,27 @@ class _Query(ABC, Generic[Record]):
         ((found,),) = self._run("SELECT EXISTS (SELECT {})", "1")
         return bool(found)
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[RecordT]:
         return iter(self.exec())
 
     @abstractmethod
-    def _source(self) -> tuple[str, str]:
+    def _get_source(self) -> tuple[str, str]:
         """Give the columns to read, and the table."""
 
-    def _rows(self) -> list[Any]:
+    def _read_rows(self) -> list[Any]:
         """Read the rows of the records, in their order."""
-        columns, _ = self._source()
-        order = ", ".join((*self._order, f"{_RECORD}id"))
+        columns, _ = self._get_source()
+        order = ", ".join((*self._order, f"{_ALIAS}id"))
         return self._run("SELECT {}", columns, f"ORDER BY {order}")
 
     def _run(self, frame: str, columns: str, order: str = "") -> list[Any]:
         """Run the query inside a frame, which has {} where its columns come."""
-        _, table = self._source()
-        term = all_of(self._terms)
-        limit = -1 if self._limit is None else min(self._limit, HIGHEST)
+        _, table = self._get_source()
+        term = join_conditions(self._conditions)
+        limit = -1 if self._limit is None else min(self._limit, MAX_INT64)
         body = f"{columns} FROM {table} AS r WHERE {term.sql} {order} LIMIT ? OFFSET ?"
-        parameters: tuple[Parameter, ...] = (*term.parameters, limit, min(self._offset, HIGHEST))
-        return self._store.rows(frame.replace("{}", body), parameters)
+        parameters: tuple[Parameter, ...] = (*term.parameters, limit, min(self._offset, MAX_INT64))
+        return self._store.fetch_all(frame.replace("{}", body), parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ class NodeQuery(_Query[Node]):
 
     def exec(self) -> Nodes:
         """Read the nodes; by id, unless `order_by` says otherwise."""
-        return Nodes(map(node, self._rows()))
+        return Nodes(map(to_node, self._read_rows()))
 
     def connected_to(
         self,
@@ -172,8 +174,8 @@ class NodeQuery(_Query[Node]):
         ...     db.nodes("Job").connected_to("Company", "POSTED_BY").exec() == [job]
         True
         """
-        term = _connected(node_type, edge_type, direction, match)
-        return replace(self, _terms=(*self._terms, term))
+        term = _build_connected_condition(node_type, edge_type, direction, match)
+        return replace(self, _conditions=(*self._conditions, term))
 
     def not_connected_to(
         self,
@@ -184,10 +186,10 @@ class NodeQuery(_Query[Node]):
         match: Mapping[str, Any] | None = None,
     ) -> NodeQuery:
         """Keep the nodes that `connected_to` would leave out."""
-        term = _connected(node_type, edge_type, direction, match)
-        return replace(self, _terms=(*self._terms, Term(f"NOT {term.sql}", term.parameters)))
+        term = _build_connected_condition(node_type, edge_type, direction, match)
+        return replace(self, _conditions=(*self._conditions, Condition(f"NOT {term.sql}", term.parameters)))
 
-    def _source(self) -> tuple[str, str]:
+    def _get_source(self) -> tuple[str, str]:
         return NODE_COLUMNS, "nodes"
 
 
@@ -197,35 +199,37 @@ class EdgeQuery(_Query[Edge]):
 
     def exec(self) -> Edges:
         """Read the edges; by id, unless `order_by` says otherwise."""
-        return Edges(map(edge, self._rows()))
+        return Edges(map(to_edge, self._read_rows()))
 
-    def _source(self) -> tuple[str, str]:
+    def _get_source(self) -> tuple[str, str]:
         return EDGE_COLUMNS, "edges"
 
 
 def query_nodes(store: Store, type_: str | None) -> NodeQuery:
     """Begin a query of nodes."""
-    return NodeQuery(store, type_terms(_RECORD, type_))
+    return NodeQuery(store, build_type_conditions(_ALIAS, type_))
 
 
 def query_edges(store: Store, type_: str | None, from_id: int | None, to_id: int | None) -> EdgeQuery:
     """Begin a query of edges."""
-    terms = list(type_terms(_RECORD, type_))
+    terms = list(build_type_conditions(_ALIAS, type_))
     for column, given in (("from_id", from_id), ("to_id", to_id)):
         if given is not None:
             check_ids(given)
-            terms.append(Term(f"{_RECORD}{column} = ?", (given,)))
+            terms.append(Condition(f"{_ALIAS}{column} = ?", (given,)))
     return EdgeQuery(store, tuple(terms))
 
 
-def _connected(
+def _build_connected_condition(
     node_type: str | None, edge_type: str | Sequence[str] | None, direction: str, match: Mapping[str, Any] | None
-) -> Term:
+) -> Condition:
     """Give the condition that a node has an edge of a type to a node of a type."""
-    neighbour = all_of((*type_terms("m.", node_type), *equal_terms(match, "match", "m.")))
-    found = all_of((*type_terms("e.", edge_type), neighbour))
+    neighbour = join_conditions(
+        (*build_type_conditions("m.", node_type), *build_equality_conditions(match, "match", "m."))
+    )
+    found = join_conditions((*build_type_conditions("e.", edge_type), neighbour))
     either = [
         f"EXISTS (SELECT 1 FROM edges AS e JOIN nodes AS m ON m.id = e.{there} WHERE e.{here} = r.id AND {found.sql})"
-        for here, there in sides(direction)
+        for here, there in get_endpoint_columns(direction)
     ]
-    return Term(f"({' OR '.join(either)})", found.parameters * len(either))
+    return Condition(f"({' OR '.join(either)})", found.parameters * len(either))

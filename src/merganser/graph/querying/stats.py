@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from merganser.display import Shown
-from merganser.graph.sqlite.indexes import all_indexes
+from merganser.display import DisplayMixin
+from merganser.graph.sqlite.indexes import list_indexes
 
 if TYPE_CHECKING:
     from merganser.graph.records import IndexInfo
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphStats(Shown):
+class GraphStats(DisplayMixin):
     """How many nodes and edges of each type there are, the indexes of properties, and the bytes of it all."""
 
     path: str
@@ -50,6 +50,6 @@ def read_stats(store: Store) -> GraphStats:
         ((size,),) = connection.execute(
             "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
         ).fetchall()
-        indexes = tuple(found.info for found in all_indexes(store))
+        indexes = tuple(found.info for found in list_indexes(store))
     nodes, edges = counted
     return GraphStats(store.path, int(size), sum(nodes.values()), sum(edges.values()), nodes, edges, indexes)

@@ -11,11 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from merganser.errors import InvalidArgumentError
-from merganser.graph.querying.conditions import all_of, check_number, sides, type_terms
+from merganser.graph.querying.conditions import (
+    build_type_conditions,
+    check_integer,
+    get_endpoint_columns,
+    join_conditions,
+)
 from merganser.graph.querying.results import Nodes, Paths
-from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Path, edge, node
+from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Path, to_edge, to_node
 from merganser.graph.sqlite.write import check_ids, check_nodes
-from merganser.graph.values import HIGHEST, decode, encode
+from merganser.graph.values import MAX_INT64, decode, encode
 
 if TYPE_CHECKING:
     import sqlite3
@@ -25,16 +30,16 @@ if TYPE_CHECKING:
     from merganser.graph.sqlite.store import Store
 
 # The ids of a path's nodes and edges.
-Steps: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+PathIds: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 
-_TABLE = (
+_CREATE_TABLE = (
     """CREATE TEMP TABLE IF NOT EXISTS merganser_reached (
         id INTEGER PRIMARY KEY, depth INTEGER NOT NULL, edge_id INTEGER, previous INTEGER
     )""",
     "CREATE INDEX IF NOT EXISTS temp.merganser_reached_by_depth ON merganser_reached (depth)",
 )
 _CLEAR = "DELETE FROM temp.merganser_reached"
-_WAY_BACK = """
+_READ_SHORTEST_PATH = """
 WITH RECURSIVE way (id, edge_id, previous, depth) AS (
     SELECT id, edge_id, previous, depth FROM temp.merganser_reached WHERE id = ?
     UNION ALL
@@ -60,14 +65,14 @@ class Traversal:
     def nodes(self) -> Nodes:
         """Read each node whose shortest distance from the start is within the depths, nearest first, then by id."""
         columns = ", ".join(f"n.{column}" for column in NODE_COLUMNS.split(", "))
-        with self._reached() as connection:
-            rows = connection.execute(f"SELECT {columns} {self._found()} ORDER BY r.depth, r.id").fetchall()
-        return Nodes(map(node, rows))
+        with self._fill_reached() as connection:
+            rows = connection.execute(f"SELECT {columns} {self._build_result_sql()} ORDER BY r.depth, r.id").fetchall()
+        return Nodes(map(to_node, rows))
 
     def count(self) -> int:
         """Count the nodes that `nodes` would give."""
-        with self._reached() as connection:
-            ((count,),) = connection.execute(f"SELECT count(*) {self._found()}").fetchall()
+        with self._fill_reached() as connection:
+            ((count,),) = connection.execute(f"SELECT count(*) {self._build_result_sql()}").fetchall()
         return int(count)
 
     def paths(self) -> Paths:
@@ -78,25 +83,25 @@ class Traversal:
         if self.max_depth is None:
             message = "paths() of a traversal without max_depth could be endless work; give max_depth."
             raise InvalidArgumentError(message)
-        edges = all_of(type_terms("e.", self.edge_type)).sql
+        edges = join_conditions(build_type_conditions("e.", self.edge_type)).sql
         further = " UNION ALL ".join(
             f"SELECT e.{there}, depth + 1, nodes || e.{there} || ',', edges || ',' || e.id "
             f"FROM way CROSS JOIN edges AS e ON e.{here} = way.id "
             f"WHERE depth < ? AND {edges} AND NOT instr(nodes, ',' || e.{there} || ',')"
-            for here, there in sides(self.direction)
+            for here, there in get_endpoint_columns(self.direction)
         )
-        ends = all_of(type_terms("n.", self.node_type)).sql
+        ends = join_conditions(build_type_conditions("n.", self.node_type)).sql
         statement = (
             "WITH RECURSIVE way (id, depth, nodes, edges) AS "
             f"(SELECT id, 0, ',' || id || ',', '' FROM nodes WHERE id = ? UNION ALL {further}) "
             "SELECT way.nodes, way.edges FROM way CROSS JOIN nodes AS n ON n.id = way.id "
             f"WHERE way.depth >= ? AND {ends}"
         )
-        deepest = [min(self.max_depth, HIGHEST)] * len(sides(self.direction))
+        deepest = [min(self.max_depth, MAX_INT64)] * len(get_endpoint_columns(self.direction))
         with self._store.snapshot() as connection:
             check_nodes(self._store, self.start_id)
             rows = connection.execute(statement, (self.start_id, *deepest, self.min_depth))
-            found = [(_ids(nodes), _ids(edges)) for nodes, edges in rows]
+            found = [(_parse_ids(nodes), _parse_ids(edges)) for nodes, edges in rows]
             found.sort(key=lambda steps: (len(steps[1]), steps))
             return read_paths(connection, found)
 
@@ -106,9 +111,9 @@ class Traversal:
         `min_depth` and `node_type` have no part in it.
         """
         check_ids(to_id)
-        with self._reached(to_id) as connection:
+        with self._fill_reached(to_id) as connection:
             check_nodes(self._store, to_id)
-            rows = connection.execute(_WAY_BACK, (to_id,)).fetchall()
+            rows = connection.execute(_READ_SHORTEST_PATH, (to_id,)).fetchall()
             if not rows:
                 return None
             nodes, edges = zip(*rows, strict=True)
@@ -116,11 +121,11 @@ class Traversal:
             return path
 
     @contextmanager
-    def _reached(self, to_id: int | None = None) -> Iterator[sqlite3.Connection]:
+    def _fill_reached(self, to_id: int | None = None) -> Iterator[sqlite3.Connection]:
         """Fill the temporary table with what can be reached, up to the level where `to_id` is."""
-        for statement in _TABLE:
-            self._store.rows(statement)
-        level = self._level()
+        for statement in _CREATE_TABLE:
+            self._store.fetch_all(statement)
+        level = self._build_level_sql()
         with self._store.snapshot() as connection:
             check_nodes(self._store, self.start_id)
             # Inside a caller's transaction nothing else takes away what an earlier traversal left.
@@ -133,18 +138,18 @@ class Traversal:
             yield connection
             connection.execute(_CLEAR)
 
-    def _level(self) -> str:
+    def _build_level_sql(self) -> str:
         """Give the statement that goes from one level to the next."""
-        edges = all_of(type_terms("e.", self.edge_type)).sql
+        edges = join_conditions(build_type_conditions("e.", self.edge_type)).sql
         ways = " UNION ALL ".join(
             f"SELECT e.{there}, r.depth + 1, e.id, r.id FROM temp.merganser_reached AS r "
             f"CROSS JOIN edges AS e ON e.{here} = r.id WHERE r.depth = :depth AND {edges}"
-            for here, there in sides(self.direction)
+            for here, there in get_endpoint_columns(self.direction)
         )
         return f"INSERT OR IGNORE INTO temp.merganser_reached (id, depth, edge_id, previous) {ways}"
 
-    def _found(self) -> str:
-        ends = all_of(type_terms("n.", self.node_type)).sql
+    def _build_result_sql(self) -> str:
+        ends = join_conditions(build_type_conditions("n.", self.node_type)).sql
         return (
             "FROM temp.merganser_reached AS r CROSS JOIN nodes AS n ON n.id = r.id "
             f"WHERE r.depth >= {self.min_depth} AND {ends}"
@@ -163,28 +168,34 @@ def traverse(
 ) -> Traversal:
     """Begin a traversal; see `GraphDatabase.traverse`."""
     check_ids(start_id)
-    sides(direction)
-    type_terms("", edge_type)
-    type_terms("", node_type)
-    check_number("min_depth", min_depth, 1)
+    get_endpoint_columns(direction)
+    build_type_conditions("", edge_type)
+    build_type_conditions("", node_type)
+    check_integer("min_depth", min_depth, 1)
     if max_depth is not None:
-        check_number("max_depth", max_depth, min_depth)
+        check_integer("max_depth", max_depth, min_depth)
     check_nodes(store, start_id)
     types = edge_type if edge_type is None or isinstance(edge_type, str) else tuple(edge_type)
     return Traversal(store, start_id, types, direction, min_depth, max_depth, node_type)
 
 
-def read_paths(connection: sqlite3.Connection, found: Sequence[Steps]) -> Paths:
+def read_paths(connection: sqlite3.Connection, found: Sequence[PathIds]) -> Paths:
     """Read the nodes and edges of paths, each once."""
-    nodes = {row[0]: node(row) for row in _rows(connection, "nodes", NODE_COLUMNS, (steps[0] for steps in found))}
-    edges = {row[0]: edge(row) for row in _rows(connection, "edges", EDGE_COLUMNS, (steps[1] for steps in found))}
+    nodes = {
+        row[0]: to_node(row) for row in _read_rows(connection, "nodes", NODE_COLUMNS, (steps[0] for steps in found))
+    }
+    edges = {
+        row[0]: to_edge(row) for row in _read_rows(connection, "edges", EDGE_COLUMNS, (steps[1] for steps in found))
+    }
     return Paths(
         Path(tuple(nodes[found_id] for found_id in node_ids), tuple(edges[found_id] for found_id in edge_ids))
         for node_ids, edge_ids in found
     )
 
 
-def _rows(connection: sqlite3.Connection, table: str, columns: str, ids: Iterable[tuple[int, ...]]) -> sqlite3.Cursor:
+def _read_rows(
+    connection: sqlite3.Connection, table: str, columns: str, ids: Iterable[tuple[int, ...]]
+) -> sqlite3.Cursor:
     wanted = sorted({found_id for some in ids for found_id in some})
     statement = f"SELECT {columns} FROM {table} WHERE id IN (SELECT value FROM json_each(?))"
     return connection.execute(statement, (encode(wanted),))
@@ -197,5 +208,5 @@ def _is_reached(connection: sqlite3.Connection, to_id: int | None) -> bool:
     return connection.execute(statement, (to_id,)).fetchone() is not None
 
 
-def _ids(text: str) -> tuple[Any, ...]:
+def _parse_ids(text: str) -> tuple[Any, ...]:
     return tuple(decode(f"[{text.strip(',')}]"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from merganser.engines.spark.jobs import explained, marked
+from merganser.engines.spark.jobs import tag_errors, translate_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,40 +18,40 @@ ROWS = 50_000
 _BYTES = 32 * 2**20
 
 
-def arrow_batches(frame: DataFrame, rows: int = ROWS) -> Iterator[pa.Table]:
+def stream_tables(frame: DataFrame, rows: int = ROWS) -> Iterator[pa.Table]:
     """Give the rows of a DataFrame in its order, in tables of at most some thousand rows, none of them empty.
 
     Executors pack them, because rows would cross to Python one by one otherwise; while a table is in use, Spark
     prepares the next partition. Times with a zone are in UTC, whatever the session's zone.
     """
-    packed = frame.mapInArrow(marked(_pack, rows), "packed binary")
-    with explained():
+    packed = frame.mapInArrow(tag_errors(_pack, rows), "packed binary")
+    with translate_errors():
         for row in packed.toLocalIterator(prefetchPartitions=True):
             table = pa.ipc.open_stream(row.packed).read_all()
-            yield table.cast(pa.schema([field.with_type(_in_utc(field.type)) for field in table.schema]))
+            yield table.cast(pa.schema([field.with_type(_to_utc(field.type)) for field in table.schema]))
 
 
 def _pack(rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Pack the batches of a partition into few."""
     held: list[pa.RecordBatch] = []
     count = size = 0
-    for batch in _cut(rows, batches):
+    for batch in _split_batches(rows, batches):
         count, size = count + batch.num_rows, size + batch.nbytes
         if held and (count > rows or size > _BYTES):
-            yield _packed(held)
+            yield _encode_batches(held)
             held, count, size = [], batch.num_rows, batch.nbytes
         held.append(batch)
     if held:
-        yield _packed(held)
+        yield _encode_batches(held)
 
 
-def _cut(rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _split_batches(rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
 
 
-def _packed(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _encode_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batches[0].schema) as writer:
         for batch in batches:
@@ -59,16 +59,17 @@ def _packed(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.record_batch({"packed": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
 
 
-def _in_utc(kind: pa.DataType) -> pa.DataType:
+def _to_utc(data_type: pa.DataType) -> pa.DataType:
     """Give a type with UTC for the zone of its times, those inside lists and structs included."""
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return pa.timestamp(kind.unit, "UTC")
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
-    if pa.types.is_map(kind):
+    if pa.types.is_timestamp(data_type) and data_type.tz is not None:
+        return pa.timestamp(data_type.unit, "UTC")
+    if pa.types.is_list(data_type):
+        return pa.list_(data_type.value_field.with_type(_to_utc(data_type.value_type)))
+    if pa.types.is_map(data_type):
         return pa.map_(
-            kind.key_field.with_type(_in_utc(kind.key_type)), kind.item_field.with_type(_in_utc(kind.item_type))
+            data_type.key_field.with_type(_to_utc(data_type.key_type)),
+            data_type.item_field.with_type(_to_utc(data_type.item_type)),
         )
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
-    return kind
+    if pa.types.is_struct(data_type):
+        return pa.struct([field.with_type(_to_utc(field.type)) for field in data_type])
+    return data_type

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from merganser.display import Shown
+from merganser.display import DisplayMixin
 from merganser.errors import InvalidArgumentError, NodeNotFoundError
 from merganser.graph.database import GraphDatabase
 from merganser.graph.merging.bulk import Endpoint
-from merganser.graph.spark.columns import KEYS, TIMES, property_of
-from merganser.graph.spark.reading import quoted
+from merganser.graph.spark.columns import KEY_COLUMNS, TIME_COLUMNS, to_property_name
+from merganser.graph.spark.reading import to_column
 from merganser.graph.spark.sqlite_graph import SqliteGraph
-from merganser.graph.spark.sqlite_rows import staged
-from merganser.graph.sqlite.sql import backquoted
+from merganser.graph.spark.sqlite_rows import stage_graph
+from merganser.graph.sqlite.sql import quote_spark_identifier
 
 if TYPE_CHECKING:
     import os
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame
 
-    from merganser.graph.spark.parquet_graph import Kind, ParquetGraph
+    from merganser.graph.spark.parquet_graph import ParquetGraph, RecordKind
     from merganser.graph.spark.results import GraphMergeResult
 
-    Names = Mapping[str, Sequence[str]]
+    MatchNames = Mapping[str, Sequence[str]]
 
-Value = TypeVar("Value")
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True)
-class ExchangeResult(Shown):
+class ExchangeResult(DisplayMixin):
     """What was merged: by the type of nodes, and by the types of an edge's first node, the edge, and its last node."""
 
     nodes: dict[str, GraphMergeResult]
@@ -52,18 +52,20 @@ def to_sqlite(graph: ParquetGraph, target: str | os.PathLike[str] | GraphDatabas
     with SqliteGraph(target) as sqlite:
         for type_ in types:
             frame = graph.nodes(type_)
-            key, others = _parted(_properties(frame, "nodes"), _matched_by(graph, "nodes", type_))
+            key, others = _split_by_match(
+                _map_property_columns(frame, "nodes"), _read_match_names(graph, "nodes", type_)
+            )
             nodes[type_] = sqlite.merge_nodes(frame, type_, match=key, base=others, on_match=others)
         for type_ in graph.edge_types():
-            match = _matched_by(graph, "edges", type_)
-            for start, end in _connected(graph, type_, types):
-                frame, names = _with_ends(graph, type_, start, end)
-                key, others = _parted({name: F.col("own").getField(name) for name in names}, match)
+            match = _read_match_names(graph, "edges", type_)
+            for start, end in _find_endpoint_types(graph, type_, types):
+                frame, names = _join_endpoints(graph, type_, start, end)
+                key, others = _split_by_match({name: F.col("own").getField(name) for name in names}, match)
                 edges[start, type_, end] = sqlite.merge_edges(
                     frame,
                     type_,
-                    from_node=Endpoint(start, _fields("from", _matched_by(graph, "nodes", start))),
-                    to_node=Endpoint(end, _fields("to", _matched_by(graph, "nodes", end))),
+                    from_node=Endpoint(start, _qualify_fields("from", _read_match_names(graph, "nodes", start))),
+                    to_node=Endpoint(end, _qualify_fields("to", _read_match_names(graph, "nodes", end))),
                     match=key,
                     base=others,
                     on_match=others,
@@ -74,17 +76,17 @@ def to_sqlite(graph: ParquetGraph, target: str | os.PathLike[str] | GraphDatabas
 def from_sqlite(
     graph: ParquetGraph,
     source: str | os.PathLike[str] | GraphDatabase,
-    match: Names | None = None,
-    edge_match: Names | None = None,
+    match: MatchNames | None = None,
+    edge_match: MatchNames | None = None,
 ) -> ExchangeResult:
     """Merge an SQLite graph into a Parquet graph; see `ParquetGraph.from_sqlite`."""
     nodes, edges = {}, {}
     opened = nullcontext(source) if isinstance(source, GraphDatabase) else GraphDatabase(source)
-    with opened as database, staged(graph, database, match or {}, edge_match or {}) as parts:
+    with opened as database, stage_graph(graph, database, match or {}, edge_match or {}) as parts:
         for part in parts:
-            key, others = _parted(part.columns, part.match)
-            if part.ends:
-                start, end = part.ends
+            key, others = _split_by_match(part.columns, part.match_names)
+            if part.endpoints:
+                start, end = part.endpoints
                 edges[start.type, part.type, end.type] = graph.merge_edges(
                     part.frame, part.type, from_node=start, to_node=end, match=key, base=others, on_match=others
                 )
@@ -93,8 +95,8 @@ def from_sqlite(
     return ExchangeResult(nodes, edges)
 
 
-def _matched_by(graph: ParquetGraph, kind: Kind, type_: str) -> list[str]:
-    found = graph._folder(kind, type_).matched_by()  # noqa: SLF001 - exchange is a part of a graph
+def _read_match_names(graph: ParquetGraph, kind: RecordKind, type_: str) -> list[str]:
+    found = graph._find_folder(kind, type_).read_match_names()  # noqa: SLF001 - exchange is a part of a graph
     if found is None:
         message = (
             f"{graph.path} does not tell by which properties the {kind} of type {type_!r} were merged. Merge into them "
@@ -104,19 +106,21 @@ def _matched_by(graph: ParquetGraph, kind: Kind, type_: str) -> list[str]:
     return found
 
 
-def _parted(columns: Mapping[str, Value], match: Collection[str]) -> tuple[dict[str, Value], dict[str, Value]]:
+def _split_by_match(
+    columns: Mapping[str, ValueT], match: Collection[str]
+) -> tuple[dict[str, ValueT], dict[str, ValueT]]:
     """Part the match properties from all others."""
     key = {name: columns[name] for name in match}
     return key, {name: column for name, column in columns.items() if name not in key}
 
 
-def _properties(frame: DataFrame, kind: Kind) -> dict[str, Column]:
+def _map_property_columns(frame: DataFrame, kind: RecordKind) -> dict[str, Column]:
     """Give the column of each property."""
-    own = {*KEYS[kind], *TIMES, "type" if kind == "nodes" else "relationship"}
-    return {property_of(column, kind): quoted(column) for column in frame.columns if column not in own}
+    own = {*KEY_COLUMNS[kind], *TIME_COLUMNS, "type" if kind == "nodes" else "relationship"}
+    return {to_property_name(column, kind): to_column(column) for column in frame.columns if column not in own}
 
 
-def _connected(graph: ParquetGraph, type_: str, types: Sequence[str]) -> list[tuple[str, str]]:
+def _find_endpoint_types(graph: ParquetGraph, type_: str, types: Sequence[str]) -> list[tuple[str, str]]:
     """Give the types of nodes that edges of a type are between."""
     known = [graph.nodes(node_type).select("id", F.lit(node_type).alias("type")) for node_type in types]
     pairs = graph.edges(type_).select("src", "dst")
@@ -135,19 +139,19 @@ def _connected(graph: ParquetGraph, type_: str, types: Sequence[str]) -> list[tu
     return sorted((row.src_type, row.dst_type) for row in found)
 
 
-def _with_ends(graph: ParquetGraph, type_: str, start: str, end: str) -> tuple[DataFrame, list[str]]:
+def _join_endpoints(graph: ParquetGraph, type_: str, start: str, end: str) -> tuple[DataFrame, list[str]]:
     """Give edges as structs: `from` and `to`, the keys of their nodes, and `own`, the properties, with their names."""
     edges = graph.edges(type_)
-    own = _properties(edges, "edges")
+    own = _map_property_columns(edges, "edges")
     properties = [F.struct(*(column.alias(name) for name, column in own.items())).alias("own")] if own else []
     frame = edges.select("src", "dst", *properties)
     for column, struct, node_type in (("src", "from", start), ("dst", "to", end)):
         nodes = graph.nodes(node_type)
-        columns = _properties(nodes, "nodes")
-        key = F.struct(*(columns[name].alias(name) for name in _matched_by(graph, "nodes", node_type)))
+        columns = _map_property_columns(nodes, "nodes")
+        key = F.struct(*(columns[name].alias(name) for name in _read_match_names(graph, "nodes", node_type)))
         frame = frame.join(nodes.select(F.col("id").alias(column), key.alias(struct)).hint("merge"), column)
     return frame, list(own)
 
 
-def _fields(struct: str, names: Sequence[str]) -> dict[str, str]:
-    return {name: f"{backquoted(struct)}.{backquoted(name)}" for name in names}
+def _qualify_fields(struct: str, names: Sequence[str]) -> dict[str, str]:
+    return {name: f"{quote_spark_identifier(struct)}.{quote_spark_identifier(name)}" for name in names}

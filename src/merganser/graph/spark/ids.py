@@ -35,77 +35,78 @@ _DIGITS = 32
 _TWO_TO_63 = float(2**63)
 
 
-def node_id(type_: str, match: Mapping[str, tuple[Column, DataType]]) -> Column:
+def make_node_id(type_: str, match: Mapping[str, tuple[Column, DataType]]) -> Column:
     """Give the id of a node; NULL where a match property is."""
-    return _hashed([F.lit("node" + _told(type_)), *_properties(match)])
+    return _hash_parts([F.lit("node" + _encode_string(type_)), *_encode_properties(match)])
 
 
-def edge_id(type_: str, src: Column, dst: Column, match: Mapping[str, tuple[Column, DataType]]) -> Column:
+def make_edge_id(type_: str, src: Column, dst: Column, match: Mapping[str, tuple[Column, DataType]]) -> Column:
     """Give the id of an edge between two node ids; NULL where one of them or a match property is."""
-    return _hashed([F.lit("edge" + _told(type_)), src, dst, *_properties(match)])
+    return _hash_parts([F.lit("edge" + _encode_string(type_)), src, dst, *_encode_properties(match)])
 
 
-def _hashed(parts: list[Column]) -> Column:
+def _hash_parts(parts: list[Column]) -> Column:
     return F.substring(F.sha2(F.concat(*parts), 256), 1, _DIGITS)
 
 
-def _properties(match: Mapping[str, tuple[Column, DataType]]) -> list[Column]:
+def _encode_properties(match: Mapping[str, tuple[Column, DataType]]) -> list[Column]:
     parts = []
     for name in sorted(match):
         column, kind = match[name]
-        parts += [F.lit(_told(name)), _canonical(column, kind, name)]
+        parts += [F.lit(_encode_string(name)), _encode_value(column, kind, name)]
     return parts
 
 
-def _told(text: str) -> str:
+def _encode_string(text: str) -> str:
     return f"s{len(text)}:{text}"
 
 
-def _canonical(column: Column, kind: DataType, name: str) -> Column:
+def _encode_value(column: Column, data_type: DataType, name: str) -> Column:
     """Write values so that two texts are equal exactly where the values are; NULL stays NULL."""
-    if isinstance(kind, BooleanType):
+    if isinstance(data_type, BooleanType):
         return F.when(column, "b1").when(~column, "b0")
-    if isinstance(kind, LongType):
+    if isinstance(data_type, LongType):
         return F.concat(F.lit("n"), column.cast("string"), F.lit(";"))
-    if isinstance(kind, DoubleType):
-        return F.concat(F.lit("n"), _number(column), F.lit(";"))
-    if isinstance(kind, NullType):
+    if isinstance(data_type, DoubleType):
+        return F.concat(F.lit("n"), _format_number(column), F.lit(";"))
+    if isinstance(data_type, NullType):
         return column.cast("string")
-    if isinstance(kind, ArrayType):
-        element = kind.elementType
-        items = F.transform(column, lambda item: F.coalesce(_canonical(item, element, name), F.lit("z")))
+    if isinstance(data_type, ArrayType):
+        element = data_type.elementType
+        items = F.transform(column, lambda item: F.coalesce(_encode_value(item, element, name), F.lit("z")))
         return F.concat(F.lit("l"), F.size(column).cast("string"), F.lit(":"), F.array_join(items, ""))
-    text = _text(column, kind)
+    text = _format_string(column, data_type)
     if text is None:
         message = (
-            f"The match property {name!r} has type {kind.simpleString()}, and no dict can be matched. Match on its "
+            f"The match property {name!r} has type {data_type.simpleString()}, and no dict can be matched. Match on "
+            "its "
             "fields."
         )
         raise PropertyTypeError(message)
     return F.concat(F.lit("s"), F.length(text).cast("string"), F.lit(":"), text)
 
 
-def _number(column: Column) -> Column:
+def _format_number(column: Column) -> Column:
     """Write a whole number as an integer would be, any other exactly, in hexadecimal."""
     whole = (column == F.rint(column)) & (column >= -_TWO_TO_63) & (column < _TWO_TO_63)
     return F.when(whole, column.cast("bigint").cast("string")).when(column.isNotNull(), F.format_string("%a", column))
 
 
-def _text(column: Column, kind: DataType) -> Column | None:
-    if isinstance(kind, StringType):
+def _format_string(column: Column, data_type: DataType) -> Column | None:
+    if isinstance(data_type, StringType):
         return column
-    if isinstance(kind, DateType):
+    if isinstance(data_type, DateType):
         return column.cast("string")
-    if isinstance(kind, TimestampNTZType):
-        return _iso(column)
-    if isinstance(kind, TimestampType):
+    if isinstance(data_type, TimestampNTZType):
+        return _format_iso(column)
+    if isinstance(data_type, TimestampType):
         # Counted from an epoch without a zone: every other way asks the session for its own.
         epoch = F.to_timestamp_ntz(F.lit("1970-01-01 00:00:00"))
-        return F.concat(_iso(F.timestamp_add("MICROSECOND", F.unix_micros(column), epoch)), F.lit("+00:00"))
+        return F.concat(_format_iso(F.timestamp_add("MICROSECOND", F.unix_micros(column), epoch)), F.lit("+00:00"))
     return None
 
 
-def _iso(column: Column) -> Column:
+def _format_iso(column: Column) -> Column:
     """Write a time without a zone as Python's `isoformat` does: six digits of a fraction, or none."""
     text = F.replace(column.cast("string"), F.lit(" "), F.lit("T"))
     fraction = F.rpad(F.substring_index(text, ".", -1), 6, "0")

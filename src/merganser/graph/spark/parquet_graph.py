@@ -12,12 +12,12 @@ from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.engines.spark import SparkDatasetIO
 from merganser.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError
 from merganser.graph.spark import exchange
-from merganser.graph.spark.columns import TIMES
-from merganser.graph.spark.endpoints import End, check_missing, refuse_missing, without_missing
-from merganser.graph.spark.folders import Folder, type_names
-from merganser.graph.spark.reading import quoted, united
-from merganser.graph.spark.records import edge_records, node_records
-from merganser.graph.spark.results import merge_result
+from merganser.graph.spark.columns import TIME_COLUMNS
+from merganser.graph.spark.endpoints import EndpointIds, check_missing, drop_missing, refuse_missing
+from merganser.graph.spark.folders import Folder, list_types
+from merganser.graph.spark.reading import to_column, union_types
+from merganser.graph.spark.records import fold_edges, fold_nodes
+from merganser.graph.spark.results import make_merge_result
 from merganser.graph.spark.source import RecordRows
 from merganser.graph.sqlite.write import check_type
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
     from merganser.graph.database import GraphDatabase
     from merganser.graph.merging.bulk import Endpoint
-    from merganser.graph.spark.endpoints import Missing
+    from merganser.graph.spark.endpoints import MissingPolicy
     from merganser.graph.spark.exchange import ExchangeResult
     from merganser.graph.spark.records import EdgeMerge, NodeMerge, Records
     from merganser.graph.spark.results import GraphMergeResult
 
-Kind = Literal["nodes", "edges"]
+RecordKind = Literal["nodes", "edges"]
 
 
 class ParquetGraph:
@@ -83,11 +83,11 @@ class ParquetGraph:
         values. A row with NULL in a match property is refused, or left out with `skip_null_keys`. A batch whose
         `batch_id` was merged before is not merged again.
         """
-        folder = self._folder("nodes", type)
+        folder = self._find_folder("nodes", type)
         before = folder.find_batch(batch_id)
         if before is not None:
             return before
-        with node_records(frame, type, **given) as records:
+        with fold_nodes(frame, type, **given) as records:
             return self._merge(folder, records, records.frame, records.skipped, batch_id)
 
     def merge_edges(
@@ -95,7 +95,7 @@ class ParquetGraph:
         frame: DataFrame,
         type: str,  # noqa: A002
         *,
-        missing: Missing = "refuse",
+        missing: MissingPolicy = "refuse",
         batch_id: str | None = None,
         **given: Unpack[EdgeMerge],
     ) -> GraphMergeResult:
@@ -105,26 +105,26 @@ class ParquetGraph:
         `missing="skip"` it is left out. All else is as for nodes.
         """
         check_missing(missing)
-        folder = self._folder("edges", type)
+        folder = self._find_folder("edges", type)
         before = folder.find_batch(batch_id)
         if before is not None:
             return before
-        with edge_records(frame, type, **given) as records:
+        with fold_edges(frame, type, **given) as records:
             ends = [
-                self._end("src", "from_match", given["from_node"]),
-                self._end("dst", "to_match", given["to_node"]),
+                self._find_endpoint("src", "from_match", given["from_node"]),
+                self._find_endpoint("dst", "to_match", given["to_node"]),
             ]
             if missing == "refuse":
                 for end in ends:
                     refuse_missing(records.frame, end)
                 return self._merge(folder, records, records.frame, records.skipped, batch_id)
-            kept = reduce(without_missing, ends, records.frame)
+            kept = reduce(drop_missing, ends, records.frame)
             rows = kept.agg(F.coalesce(F.sum("rows"), F.lit(0))).collect()[0][0]
             return self._merge(folder, records, kept, records.rows - rows, batch_id)
 
-    def committed(self, kind: Kind, type: str, batch_id: str) -> bool:  # noqa: A002
+    def committed(self, kind: RecordKind, type: str, batch_id: str) -> bool:  # noqa: A002
         """Say whether a batch of nodes or edges of a type was merged."""
-        return self._folder(kind, type).find_batch(batch_id) is not None
+        return self._find_folder(kind, type).find_batch(batch_id) is not None
 
     def nodes(self, type: str | None = None) -> DataFrame:  # noqa: A002
         """Read the nodes of a type, or of all, as GraphFrames has them: `id`, `type`, properties, times.
@@ -139,11 +139,11 @@ class ParquetGraph:
 
     def node_types(self) -> list[str]:
         """Name the types of the nodes."""
-        return type_names(self.path, "nodes", self._io.filesystem)
+        return list_types(self.path, "nodes", self._io.filesystem)
 
     def edge_types(self) -> list[str]:
         """Name the types of the edges."""
-        return type_names(self.path, "edges", self._io.filesystem)
+        return list_types(self.path, "edges", self._io.filesystem)
 
     def to_sqlite(self, target: str | os.PathLike[str] | GraphDatabase) -> ExchangeResult:
         """Merge this graph into an SQLite graph, type by type; it may be done again at any time.
@@ -166,46 +166,51 @@ class ParquetGraph:
         """
         return exchange.from_sqlite(self, source, match, edge_match)
 
-    def _folder(self, kind: Kind, type_: str) -> Folder:
+    def _find_folder(self, kind: RecordKind, type_: str) -> Folder:
         check_type(type_)
         return Folder(self.path, kind, type_, self._io.filesystem)
 
-    def _end(self, column: str, match: str, given: Endpoint) -> End:
-        folder = self._folder("nodes", given.type)
+    def _find_endpoint(self, column: str, match: str, given: Endpoint) -> EndpointIds:
+        folder = self._find_folder("nodes", given.type)
         folder.recover(self._lock_timeout)
         folder.check_match(list(given.match), f"The endpoint {given.type}")
-        known = None if folder.schema() is None else self._io.read_columns(folder.path, "id")
-        return End(column, match, given.type, known)
+        known = None if folder.read_schema() is None else self._io.read_columns(folder.path, "id")
+        return EndpointIds(column, match, given.type, known)
 
-    def _read(self, kind: Kind, type_: str | None, label: str) -> DataFrame:
-        types = type_names(self.path, kind, self._io.filesystem) if type_ is None else [type_]
+    def _read(self, kind: RecordKind, type_: str | None, type_column: str) -> DataFrame:
+        types = list_types(self.path, kind, self._io.filesystem) if type_ is None else [type_]
         if not types:
             message = f"{self.path} has no {kind} yet, so a DataFrame would have no columns. Merge some first."
             raise InvalidArgumentError(message)
-        return united({name: self._io.read(self._folder(kind, name).path) for name in types}, kind, label)
+        return union_types(
+            {name: self._io.read(self._find_folder(kind, name).path) for name in types}, kind, type_column
+        )
 
     def _merge(
         self, folder: Folder, records: Records, frame: DataFrame, skipped: int, batch_id: str | None
     ) -> GraphMergeResult:
         """Merge records by id: those that are not there as `new`, the others as `found`."""
-        with folder.held(self._lock_timeout) as check_hold, _named(folder):
+        with folder.hold_lock(self._lock_timeout) as check_hold, _name_type_in_errors(folder):
             # Another process may have merged it while this one waited, or left it to be published.
             before = folder.find_batch(batch_id)
             if before is not None:
                 return before
-            folder.check_match(records.match)
-            schema = folder.schema()
+            folder.check_match(records.match_names)
+            schema = folder.read_schema()
             source = RecordRows(frame, folder, schema)
-            looks = records.differ and schema is not None and bool(source.laid_over)
+            looks = records.has_differences and schema is not None and bool(source.overwritten_columns)
             widened: set[str] = set()
-            if source.lacking:
-                source.check_values(self._known(folder, looks=looks))
+            if source.missing_columns:
+                source.check_values(self._read_known_ids(folder, is_needed=looks))
                 check_hold()
-                widened = self._widen(folder, source)
-            rows, laid_over = source.rows(self._known(folder, looks=looks)), source.laid_over
+                widened = self._add_columns(folder, source)
+            rows, laid_over = (
+                source.make_rows(self._read_known_ids(folder, is_needed=looks)),
+                source.overwritten_columns,
+            )
             check_hold()
-            folder.keep_match(records.match)
-            folder.keep_batch(batch_id, rows=records.rows, skipped=skipped, widened=widened)
+            folder.write_match_names(records.match_names)
+            folder.write_batch(batch_id, rows=records.rows, skipped=skipped, widened=widened)
             done = self._io.merge(
                 rows,
                 folder.path,
@@ -217,23 +222,23 @@ class ParquetGraph:
                 batch_id=batch_id,
                 lock_timeout=self._lock_timeout,
             )
-        return merge_result(done, records.rows, skipped, widened)
+        return make_merge_result(done, records.rows, skipped, widened)
 
-    def _known(self, folder: Folder, *, looks: bool) -> DataFrame | None:
+    def _read_known_ids(self, folder: Folder, *, is_needed: bool) -> DataFrame | None:
         # Spark takes what a Python function gives for as small as what it gets, and would broadcast anything.
-        return self._io.read_columns(folder.path, "id").hint("merge") if looks else None
+        return self._io.read_columns(folder.path, "id").hint("merge") if is_needed else None
 
-    def _widen(self, folder: Folder, source: RecordRows) -> set[str]:
+    def _add_columns(self, folder: Folder, source: RecordRows) -> set[str]:
         """Add the columns that a dataset lacks, NULL in every row; gives the files that this wrote."""
         old = self._io.read(folder.path)
-        added = [F.lit(None).cast(kind).alias(name) for name, kind in source.lacking.items()]
-        rows = old.select(*(quoted(name) for name in old.columns if name not in TIMES), *added, *TIMES)
+        added = [F.lit(None).cast(kind).alias(name) for name, kind in source.missing_columns.items()]
+        rows = old.select(*(to_column(name) for name in old.columns if name not in TIME_COLUMNS), *added, *TIME_COLUMNS)
         done = self._io.write_dataset(rows, folder.path, "overwrite", lock_timeout=self._lock_timeout)
         return {file.path for file in done.files}
 
 
 @contextmanager
-def _named(folder: Folder) -> Iterator[None]:
+def _name_type_in_errors(folder: Folder) -> Iterator[None]:
     """Say of a column's error in which type it is."""
     try:
         yield

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from merganser.errors import InvalidArgumentError, PropertyTypeError
-from merganser.graph.spark.reading import quoted
+from merganser.graph.spark.reading import to_column
 from merganser.graph.sqlite.indexes import read_names
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 # How a caller names properties: columns of the same name, or an expression for each.
-Given: TypeAlias = "str | Sequence[str] | Mapping[str, str | Column] | None"
+PropertySpec: TypeAlias = "str | Sequence[str] | Mapping[str, str | Column] | None"
 
-_SIMPLE: dict[type[DataType], DataType] = {
+_STORED_TYPES: dict[type[DataType], DataType] = {
     **{kind: kind() for kind in (NullType, BooleanType, DateType, TimestampType, TimestampNTZType, StringType)},
     **dict.fromkeys((ByteType, ShortType, IntegerType, LongType), LongType()),
     **dict.fromkeys((FloatType, DoubleType), DoubleType()),
@@ -51,31 +51,31 @@ _SIMPLE: dict[type[DataType], DataType] = {
 _FIRST_DAY, _LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 _DAY = 24 * 60 * 60 * 1_000_000
 # Spark's own formats of times in JSON end at the millisecond.
-_TO_THE_MICROSECOND = {
+_JSON_TIME_FORMATS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 
 
-def read_properties(frame: DataFrame, given: Given, role: str) -> dict[str, Column]:
+def read_properties(frame: DataFrame, given: PropertySpec, role: str) -> dict[str, Column]:
     """Give each property its expression."""
     if given is None:
         return {}
     if isinstance(given, Mapping):
         names = read_names(list(given), role)
-        return {name: _expression(given[name], name, role) for name in names}
-    return {name: named(frame, name, role) for name in read_names(given, role)}
+        return {name: _parse_expression(given[name], name, role) for name in names}
+    return {name: find_column(frame, name, role) for name in read_names(given, role)}
 
 
-def named(frame: DataFrame, name: str, role: str) -> Column:
+def find_column(frame: DataFrame, name: str, role: str) -> Column:
     """Give a column by its name, which may hold dots."""
     if name not in frame.columns:
         message = f"{role} names {name!r}, which the DataFrame lacks. Its columns are: {', '.join(frame.columns)}."
         raise InvalidArgumentError(message)
-    return quoted(name)
+    return to_column(name)
 
 
-def _expression(given: Any, name: str, role: str) -> Column:
+def _parse_expression(given: Any, name: str, role: str) -> Column:
     if isinstance(given, Column):
         return given
     if not isinstance(given, str):
@@ -99,30 +99,32 @@ def check_roles(match: Mapping[str, Any], **others: Mapping[str, Any]) -> None:
             raise InvalidArgumentError(message)
 
 
-def stored_type(kind: DataType, name: str, role: str) -> DataType:
+def to_stored_type(data_type: DataType, name: str, role: str) -> DataType:
     """Give the type in which a property is stored: whole numbers of 64 bits and floats of double precision.
 
     What `GraphDatabase` could not store is refused, so that the same rows make the same graph everywhere (G5, G17).
     """
-    simple = _SIMPLE.get(type(kind))
+    simple = _STORED_TYPES.get(type(data_type))
     if simple is not None:
         return simple
-    if isinstance(kind, ArrayType):
-        return ArrayType(stored_type(kind.elementType, name, role))
-    if isinstance(kind, StructType):
-        return StructType([StructField(field.name, stored_type(field.dataType, name, role)) for field in kind.fields])
-    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
-        return MapType(StringType(), stored_type(kind.valueType, name, role))
+    if isinstance(data_type, ArrayType):
+        return ArrayType(to_stored_type(data_type.elementType, name, role))
+    if isinstance(data_type, StructType):
+        return StructType(
+            [StructField(field.name, to_stored_type(field.dataType, name, role)) for field in data_type.fields]
+        )
+    if isinstance(data_type, MapType) and isinstance(data_type.keyType, StringType):
+        return MapType(StringType(), to_stored_type(data_type.valueType, name, role))
     message = (
-        f"{role} property {name!r} has type {kind.simpleString()}, which cannot be stored. Cast it to a string, a "
+        f"{role} property {name!r} has type {data_type.simpleString()}, which cannot be stored. Cast it to a string, a "
         "bigint, a double, a boolean, a date or timestamp, or a list or struct of these."
     )
     raise PropertyTypeError(message)
 
 
-def one_type(kinds: Sequence[DataType], name: str) -> DataType:
+def unify_types(data_types: Sequence[DataType], name: str) -> DataType:
     """Give the type of a property that has several expressions."""
-    typed = {kind.simpleString(): kind for kind in kinds if not isinstance(kind, NullType)}
+    typed = {kind.simpleString(): kind for kind in data_types if not isinstance(kind, NullType)}
     if len(typed) > 1:
         message = (
             f"The property {name!r} would be {' in one case and '.join(typed)} in the other. Cast its expressions to "
@@ -132,61 +134,66 @@ def one_type(kinds: Sequence[DataType], name: str) -> DataType:
     return next(iter(typed.values()), NullType())
 
 
-def is_orderable(kind: DataType) -> bool:
+def is_orderable(data_type: DataType) -> bool:
     """Say whether Spark can tell which of two values is less, and so whether they are equal."""
-    if isinstance(kind, ArrayType):
-        return is_orderable(kind.elementType)
-    if isinstance(kind, StructType):
-        return all(is_orderable(field.dataType) for field in kind.fields)
-    return not isinstance(kind, MapType) and kind.typeName() not in {"variant", "interval"}
+    if isinstance(data_type, ArrayType):
+        return is_orderable(data_type.elementType)
+    if isinstance(data_type, StructType):
+        return all(is_orderable(field.dataType) for field in data_type.fields)
+    return not isinstance(data_type, MapType) and data_type.typeName() not in {"variant", "interval"}
 
 
-def orderable(column: Column, kind: DataType) -> Column:
+def to_orderable(column: Column, data_type: DataType) -> Column:
     """Give a column by which rows can be ordered and compared: its text, where its type has no order."""
-    return column if is_orderable(kind) else F.to_json(F.struct(column), _TO_THE_MICROSECOND)
+    return column if is_orderable(data_type) else F.to_json(F.struct(column), _JSON_TIME_FORMATS)
 
 
-def not_finite(column: Column, kind: DataType) -> Column | None:
+def is_not_finite(column: Column, data_type: DataType) -> Column | None:
     """Give the condition that a value is, or holds, a number that is not finite; None if its type has none such."""
-    return _holds(column, kind, _not_finite)
+    return _has_fault(column, data_type, _is_not_finite)
 
 
-def not_in_years(column: Column, kind: DataType) -> Column | None:
+def is_outside_years(column: Column, data_type: DataType) -> Column | None:
     """Give the condition that a value is, or holds, a day outside the years 1 to 9999, which are all that Python has.
 
     An instant is taken as it is in UTC, in which it would be stored.
     """
-    return _holds(column, kind, _not_in_years)
+    return _has_fault(column, data_type, _is_outside_years)
 
 
-def _not_finite(column: Column, kind: DataType) -> Column | None:
-    return F.isnan(column) | (F.abs(column) == float("inf")) if isinstance(kind, DoubleType) else None
+def _is_not_finite(column: Column, data_type: DataType) -> Column | None:
+    return F.isnan(column) | (F.abs(column) == float("inf")) if isinstance(data_type, DoubleType) else None
 
 
-def _not_in_years(column: Column, kind: DataType) -> Column | None:
-    if isinstance(kind, TimestampType):
+def _is_outside_years(column: Column, data_type: DataType) -> Column | None:
+    if isinstance(data_type, TimestampType):
         return ~F.unix_micros(column).between(_FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
-    if isinstance(kind, DateType | TimestampNTZType):
+    if isinstance(data_type, DateType | TimestampNTZType):
         return ~F.unix_date(column.cast("date")).between(_FIRST_DAY, _LAST_DAY)
     return None
 
 
-def _holds(column: Column, kind: DataType, fault: Callable[[Column, DataType], Column | None]) -> Column | None:
+def _has_fault(
+    column: Column, data_type: DataType, fault: Callable[[Column, DataType], Column | None]
+) -> Column | None:
     """Give the condition that a value has a fault, or one inside it does; None if its type cannot have it."""
-    if isinstance(kind, ArrayType):
-        element = kind.elementType
-        if _holds(column, element, fault) is None:
+    if isinstance(data_type, ArrayType):
+        element = data_type.elementType
+        if _has_fault(column, element, fault) is None:
             return None
-        return F.exists(column, lambda item: F.coalesce(_must(_holds(item, element, fault)), F.lit(False)))  # noqa: FBT003
-    if isinstance(kind, MapType):
-        return _holds(F.map_values(column), ArrayType(kind.valueType), fault)
-    if isinstance(kind, StructType):
-        found = [_holds(column.getField(field.name), field.dataType, fault) for field in kind.fields]
+        return F.exists(
+            column,
+            lambda item: F.coalesce(_require_condition(_has_fault(item, element, fault)), F.lit(False)),  # noqa: FBT003
+        )
+    if isinstance(data_type, MapType):
+        return _has_fault(F.map_values(column), ArrayType(data_type.valueType), fault)
+    if isinstance(data_type, StructType):
+        found = [_has_fault(column.getField(field.name), field.dataType, fault) for field in data_type.fields]
         parts = [F.coalesce(part, F.lit(False)) for part in found if part is not None]  # noqa: FBT003
         return F.array_contains(F.array(*parts), True) if parts else None  # noqa: FBT003
-    return fault(column, kind)
+    return fault(column, data_type)
 
 
-def _must(condition: Column | None) -> Column:
+def _require_condition(condition: Column | None) -> Column:
     assert condition is not None  # noqa: S101 - the type has been asked before
     return condition

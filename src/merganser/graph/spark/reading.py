@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.errors import SchemaMismatchError
-from merganser.graph.spark.columns import KEYS, TIMES
-from merganser.graph.sqlite.sql import backquoted
+from merganser.graph.spark.columns import KEY_COLUMNS, TIME_COLUMNS
+from merganser.graph.sqlite.sql import quote_spark_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 
-def united(frames: Mapping[str, DataFrame], kind: str, label: str) -> DataFrame:
+def union_types(frames: Mapping[str, DataFrame], kind: str, type_column: str) -> DataFrame:
     """Put the frames of several types into one, the type in the column `label`; what a type lacks is NULL."""
-    own = (*KEYS[kind], *TIMES)
-    properties = _agreed(frames, kind, own)
+    own = (*KEY_COLUMNS[kind], *TIME_COLUMNS)
+    properties = _unify_properties(frames, kind, own)
     parts = []
     for type_, frame in frames.items():
         there = set(frame.columns)
         values = [
-            (quoted(name) if name in there else F.lit(None).cast(of)).alias(name) for name, of in properties.items()
+            (to_column(name) if name in there else F.lit(None).cast(of)).alias(name) for name, of in properties.items()
         ]
-        parts.append(frame.select(*KEYS[kind], F.lit(type_).alias(label), *values, *TIMES))
+        parts.append(frame.select(*KEY_COLUMNS[kind], F.lit(type_).alias(type_column), *values, *TIME_COLUMNS))
     return reduce(lambda one, other: one.unionAll(other), parts)
 
 
-def _agreed(frames: Mapping[str, DataFrame], kind: str, own: tuple[str, ...]) -> dict[str, DataType]:
+def _unify_properties(frames: Mapping[str, DataFrame], kind: str, own: tuple[str, ...]) -> dict[str, DataType]:
     """Give every property its type; one that has several cannot be in one column."""
     found: dict[str, DataType] = {}
     first: dict[str, tuple[str, str]] = {}
@@ -52,6 +52,6 @@ def _agreed(frames: Mapping[str, DataFrame], kind: str, own: tuple[str, ...]) ->
     return found
 
 
-def quoted(name: str) -> Column:
+def to_column(name: str) -> Column:
     """Give a column by its name, which may hold dots."""
-    return F.col(backquoted(name))
+    return F.col(quote_spark_identifier(name))

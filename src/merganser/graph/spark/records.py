@@ -19,17 +19,17 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from merganser.core.model.options import check_names
 from merganser.errors import InvalidArgumentError, KeyColumnError, PropertyValueError
 from merganser.graph.merging.bulk import Endpoint
-from merganser.graph.spark.ids import edge_id, node_id
+from merganser.graph.spark.ids import make_edge_id, make_node_id
 from merganser.graph.spark.properties import (
     check_roles,
+    find_column,
+    is_not_finite,
     is_orderable,
-    named,
-    not_finite,
-    not_in_years,
-    one_type,
-    orderable,
+    is_outside_years,
     read_properties,
-    stored_type,
+    to_orderable,
+    to_stored_type,
+    unify_types,
 )
 from merganser.graph.sqlite.indexes import read_names
 from merganser.graph.sqlite.write import check_type
@@ -41,57 +41,58 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-    from merganser.graph.spark.properties import Given
+    from merganser.graph.spark.properties import PropertySpec
 
-    Typed = Mapping[str, tuple[Column, DataType]]
+    TypedColumns = Mapping[str, tuple[Column, DataType]]
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
     """The records of a source, kept by Spark while they are in use.
 
-    `frame` has a row for each key: `id`, of edges `src`, `dst`, `from_match`, `to_match`, then `match`, `new`, `found`
-    and `rows`, the number of source rows. A struct without fields is left out. `rows` are all source rows, `skipped`
-    those with NULL in a match property, which are in no record. `differ` tells whether for any record a property of
-    `found` is another in `new`; if not, it need not be known which records exist. `match` names the match properties.
+    `frame` has a row for each key: `id`, of edges `src`, `dst`, `from_match`, `to_match`, then `match_names`, `new`,
+    `found` and `rows`, the number of source rows. A struct without fields is left out. `rows` are all source rows,
+    `skipped` those with NULL in a match property, which are in no record. `has_differences` tells whether for any
+    record a property of `found` is another in `new`; if not, it need not be known which records exist. `match_names`
+    names the match properties.
     """
 
     frame: DataFrame
     rows: int
     skipped: int
-    differ: bool
-    match: tuple[str, ...]
+    has_differences: bool
+    match_names: tuple[str, ...]
 
 
-class Laid(TypedDict, total=False):
+class MergeArguments(TypedDict, total=False):
     """What merges of nodes and of edges take: properties by their role, and which rows count."""
 
-    base: Given
-    on_create: Given
-    on_match: Given
+    base: PropertySpec
+    on_create: PropertySpec
+    on_match: PropertySpec
     order_by: str | Sequence[str] | None
     skip_null_keys: bool
 
 
-class NodeMerge(Laid):
+class NodeMerge(MergeArguments):
     """What a merge of nodes takes."""
 
-    match: Given
+    match: PropertySpec
 
 
-class _Ends(TypedDict):
+class _EndpointArguments(TypedDict):
     from_node: Endpoint
     to_node: Endpoint
 
 
-class EdgeMerge(Laid, _Ends, total=False):
+class EdgeMerge(MergeArguments, _EndpointArguments, total=False):
     """What a merge of edges takes."""
 
-    match: Given
+    match: PropertySpec
 
 
 @contextmanager
-def node_records(frame: DataFrame, type_: str, **given: Unpack[NodeMerge]) -> Iterator[Records]:
+def fold_nodes(frame: DataFrame, type_: str, **given: Unpack[NodeMerge]) -> Iterator[Records]:
     """Fold rows into nodes; what cannot be merged is refused here."""
     _check_given("merge_nodes", given, NodeMerge.__required_keys__, NodeMerge.__optional_keys__)
     check_type(type_)
@@ -99,14 +100,16 @@ def node_records(frame: DataFrame, type_: str, **given: Unpack[NodeMerge]) -> It
     if not roles["match"]:
         message = f"match is empty; name the properties that identify a {type_}."
         raise InvalidArgumentError(message)
-    cells = _Cells(frame, roles, given.get("order_by"))
-    keys = {"id": node_id(type_, cells.typed("match"))}
-    with _kept(_fold(cells, keys, ()), type_, cells, skip_null_keys=given.get("skip_null_keys", False)) as records:
+    cells = _ValueColumns(frame, roles, given.get("order_by"))
+    keys = {"id": make_node_id(type_, cells.find_typed("match"))}
+    with _persist_records(
+        _fold(cells, keys, ()), type_, cells, skip_null_keys=given.get("skip_null_keys", False)
+    ) as records:
         yield records
 
 
 @contextmanager
-def edge_records(frame: DataFrame, type_: str, **given: Unpack[EdgeMerge]) -> Iterator[Records]:
+def fold_edges(frame: DataFrame, type_: str, **given: Unpack[EdgeMerge]) -> Iterator[Records]:
     """Fold rows into edges between nodes that are known by their types and match properties."""
     _check_given("merge_edges", given, EdgeMerge.__required_keys__, EdgeMerge.__optional_keys__)
     check_type(type_)
@@ -118,10 +121,12 @@ def edge_records(frame: DataFrame, type_: str, **given: Unpack[EdgeMerge]) -> It
             raise InvalidArgumentError(message)
         roles[role] = read_properties(frame, end.match, role)
         check_roles(roles[role])
-    cells = _Cells(frame, roles, given.get("order_by"))
-    src, dst = (node_id(end.type, cells.typed(role)) for role, end in ends.items())
-    keys = {"src": src, "dst": dst, "id": edge_id(type_, F.col("src"), F.col("dst"), cells.typed("match"))}
-    with _kept(_fold(cells, keys, ends), type_, cells, skip_null_keys=given.get("skip_null_keys", False)) as records:
+    cells = _ValueColumns(frame, roles, given.get("order_by"))
+    src, dst = (make_node_id(end.type, cells.find_typed(role)) for role, end in ends.items())
+    keys = {"src": src, "dst": dst, "id": make_edge_id(type_, F.col("src"), F.col("dst"), cells.find_typed("match"))}
+    with _persist_records(
+        _fold(cells, keys, ends), type_, cells, skip_null_keys=given.get("skip_null_keys", False)
+    ) as records:
         yield records
 
 
@@ -139,54 +144,56 @@ def _read_roles(frame: DataFrame, given: Mapping[str, Any]) -> _Roles:
     return roles
 
 
-_KEYS = ("match", "from_node", "to_node")
+_KEY_ROLES = ("match", "from_node", "to_node")
 _Roles = dict[str, dict[str, "Column"]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Cell:
+class _ValueColumn:
     """One expression of the merge, and the column that holds its values."""
 
     role: str
     name: str
-    at: str
-    kind: DataType
+    column_name: str
+    data_type: DataType
 
     @property
     def column(self) -> Column:
-        return F.col(self.at)
+        return F.col(self.column_name)
 
 
-class _Cells:
+class _ValueColumns:
     """The values of all expressions, in columns whose names mean nothing, with what orders the rows in `order`."""
 
     def __init__(self, frame: DataFrame, roles: _Roles, order_by: str | Sequence[str] | None) -> None:
         given = [(role, name, column) for role, properties in roles.items() for name, column in properties.items()]
         columns = [column.alias(f"v{at}") for at, (_, _, column) in enumerate(given)]
         try:
-            values = frame.select(_order(frame, order_by).alias("order"), *columns)
+            values = frame.select(_make_order(frame, order_by).alias("order"), *columns)
             kinds = [field.dataType for field in values.schema.fields[1:]]
         except AnalysisException as error:
             _refuse_expression(frame, given)
-            message = f"Spark cannot evaluate this merge: {_first_line(error)} Correct the columns that it names."
+            message = f"Spark cannot evaluate this merge: {_get_first_line(error)} Correct the columns that it names."
             raise InvalidArgumentError(message) from error
-        stored = [stored_type(kind, name, role) for (role, name, _), kind in zip(given, kinds, strict=True)]
+        stored = [to_stored_type(kind, name, role) for (role, name, _), kind in zip(given, kinds, strict=True)]
         # An edge's ends have properties of their own.
-        own = [(name if role not in _KEYS[1:] else (role, name)) for role, name, _ in given]
+        own = [(name if role not in _KEY_ROLES[1:] else (role, name)) for role, name, _ in given]
         one = {
-            name: one_type([kind for other, kind in zip(own, stored, strict=True) if other == name], str(name))
+            name: unify_types([kind for other, kind in zip(own, stored, strict=True) if other == name], str(name))
             for name in own
         }
-        self.all = [_Cell(role, name, f"v{at}", one[own[at]]) for at, (role, name, _) in enumerate(given)]
-        self.frame = values.select("order", *(cell.column.cast(cell.kind).alias(cell.at) for cell in self.all))
+        self.columns = [_ValueColumn(role, name, f"v{at}", one[own[at]]) for at, (role, name, _) in enumerate(given)]
+        self.frame = values.select(
+            "order", *(cell.column.cast(cell.data_type).alias(cell.column_name) for cell in self.columns)
+        )
 
-    def of(self, *roles: str) -> dict[str, _Cell]:
+    def find_by_role(self, *roles: str) -> dict[str, _ValueColumn]:
         """Give the cells of some roles by property, later roles winning."""
-        return {cell.name: cell for role in roles for cell in self.all if cell.role == role}
+        return {cell.name: cell for role in roles for cell in self.columns if cell.role == role}
 
-    def typed(self, role: str) -> Typed:
+    def find_typed(self, role: str) -> TypedColumns:
         """Give the columns of a role with their types, by property."""
-        return {cell.name: (cell.column, cell.kind) for cell in self.of(role).values()}
+        return {cell.name: (cell.column, cell.data_type) for cell in self.find_by_role(role).values()}
 
 
 def _refuse_expression(frame: DataFrame, given: Sequence[tuple[str, str, Column]]) -> None:
@@ -195,17 +202,17 @@ def _refuse_expression(frame: DataFrame, given: Sequence[tuple[str, str, Column]
         try:
             _ = frame.select(column).schema
         except AnalysisException as error:
-            reason = f"Spark cannot evaluate: {_first_line(error)} Correct it."
+            reason = f"Spark cannot evaluate: {_get_first_line(error)} Correct it."
             message = f"{role} property {name!r} has an expression that {reason}"
             raise InvalidArgumentError(message) from error
 
 
-def _first_line(error: AnalysisException) -> str:
+def _get_first_line(error: AnalysisException) -> str:
     # The rest is Spark's plan.
     return str(error).strip().partition("\n")[0]
 
 
-def _order(frame: DataFrame, order_by: str | Sequence[str] | None) -> Column:
+def _make_order(frame: DataFrame, order_by: str | Sequence[str] | None) -> Column:
     """Order rows by some columns, then by all, so that no two different rows are in one place."""
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     first = () if order_by is None else read_names(order_by, "order_by")
@@ -214,42 +221,46 @@ def _order(frame: DataFrame, order_by: str | Sequence[str] | None) -> Column:
             message = f"order_by names {name!r}, whose type {kinds[name].simpleString()} has no order. Name another."
             raise InvalidArgumentError(message)
     names = [*first, *(name for name in frame.columns if name not in first)]
-    columns = [(named(frame, name, "order_by"), name) for name in names]
-    return F.struct(*(orderable(column, kinds[name]).alias(f"o{at}") for at, (column, name) in enumerate(columns)))
+    columns = [(find_column(frame, name, "order_by"), name) for name in names]
+    return F.struct(*(to_orderable(column, kinds[name]).alias(f"o{at}") for at, (column, name) in enumerate(columns)))
 
 
-def _fold(cells: _Cells, keys: Mapping[str, Column], ends: Iterable[str]) -> DataFrame:
+def _fold(cells: _ValueColumns, keys: Mapping[str, Column], ends: Iterable[str]) -> DataFrame:
     """Make one row of the rows of each key, those with NULL in the key together under the id NULL."""
     rows = cells.frame
     for name, column in keys.items():
         rows = rows.withColumn(name, column)
     told = [name for name in keys if name != "id"]
-    first = [*told, *(cell.at for cell in cells.all if cell.role != "on_match")]
-    last = [cell.at for cell in cells.all if cell.role == "on_match"]
+    first = [*told, *(cell.column_name for cell in cells.columns if cell.role != "on_match")]
+    last = [cell.column_name for cell in cells.columns if cell.role == "on_match"]
     folded = rows.groupBy("id").agg(
         F.count(F.lit(1)).alias("rows"),
         F.min_by(F.struct(*first), "order").alias("first"),
         *([F.max_by(F.struct(*last), "order").alias("last")] if last else []),
-        *(F.count_if(condition).alias(f"f{at}") for at, (_, _, condition) in enumerate(_faults(cells))),
+        *(F.count_if(condition).alias(f"f{at}") for at, (_, _, condition) in enumerate(_list_faults(cells))),
     )
-    firsts = cells.of("match", "base", "on_create")
-    lasts = cells.of("on_match")
+    firsts = cells.find_by_role("match", "base", "on_create")
+    lasts = cells.find_by_role("on_match")
     structs: dict[str, dict[str, Column]] = {}
     for role in ends:
-        structs[role.replace("_node", "_match")] = {name: _first(cell) for name, cell in cells.of(role).items()}
-    structs["match"] = {name: _first(cell) for name, cell in cells.of("match").items()}
-    structs["new"] = {name: _first(cell) for name, cell in firsts.items()}
+        structs[role.replace("_node", "_match")] = {
+            name: _get_first(cell) for name, cell in cells.find_by_role(role).items()
+        }
+    structs["match"] = {name: _get_first(cell) for name, cell in cells.find_by_role("match").items()}
+    structs["new"] = {name: _get_first(cell) for name, cell in firsts.items()}
     for name, cell in lasts.items():
-        before = _first(firsts[name]) if name in firsts else F.lit(None).cast(cell.kind)
-        structs["new"][name] = F.when(F.col("rows") > 1, _last(cell)).otherwise(before)
-    structs["found"] = {name: _last(cell) for name, cell in lasts.items()}
+        before = _get_first(firsts[name]) if name in firsts else F.lit(None).cast(cell.data_type)
+        structs["new"][name] = F.when(F.col("rows") > 1, _get_last(cell)).otherwise(before)
+    structs["found"] = {name: _get_last(cell) for name, cell in lasts.items()}
     made = [
         F.struct(*(column.alias(name) for name, column in fields.items())).alias(struct)
         for struct, fields in structs.items()
         if fields
     ]
     differ = [
-        ~orderable(structs["new"][name], cell.kind).eqNullSafe(orderable(structs["found"][name], cell.kind))
+        ~to_orderable(structs["new"][name], cell.data_type).eqNullSafe(
+            to_orderable(structs["found"][name], cell.data_type)
+        )
         for name, cell in lasts.items()
     ]
     return folded.select(
@@ -258,37 +269,37 @@ def _fold(cells: _Cells, keys: Mapping[str, Column], ends: Iterable[str]) -> Dat
         *made,
         "rows",
         F.array_contains(F.array(*differ), True).alias("differ") if differ else F.lit(False).alias("differ"),  # noqa: FBT003
-        *(f"f{at}" for at in range(len(_faults(cells)))),
+        *(f"f{at}" for at in range(len(_list_faults(cells)))),
     )
 
 
-def _first(cell: _Cell) -> Column:
-    return F.col(f"first.{cell.at}")
+def _get_first(cell: _ValueColumn) -> Column:
+    return F.col(f"first.{cell.column_name}")
 
 
-def _last(cell: _Cell) -> Column:
-    return F.col(f"last.{cell.at}")
+def _get_last(cell: _ValueColumn) -> Column:
+    return F.col(f"last.{cell.column_name}")
 
 
-def _faults(cells: _Cells) -> list[tuple[_Cell, str, Column]]:
+def _list_faults(cells: _ValueColumns) -> list[tuple[_ValueColumn, str, Column]]:
     """Give what must not be in a cell: NULL in a key, and numbers and days that no property can hold."""
-    found = [(cell, "NULL", cell.column.isNull()) for cell in cells.all if cell.role in _KEYS]
-    for cell in cells.all:
-        for what, fault in (("number", not_finite), ("day", not_in_years)):
-            condition = fault(cell.column, cell.kind)
+    found = [(cell, "NULL", cell.column.isNull()) for cell in cells.columns if cell.role in _KEY_ROLES]
+    for cell in cells.columns:
+        for what, fault in (("number", is_not_finite), ("day", is_outside_years)):
+            condition = fault(cell.column, cell.data_type)
             if condition is not None:
                 found.append((cell, what, condition))
     return found
 
 
 @contextmanager
-def _kept(folded: DataFrame, type_: str, cells: _Cells, *, skip_null_keys: bool) -> Iterator[Records]:
+def _persist_records(folded: DataFrame, type_: str, cells: _ValueColumns, *, skip_null_keys: bool) -> Iterator[Records]:
     """Keep the records as they are now, look at them once, and let them go."""
-    with _as_few_partitions(folded.sparkSession):
+    with _coalesce_cached_partitions(folded.sparkSession):
         # On disk alone: what Spark reads back it would put into memory again, as long as there is any.
         kept = folded.persist(StorageLevel.DISK_ONLY)
     try:
-        faults = _faults(cells)
+        faults = _list_faults(cells)
         known = F.col("id").isNotNull()
         totals = kept.agg(
             F.coalesce(F.sum("rows"), F.lit(0)).alias("rows"),
@@ -306,31 +317,31 @@ def _kept(folded: DataFrame, type_: str, cells: _Cells, *, skip_null_keys: bool)
             totals["rows"],
             totals["skipped"],
             totals["differ"],
-            tuple(cells.of("match")),
+            tuple(cells.find_by_role("match")),
         )
     finally:
         kept.unpersist()
 
 
 # Whether Spark may join the small partitions of what it keeps, as it does with what it does not keep.
-_JOIN_KEPT = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
+_COALESCE_CACHED = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
 
 
 @contextmanager
-def _as_few_partitions(spark: SparkSession) -> Iterator[None]:
+def _coalesce_cached_partitions(spark: SparkSession) -> Iterator[None]:
     """Let what is kept have as few partitions as its size asks for: each costs a task of every later step."""
-    before = spark.conf.get(_JOIN_KEPT, None)
-    spark.conf.set(_JOIN_KEPT, "true")
+    before = spark.conf.get(_COALESCE_CACHED, None)
+    spark.conf.set(_COALESCE_CACHED, "true")
     try:
         yield
     finally:
         if before is None:
-            spark.conf.unset(_JOIN_KEPT)
+            spark.conf.unset(_COALESCE_CACHED)
         else:
-            spark.conf.set(_JOIN_KEPT, before)
+            spark.conf.set(_COALESCE_CACHED, before)
 
 
-def _refuse(cell: _Cell, what: str, count: int, type_: str, *, skip_null_keys: bool) -> None:
+def _refuse(cell: _ValueColumn, what: str, count: int, type_: str, *, skip_null_keys: bool) -> None:
     if what != "NULL":
         fault = "is no finite number" if what == "number" else "is or holds a day outside the years 1 to 9999"
         message = (

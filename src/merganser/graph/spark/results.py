@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from merganser.display import Shown
+from merganser.display import DisplayMixin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphMergeResult(Shown):
+class GraphMergeResult(DisplayMixin):
     """What a merge of rows into the nodes or edges of one type did.
 
     `created` are new records; `matched` are rows that met a record that was there, or that an earlier row made;
@@ -32,7 +32,7 @@ class GraphMergeResult(Shown):
     replayed: bool
 
 
-def merge_result(done: MergeResult, rows: int, skipped: int, widened: Iterable[str]) -> GraphMergeResult:
+def make_merge_result(done: MergeResult, rows: int, skipped: int, widened: Iterable[str]) -> GraphMergeResult:
     """Tell what a merge of rows did by what it did to the dataset; `widened` are files that were written before it."""
     changed = {*widened, *done.rewritten_files, *done.inserted_files}
     return GraphMergeResult(

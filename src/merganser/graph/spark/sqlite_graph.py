@@ -19,13 +19,13 @@ from merganser.graph.merging.bulk import BulkEdges, BulkNodes, Endpoint
 from merganser.graph.merging.merge import find_nodes
 from merganser.graph.spark import collect as stream
 from merganser.graph.spark.endpoints import check_missing
-from merganser.graph.spark.records import edge_records, node_records
+from merganser.graph.spark.records import fold_edges, fold_nodes
 from merganser.graph.spark.results import GraphMergeResult
-from merganser.graph.sqlite.checkpoints import Batch, ResumePoint
+from merganser.graph.sqlite.checkpoints import Checkpoint, CheckpointedBatch
 from merganser.graph.sqlite.indexes import create_index, has_index
-from merganser.graph.sqlite.lookup import column_values, find, first_places, keys_of
-from merganser.graph.sqlite.sql import has_path
-from merganser.graph.values import plain
+from merganser.graph.sqlite.lookup import extract_keys, find_by_keys, find_first_positions, to_python_values
+from merganser.graph.sqlite.sql import has_json_path
+from merganser.graph.values import normalize_properties
 
 if TYPE_CHECKING:
     import os
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from merganser.graph.spark.endpoints import Missing
+    from merganser.graph.spark.endpoints import MissingPolicy
     from merganser.graph.spark.records import EdgeMerge, NodeMerge, Records
     from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Properties
 
     # Merges a table of records, and gives the rows left out, the records created and those changed.
-    Merge = Callable[[pa.Table], tuple[int, int, int]]
+    MergeFunction = Callable[[pa.Table], tuple[int, int, int]]
 
-_SHOWN = 5
+_MAX_KEYS_SHOWN = 5
 # The structs of a record; what is first keeps its names.
-_PARTS = ("new", "found", "from_match", "to_match")
+_STRUCTS = ("new", "found", "from_match", "to_match")
 # The column with the ids of the nodes at an end, and what the end is called.
-_ENDS = {"from_match": ("src", "start"), "to_match": ("dst", "end")}
+_ENDPOINTS = {"from_match": ("src", "start"), "to_match": ("dst", "end")}
 
 
 class SqliteGraph:
@@ -56,7 +56,7 @@ class SqliteGraph:
     """
 
     def __init__(self, graph: str | os.PathLike[str] | GraphDatabase) -> None:
-        self._own = not isinstance(graph, GraphDatabase)
+        self._owns_database = not isinstance(graph, GraphDatabase)
         self.database = graph if isinstance(graph, GraphDatabase) else GraphDatabase(graph)
 
     def __enter__(self) -> Self:
@@ -70,7 +70,7 @@ class SqliteGraph:
 
     def close(self) -> None:
         """Close the file, unless it was given as an open `GraphDatabase`."""
-        if self._own:
+        if self._owns_database:
             self.database.close()
 
     def merge_nodes(
@@ -87,17 +87,17 @@ class SqliteGraph:
         `batch_id`, and the same call goes on after them.
         """
         store = self._store
-        batch = Batch(store, f"nodes {type}", batch_id)
-        point = batch.read()
+        batch = CheckpointedBatch(store, f"nodes {type}", batch_id)
+        point = batch.read_checkpoint()
         if point.done:
-            return _result(point, replayed=True)
-        folded = node_records(frame, type, **given)
+            return _make_result(point, replayed=True)
+        folded = fold_nodes(frame, type, **given)
         with folded as records:
-            names = records.match
-            _index(store, type, names)
+            names = records.match_names
+            _ensure_index(store, type, names)
 
             def merge(table: pa.Table) -> tuple[int, int, int]:
-                rows, columns = _laid_out(table)
+                rows, columns = _flatten_properties(table)
                 work = BulkNodes(store, type, names, columns["found"], touch=False)
                 return 0, work.run(rows).created, work.changed
 
@@ -108,7 +108,7 @@ class SqliteGraph:
         frame: DataFrame,
         type: str,  # noqa: A002
         *,
-        missing: Missing = "refuse",
+        missing: MissingPolicy = "refuse",
         batch_id: str | None = None,
         **given: Unpack[EdgeMerge],
     ) -> GraphMergeResult:
@@ -119,78 +119,89 @@ class SqliteGraph:
         """
         store = self._store
         check_missing(missing)
-        batch = Batch(store, f"edges {type}", batch_id)
-        point = batch.read()
+        batch = CheckpointedBatch(store, f"edges {type}", batch_id)
+        point = batch.read_checkpoint()
         if point.done:
-            return _result(point, replayed=True)
-        folded = edge_records(frame, type, **given)
+            return _make_result(point, replayed=True)
+        folded = fold_edges(frame, type, **given)
         with folded as records:
-            names = records.match
+            names = records.match_names
             ends = {"from_match": given["from_node"], "to_match": given["to_node"]}
             if missing == "refuse":
                 for part, end in ends.items():
-                    _refuse_missing(store, type, end.type, part, _ends(records, point, part))
+                    _refuse_missing(store, type, end.type, part, _select_endpoints(records, point, part))
             for end in ends.values():
-                _index(store, end.type, tuple(end.match))
+                _ensure_index(store, end.type, tuple(end.match))
 
             def merge(table: pa.Table) -> tuple[int, int, int]:
                 skipped = 0
                 if missing == "skip":
-                    table, skipped = _with_nodes(store, table, *(end.type for end in ends.values()))
-                rows, columns = _laid_out(table)
+                    table, skipped = _drop_missing(store, table, *(end.type for end in ends.values()))
+                rows, columns = _flatten_properties(table)
                 work = BulkEdges(store, type, names, columns["found"], touch=False)
-                work.connect(*(Endpoint(end.type, columns[part]) for part, end in ends.items()), both=False)
+                work.set_endpoints(
+                    *(Endpoint(end.type, columns[part]) for part, end in ends.items()), is_undirected=False
+                )
                 return skipped, work.run(rows).created, work.changed
 
             return _merge(batch, point, records, merge)
 
     def committed(self, kind: Literal["nodes", "edges"], type: str, batch_id: str) -> bool:  # noqa: A002
         """Say whether a batch of nodes or edges of a type was merged."""
-        return Batch(self._store, f"{kind} {type}", batch_id).read().done
+        return CheckpointedBatch(self._store, f"{kind} {type}", batch_id).read_checkpoint().done
 
     @property
     def _store(self) -> Store:
         return self.database._store  # noqa: SLF001 - a graph is one package
 
 
-def _merge(batch: Batch, point: ResumePoint, records: Records, merge: Merge) -> GraphMergeResult:
+def _merge(batch: CheckpointedBatch, point: Checkpoint, records: Records, merge: MergeFunction) -> GraphMergeResult:
     """Merge the records after a point, a table and a transaction at a time."""
-    rest = _rest(records, point).repartitionByRange(_partitions(records), "id").sortWithinPartitions("id")
-    for table in stream.arrow_batches(rest, stream.ROWS):
+    rest = (
+        _select_remaining(records, point)
+        .repartitionByRange(_count_partitions(records), "id")
+        .sortWithinPartitions("id")
+    )
+    for table in stream.stream_tables(rest, stream.ROWS):
         with batch.store.transaction():
             skipped, created, changed = merge(table)
-            after = ResumePoint(
+            after = Checkpoint(
                 table.column("id")[-1].as_py(),
                 point.rows + pc.sum(table.column("rows")).as_py(),
                 point.created + created,
                 point.changed + changed,
                 point.skipped + skipped,
             )
-            batch.move(point, after)
+            batch.advance(point, after)
         point = after
     with batch.store.transaction():
         # Rows without a key are in no record.
         after = replace(point, rows=records.rows, skipped=point.skipped + records.skipped, done=True)
-        batch.move(point, after)
-    return _result(after, replayed=False)
+        batch.advance(point, after)
+    return _make_result(after, replayed=False)
 
 
-def _partitions(records: Records) -> int:
+def _count_partitions(records: Records) -> int:
     """Give a number of partitions of which each is about a table: Spark keeps one whole until the driver takes it."""
     return records.rows // stream.ROWS + 1
 
 
-def _rest(records: Records, point: ResumePoint) -> DataFrame:
+def _select_remaining(records: Records, point: Checkpoint) -> DataFrame:
     return records.frame.where(F.col("id") > point.last_id) if point.last_id else records.frame
 
 
-def _ends(records: Records, point: ResumePoint, part: str) -> DataFrame:
+def _select_endpoints(records: Records, point: Checkpoint, part: str) -> DataFrame:
     """Give the keys of the nodes at one end of the edges that are still to be merged, each once."""
-    node = _ENDS[part][0]
-    return _rest(records, point).repartition(_partitions(records), node).dropDuplicates([node]).select(part)
+    node = _ENDPOINTS[part][0]
+    return (
+        _select_remaining(records, point)
+        .repartition(_count_partitions(records), node)
+        .dropDuplicates([node])
+        .select(part)
+    )
 
 
-def _result(point: ResumePoint, *, replayed: bool) -> GraphMergeResult:
+def _make_result(point: Checkpoint, *, replayed: bool) -> GraphMergeResult:
     return GraphMergeResult(
         rows=point.rows,
         created=point.created,
@@ -203,19 +214,19 @@ def _result(point: ResumePoint, *, replayed: bool) -> GraphMergeResult:
     )
 
 
-def _index(store: Store, type_: str, names: tuple[str, ...]) -> None:
+def _ensure_index(store: Store, type_: str, names: tuple[str, ...]) -> None:
     """Index what nodes are found by, if SQLite can."""
-    if all(map(has_path, names)) and not has_index(store, type_, names):
+    if all(map(has_json_path, names)) and not has_index(store, type_, names):
         create_index(store, type_, names, unique=False, table="nodes")
 
 
-def _laid_out(table: pa.Table) -> tuple[pa.Table, dict[str, dict[str, str]]]:
+def _flatten_properties(table: pa.Table) -> tuple[pa.Table, dict[str, dict[str, str]]]:
     """Give each property of the records a column of its own, and the names of the columns by part and property.
 
     A column of `new` is named as the property, which it is stored as; the others get names that no property has.
     """
-    columns: dict[str, dict[str, str]] = {part: {} for part in _PARTS}
-    parts = [part for part in _PARTS if part in table.column_names]
+    columns: dict[str, dict[str, str]] = {part: {} for part in _STRUCTS}
+    parts = [part for part in _STRUCTS if part in table.column_names]
     taken: dict[str, None] = {}
     for part in parts:
         for field in table.schema.field(part).type:
@@ -231,38 +242,38 @@ def _refuse_missing(store: Store, type_: str, node_type: str, part: str, frame: 
     """Refuse edges whose nodes at one end are not there, before anything is written."""
     shown: list[Any] = []
     count = 0
-    for table in stream.arrow_batches(frame, stream.ROWS):
-        keys, there = _nodes_there(store, node_type, table, part)
+    for table in stream.stream_tables(frame, stream.ROWS):
+        keys, there = _find_existing_nodes(store, node_type, table, part)
         absent = [key for key, known in zip(keys, there, strict=True) if not known]
-        shown += absent[: _SHOWN - len(shown)]
+        shown += absent[: _MAX_KEYS_SHOWN - len(shown)]
         count += len(absent)
     if count:
         message = (
-            f"There are no {node_type} nodes for {count} keys at the {_ENDS[part][1]} of {type_} "
+            f"There are no {node_type} nodes for {count} keys at the {_ENDPOINTS[part][1]} of {type_} "
             f"edges, such as {', '.join(map(repr, shown))}. Merge the nodes before their edges, or leave such edges "
             "out with missing='skip'."
         )
         raise NodeNotFoundError(message)
 
 
-def _with_nodes(store: Store, table: pa.Table, from_type: str, to_type: str) -> tuple[pa.Table, int]:
+def _drop_missing(store: Store, table: pa.Table, from_type: str, to_type: str) -> tuple[pa.Table, int]:
     """Leave out the edges without their nodes, and count their rows."""
-    _, starts = _nodes_there(store, from_type, table, "from_match")
-    _, ends = _nodes_there(store, to_type, table, "to_match")
+    _, starts = _find_existing_nodes(store, from_type, table, "from_match")
+    _, ends = _find_existing_nodes(store, to_type, table, "to_match")
     kept = table.filter(pc.and_(pa.array(starts, pa.bool_()), pa.array(ends, pa.bool_())))
     left = pc.sum(table.column("rows")).as_py() - (pc.sum(kept.column("rows")).as_py() or 0)
     return kept, left
 
 
-def _nodes_there(store: Store, type_: str, table: pa.Table, part: str) -> tuple[list[Properties], list[bool]]:
+def _find_existing_nodes(store: Store, type_: str, table: pa.Table, part: str) -> tuple[list[Properties], list[bool]]:
     """Give the keys in a part of the records, and tell for each whether there is such a node."""
-    given = column_values(table.column(part).combine_chunks(), table.schema.field(part))
-    rows = [plain(row, part) for row in given]
+    given = to_python_values(table.column(part).combine_chunks(), table.schema.field(part))
+    rows = [normalize_properties(row, part) for row in given]
     names = tuple(field.name for field in table.schema.field(part).type)
     with store.transaction():
-        keys = keys_of(rows, {name: name for name in names}, 0)
+        keys = extract_keys(rows, {name: name for name in names}, 0)
         if keys is None:
             return rows, [bool(find_nodes(store, type_, row)) for row in rows]
-        distinct = list(first_places(keys))
-        there = {distinct[slot] for slot, _ in find(store, "nodes", "r.id", type_, names, distinct)}
+        distinct = list(find_first_positions(keys))
+        there = {distinct[slot] for slot, _ in find_by_keys(store, "nodes", "r.id", type_, names, distinct)}
     return rows, [key in there for key in keys]

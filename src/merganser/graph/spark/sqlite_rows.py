@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merganser.core.storage.location import locate
-from merganser.core.storage.lock import exclusive
+from merganser.core.storage.lock import hold_lock
 from merganser.errors import (
     InvalidArgumentError,
     KeyColumnError,
@@ -23,15 +23,15 @@ from merganser.errors import (
     PropertyTypeError,
     UniqueConstraintError,
 )
-from merganser.graph.exchange.columns import TYPES
-from merganser.graph.exchange.files import replacing
-from merganser.graph.exchange.property_types import find_kinds
+from merganser.graph.exchange.columns import ARROW_TYPES
+from merganser.graph.exchange.files import write_atomically
+from merganser.graph.exchange.property_types import find_property_types
 from merganser.graph.merging.bulk import Endpoint
-from merganser.graph.spark.columns import column_of
+from merganser.graph.spark.columns import to_column_name
 from merganser.graph.sqlite.indexes import read_names
-from merganser.graph.sqlite.lookup import column_values
-from merganser.graph.sqlite.sql import key
-from merganser.graph.values import decode, equal, plain
+from merganser.graph.sqlite.lookup import to_python_values
+from merganser.graph.sqlite.sql import build_key_sql
+from merganser.graph.values import are_equal, decode, normalize_properties
 
 if TYPE_CHECKING:
     import sqlite3
@@ -41,101 +41,104 @@ if TYPE_CHECKING:
 
     from merganser.core.storage.location import Location
     from merganser.graph.database import GraphDatabase
-    from merganser.graph.exchange.property_types import Found
+    from merganser.graph.exchange.property_types import PropertyTypes
     from merganser.graph.spark.parquet_graph import ParquetGraph
     from merganser.graph.sqlite.sql import Table
     from merganser.graph.values import Value
 
-    Names = Mapping[str, Sequence[str]]
+    MatchNames = Mapping[str, Sequence[str]]
 
 _BATCH = 50_000
 # Where files are staged: one folder of each graph that is merged, beside the lock of who merges it.
-_INCOMING, _FOLDER = ".merganser/incoming", "graph_"
+_STAGING_FOLDER, _FOLDER_PREFIX = ".merganser/incoming", "graph_"
 # What refers to the same nodes or edges: each row has the properties of these, as JSON.
 _NODES = "SELECT properties FROM nodes WHERE type = ? ORDER BY id"
-_BETWEEN = "FROM edges e JOIN nodes f ON f.id = e.from_id JOIN nodes t ON t.id = e.to_id"
+_ENDPOINT_JOINS_SQL = "FROM edges e JOIN nodes f ON f.id = e.from_id JOIN nodes t ON t.id = e.to_id"
 _EDGES = (
-    f"SELECT e.properties, f.properties, t.properties {_BETWEEN} WHERE e.type = ? AND f.type = ? AND t.type = ? "
+    f"SELECT e.properties, f.properties, t.properties {_ENDPOINT_JOINS_SQL} WHERE e.type = ? AND f.type = ? AND "
+    "t.type = ? "
     "ORDER BY e.id"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StagedRecords:
     """The nodes of a type, or the edges of a type between two types of nodes, and the column of each property."""
 
     frame: DataFrame
     type: str
-    match: Sequence[str]
+    match_names: Sequence[str]
     columns: dict[str, str]
-    ends: tuple[Endpoint, Endpoint] | None = None
+    endpoints: tuple[Endpoint, Endpoint] | None = None
 
 
 @contextmanager
-def staged(graph: ParquetGraph, database: GraphDatabase, match: Names, edge_match: Names) -> Iterator[list[Part]]:
+def stage_graph(
+    graph: ParquetGraph, database: GraphDatabase, match: MatchNames, edge_match: MatchNames
+) -> Iterator[list[StagedRecords]]:
     """Give the parts of an SQLite graph as they are at one moment, nodes first, for as long as the block lasts."""
     io = graph._io  # noqa: SLF001 - exchange is a part of a graph
     location = locate(graph.path, io.filesystem)
-    with _incoming(location, graph._lock_timeout) as folder:  # noqa: SLF001 - as above
+    with _hold_staging_folder(location, graph._lock_timeout) as folder:  # noqa: SLF001 - as above
         with database._store.snapshot() as connection:  # noqa: SLF001 - as above
             staging = _Staging(graph, connection, location, folder)
             types = [row[0] for row in connection.execute("SELECT DISTINCT type FROM nodes ORDER BY type")]
             _check_types("match", match, types)
-            keys = {type_: staging.matched_by("nodes", type_, match.get(type_)) for type_ in types}
-            parts = [staging.nodes(type_, keys[type_]) for type_ in types]
-            between = f"SELECT DISTINCT e.type, f.type, t.type {_BETWEEN} ORDER BY 1, 2, 3"
+            keys = {type_: staging.find_match_names("nodes", type_, match.get(type_)) for type_ in types}
+            parts = [staging.stage_nodes(type_, keys[type_]) for type_ in types]
+            between = f"SELECT DISTINCT e.type, f.type, t.type {_ENDPOINT_JOINS_SQL} ORDER BY 1, 2, 3"
             found = connection.execute(between).fetchall()
             _check_types("edge_match", edge_match, {type_ for type_, _, _ in found})
             for type_, start, end in found:
-                own = staging.matched_by("edges", type_, edge_match.get(type_))
-                parts.append(staging.edges(type_, own, (start, keys[start]), (end, keys[end])))
+                own = staging.find_match_names("edges", type_, edge_match.get(type_))
+                parts.append(staging.stage_edges(type_, own, (start, keys[start]), (end, keys[end])))
         yield parts
 
 
 @contextmanager
-def _incoming(location: Location, timeout: float) -> Iterator[str]:
+def _hold_staging_folder(location: Location, timeout: float) -> Iterator[str]:
     """Give a folder for staged files, until the block ends; what killed processes left of theirs is removed first."""
-    store, parent = location.store, location.path(_INCOMING)
+    store, parent = location.store, location.to_path(_STAGING_FOLDER)
     # Whoever holds the lock is the only one to have files there.
-    with exclusive(store, parent, location.shown(_INCOMING), timeout):
-        for name in store.names(parent):
-            if name.startswith(_FOLDER):
+    with hold_lock(store, parent, location.to_display(_STAGING_FOLDER), timeout):
+        for name in store.list_names(parent):
+            if name.startswith(_FOLDER_PREFIX):
                 store.remove_folder(f"{parent}/{name}")
-        name = f"{_FOLDER}{uuid.uuid4().hex}"
+        name = f"{_FOLDER_PREFIX}{uuid.uuid4().hex}"
         try:
-            yield f"{_INCOMING}/{name}"
+            yield f"{_STAGING_FOLDER}/{name}"
         finally:
             store.remove_folder(f"{parent}/{name}")
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class _StagedColumn:
     """A column of a staged file: the property that it holds of one of a row's records."""
 
     name: str
-    of: int
-    property: str
+    record_index: int
+    property_name: str
     type: pa.DataType
     # Otherwise it has to be seen whether the type holds the values.
     safe: bool
-    shown: str
+    label: str
 
-    def array(self, records: Sequence[Sequence[Mapping[str, Value]]]) -> pa.Array:
-        values = [record.get(self.property) for record in records[self.of]]
+    def to_array(self, records: Sequence[Sequence[Mapping[str, Value]]]) -> pa.Array:
+        values = [record.get(self.property_name) for record in records[self.record_index]]
         if self.safe:
             return pa.array(values, self.type)
         try:
-            found = _timed_array(values, self.type)
-            held = plain({"": column_values(found, pa.field(self.property, self.type))}, "")[""]
+            found = _make_array(values, self.type)
+            held = normalize_properties({"": to_python_values(found, pa.field(self.property_name, self.type))}, "")[""]
         except (pa.ArrowException, ValueError, MerganserError) as error:
-            raise self.refusal(str(error)) from error
-        if not equal(held, values):
-            raise self.refusal("some would become others")
+            raise self.make_error(str(error)) from error
+        if not are_equal(held, values):
+            raise self.make_error("some would become others")
         return found
 
-    def refusal(self, why: str) -> PropertyTypeError:
+    def make_error(self, why: str) -> PropertyTypeError:
         return PropertyTypeError(
-            f"{self.shown} has values in SQLite that a column of {self.type} in Parquet cannot hold: {why}. Make them "
+            f"{self.label} has values in SQLite that a column of {self.type} in Parquet cannot hold: {why}. Make them "
             "alike, or give the property another name."
         )
 
@@ -146,17 +149,17 @@ class _Staging:
     def __init__(self, graph: ParquetGraph, connection: sqlite3.Connection, location: Location, folder: str) -> None:
         self.graph, self.connection = graph, connection
         self.location, self.folder = location, folder
-        self.kinds: dict[tuple[str, str], dict[str, Found]] = {}
-        self.written = 0
+        self.property_types: dict[tuple[str, str], dict[str, PropertyTypes]] = {}
+        self.file_count = 0
 
-    def matched_by(self, kind: Table, type_: str, given: Sequence[str] | None) -> Sequence[str]:
+    def find_match_names(self, kind: Table, type_: str, given: Sequence[str] | None) -> Sequence[str]:
         """Tell the match properties of a type, as the Parquet graph has them, or else as they are given."""
-        folder = self.graph._folder(kind, type_)  # noqa: SLF001 - as above
+        folder = self.graph._find_folder(kind, type_)  # noqa: SLF001 - as above
         role = f"{'match' if kind == 'nodes' else 'edge_match'} of {type_}"
         names = None if given is None else read_names(given, role)
         if names is not None:
             folder.check_match(names, role)
-        known = folder.matched_by()
+        known = folder.read_match_names()
         if known is not None:
             return known
         if names is None and kind == "nodes":
@@ -170,44 +173,44 @@ class _Staging:
             raise InvalidArgumentError(message)
         return names or ()
 
-    def nodes(self, type_: str, match: Sequence[str]) -> Part:
+    def stage_nodes(self, type_: str, match: Sequence[str]) -> StagedRecords:
         """Stage the nodes of a type."""
         self.check_distinct("nodes", type_, match, [])
-        columns = self.columns("nodes", type_, 0)
-        self.check_there("nodes", type_, match, columns)
+        columns = self.make_columns("nodes", type_, 0)
+        self.check_present("nodes", type_, match, columns)
         frame = self.write(list(columns.values()), self.connection.execute(_NODES, (type_,)))
-        return Part(frame, type_, match, _names(columns))
+        return StagedRecords(frame, type_, match, _map_column_names(columns))
 
-    def edges(
+    def stage_edges(
         self, type_: str, match: Sequence[str], start: tuple[str, Sequence[str]], end: tuple[str, Sequence[str]]
-    ) -> Part:
+    ) -> StagedRecords:
         """Stage the edges of a type between two types of nodes, with the keys of these."""
         self.check_distinct("edges", type_, match, ["from_id", "to_id"])
-        columns = self.columns("edges", type_, 0)
-        self.check_there("edges", type_, match, columns)
+        columns = self.make_columns("edges", type_, 0)
+        self.check_present("edges", type_, match, columns)
         ends, wanted = [], list(columns.values())
         for of, (node_type, key_) in enumerate((start, end), 1):
-            found = self.columns("nodes", node_type, of)
+            found = self.make_columns("nodes", node_type, of)
             ends.append(Endpoint(node_type, {name: found[name].name for name in key_}))
             wanted += [found[name] for name in key_]
         frame = self.write(wanted, self.connection.execute(_EDGES, (type_, start[0], end[0])))
-        return Part(frame, type_, match, _names(columns), (ends[0], ends[1]))
+        return StagedRecords(frame, type_, match, _map_column_names(columns), (ends[0], ends[1]))
 
-    def columns(self, kind: Table, type_: str, of: int) -> dict[str, _Column]:
+    def make_columns(self, kind: Table, type_: str, of: int) -> dict[str, _StagedColumn]:
         """Give a column to each property of a type: as it is in Parquet already, or else as its values are."""
-        schema = self.graph._folder(kind, type_).schema()  # noqa: SLF001 - as above
+        schema = self.graph._find_folder(kind, type_).read_schema()  # noqa: SLF001 - as above
         there = {} if schema is None else {field.name: field.type for field in schema}
         columns = {}
-        if (kind, type_) not in self.kinds:
-            self.kinds[kind, type_] = find_kinds(self.connection, kind, type_)
-        for number, (name, found) in enumerate(self.kinds[kind, type_].items()):
-            own = TYPES.get(found.kind)
-            wanted = there.get(column_of(name, kind)) or own or self.inferred(kind, type_, name)
+        if (kind, type_) not in self.property_types:
+            self.property_types[kind, type_] = find_property_types(self.connection, kind, type_)
+        for number, (name, found) in enumerate(self.property_types[kind, type_].items()):
+            own = ARROW_TYPES.get(found.common_type)
+            wanted = there.get(to_column_name(name, kind)) or own or self.infer_type(kind, type_, name)
             shown = f"The property {name!r} of {type_} {kind}"
-            columns[name] = _Column(f"c{of}_{number}", of, name, wanted, wanted == own, shown)
+            columns[name] = _StagedColumn(f"c{of}_{number}", of, name, wanted, wanted == own, shown)
         return columns
 
-    def inferred(self, kind: Table, type_: str, name: str) -> pa.DataType:
+    def infer_type(self, kind: Table, type_: str, name: str) -> pa.DataType:
         """Find the type of lists or dicts; whether it holds each of them, is seen when they are written."""
         schemas = []
         rows = self.connection.execute(f"SELECT properties FROM {kind} WHERE type = ?", (type_,))
@@ -223,25 +226,30 @@ class _Staging:
             )
             raise PropertyTypeError(message) from error
 
-    def write(self, columns: Sequence[_Column], rows: sqlite3.Cursor) -> DataFrame:
+    def write(self, columns: Sequence[_StagedColumn], rows: sqlite3.Cursor) -> DataFrame:
         """Write rows to a file, and open it."""
-        rel = f"{self.folder}/{self.written}"
-        self.written += 1
+        rel = f"{self.folder}/{self.file_count}"
+        self.file_count += 1
         schema = pa.schema([(column.name, column.type) for column in columns])
-        with replacing(self.location, f"{rel}/part-0.parquet") as stream, pq.ParquetWriter(stream, schema) as writer:
+        with (
+            write_atomically(self.location, f"{rel}/part-0.parquet") as stream,
+            pq.ParquetWriter(stream, schema) as writer,
+        ):
             while batch := rows.fetchmany(_BATCH):
                 records = [[decode(text) for text in texts] for texts in zip(*batch, strict=True)]
-                arrays = [column.array(records) for column in columns]
+                arrays = [column.to_array(records) for column in columns]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-        return self.graph._io.read(self.location.spelled(rel))  # noqa: SLF001 - as above
+        return self.graph._io.read(self.location.to_url(rel))  # noqa: SLF001 - as above
 
-    def check_there(self, kind: Table, type_: str, match: Sequence[str], columns: Mapping[str, _Column]) -> None:
+    def check_present(
+        self, kind: Table, type_: str, match: Sequence[str], columns: Mapping[str, _StagedColumn]
+    ) -> None:
         """Refuse records without a match property, of which their ids could not be made."""
         for name in match:
             if name not in columns:
                 message = f"None of the {type_} {kind} in SQLite has the match property {name!r}. Match on another."
                 raise InvalidArgumentError(message)
-            lacking = f"SELECT count(*), min(id) FROM {kind} WHERE type = ? AND ({key(name)}) IS NULL"
+            lacking = f"SELECT count(*), min(id) FROM {kind} WHERE type = ? AND ({build_key_sql(name)}) IS NULL"
             count, first = self.connection.execute(lacking, (type_,)).fetchone()
             if count:
                 message = (
@@ -252,7 +260,7 @@ class _Staging:
 
     def check_distinct(self, table: Table, type_: str, match: Sequence[str], ends: list[str]) -> None:
         """Refuse records that would be one in Parquet."""
-        keys = [*ends, *map(key, match)]
+        keys = [*ends, *map(build_key_sql, match)]
         present = "".join(f" AND ({found}) IS NOT NULL" for found in keys)
         groups = self.connection.execute(
             f"SELECT group_concat(id) FROM {table} WHERE type = ?{present} GROUP BY {', '.join(keys)} "
@@ -268,27 +276,31 @@ class _Staging:
             raise UniqueConstraintError(message)
 
 
-def _timed_array(values: Sequence[Value], kind: pa.DataType) -> pa.Array:
+def _make_array(values: Sequence[Value], data_type: pa.DataType) -> pa.Array:
     """Give values as an array; what is a date or time there, is a text in SQLite."""
-    if pa.types.is_temporal(kind):
-        return pa.array(values, pa.string()).cast(kind)
+    if pa.types.is_temporal(data_type):
+        return pa.array(values, pa.string()).cast(data_type)
     # Not as texts in an array: where a struct is NULL, Arrow would cast the empty texts beneath it.
-    return pa.array([_timed(value, kind) for value in values] if pa.types.is_nested(kind) else values, kind)
+    return pa.array(
+        [_parse_times(value, data_type) for value in values] if pa.types.is_nested(data_type) else values, data_type
+    )
 
 
-def _timed(value: Any, kind: pa.DataType) -> Any:
-    if isinstance(value, str) and pa.types.is_temporal(kind):
-        return (date if pa.types.is_date(kind) else datetime).fromisoformat(value)
-    if isinstance(value, list) and pa.types.is_list(kind):
-        return [_timed(item, kind.value_type) for item in value]
-    if isinstance(value, dict) and pa.types.is_map(kind):
-        return {name: _timed(item, kind.item_type) for name, item in value.items()}
-    if isinstance(value, dict) and pa.types.is_struct(kind):
-        return value | {field.name: _timed(value[field.name], field.type) for field in kind if field.name in value}
+def _parse_times(value: Any, data_type: pa.DataType) -> Any:
+    if isinstance(value, str) and pa.types.is_temporal(data_type):
+        return (date if pa.types.is_date(data_type) else datetime).fromisoformat(value)
+    if isinstance(value, list) and pa.types.is_list(data_type):
+        return [_parse_times(item, data_type.value_type) for item in value]
+    if isinstance(value, dict) and pa.types.is_map(data_type):
+        return {name: _parse_times(item, data_type.item_type) for name, item in value.items()}
+    if isinstance(value, dict) and pa.types.is_struct(data_type):
+        return value | {
+            field.name: _parse_times(value[field.name], field.type) for field in data_type if field.name in value
+        }
     return value
 
 
-def _check_types(role: str, given: Names, types: Collection[str]) -> None:
+def _check_types(role: str, given: MatchNames, types: Collection[str]) -> None:
     for type_ in given:
         if type_ not in types:
             message = (
@@ -297,5 +309,5 @@ def _check_types(role: str, given: Names, types: Collection[str]) -> None:
             raise InvalidArgumentError(message)
 
 
-def _names(columns: Mapping[str, _Column]) -> dict[str, str]:
+def _map_column_names(columns: Mapping[str, _StagedColumn]) -> dict[str, str]:
     return {name: column.name for name, column in columns.items()}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ResumePoint:
+class Checkpoint:
     """The last record that was merged, and the counts up to it; `done` when there are no more.
 
     `rows` and `skipped` are of source rows, `created` and `changed` of records.
@@ -28,7 +28,7 @@ class ResumePoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class CheckpointedBatch:
     """The batch of a part of the graph, such as `nodes Job`, that may be merged again, and is merged once.
 
     Without an id, each merge is one of its own, and nothing is kept of it.
@@ -41,19 +41,19 @@ class Batch:
     def __post_init__(self) -> None:
         check_batch_id(self.id)
 
-    def read(self) -> ResumePoint:
+    def read_checkpoint(self) -> Checkpoint:
         """Give the point that this batch has come to; one that was never begun is before its first record."""
-        rows = self.store.rows(
+        rows = self.store.fetch_all(
             "SELECT last_id, rows, created, changed, skipped, done FROM resume_points WHERE part = ? AND batch_id = ?",
             (self.part, self.id or ""),
         )
-        return ResumePoint(*rows[0]) if rows else ResumePoint()
+        return Checkpoint(*rows[0]) if rows else Checkpoint()
 
-    def move(self, before: ResumePoint, after: ResumePoint) -> None:
+    def advance(self, before: Checkpoint, after: Checkpoint) -> None:
         """Put the point further, inside the transaction that merged what is between."""
         if self.id is None:
             return
-        if self.read() != before:
+        if self.read_checkpoint() != before:
             message = (
                 f"Another process has merged a part of the batch {self.id!r} into {self.part} in the meantime. Run it "
                 "again when that one has ended: it goes on where that one stopped."

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from merganser.errors import InvalidArgumentError, MergePerformanceWarning, UniqueConstraintError
 from merganser.graph.records import IndexInfo
-from merganser.graph.sqlite.sql import has_path, identifier, key, literal
+from merganser.graph.sqlite.sql import build_key_sql, has_json_path, quote_identifier, quote_literal
 from merganser.graph.sqlite.write import check_type
-from merganser.graph.values import decode, encode, plain_name
+from merganser.graph.values import decode, encode, normalize_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from merganser.graph.sqlite.sql import Table
     from merganser.graph.sqlite.store import Store
 
-_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 class PropertyIndex(NamedTuple):
@@ -32,18 +32,18 @@ class PropertyIndex(NamedTuple):
     @property
     def info(self) -> IndexInfo:
         """What a caller sees of it."""
-        return IndexInfo(self.name, self.table, self.properties, self.unique, _partial(self.type))
+        return IndexInfo(self.name, self.table, self.properties, self.unique, _build_predicate(self.type))
 
 
 def create_index(store: Store, type_: str, properties: str | Sequence[str], *, unique: bool, table: Table) -> IndexInfo:
     """Create an index, unless there is one of the same properties that is as strict."""
     check_type(type_)
-    names = _read_names(properties)
+    names = _read_indexed_names(properties)
     if table not in ("nodes", "edges"):
         message = f"table is {table!r}; give 'nodes' or 'edges'."
         raise InvalidArgumentError(message)
     with store.transaction():
-        known = all_indexes(store)
+        known = list_indexes(store)
         same = [found for found in known if (found.table, found.type, found.properties) == (table, type_, names)]
         if same and (same[0].unique or not unique):
             return same[0].info
@@ -51,14 +51,14 @@ def create_index(store: Store, type_: str, properties: str | Sequence[str], *, u
             _check_unique(store, table, type_, names)
         if same:
             drop_index(store, same[0].name)
-        wanted = same[0].name if same else _free_name(store, type_, names)
+        wanted = same[0].name if same else _find_free_name(store, type_, names)
         store.connection.execute(
-            f"CREATE {'UNIQUE ' if unique else ''}INDEX {identifier(wanted)} "
-            f"ON {table} ({', '.join(key(name) for name in names)}) WHERE {_partial(type_)}"
+            f"CREATE {'UNIQUE ' if unique else ''}INDEX {quote_identifier(wanted)} "
+            f"ON {table} ({', '.join(build_key_sql(name) for name in names)}) WHERE {_build_predicate(type_)}"
         )
         row = (wanted, table, type_, encode(list(names)), unique)
         store.connection.execute("INSERT OR REPLACE INTO property_indexes VALUES (?, ?, ?, ?, ?)", row)
-    store.checked.clear()
+    store.checked_matches.clear()
     return PropertyIndex(wanted, table, type_, names, unique).info
 
 
@@ -68,17 +68,17 @@ def drop_index(store: Store, name: str) -> None:
         message = f"{name!r} is no name of an index; give one that list_indexes() has."
         raise InvalidArgumentError(message)
     with store.transaction():
-        for found in all_indexes(store):
+        for found in list_indexes(store):
             # SQLite would take `Job` and `job` for one name.
             if found.name == name:
-                store.connection.execute(f"DROP INDEX IF EXISTS {identifier(found.name)}")
+                store.connection.execute(f"DROP INDEX IF EXISTS {quote_identifier(found.name)}")
                 store.connection.execute("DELETE FROM property_indexes WHERE name = ?", (found.name,))
-    store.checked.clear()
+    store.checked_matches.clear()
 
 
-def all_indexes(store: Store) -> list[PropertyIndex]:
+def list_indexes(store: Store) -> list[PropertyIndex]:
     """List the indexes of properties, by name."""
-    rows = store.rows(
+    rows = store.fetch_all(
         'SELECT i.name, i."table", i.type, i.properties, i."unique" FROM property_indexes i '
         "JOIN sqlite_master m ON m.type = 'index' AND m.name = i.name ORDER BY i.name"
     )
@@ -91,25 +91,25 @@ def all_indexes(store: Store) -> list[PropertyIndex]:
 def warn_without_index(store: Store, type_: str, match: Iterable[str]) -> None:
     """Warn, once for a type and its match properties, that a merge has to look at every node of the type."""
     given = tuple(match)
-    if (type_, given) in store.checked:
+    if (type_, given) in store.checked_matches:
         return
     names = frozenset(given)
-    if (type_, names) not in store.warned and not has_index(store, type_, given):
-        store.warned.add((type_, names))
+    if (type_, names) not in store.warned_matches and not has_index(store, type_, given):
+        store.warned_matches.add((type_, names))
         # The line to name is the one that calls GraphDatabase, which calls the merge, which calls this.
-        remedy = "" if all(map(has_path, given)) else "SQLite cannot index such a name; rename the property."
+        remedy = "" if all(map(has_json_path, given)) else "SQLite cannot index such a name; rename the property."
         warnings.warn(MergePerformanceWarning(type_, given, remedy), stacklevel=4)
-    store.checked.add((type_, given))
+    store.checked_matches.add((type_, given))
 
 
 def has_index(store: Store, type_: str, match: Iterable[str]) -> bool:
     """Tell whether an index leads to the nodes of a type that match."""
     names = frozenset(match)
-    nodes = [found for found in all_indexes(store) if (found.table, found.type) == ("nodes", type_)]
-    return any(_serves(found, names) for found in nodes)
+    nodes = [found for found in list_indexes(store) if (found.table, found.type) == ("nodes", type_)]
+    return any(_is_covering(found, names) for found in nodes)
 
 
-def _serves(index: PropertyIndex, match: frozenset[str]) -> bool:
+def _is_covering(index: PropertyIndex, match: frozenset[str]) -> bool:
     """Tell whether an index leads to the matching nodes alone, or to one node at most."""
     return set(index.properties[: len(match)]) == match or (index.unique and match.issuperset(index.properties))
 
@@ -119,20 +119,20 @@ def read_names(given: str | Sequence[str], role: str) -> tuple[str, ...]:
     if not isinstance(given, str | list | tuple | set | frozenset):
         message = f"{role} is {given!r}; give a name, or a list of names."
         raise InvalidArgumentError(message)
-    names = [plain_name(name, role) for name in ([given] if isinstance(given, str) else given)]
+    names = [normalize_name(name, role) for name in ([given] if isinstance(given, str) else given)]
     if len(set(names)) < len(names):
         message = f"{role} is {names!r}; give each name once."
         raise InvalidArgumentError(message)
     return tuple(names)
 
 
-def _read_names(properties: str | Sequence[str]) -> tuple[str, ...]:
+def _read_indexed_names(properties: str | Sequence[str]) -> tuple[str, ...]:
     names = read_names(properties, "properties")
     if not names:
         message = "There are no properties to index; give one or more."
         raise InvalidArgumentError(message)
     for name in names:
-        if not has_path(name):
+        if not has_json_path(name):
             message = (
                 f"SQLite cannot index the property {name!r}: no JSON path leads to a name with quotes, backslashes or "
                 "control characters. Merges on it work, without an index; rename it to make them fast."
@@ -141,7 +141,7 @@ def _read_names(properties: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _free_name(store: Store, type_: str, names: tuple[str, ...]) -> str:
+def _find_free_name(store: Store, type_: str, names: tuple[str, ...]) -> str:
     """Name an index for its type and properties; if SQLite takes that name for another's, number it."""
     wanted = "_".join(["idx_merge", type_, *names]).replace("\0", "_")
     taken = "SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE"
@@ -154,18 +154,19 @@ def _free_name(store: Store, type_: str, names: tuple[str, ...]) -> str:
 
 def _check_unique(store: Store, table: Table, type_: str, names: tuple[str, ...]) -> None:
     """Refuse a unique index over duplicates, and list them."""
-    keys = ", ".join(key(name) for name in names)
-    present = " AND ".join(f"({key(name)}) IS NOT NULL" for name in names)
+    keys = ", ".join(build_key_sql(name) for name in names)
+    present = " AND ".join(f"({build_key_sql(name)}) IS NOT NULL" for name in names)
     groups = store.connection.execute(
-        f"SELECT count(*), group_concat(id), min(properties) FROM {table} WHERE {_partial(type_)} AND {present} "
+        f"SELECT count(*), group_concat(id), min(properties) FROM {table} WHERE {_build_predicate(type_)} AND "
+        f"{present} "
         f"GROUP BY {keys} HAVING count(*) > 1 ORDER BY min(id)"
     ).fetchall()
     if groups:
         shown = "; ".join(
             f"{ {name: decode(properties)[name] for name in names}!r} has the ids {ids}"
-            for _, ids, properties in groups[:_SHOWN]
+            for _, ids, properties in groups[:_MAX_SHOWN]
         )
-        more = f"; and {len(groups) - _SHOWN} more" if len(groups) > _SHOWN else ""
+        more = f"; and {len(groups) - _MAX_SHOWN} more" if len(groups) > _MAX_SHOWN else ""
         count = "1 group is" if len(groups) == 1 else f"{len(groups)} groups are"
         message = (
             f"Of the {type_} {table}, {count} equal in {', '.join(names)}: {shown}{more}. "
@@ -174,5 +175,5 @@ def _check_unique(store: Store, table: Table, type_: str, names: tuple[str, ...]
         raise UniqueConstraintError(message)
 
 
-def _partial(type_: str) -> str:
-    return f"type = {literal(type_)}"
+def _build_predicate(type_: str) -> str:
+    return f"type = {quote_literal(type_)}"

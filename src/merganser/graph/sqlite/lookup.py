@@ -13,7 +13,7 @@ import pyarrow.dataset as pads
 from merganser.core.sources.source import stream_source
 from merganser.errors import InvalidArgumentError, PropertyValueError
 from merganser.graph.sqlite.indexes import has_index
-from merganser.graph.sqlite.sql import Parameter, conditions, key_of
+from merganser.graph.sqlite.sql import Parameter, bind_key, build_match_sql
 from merganser.graph.values import has_dict
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ BATCH = 10_000
 Key: TypeAlias = tuple[Parameter, ...]
 
 
-def batches(given: Any, needed: Iterable[str]) -> Iterator[Sequence[Mapping[str, Any]]]:
+def read_batches(given: Any, needed: Iterable[str]) -> Iterator[Sequence[Mapping[str, Any]]]:
     """Read rows from Arrow data, a path, or any iterable of mappings, some thousands at a time.
 
-    >>> [len(batch) for batch in batches(({"id": number} for number in range(BATCH + 1)), ["id"])]
+    >>> [len(batch) for batch in read_batches(({"id": number} for number in range(BATCH + 1)), ["id"])]
     [10000, 1]
     """
     if isinstance(given, str | os.PathLike | pa.Table | pa.RecordBatchReader | pads.Dataset | pads.Scanner) or any(
@@ -41,7 +41,7 @@ def batches(given: Any, needed: Iterable[str]) -> Iterator[Sequence[Mapping[str,
             if batch.num_rows:
                 _check_names(batch.schema.names, needed)
             for start in range(0, batch.num_rows, BATCH):
-                yield _python_rows(batch.slice(start, BATCH))
+                yield _to_python_rows(batch.slice(start, BATCH))
         return
     if isinstance(given, Mapping) or not isinstance(given, Iterable):
         message = f"rows is a {type(given).__name__}; give an iterable of dicts, an Arrow table or a data frame."
@@ -51,7 +51,7 @@ def batches(given: Any, needed: Iterable[str]) -> Iterator[Sequence[Mapping[str,
         yield batch
 
 
-def keys_of(rows: list[Properties], columns: Mapping[str, str], first: int) -> list[Key] | None:
+def extract_keys(rows: list[Properties], columns: Mapping[str, str], first: int) -> list[Key] | None:
     """Give each row's key by the columns of its match properties.
 
     None if some key cannot be joined on: it has a list, or a number that SQLite has to read.
@@ -59,7 +59,7 @@ def keys_of(rows: list[Properties], columns: Mapping[str, str], first: int) -> l
     check_columns(rows, columns.values(), first)
     by_column = []
     for column in columns.values():
-        keys = [_key(row[column]) for row in rows]
+        keys = [_to_join_key(row[column]) for row in rows]
         if None in keys:
             for number, row in enumerate(rows, first):
                 if has_dict(row[column]):
@@ -70,7 +70,7 @@ def keys_of(rows: list[Properties], columns: Mapping[str, str], first: int) -> l
     return list(zip(*by_column, strict=True)) if by_column else [()] * len(rows)
 
 
-def first_places(keys: Sequence[Key]) -> dict[Key, int]:
+def find_first_positions(keys: Sequence[Key]) -> dict[Key, int]:
     """Give the place where each key comes first."""
     return dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
 
@@ -87,7 +87,7 @@ def check_columns(rows: list[Properties], columns: Iterable[str], first: int) ->
                 raise InvalidArgumentError(message)
 
 
-def column_values(column: pa.Array, field: pa.Field) -> list[Any]:
+def to_python_values(column: pa.Array, field: pa.Field) -> list[Any]:
     """Give the values of a column as Python has them, or say why it has no such values."""
     try:
         kind = field.type
@@ -101,8 +101,8 @@ def column_values(column: pa.Array, field: pa.Field) -> list[Any]:
         raise PropertyValueError(message) from error
 
 
-def _python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    columns = [column_values(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
+def _to_python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    columns = [to_python_values(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]
     names = batch.schema.names
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -118,13 +118,19 @@ def _check_names(names: list[str], needed: Iterable[str]) -> None:
             raise InvalidArgumentError(message)
 
 
-def _key(value: Value) -> Parameter | None:
-    other, parameter = key_of(value)
+def _to_join_key(value: Value) -> Parameter | None:
+    other, parameter = bind_key(value)
     return parameter if other == "?" and not isinstance(value, list | dict) else None
 
 
-def find(
-    store: Store, table: Table, columns: str, type_: str, names: Sequence[str], keys: Sequence[Key], ends: str = ""
+def find_by_keys(
+    store: Store,
+    table: Table,
+    columns: str,
+    type_: str,
+    names: Sequence[str],
+    keys: Sequence[Key],
+    endpoint_sql: str = "",
 ) -> list[tuple[Any, ...]]:
     """Find the records of each key: the key's place, then the columns.
 
@@ -136,7 +142,7 @@ def find(
     connection = store.connection
     fields = ", ".join(f"c{place}" for place in range(width))
     # Keys lead to the records by an index; without one, the records are looked at once, and lead to the keys.
-    if ends or has_index(store, type_, names):
+    if endpoint_sql or has_index(store, type_, names):
         name, unique, order = f"merganser_keys_{width}", "", "{keys} k CROSS JOIN {records} r"
     else:
         name, unique, order = f"merganser_sorted_{width}", f", UNIQUE ({fields})", "{records} r CROSS JOIN {keys} k"
@@ -146,6 +152,6 @@ def find(
     marks = ", ".join("?" * (width + 1))
     connection.executemany(f"INSERT INTO {staged} VALUES ({marks})", ((slot, *key) for slot, key in enumerate(keys)))
     first = width - len(names)
-    matched = conditions(type_, [(name, f"k.c{place}") for place, name in enumerate(names, first)], "r.")
+    matched = build_match_sql(type_, [(name, f"k.c{place}") for place, name in enumerate(names, first)], "r.")
     joined = order.format(keys=staged, records=table)
-    return connection.execute(f"SELECT k.slot, {columns} FROM {joined} WHERE {ends}{matched}").fetchall()
+    return connection.execute(f"SELECT k.slot, {columns} FROM {joined} WHERE {endpoint_sql}{matched}").fetchall()

@@ -12,7 +12,7 @@ from functools import lru_cache
 from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from merganser.graph.values import HIGHEST, LOWEST, Properties, Value, decode, encode, equal
+from merganser.graph.values import MAX_INT64, MIN_INT64, Properties, Value, are_equal, decode, encode
 
 if TYPE_CHECKING:
     import sqlite3
@@ -26,10 +26,10 @@ _NUL = "\\u0000"
 _FIRST_PRINTABLE = " "
 
 
-def literal(text: str) -> str:
+def quote_literal(text: str) -> str:
     """Quote text for SQL.
 
-    >>> literal("it's"), literal("a" + chr(0))
+    >>> quote_literal("it's"), quote_literal("a" + chr(0))
     ("'it''s'", "CAST(x'6100' AS TEXT)")
     """
     if "\0" in text:
@@ -38,41 +38,41 @@ def literal(text: str) -> str:
     return f"'{doubled}'"
 
 
-def identifier(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """Quote the name of an index."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
 
-def backquoted(name: str) -> str:
+def quote_spark_identifier(name: str) -> str:
     """Quote the name of a column or field for Spark SQL; here, because configurations are read where there is no Spark.
 
-    >>> backquoted("a`b")
+    >>> quote_spark_identifier("a`b")
     '`a``b`'
     """
     return "`" + name.replace("`", "``") + "`"
 
 
-def has_path(name: str) -> bool:
+def has_json_path(name: str) -> bool:
     """Tell whether a JSON path can lead to a property: not where JSON writes the name with an escape."""
     return not any(character in '"\\' or character < _FIRST_PRINTABLE for character in name)
 
 
-def path(name: str) -> str:
+def to_json_path(name: str) -> str:
     """Give the JSON path to a property, as a literal.
 
-    >>> print(path("a.b"))
+    >>> print(to_json_path("a.b"))
     '$."a.b"'
     """
-    return literal('$."' + name + '"')
+    return quote_literal('$."' + name + '"')
 
 
 @lru_cache(maxsize=4096)
-def key(name: str, table: str = "") -> str:
+def build_key_sql(name: str, table: str = "") -> str:
     """Give the key of a property in SQL; `table` is `n.` for the properties of `n`."""
-    if not has_path(name):
-        return f"merganser_key({table}properties, {literal(name)})"
-    goal = path(name)
+    if not has_json_path(name):
+        return f"merganser_key({table}properties, {quote_literal(name)})"
+    goal = to_json_path(name)
     text, value = f"{table}properties -> {goal}", f"json_extract({table}properties, {goal})"
     return (
         f"CASE json_type({table}properties, {goal}) "
@@ -81,67 +81,72 @@ def key(name: str, table: str = "") -> str:
     )
 
 
-def key_of(value: Value, name: str = "") -> tuple[str, Parameter]:
+def bind_key(value: Value, name: str = "") -> tuple[str, Parameter]:
     """Give a value's key: the SQL for it, and that SQL's parameter."""
     if isinstance(value, str):
-        return "?", _text_key(value)
+        return "?", _encode_string_key(value)
     if isinstance(value, float):
-        if value.is_integer() and LOWEST <= value <= HIGHEST:
+        if value.is_integer() and MIN_INT64 <= value <= MAX_INT64:
             return "?", int(value)
         # SQLite need not read a number as Python does; so both sides are read by the same.
-        return ("json_extract(?, '$')", repr(value)) if has_path(name) else ("?", value)
-    plain = _plain_key(value)
+        return ("json_extract(?, '$')", repr(value)) if has_json_path(name) else ("?", value)
+    plain = _encode_key(value)
     return "?", "" if plain is None else plain
 
 
-def equals(name: str, value: Value, table: str = "") -> tuple[str, Parameter]:
+def build_equality_sql(name: str, value: Value, table: str = "") -> tuple[str, Parameter]:
     """Give the condition that a property equals a value, and its parameter."""
-    own = key(name, table)
-    other, parameter = key_of(value, name)
-    return same(own, "list" if isinstance(value, list) else other), parameter
+    own = build_key_sql(name, table)
+    other, parameter = bind_key(value, name)
+    return build_key_equality_sql(own, "list" if isinstance(value, list) else other), parameter
 
 
-def same(own: str, other: str) -> str:
+def build_key_equality_sql(own: str, other: str) -> str:
     """Give the condition that a key equals another; lists stand between "[" and the character after it."""
     if other == "list":
         return f"({own} >= '[' AND {own} < '\\' AND merganser_same({own}, ?))"
     return f"{own} = {other}"
 
 
-def match_terms(match: Properties) -> tuple[tuple[tuple[str, str], ...], list[Parameter]]:
+def split_match(match: Properties) -> tuple[tuple[tuple[str, str], ...], list[Parameter]]:
     """Take a match apart: what its SQL depends on, and the parameters."""
     terms = []
     parameters: list[Parameter] = []
     for name, value in match.items():
-        other, parameter = key_of(value, name)
+        other, parameter = bind_key(value, name)
         terms.append((name, "list" if isinstance(value, list) else other))
         parameters.append(parameter)
     return tuple(terms), parameters
 
 
-def conditions(type_: str, terms: Iterable[tuple[str, str]], table: str = "") -> str:
+def build_match_sql(type_: str, terms: Iterable[tuple[str, str]], table: str = "") -> str:
     """Give the condition that a record is of a type and matches."""
-    return " AND ".join([of_type(type_, table), *(same(key(name, table), other) for name, other in terms)])
+    return " AND ".join(
+        [
+            build_type_sql(type_, table),
+            *(build_key_equality_sql(build_key_sql(name, table), other) for name, other in terms),
+        ]
+    )
 
 
-def of_type(type_: str, table: str = "") -> str:
+def build_type_sql(type_: str, table: str = "") -> str:
     """Give the condition that a record is of a type.
 
     The type is a literal, so that its indexes are used; and it is called unlikely, or SQLite takes a type to have ten
     records, and prefers the index of types to all others.
     """
-    return f"unlikely({table}type = {literal(type_)})"
+    return f"unlikely({table}type = {quote_literal(type_)})"
 
 
 def define_functions(connection: sqlite3.Connection) -> None:
     """Give a connection the functions that statements use; no index does, so any SQLite may write the file."""
-    connection.create_function("merganser_key", 2, _key_in, deterministic=True)
-    connection.create_function("merganser_same", 2, _same, deterministic=True)
-    connection.create_function("merganser_test", 3, _test, deterministic=True)
-    connection.create_function("merganser_text", 1, _text, deterministic=True)
+    connection.create_function("merganser_key", 2, _extract_key, deterministic=True)
+    connection.create_function("merganser_same", 2, _are_keys_equal, deterministic=True)
+    connection.create_function("merganser_test", 3, _apply_operator, deterministic=True)
+    connection.create_function("merganser_text", 1, _to_sort_key, deterministic=True)
 
 
-def _text_key(text: str) -> str:
+def _encode_string_key(text: str) -> str:
     # Only such a text may have the escape of a NUL as JSON.
     if "\0" in text or "\\" in text:
         written = encode(text)
@@ -150,28 +155,28 @@ def _text_key(text: str) -> str:
     return '"' + text
 
 
-def _plain_key(value: Value) -> Parameter | None:
+def _encode_key(value: Value) -> Parameter | None:
     if isinstance(value, str):
-        return _text_key(value)
+        return _encode_string_key(value)
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     return encode(value)
 
 
-def _key_in(properties: str, name: str) -> Parameter | None:
-    return _plain_key(decode(properties).get(name))
+def _extract_key(properties: str, name: str) -> Parameter | None:
+    return _encode_key(decode(properties).get(name))
 
 
-def _same(left: str, right: str) -> bool:
-    return equal(decode(left), decode(right))
+def _are_keys_equal(left: str, right: str) -> bool:
+    return are_equal(decode(left), decode(right))
 
 
-def _test(own: str, operator: str, value: str) -> bool:
+def _apply_operator(own: str, operator: str, value: str) -> bool:
     """Compare the key of a list, or of a string with a NUL, with a value."""
-    return _TESTS[operator](decode(own.removeprefix("n")), decode(value))
+    return _OPERATORS[operator](decode(own.removeprefix("n")), decode(value))
 
 
-def _text(own: str) -> str:
+def _to_sort_key(own: str) -> str:
     """Give the key that a string with a NUL would have without it, for its place among other strings."""
     return '"' + str(decode(own.removeprefix("n")))
 
@@ -179,10 +184,10 @@ def _text(own: str) -> str:
 def _contains(own: str | list[Any], value: Value) -> bool:
     if isinstance(own, str):
         return isinstance(value, str) and value in own
-    return any(equal(item, value) for item in own)
+    return any(are_equal(item, value) for item in own)
 
 
-_TESTS: dict[str, Callable[[Any, Any], bool]] = {
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "<": lt,
     "<=": le,
     ">": gt,

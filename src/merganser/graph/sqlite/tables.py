@@ -8,7 +8,7 @@ import time
 from merganser.errors import GraphFileError
 
 # "mgsr", so that `file` and SQLite can tell what a file is.
-APPLICATION = 0x6D677372
+APPLICATION_ID = 0x6D677372
 
 # Step n brings a file of version n to version n + 1.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -59,19 +59,19 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def prepare(connection: sqlite3.Connection, path: str, timeout: float) -> None:
+def migrate_file(connection: sqlite3.Connection, path: str, timeout: float) -> None:
     """Bring the file to the version of this code."""
     try:
-        version = _version(connection, path)
-        _use_wal(connection, timeout)
+        version = _read_version(connection, path)
+        _enable_wal(connection, timeout)
         if version < len(MIGRATIONS):
             connection.execute("BEGIN IMMEDIATE")
             # Another process may have done it in the meantime.
-            for step in MIGRATIONS[_version(connection, path) :]:
+            for step in MIGRATIONS[_read_version(connection, path) :]:
                 for statement in step:
                     connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute("COMMIT")
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
@@ -80,10 +80,10 @@ def prepare(connection: sqlite3.Connection, path: str, timeout: float) -> None:
         raise GraphFileError(message) from error
 
 
-def check(connection: sqlite3.Connection, path: str) -> None:
+def check_readable(connection: sqlite3.Connection, path: str) -> None:
     """Refuse a file that cannot be read as it is; steps that only writers need may be missing."""
     try:
-        version = _version(connection, path)
+        version = _read_version(connection, path)
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
             raise
@@ -94,7 +94,7 @@ def check(connection: sqlite3.Connection, path: str) -> None:
         raise GraphFileError(message)
 
 
-def _use_wal(connection: sqlite3.Connection, timeout: float) -> None:
+def _enable_wal(connection: sqlite3.Connection, timeout: float) -> None:
     """Let readers and a writer work at once; SQLite does not wait for others by itself when it switches."""
     last = time.monotonic() + timeout
     while True:
@@ -108,14 +108,14 @@ def _use_wal(connection: sqlite3.Connection, timeout: float) -> None:
             return
 
 
-def _version(connection: sqlite3.Connection, path: str) -> int:
+def _read_version(connection: sqlite3.Connection, path: str) -> int:
     """Read the version of a graph database, and refuse what is none or what a newer merganser wrote."""
     # In one statement, because another process may be at it.
     ((version, application, tables),) = connection.execute(
         "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master) "
         "FROM pragma_user_version, pragma_application_id"
     ).fetchall()
-    if application != APPLICATION and (tables or application):
+    if application != APPLICATION_ID and (tables or application):
         message = f"{path!r} is an SQLite database, but no graph of merganser's. Give another path."
         raise GraphFileError(message)
     if version > len(MIGRATIONS):

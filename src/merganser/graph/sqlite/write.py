@@ -15,8 +15,16 @@ from merganser.errors import (
     PropertyValueError,
     UniqueConstraintError,
 )
-from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, at, edge, node
-from merganser.graph.values import HIGHEST, LOWEST, decode, encode, laid_over, plain, without_null
+from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, to_datetime, to_edge, to_node
+from merganser.graph.values import (
+    MAX_INT64,
+    MIN_INT64,
+    apply_properties,
+    decode,
+    drop_nulls,
+    encode,
+    normalize_properties,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,16 +34,16 @@ if TYPE_CHECKING:
     from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Properties
 
-Result = TypeVar("Result")
+ResultT = TypeVar("ResultT")
 
 INSERT_NODE = "INSERT INTO nodes (type, properties, created_at, updated_at) VALUES (?, ?, ?, ?)"
 INSERT_EDGE = "INSERT INTO edges (type, from_id, to_id, properties, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?)"
 _TABLES: tuple[Table, ...] = ("nodes", "edges")
-_WRITE = {table: f"UPDATE {table} SET properties = ?, updated_at = ? WHERE id = ?" for table in _TABLES}
+_UPDATE_PROPERTIES = {table: f"UPDATE {table} SET properties = ?, updated_at = ? WHERE id = ?" for table in _TABLES}
 _TOUCH = {table: f"UPDATE {table} SET updated_at = ? WHERE id = ?" for table in _TABLES}
 
 
-def now() -> int:
+def current_milliseconds() -> int:
     """Give the time as it is stored: milliseconds, UTC."""
     return time.time_ns() // 1_000_000
 
@@ -43,73 +51,73 @@ def now() -> int:
 def create_node(store: Store, type_: str, properties: Mapping[str, Any] | None) -> Node:
     """Create a node, whatever there is already."""
     check_type(type_)
-    given = without_null(plain(properties, "properties"))
-    moment = now()
+    given = drop_nulls(normalize_properties(properties, "properties"))
+    moment = current_milliseconds()
     with store.transaction():
         created = insert_node(store, type_, given, moment)
-    return Node(created, type_, given, at(moment), at(moment))
+    return Node(created, type_, given, to_datetime(moment), to_datetime(moment))
 
 
 def create_edge(store: Store, from_id: int, type_: str, to_id: int, properties: Mapping[str, Any] | None) -> Edge:
     """Create an edge, whatever there is already."""
     check_type(type_)
     check_ids(from_id, to_id)
-    given = without_null(plain(properties, "properties"))
-    moment = now()
+    given = drop_nulls(normalize_properties(properties, "properties"))
+    moment = current_milliseconds()
     with store.transaction():
         created = insert_edge(store, type_, from_id, to_id, given, moment)
-    return Edge(created, type_, from_id, to_id, given, at(moment), at(moment))
+    return Edge(created, type_, from_id, to_id, given, to_datetime(moment), to_datetime(moment))
 
 
 def get_node(store: Store, node_id: int) -> Node | None:
     """Read a node by its id."""
     check_ids(node_id)
-    rows = store.rows(f"SELECT {NODE_COLUMNS} FROM nodes WHERE id = ?", (node_id,))
-    return node(rows[0]) if rows else None
+    rows = store.fetch_all(f"SELECT {NODE_COLUMNS} FROM nodes WHERE id = ?", (node_id,))
+    return to_node(rows[0]) if rows else None
 
 
 def get_edge(store: Store, edge_id: int) -> Edge | None:
     """Read an edge by its id."""
     check_ids(edge_id)
-    rows = store.rows(f"SELECT {EDGE_COLUMNS} FROM edges WHERE id = ?", (edge_id,))
-    return edge(rows[0]) if rows else None
+    rows = store.fetch_all(f"SELECT {EDGE_COLUMNS} FROM edges WHERE id = ?", (edge_id,))
+    return to_edge(rows[0]) if rows else None
 
 
 def update_node(store: Store, node_id: int, properties: Mapping[str, Any], *, replace: bool) -> Node:
     """Lay properties over a node's, or put them in their place."""
-    given = plain(properties, "properties")
+    given = normalize_properties(properties, "properties")
     with store.transaction():
         found = get_node(store, node_id)
         if found is None:
-            raise not_there("nodes", node_id)
-        after = without_null(given) if replace else laid_over(found.properties, given)
-        moment = now()
+            raise make_not_found_error("nodes", node_id)
+        after = drop_nulls(given) if replace else apply_properties(found.properties, given)
+        moment = current_milliseconds()
         if store.schema is not None:
             store.schema.check_node(found.type, after)
-        write(store, "nodes", found.id, after, moment)
-    return Node(found.id, found.type, after, found.created_at, at(moment))
+        update_properties(store, "nodes", found.id, after, moment)
+    return Node(found.id, found.type, after, found.created_at, to_datetime(moment))
 
 
 def update_edge(store: Store, edge_id: int, properties: Mapping[str, Any], *, replace: bool) -> Edge:
     """Lay properties over an edge's, or put them in their place."""
-    given = plain(properties, "properties")
+    given = normalize_properties(properties, "properties")
     with store.transaction():
         found = get_edge(store, edge_id)
         if found is None:
-            raise not_there("edges", edge_id)
-        after = without_null(given) if replace else laid_over(found.properties, given)
-        moment = now()
+            raise make_not_found_error("edges", edge_id)
+        after = drop_nulls(given) if replace else apply_properties(found.properties, given)
+        moment = current_milliseconds()
         check_edge(store, found.type, found.from_id, found.to_id, after)
-        write(store, "edges", found.id, after, moment)
-    return Edge(found.id, found.type, found.from_id, found.to_id, after, found.created_at, at(moment))
+        update_properties(store, "edges", found.id, after, moment)
+    return Edge(found.id, found.type, found.from_id, found.to_id, after, found.created_at, to_datetime(moment))
 
 
-def delete(store: Store, table: Table, record_id: int) -> None:
+def delete_record(store: Store, table: Table, record_id: int) -> None:
     """Delete a node with its edges, or an edge."""
     check_ids(record_id)
     with store.transaction():
         if not store.connection.execute(f"DELETE FROM {table} WHERE id = ?", (record_id,)).rowcount:
-            raise not_there(table, record_id)
+            raise make_not_found_error(table, record_id)
 
 
 def insert_node(store: Store, type_: str, properties: Properties, moment: int) -> int:
@@ -119,7 +127,7 @@ def insert_node(store: Store, type_: str, properties: Properties, moment: int) -
     try:
         done = store.connection.execute(INSERT_NODE, (type_, encode(properties), moment, moment))
     except sqlite3.IntegrityError as error:
-        raise refused(store, error, properties) from error
+        raise translate_integrity_error(store, error, properties) from error
     return done.lastrowid or 0
 
 
@@ -131,21 +139,21 @@ def insert_edge(store: Store, type_: str, from_id: int, to_id: int, properties: 
         done = store.connection.execute(INSERT_EDGE, row)
     except sqlite3.IntegrityError as error:
         check_nodes(store, from_id, to_id)
-        raise refused(store, error, properties) from error
+        raise translate_integrity_error(store, error, properties) from error
     return done.lastrowid or 0
 
 
-def write(store: Store, table: Table, record_id: int, properties: Properties, moment: int) -> None:
+def update_properties(store: Store, table: Table, record_id: int, properties: Properties, moment: int) -> None:
     """Replace the properties of a record."""
     try:
-        done = store.connection.execute(_WRITE[table], (encode(properties), moment, record_id))
+        done = store.connection.execute(_UPDATE_PROPERTIES[table], (encode(properties), moment, record_id))
     except sqlite3.IntegrityError as error:
-        raise refused(store, error, properties) from error
+        raise translate_integrity_error(store, error, properties) from error
     if not done.rowcount:
-        raise not_there(table, record_id)
+        raise make_not_found_error(table, record_id)
 
 
-def touch(store: Store, table: Table, record_id: int, moment: int) -> None:
+def touch_record(store: Store, table: Table, record_id: int, moment: int) -> None:
     """Say that a record was seen."""
     store.connection.execute(_TOUCH[table], (moment, record_id))
 
@@ -166,7 +174,7 @@ def check_type(type_: str) -> None:
 def check_ids(*ids: int) -> None:
     """Refuse what is no id."""
     for given in ids:
-        if type(given) is not int or not LOWEST <= given <= HIGHEST:
+        if type(given) is not int or not MIN_INT64 <= given <= MAX_INT64:
             message = f"{given!r} is no id; give the id of a node or edge, such as node.id."
             raise InvalidArgumentError(message)
 
@@ -174,8 +182,8 @@ def check_ids(*ids: int) -> None:
 def check_nodes(store: Store, *ids: int) -> None:
     """Refuse ids of nodes that are not there."""
     for given in ids:
-        if not store.rows("SELECT 1 FROM nodes WHERE id = ?", (given,)):
-            raise not_there("nodes", given)
+        if not store.fetch_all("SELECT 1 FROM nodes WHERE id = ?", (given,)):
+            raise make_not_found_error("nodes", given)
 
 
 def check_edge(store: Store, type_: str, from_id: int, to_id: int, properties: Properties) -> None:
@@ -187,7 +195,7 @@ def check_edge(store: Store, type_: str, from_id: int, to_id: int, properties: P
     store.schema.check_edge(type_, properties, types[from_id], types[to_id])
 
 
-def not_there(table: Table, record_id: int) -> NodeNotFoundError | EdgeNotFoundError:
+def make_not_found_error(table: Table, record_id: int) -> NodeNotFoundError | EdgeNotFoundError:
     """Say that there is no such node or edge."""
     if table == "nodes":
         return NodeNotFoundError(
@@ -196,7 +204,7 @@ def not_there(table: Table, record_id: int) -> NodeNotFoundError | EdgeNotFoundE
     return EdgeNotFoundError(f"There is no edge with the id {record_id}. It may have been deleted; look it up again.")
 
 
-def labelled(label: str, work: Callable[..., Result], *given: Any) -> Result:
+def call_with_label(label: str, work: Callable[..., ResultT], *given: Any) -> ResultT:
     """Do some work on a record, and have its errors say which one that is."""
     try:
         return work(*given)
@@ -207,7 +215,7 @@ def labelled(label: str, work: Callable[..., Result], *given: Any) -> Result:
         raise type(error)(message) from error
 
 
-def refused(store: Store, error: sqlite3.IntegrityError, properties: Properties) -> Exception:
+def translate_integrity_error(store: Store, error: sqlite3.IntegrityError, properties: Properties) -> Exception:
     """Name the unique index that a record would break."""
     rows = store.connection.execute("SELECT name, type, properties FROM property_indexes").fetchall()
     for name, type_, columns in rows:

@@ -11,14 +11,14 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from merganser.graph.querying.results import shown_value
+from merganser.graph.querying.results import format_value
 
 if TYPE_CHECKING:
     from merganser.graph.values import Properties
     from merganser.graph.view.neighbourhood import Neighbourhood
 
 # What no HTML document may hold: control characters, lone surrogates, noncharacters.
-_UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_INVALID_IN_HTML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 _PAGE = """\
 <!DOCTYPE html>
@@ -41,39 +41,39 @@ _PAGE = """\
 """
 
 
-def graph_page(found: Neighbourhood, title: str, depth: int | None, note: str) -> str:
+def render_graph_page(found: Neighbourhood, title: str, depth: int | None, note: str) -> str:
     """Give the whole page; see `Neighbourhood.to_html`."""
-    script = "\n".join(map(_asset, ("layout.js", "page.js", "hands.js")))
-    style = _asset("page.css")
+    script = "\n".join(map(_read_asset, ("layout.js", "page.js", "hands.js")))
+    style = _read_asset("page.css")
     # The browser itself refuses every other script and style, and whatever this page might ask for.
-    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:"
+    policy = f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; img-src data:"
     return _PAGE.format(
         policy=policy,
-        title=escape(_UNWRITABLE.sub("\ufffd", title)),
+        title=escape(_INVALID_IN_HTML.sub("\ufffd", title)),
         style=style,
-        body=_asset("page.html"),
-        data=embedded(_facts(found, title, depth, note)),
+        body=_read_asset("page.html"),
+        data=encode_for_html(_to_page_data(found, title, depth, note)),
         script=script,
     )
 
 
-def embedded(value: Any) -> str:
+def encode_for_html(value: Any) -> str:
     r"""Write JSON that no HTML parser takes for anything else.
 
-    >>> embedded("</script><!--")
+    >>> encode_for_html("</script><!--")
     '"\\u003c/script\\u003e\\u003c!--"'
     """
     text = json.dumps(value, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _facts(found: Neighbourhood, title: str, depth: int | None, note: str) -> dict[str, Any]:
+def _to_page_data(found: Neighbourhood, title: str, depth: int | None, note: str) -> dict[str, Any]:
     # Ids and values are texts: a browser's numbers do not hold every integer.
     nodes = [
         {
             "id": str(node.id),
             "type": node.type,
-            "properties": _texts(node.properties),
+            "properties": _to_string_pairs(node.properties),
             "distance": distance,
             "beyond": beyond,
         }
@@ -85,7 +85,7 @@ def _facts(found: Neighbourhood, title: str, depth: int | None, note: str) -> di
             "type": edge.type,
             "from": str(edge.from_id),
             "to": str(edge.to_id),
-            "properties": _texts(edge.properties),
+            "properties": _to_string_pairs(edge.properties),
         }
         for edge in found.edges
     ]
@@ -100,16 +100,16 @@ def _facts(found: Neighbourhood, title: str, depth: int | None, note: str) -> di
     }
 
 
-def _texts(properties: Properties) -> list[list[str]]:
+def _to_string_pairs(properties: Properties) -> list[list[str]]:
     # Pairs, because a browser would put names that are numbers first.
-    return [[name, shown_value(value)] for name, value in properties.items()]
+    return [[name, format_value(value)] for name, value in properties.items()]
 
 
 @cache
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return files("merganser.graph.view").joinpath("assets", name).read_text("utf-8").strip("\n")
 
 
-def _hash(text: str) -> str:
+def _hash_source(text: str) -> str:
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from merganser.errors import ConfigurationError
-from merganser.graph.sqlite.sql import backquoted
+from merganser.graph.sqlite.sql import quote_spark_identifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[\w][\w .-]*", re.UNICODE)
 
 
-def expressions(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+def to_expressions(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
     """Give an expression for each name; of columns by name, their names.
 
-    >>> expressions(["url"]), expressions({"url": "lower(link)"})
+    >>> to_expressions(["url"]), to_expressions({"url": "lower(link)"})
     ({'url': '`url`'}, {'url': 'lower(link)'})
     """
     return PROPERTIES.read(given, "", "")
 
 
-class Kind(ABC):
+class FieldType(ABC):
     """What a key takes."""
 
     @abstractmethod
@@ -35,109 +35,109 @@ class Kind(ABC):
         """Give what was given in its one form, or refuse it."""
 
 
-def _refused(given: Any, expected: str, label: str, name: str) -> ConfigurationError:
+def _make_error(given: Any, expected: str, label: str, name: str) -> ConfigurationError:
     return ConfigurationError(f"it takes {expected}, not {given!r}.", label, name)
 
 
 @dataclass(frozen=True, slots=True)
-class _Text(Kind):
+class _String(FieldType):
     def read(self, given: Any, label: str, name: str) -> str:
         if not isinstance(given, str) or not given.strip():
-            raise _refused(given, "a text", label, name)
+            raise _make_error(given, "a text", label, name)
         return given
 
 
 @dataclass(frozen=True, slots=True)
-class _Name(Kind):
+class _Name(FieldType):
     def read(self, given: Any, label: str, name: str) -> str:
         if not isinstance(given, str) or not _NAME.fullmatch(given):
-            raise _refused(given, "a name of letters, digits, '_', '-', '.' and spaces", label, name)
+            raise _make_error(given, "a name of letters, digits, '_', '-', '.' and spaces", label, name)
         return given
 
 
 @dataclass(frozen=True, slots=True)
-class _Texts(Kind):
+class _Strings(FieldType):
     def read(self, given: Any, label: str, name: str) -> tuple[str, ...]:
         texts = (given,) if isinstance(given, str) else given
         if not isinstance(texts, Iterable) or isinstance(texts, Mapping):
-            raise _refused(given, "a text or a list of texts", label, name)
-        return tuple(TEXT.read(text, label, name) for text in texts)
+            raise _make_error(given, "a text or a list of texts", label, name)
+        return tuple(STRING.read(text, label, name) for text in texts)
 
 
 @dataclass(frozen=True, slots=True)
-class _Map(Kind):
+class _StringMap(FieldType):
     def read(self, given: Any, label: str, name: str) -> dict[str, str]:
         if given == ():
             return {}
         if not isinstance(given, Mapping):
-            raise _refused(given, "a table of names and texts", label, name)
-        return {TEXT.read(one, label, name): TEXT.read(text, label, f"{name}.{one}") for one, text in given.items()}
+            raise _make_error(given, "a table of names and texts", label, name)
+        return {STRING.read(one, label, name): STRING.read(text, label, f"{name}.{one}") for one, text in given.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class _Properties(Kind):
+class _Properties(FieldType):
     """Columns by name, or names with an expression each."""
 
     def read(self, given: Any, label: str, name: str) -> dict[str, str]:
         if isinstance(given, Mapping):
-            return MAP.read(given, label, name)
-        return {one: backquoted(one) for one in TEXTS.read(given, label, name)}
+            return STRING_MAP.read(given, label, name)
+        return {one: quote_spark_identifier(one) for one in STRINGS.read(given, label, name)}
 
 
 @dataclass(frozen=True, slots=True)
-class _Settings(Kind):
+class _Settings(FieldType):
     def read(self, given: Any, label: str, name: str) -> dict[str, Any]:
         if given == ():
             return {}
         if not isinstance(given, Mapping):
-            raise _refused(given, "a table of settings", label, name)
-        return {TEXT.read(one, label, name): value for one, value in given.items()}
+            raise _make_error(given, "a table of settings", label, name)
+        return {STRING.read(one, label, name): value for one, value in given.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class _Flag(Kind):
+class _Boolean(FieldType):
     def read(self, given: Any, label: str, name: str) -> bool:
         if not isinstance(given, bool):
-            raise _refused(given, "true or false", label, name)
+            raise _make_error(given, "true or false", label, name)
         return given
 
 
 @dataclass(frozen=True, slots=True)
-class _Share(Kind):
+class _Fraction(FieldType):
     def read(self, given: Any, label: str, name: str) -> float:
         if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 1:
-            raise _refused(given, "a share of rows, from 0 to 1", label, name)
+            raise _make_error(given, "a share of rows, from 0 to 1", label, name)
         return float(given)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Kind):
+class Choice(FieldType):
     """One of some words."""
 
-    words: tuple[str, ...]
+    choices: tuple[str, ...]
 
     def read(self, given: Any, label: str, name: str) -> str:
         """Give the word, or refuse what is none of them."""
-        if given not in self.words:
-            raise _refused(given, f"one of {', '.join(map(repr, self.words))}", label, name)
+        if given not in self.choices:
+            raise _make_error(given, f"one of {', '.join(map(repr, self.choices))}", label, name)
         return str(given)
 
 
 @dataclass(frozen=True, slots=True)
-class Tables(Kind):
+class NestedTables(FieldType):
     """Another table, or several."""
 
     table: type[Any]
-    several: bool = False
+    is_repeated: bool = False
 
     def read(self, given: Any, label: str, name: str) -> Any:
         """Give the table, or all of them."""
-        listed = list(given) if self.several and isinstance(given, Iterable) else [given]
+        listed = list(given) if self.is_repeated and isinstance(given, Iterable) else [given]
         wrong = next((one for one in listed if not isinstance(one, self.table)), None)
         if wrong is not None:
-            raise _refused(wrong, f"a {self.table.__name__}", label, name)
-        return tuple(listed) if self.several else given
+            raise _make_error(wrong, f"a {self.table.__name__}", label, name)
+        return tuple(listed) if self.is_repeated else given
 
 
-TEXT, NAME, TEXTS, MAP = _Text(), _Name(), _Texts(), _Map()
-PROPERTIES, SETTINGS, FLAG, SHARE = _Properties(), _Settings(), _Flag(), _Share()
+STRING, NAME, STRINGS, STRING_MAP = _String(), _Name(), _Strings(), _StringMap()
+PROPERTIES, SETTINGS, BOOLEAN, FRACTION = _Properties(), _Settings(), _Boolean(), _Fraction()

@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from merganser.core.model.options import MergeOptions, check_order, make_options, make_request
 from merganser.errors import ConfigurationError, MerganserError
-from merganser.graph.sqlite.sql import backquoted
+from merganser.graph.sqlite.sql import quote_spark_identifier
 from merganser.pipeline.config.field_types import (
-    FLAG,
-    MAP,
+    BOOLEAN,
+    FRACTION,
     NAME,
     PROPERTIES,
     SETTINGS,
-    SHARE,
-    TEXT,
-    TEXTS,
+    STRING,
+    STRING_MAP,
+    STRINGS,
     Choice,
-    Kind,
-    Tables,
-    expressions,
+    FieldType,
+    NestedTables,
+    to_expressions,
 )
 
 if TYPE_CHECKING:
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "json", "orc", "parquet", "text")
 # Options of Spark's readers that would hide what they cannot read.
-_LOSING = {"columnnameofcorruptrecord", "ignorecorruptfiles", "ignoremissingfiles"}
-_RULES = ("malformed", "cast ", "null key ")
+_LOSSY_OPTIONS = {"columnnameofcorruptrecord", "ignorecorruptfiles", "ignoremissingfiles"}
+_RESERVED_RULES = ("malformed", "cast ", "null key ")
 # Of what `merge` takes, the run itself says these.
-_OWN = {"batch_id", "filesystem", "use_merge"}
-OPTIONS = tuple(sorted(MergeOptions.__optional_keys__ - _OWN))
+_RUN_OPTIONS = {"batch_id", "filesystem", "use_merge"}
+MERGE_OPTIONS = tuple(sorted(MergeOptions.__optional_keys__ - _RUN_OPTIONS))
 
 
-def key(kind: Kind, default: Any = MISSING) -> Any:
+def declare_key(field_type: FieldType, default: Any = MISSING) -> Any:
     """Declare a key of a table; without a default it has to be given."""
-    return field(default=default, metadata={"kind": kind})
+    return field(default=default, metadata={"field_type": field_type})
 
 
 class Table:
@@ -62,7 +62,7 @@ class Table:
         for one in fields(self):  # type: ignore[arg-type]
             given = getattr(self, one.name)
             if given is not None or one.default is MISSING:
-                object.__setattr__(self, one.name, one.metadata["kind"].read(given, self.label, one.name))
+                object.__setattr__(self, one.name, one.metadata["field_type"].read(given, self.label, one.name))
 
     @property
     def label(self) -> str:
@@ -70,17 +70,17 @@ class Table:
         named = getattr(self, "name", None) or getattr(self, "type", None)
         return f"{self.title} {named!r}" if isinstance(named, str) and named else self.title
 
-    def refuse(self, name: str, message: str) -> ConfigurationError:
+    def make_error(self, name: str, message: str) -> ConfigurationError:
         """Give the error for one of the keys."""
         return ConfigurationError(message, self.label, name)
 
     @classmethod
-    def names(cls) -> list[str]:
+    def list_keys(cls) -> list[str]:
         """Name all keys."""
         return [one.name for one in fields(cls)]  # type: ignore[arg-type]
 
     @classmethod
-    def required(cls) -> list[str]:
+    def list_required_keys(cls) -> list[str]:
         """Name the keys that have to be given."""
         return [one.name for one in fields(cls) if one.default is MISSING]  # type: ignore[arg-type]
 
@@ -95,29 +95,29 @@ class Source(Table):
 
     title = "[[source]]"
 
-    name: str = key(NAME)
-    path: Sequence[str] = key(TEXTS)
-    format: str = key(Choice(FORMATS))
-    schema: str | None = key(TEXT, None)
-    options: Mapping[str, Any] = key(SETTINGS, ())
-    rename: Mapping[str, str] = key(MAP, ())
-    cast: Mapping[str, str] = key(MAP, ())
-    derive: Mapping[str, str] = key(MAP, ())
-    drop: Sequence[str] = key(TEXTS, ())
-    where: Sequence[str] = key(TEXTS, ())
-    fail_above: float | None = key(SHARE, None)
+    name: str = declare_key(NAME)
+    path: Sequence[str] = declare_key(STRINGS)
+    format: str = declare_key(Choice(FORMATS))
+    schema: str | None = declare_key(STRING, None)
+    options: Mapping[str, Any] = declare_key(SETTINGS, ())
+    rename: Mapping[str, str] = declare_key(STRING_MAP, ())
+    cast: Mapping[str, str] = declare_key(STRING_MAP, ())
+    derive: Mapping[str, str] = declare_key(STRING_MAP, ())
+    drop: Sequence[str] = declare_key(STRINGS, ())
+    where: Sequence[str] = declare_key(STRINGS, ())
+    fail_above: float | None = declare_key(FRACTION, None)
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
         if not self.path:
-            raise self.refuse("path", "it is empty. Name a file, a folder or a glob.")
+            raise self.make_error("path", "it is empty. Name a file, a folder or a glob.")
         # Spark would look where its own process was started.
         whole = tuple(path if "://" in path else os.path.abspath(path) for path in self.path)
         object.__setattr__(self, "path", whole)
         for name, value in self.options.items():
-            if name.lower() in _LOSING or (name.lower(), str(value).upper()) == ("mode", "DROPMALFORMED"):
+            if name.lower() in _LOSSY_OPTIONS or (name.lower(), str(value).upper()) == ("mode", "DROPMALFORMED"):
                 message = f"{name} = {value!r} would lose rows silently. Leave it out: bad rows are quarantined."
-                raise self.refuse("options", message)
+                raise self.make_error("options", message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,15 +130,15 @@ class Check(Table):
 
     title = "[[check]]"
 
-    name: str = key(NAME)
-    source: str = key(TEXT)
-    rule: str = key(TEXT)
-    fail_above: float | None = key(SHARE, None)
+    name: str = declare_key(NAME)
+    source: str = declare_key(STRING)
+    rule: str = declare_key(STRING)
+    fail_above: float | None = declare_key(FRACTION, None)
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
-        if self.name.startswith(_RULES):
-            raise self.refuse("name", "rules that begin so are there without a [[check]]. Choose another name.")
+        if self.name.startswith(_RESERVED_RULES):
+            raise self.make_error("name", "rules that begin so are there without a [[check]]. Choose another name.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,36 +151,36 @@ class Dataset(Table):
 
     title = "[[dataset]]"
 
-    name: str = key(NAME)
-    source: str = key(TEXT)
-    path: str = key(TEXT)
-    key_columns: Sequence[str] = key(TEXTS)
-    strategy: MergeStrategy = key(TEXT, "upsert")
-    columns: Expressions | None = key(PROPERTIES, None)
-    merge: Mapping[str, Any] = key(SETTINGS, ())
+    name: str = declare_key(NAME)
+    source: str = declare_key(STRING)
+    path: str = declare_key(STRING)
+    key_columns: Sequence[str] = declare_key(STRINGS)
+    strategy: MergeStrategy = declare_key(STRING, "upsert")
+    columns: Expressions | None = declare_key(PROPERTIES, None)
+    merge: Mapping[str, Any] = declare_key(SETTINGS, ())
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
         for name in self.merge:
-            if name not in OPTIONS:
-                raise self.refuse(name, f"merge has no such option{_near(name, OPTIONS)}")
+            if name not in MERGE_OPTIONS:
+                raise self.make_error(name, f"merge has no such option{_suggest_name(name, MERGE_OPTIONS)}")
         try:
             # A feed comes again and again; what is there already need not be written again.
             request = make_request(self.strategy, list(self.key_columns), make_options(**self.merge))
             if "skip_unchanged" not in self.merge and request.rule.replaces:
                 object.__setattr__(self, "merge", {"skip_unchanged": True, **self.merge})
-            check_order(request, ordered=False)
+            check_order(request, is_ordered=False)
         except (MerganserError, TypeError) as error:
             text = str(error)
-            told = [name for name in ("strategy", "key_columns", *OPTIONS) if name in text]
-            raise self.refuse(min(told, key=text.index, default="strategy"), text) from error
+            told = [name for name in ("strategy", "key_columns", *MERGE_OPTIONS) if name in text]
+            raise self.make_error(min(told, key=text.index, default="strategy"), text) from error
         missing = [name for name in self.key_columns if self.columns is not None and name not in self.columns]
         if missing:
-            raise self.refuse("columns", f"the key column {missing[0]!r} is not among them. Add it.")
+            raise self.make_error("columns", f"the key column {missing[0]!r} is not among them. Add it.")
 
-    def expression(self, column: str) -> str:
+    def find_expression(self, column: str) -> str:
         """Give the expression of one of the columns over the source's rows."""
-        return backquoted(column) if self.columns is None else expressions(self.columns)[column]
+        return quote_spark_identifier(column) if self.columns is None else to_expressions(self.columns)[column]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,42 +193,42 @@ class Ends(Table):
 
     title = "endpoint"
 
-    type: str = key(TEXT)
-    match: Expressions = key(PROPERTIES)
+    type: str = declare_key(STRING)
+    match: Expressions = declare_key(PROPERTIES)
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
         if not self.match:
-            raise self.refuse("match", f"it is empty. Name the properties that identify a {self.type}.")
+            raise self.make_error("match", f"it is empty. Name the properties that identify a {self.type}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part(Table):
-    type: str = key(TEXT)
-    source: str = key(TEXT)
-    match: Expressions = key(PROPERTIES, ())
-    base: Expressions = key(PROPERTIES, ())
-    on_create: Expressions = key(PROPERTIES, ())
-    on_match: Expressions = key(PROPERTIES, ())
-    order_by: Sequence[str] = key(TEXTS, ())
-    skip_null_keys: bool = key(FLAG, False)  # noqa: FBT003 - the default
+class _GraphTable(Table):
+    type: str = declare_key(STRING)
+    source: str = declare_key(STRING)
+    match: Expressions = declare_key(PROPERTIES, ())
+    base: Expressions = declare_key(PROPERTIES, ())
+    on_create: Expressions = declare_key(PROPERTIES, ())
+    on_match: Expressions = declare_key(PROPERTIES, ())
+    order_by: Sequence[str] = declare_key(STRINGS, ())
+    skip_null_keys: bool = declare_key(BOOLEAN, False)  # noqa: FBT003 - the default
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
         for name in ("base", "on_create", "on_match"):
             for one in getattr(self, name):
                 if one in self.match:
-                    raise self.refuse(
+                    raise self.make_error(
                         name, f"{one!r} is a match property, which identifies the record. Leave it out there."
                     )
         every = Counter(one.casefold() for one in {*self.match, *self.base, *self.on_create, *self.on_match})
         twice = next((one for one, count in every.items() if count > 1), None)
         if twice is not None:
-            raise self.refuse("match", f"two properties are {twice!r} but for their case. Rename one of them.")
+            raise self.make_error("match", f"two properties are {twice!r} but for their case. Rename one of them.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node(_Part):
+class Node(_GraphTable):
     """Nodes of one type, merged from the rows of a source.
 
     >>> Node(type="Job", source="postings", match="url", on_match=["title"]).on_match
@@ -238,28 +238,28 @@ class Node(_Part):
     title = "[[graph.node]]"
 
     @property
-    def told(self) -> str:
+    def unique_name(self) -> str:
         """What tells it from every other part."""
         return f"{self.type} of {self.source}"
 
     def __post_init__(self) -> None:
-        _Part.__post_init__(self)
+        _GraphTable.__post_init__(self)
         if not self.match:
-            raise self.refuse("match", f"it is empty. Name the properties that identify a {self.type}.")
+            raise self.make_error("match", f"it is empty. Name the properties that identify a {self.type}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edge(_Part):
+class Edge(_GraphTable):
     """Edges of one type, merged from the rows of a source, between nodes that are there."""
 
     title = "[[graph.edge]]"
 
-    from_node: Ends = key(Tables(Ends))
-    to_node: Ends = key(Tables(Ends))
-    missing: Literal["refuse", "skip"] = key(Choice(("refuse", "skip")), "refuse")
+    from_node: Ends = declare_key(NestedTables(Ends))
+    to_node: Ends = declare_key(NestedTables(Ends))
+    missing: Literal["refuse", "skip"] = declare_key(Choice(("refuse", "skip")), "refuse")
 
     @property
-    def told(self) -> str:
+    def unique_name(self) -> str:
         """What tells it from every other part: edges of one type may connect nodes of several."""
         return f"{self.from_node.type}-{self.type}-{self.to_node.type} of {self.source}"
 
@@ -270,19 +270,21 @@ class Graph(Table):
 
     title = "[graph]"
 
-    path: str | None = key(TEXT, None)
-    sqlite: str | None = key(TEXT, None)
-    node: Sequence[Node] = key(Tables(Node, several=True), ())
-    edge: Sequence[Edge] = key(Tables(Edge, several=True), ())
+    path: str | None = declare_key(STRING, None)
+    sqlite: str | None = declare_key(STRING, None)
+    node: Sequence[Node] = declare_key(NestedTables(Node, is_repeated=True), ())
+    edge: Sequence[Edge] = declare_key(NestedTables(Edge, is_repeated=True), ())
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
         if self.sqlite is not None and "://" in self.sqlite:
-            raise self.refuse("sqlite", f"SQLite needs a file on this machine, not {self.sqlite!r}. Give its path.")
+            raise self.make_error("sqlite", f"SQLite needs a file on this machine, not {self.sqlite!r}. Give its path.")
         if self.path is None and self.sqlite is None:
-            raise self.refuse("path", "say where the graph is: path for Parquet, sqlite for a SQLite file, or both.")
+            raise self.make_error(
+                "path", "say where the graph is: path for Parquet, sqlite for a SQLite file, or both."
+            )
         if not self.node and not self.edge:
-            raise self.refuse("node", "there is no [[graph.node]] and no [[graph.edge]]. Add one.")
+            raise self.make_error("node", "there is no [[graph.node]] and no [[graph.edge]]. Add one.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,28 +299,28 @@ class Pipeline(Table):
 
     title = "[pipeline]"
 
-    name: str = key(NAME)
-    state: str = key(TEXT)
-    quarantine: str = key(TEXT, "")
-    source: Sequence[Source] = key(Tables(Source, several=True))
-    check: Sequence[Check] = key(Tables(Check, several=True), ())
-    dataset: Sequence[Dataset] = key(Tables(Dataset, several=True), ())
-    graph: Graph | None = key(Tables(Graph), None)
+    name: str = declare_key(NAME)
+    state: str = declare_key(STRING)
+    quarantine: str = declare_key(STRING, "")
+    source: Sequence[Source] = declare_key(NestedTables(Source, is_repeated=True))
+    check: Sequence[Check] = declare_key(NestedTables(Check, is_repeated=True), ())
+    dataset: Sequence[Dataset] = declare_key(NestedTables(Dataset, is_repeated=True), ())
+    graph: Graph | None = declare_key(NestedTables(Graph), None)
 
     def __post_init__(self) -> None:
         if not self.quarantine and isinstance(self.state, str) and self.state:
             object.__setattr__(self, "quarantine", f"{self.state.rstrip('/')}/quarantine")
         Table.__post_init__(self)
         if not self.source:
-            raise self.refuse("source", "there is no [[source]]. Add one.")
+            raise self.make_error("source", "there is no [[source]]. Add one.")
         if not self.dataset and self.graph is None:
-            raise self.refuse("dataset", "nothing is merged into: there is no [[dataset]] and no [graph]. Add one.")
+            raise self.make_error("dataset", "nothing is merged into: there is no [[dataset]] and no [graph]. Add one.")
         for tables in (self.source, self.check, self.dataset):
-            _check_once(tables, "name")
+            _check_unique(tables, "name")
         for parts in (self.graph.node, self.graph.edge) if self.graph else ():
-            _check_once(parts, "told", "type")
+            _check_unique(parts, "unique_name", "type")
         self._check_sources()
-        self._check_places()
+        self._check_paths()
 
     @property
     def label(self) -> str:
@@ -326,54 +328,61 @@ class Pipeline(Table):
         return self.title
 
     @property
-    def parts(self) -> list[Node | Edge]:
+    def graph_tables(self) -> list[Node | Edge]:
         """The parts of the graph: nodes before the edges between them."""
         return [*self.graph.node, *self.graph.edge] if self.graph else []
 
-    def rules(self, source: str) -> list[Check]:
+    def find_checks(self, source: str) -> list[Check]:
         """Give the rules of a source."""
         return [check for check in self.check if check.source == source]
 
     def _check_sources(self) -> None:
         names = [source.name for source in self.source]
-        users: list[Check | Dataset | Node | Edge] = [*self.check, *self.dataset, *self.parts]
+        users: list[Check | Dataset | Node | Edge] = [*self.check, *self.dataset, *self.graph_tables]
         for user in users:
             if user.source not in names:
-                raise user.refuse("source", f"there is no [[source]] {user.source!r}{_near(user.source, names)}")
-        used = {user.source for user in [*self.dataset, *self.parts]}
+                raise user.make_error(
+                    "source", f"there is no [[source]] {user.source!r}{_suggest_name(user.source, names)}"
+                )
+        used = {user.source for user in [*self.dataset, *self.graph_tables]}
         for source in self.source:
             if source.name not in used:
-                raise source.refuse("name", "nothing is made of this source. Use it in a [[dataset]], or remove it.")
+                raise source.make_error(
+                    "name", "nothing is made of this source. Use it in a [[dataset]], or remove it."
+                )
 
-    def _check_places(self) -> None:
+    def _check_paths(self) -> None:
         """Refuse folders inside one another: the outer would take the inner one's files for its own."""
         places: list[tuple[Table, str, str]] = [(self, "state", self.state), (self, "quarantine", self.quarantine)]
         places += [(dataset, "path", dataset.path) for dataset in self.dataset]
         places += [(self.graph, "path", self.graph.path)] if self.graph and self.graph.path else []
         for table, name, path in places:
             for other, named, outer in places:
-                inside = _folder(path).startswith(f"{_folder(outer)}/") and (name, named) != ("quarantine", "state")
+                inside = _normalize_folder(path).startswith(f"{_normalize_folder(outer)}/") and (name, named) != (
+                    "quarantine",
+                    "state",
+                )
                 # Two sources may be merged into one dataset.
                 shared = (table, name) == (other, named) or {type(table), type(other)} == {Dataset}
-                if inside or (_folder(path) == _folder(outer) and not shared):
+                if inside or (_normalize_folder(path) == _normalize_folder(outer) and not shared):
                     message = f"{path!r} is inside {outer!r}, the place of {other.label}. Give it a place of its own."
-                    raise table.refuse(name, message)
+                    raise table.make_error(name, message)
 
 
-def _folder(path: str) -> str:
+def _normalize_folder(path: str) -> str:
     return path.rstrip("/") if "://" in path else os.path.abspath(path)
 
 
-def _check_once(tables: Iterable[Table], told: str, name: str = "name") -> None:
+def _check_unique(tables: Iterable[Table], attribute: str, name: str = "name") -> None:
     seen: set[str] = set()
     for table in tables:
-        named = getattr(table, told)
+        named = getattr(table, attribute)
         if named in seen:
-            raise table.refuse(name, f"there are two of {named!r}. Rename one of them, or make them one.")
+            raise table.make_error(name, f"there are two of {named!r}. Rename one of them, or make them one.")
         seen.add(named)
 
 
-def _near(name: str, known: Iterable[str]) -> str:
+def _suggest_name(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     near = get_close_matches(name, known, 1)
     return f". Did you mean {near[0]!r}?" if near else f". There are: {', '.join(known)}."

@@ -11,20 +11,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from merganser.errors import ConfigurationError
-from merganser.pipeline.config.tables import OPTIONS, Check, Dataset, Edge, Ends, Graph, Node, Pipeline, Source, Table
+from merganser.pipeline.config.tables import (
+    MERGE_OPTIONS,
+    Check,
+    Dataset,
+    Edge,
+    Ends,
+    Graph,
+    Node,
+    Pipeline,
+    Source,
+    Table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import TypeVar
 
-    T = TypeVar("T", bound=Table)
+    TableT = TypeVar("TableT", bound=Table)
 
 PARAMETERS = "parameters"
-_PLACE = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 # What would end a text or a name in SQL, or a line.
-_UNFIT = re.compile(r"['\"`\\\x00-\x1f\x7f]")
+_INVALID_CHARACTERS = re.compile(r"['\"`\\\x00-\x1f\x7f]")
 # The keys that hold places; elsewhere braces may mean anything.
-_PATHS = {"path", "state", "quarantine", "sqlite", "audit"}
+_PATH_KEYS = {"path", "state", "quarantine", "sqlite", "audit"}
 
 
 def load(file: str | os.PathLike[str], parameters: Mapping[str, str] | None = None) -> Pipeline:
@@ -61,7 +72,7 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, str] | None = No
         message = f"it is not TOML: {error}. Correct it there."
         raise ConfigurationError(message, file=shown) from error
     try:
-        return _pipeline(given, dict(parameters or {}), Path(file).absolute().parent)
+        return _make_pipeline(given, dict(parameters or {}), Path(file).absolute().parent)
     except ConfigurationError as error:
         raise ConfigurationError(error.message, error.table, error.key, shown) from error
     except (ValueError, RecursionError) as error:
@@ -69,74 +80,78 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, str] | None = No
         raise ConfigurationError(message, file=shown) from error
 
 
-def _pipeline(given: dict[str, Any], parameters: dict[str, str], folder: Path) -> Pipeline:
+def _make_pipeline(given: dict[str, Any], parameters: dict[str, str], folder: Path) -> Pipeline:
     known = ("pipeline", "source", "check", "dataset", "graph")
     _check_keys(given, known, "")
-    top = _table(given.pop("pipeline", None), Pipeline.title)
+    top = _check_table(given.pop("pipeline", None), Pipeline.title)
     _check_parameters(top.pop(PARAMETERS, []), parameters)
-    filling = _Filling(parameters, folder)
-    tables = {name: filling.tables(name, some) for name, some in {"pipeline": top, **given}.items()}
+    filling = _ParameterFilling(parameters, folder)
+    tables = {name: filling.fill_tables(name, some) for name, some in {"pipeline": top, **given}.items()}
     _check_keys(
-        tables["pipeline"], [*(name for name in Pipeline.names() if name not in known), PARAMETERS], Pipeline.title
+        tables["pipeline"], [*(name for name in Pipeline.list_keys() if name not in known), PARAMETERS], Pipeline.title
     )
     graph = tables.get("graph")
-    return _made(
+    return _make_table(
         Pipeline,
         {
             **tables["pipeline"],
-            "source": [_made(Source, one) for one in _several(tables, "source", Source)],
-            "check": [_made(Check, one) for one in _several(tables, "check", Check)],
-            "dataset": [_dataset(one) for one in _several(tables, "dataset", Dataset)],
-            "graph": None if graph is None else _graph(_table(graph, Graph.title)),
+            "source": [_make_table(Source, one) for one in _list_tables(tables, "source", Source)],
+            "check": [_make_table(Check, one) for one in _list_tables(tables, "check", Check)],
+            "dataset": [_make_dataset(one) for one in _list_tables(tables, "dataset", Dataset)],
+            "graph": None if graph is None else _make_graph(_check_table(graph, Graph.title)),
         },
     )
 
 
-def _dataset(given: dict[str, Any]) -> Dataset:
+def _make_dataset(given: dict[str, Any]) -> Dataset:
     """Make a dataset; the options of its merge stand among its own keys."""
-    own = [name for name in Dataset.names() if name != "merge"]
-    _check_keys(given, [*own, *OPTIONS], _label(Dataset, given))
+    own = [name for name in Dataset.list_keys() if name != "merge"]
+    _check_keys(given, [*own, *MERGE_OPTIONS], _make_label(Dataset, given))
     options = {name: value for name, value in given.items() if name not in own}
-    return _made(Dataset, {**{name: given[name] for name in given if name in own}, "merge": options}, checked=True)
+    return _make_table(
+        Dataset, {**{name: given[name] for name in given if name in own}, "merge": options}, is_checked=True
+    )
 
 
-def _graph(given: dict[str, Any]) -> Graph:
-    nodes = [_made(Node, one) for one in _several(given, "node", Node)]
-    return _made(Graph, {**given, "node": nodes, "edge": [_edge(one) for one in _several(given, "edge", Edge)]})
+def _make_graph(given: dict[str, Any]) -> Graph:
+    nodes = [_make_table(Node, one) for one in _list_tables(given, "node", Node)]
+    return _make_table(
+        Graph, {**given, "node": nodes, "edge": [_make_edge(one) for one in _list_tables(given, "edge", Edge)]}
+    )
 
 
-def _edge(given: dict[str, Any]) -> Edge:
-    label = _label(Edge, given)
-    _check_keys(given, Edge.names(), label)
+def _make_edge(given: dict[str, Any]) -> Edge:
+    label = _make_label(Edge, given)
+    _check_keys(given, Edge.list_keys(), label)
     ends: dict[str, Ends] = {}
     for name in ("from_node", "to_node"):
         if name in given:
             try:
-                ends[name] = _made(Ends, _table(given[name], label, name))
+                ends[name] = _make_table(Ends, _check_table(given[name], label, name))
             except ConfigurationError as error:
                 raise ConfigurationError(error.message, label, f"{name}.{error.key}") from error
-    return _made(Edge, {**given, **ends})
+    return _make_table(Edge, {**given, **ends})
 
 
-def _made(kind: type[T], given: Mapping[str, Any], *, checked: bool = False) -> T:
+def _make_table(table_type: type[TableT], given: Mapping[str, Any], *, is_checked: bool = False) -> TableT:
     """Make a table of what a file says."""
-    label = _label(kind, given)
-    if not checked:
-        _check_keys(given, kind.names(), label)
-    required = kind.required()
+    label = _make_label(table_type, given)
+    if not is_checked:
+        _check_keys(given, table_type.list_keys(), label)
+    required = table_type.list_required_keys()
     for name in required:
         if name not in given:
             message = "it is missing. Add it."
             raise ConfigurationError(message, label, name)
-    return kind(**given)
+    return table_type(**given)
 
 
-def _label(kind: type[Table], given: Mapping[str, Any]) -> str:
+def _make_label(table_type: type[Table], given: Mapping[str, Any]) -> str:
     named = given.get("name") or given.get("type")
-    return f"{kind.title} {named!r}" if isinstance(named, str) else kind.title
+    return f"{table_type.title} {named!r}" if isinstance(named, str) else table_type.title
 
 
-def _table(given: Any, label: str, name: str = "") -> dict[str, Any]:
+def _check_table(given: Any, label: str, name: str = "") -> dict[str, Any]:
     if given is None:
         message = "the table is missing. Add it."
         raise ConfigurationError(message, label)
@@ -146,11 +161,11 @@ def _table(given: Any, label: str, name: str = "") -> dict[str, Any]:
     return given
 
 
-def _several(tables: Mapping[str, Any], name: str, kind: type[Table]) -> list[dict[str, Any]]:
+def _list_tables(tables: Mapping[str, Any], name: str, table_type: type[Table]) -> list[dict[str, Any]]:
     given = tables.get(name, [])
     if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
-        message = f"write it with two brackets, {kind.title}, once for each."
-        raise ConfigurationError(message, kind.title.replace("[[", "[").replace("]]", "]"))
+        message = f"write it with two brackets, {table_type.title}, once for each."
+        raise ConfigurationError(message, table_type.title.replace("[[", "[").replace("]]", "]"))
     return given
 
 
@@ -181,42 +196,42 @@ def _check_parameters(declared: Any, given: Mapping[str, str]) -> None:
             hint = f"It declares: {', '.join(declared)}." if declared else "It declares none."
             message = f"there is no parameter {name!r}. {hint}"
             raise ConfigurationError(message, Pipeline.title, PARAMETERS)
-        if not isinstance(value, str) or not value or _UNFIT.search(value):
+        if not isinstance(value, str) or not value or _INVALID_CHARACTERS.search(value):
             message = f"the parameter {name!r} is {value!r}; it must be a text without quotes and backslashes."
             raise ConfigurationError(message, Pipeline.title, PARAMETERS)
 
 
 @dataclass(frozen=True, slots=True)
-class _Filling:
+class _ParameterFilling:
     """Puts parameters into every text, and the file's folder before paths that are relative."""
 
     parameters: Mapping[str, str]
     folder: Path
 
-    def tables(self, table: str, given: Any) -> Any:
+    def fill_tables(self, table: str, given: Any) -> Any:
         """Fill a table, or several; those inside the graph are tables, too."""
         if isinstance(given, list):
-            return [self.tables(table, one) for one in given]
+            return [self.fill_tables(table, one) for one in given]
         if not isinstance(given, dict):
             return given
         inner = {"node", "edge"} if table == "graph" else set()
         return {
-            key: self.tables(f"{table}.{key}", value) if key in inner else self.value(value, table, key)
+            key: self.fill_tables(f"{table}.{key}", value) if key in inner else self.fill_value(value, table, key)
             for key, value in given.items()
         }
 
-    def value(self, given: Any, table: str, key: str) -> Any:
+    def fill_value(self, given: Any, table: str, key: str) -> Any:
         """Fill what a key was given; `key` is empty for what is inside of it, where names are the user's own."""
         if isinstance(given, dict):
-            return {one: self.value(value, table, "") for one, value in given.items()}
+            return {one: self.fill_value(value, table, "") for one, value in given.items()}
         if isinstance(given, list):
-            return [self.value(one, table, key) for one in given]
+            return [self.fill_value(one, table, key) for one in given]
         if not isinstance(given, str):
             return given
-        text = _PLACE.sub(lambda found: self.parameters.get(found[1], found[0]), given)
-        if key not in _PATHS:
+        text = _PLACEHOLDER.sub(lambda found: self.parameters.get(found[1], found[0]), given)
+        if key not in _PATH_KEYS:
             return text
-        unknown = _PLACE.search(text)
+        unknown = _PLACEHOLDER.search(text)
         if unknown:
             message = (
                 f"{given!r} has {unknown[0]}, which is no parameter. Declare it in {Pipeline.title}, or correct it."

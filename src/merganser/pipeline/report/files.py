@@ -17,5 +17,5 @@ def write_report(outcome: RunOutcome, folder: str) -> list[str]:
     place.store.make_folder(place.root)
     texts = {f"{outcome.run_id}.html": report_page(outcome), f"{outcome.run_id}.json": outcome.to_json()}
     for name, text in texts.items():
-        place.store.write_small(place.path(name), text.encode())
-    return [place.shown(name) for name in texts]
+        place.store.write_small(place.to_path(name), text.encode())
+    return [place.to_display(name) for name in texts]

@@ -5,18 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from merganser.pipeline.report.charts import Bar, Chart, Part, chart_html, figure, name, text
+from merganser.pipeline.report.charts import (
+    Bar,
+    Chart,
+    Segment,
+    escape_name,
+    escape_text,
+    format_data_attributes,
+    render_chart,
+)
 from merganser.pipeline.report.page_style import STYLE
 from merganser.pipeline.report.report_fields import (
     SOURCE_ROWS,
     STEP_CHANGES,
     STEP_FILES,
     STEP_ROWS,
-    Column,
-    duration,
-    shown,
+    ReportField,
+    format_duration,
+    format_number,
 )
-from merganser.pipeline.report.terminal import accounting, written_time
+from merganser.pipeline.report.terminal import format_time, format_totals
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,153 +45,158 @@ HEADLINE = (
 
 
 # What became of a step's rows, in the order of the bar: the merge's own doing first.
-STEP_FATES = (*STEP_CHANGES, STEP_ROWS[3], STEP_ROWS[2], STEP_ROWS[1])
+STEP_ACTIONS = (*STEP_CHANGES, STEP_ROWS[3], STEP_ROWS[2], STEP_ROWS[1])
 
 
 def report_page(outcome: RunOutcome) -> str:
     """Give the whole page; every figure says in `data-key` where it is in the JSON that the page carries."""
     # In HTML a script ends at `</script`, wherever that is; JSON may write `<` so that no name ends it.
     embedded = outcome.to_json().replace("<", "\\u003c")
-    charts = "".join(chart_html(chart) for chart in _charts(outcome))
-    title = text(f"{outcome.pipeline} · run {outcome.run_id}")
+    charts = "".join(render_chart(chart) for chart in _make_charts(outcome))
+    title = escape_text(f"{outcome.pipeline} · run {outcome.run_id}")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"{_head(outcome)}{_headline(outcome)}{_accounting(outcome)}"
-        f'<div class="charts">\n{charts}</div>\n{_tables(outcome)}</main>\n'
+        f"{_render_head(outcome)}{_render_headline(outcome)}{_render_accounting(outcome)}"
+        f'<div class="charts">\n{charts}</div>\n{_render_tables(outcome)}</main>\n'
         f'<script type="application/json" id="outcome">{embedded}</script>\n</body>\n</html>\n'
     )
 
 
-def _head(outcome: RunOutcome) -> str:
+def _render_head(outcome: RunOutcome) -> str:
     facts = [
         ("Run", outcome.run_id),
-        ("Started", written_time(outcome.started_at)),
-        ("Took", duration(outcome.seconds)),
+        ("Started", format_time(outcome.started_at)),
+        ("Took", format_duration(outcome.seconds)),
         ("Spark", f"{outcome.spark_version} on {outcome.master}"),
         *([("Quarantine", outcome.quarantine)] if outcome.quarantine else []),
         *outcome.parameters.items(),
     ]
-    listed = "".join(f"<div><dt>{name(label)}</dt><dd>{name(value)}</dd></div>\n" for label, value in facts)
+    listed = "".join(
+        f"<div><dt>{escape_name(label)}</dt><dd>{escape_name(value)}</dd></div>\n" for label, value in facts
+    )
     return (
-        f'<header>\n<p class="eyebrow">Pipeline run</p>\n<h1>{name(outcome.pipeline)}</h1>\n'
+        f'<header>\n<p class="eyebrow">Pipeline run</p>\n<h1>{escape_name(outcome.pipeline)}</h1>\n'
         f'<dl class="facts">\n{listed}</dl>\n</header>\n'
     )
 
 
-def _headline(outcome: RunOutcome) -> str:
+def _render_headline(outcome: RunOutcome) -> str:
     tiles = []
     for label, group, field in HEADLINE:
         total = sum(getattr(found, field) for found in getattr(outcome, group))
         zero = ' class="zero"' if not total else ""
         tiles.append(
-            f"<div{zero}><dt>{label}</dt><dd {figure(f'{group}.*.{field}', total)}>{shown(total)}</dd></div>\n"
+            f"<div{zero}><dt>{label}</dt>"
+            f"<dd {format_data_attributes(f'{group}.*.{field}', total)}>{format_number(total)}</dd></div>\n"
         )
     return f'<dl class="headline" aria-label="The run in figures">\n{"".join(tiles)}</dl>\n'
 
 
-def _accounting(outcome: RunOutcome) -> str:
+def _render_accounting(outcome: RunOutcome) -> str:
     wrong = outcome.unbalanced()
     if wrong:
-        listed = "".join(f"<li>{text(sentence)}</li>" for sentence in wrong)
+        listed = "".join(f"<li>{escape_text(sentence)}</li>" for sentence in wrong)
         return (
             f'<div class="accounting wrong" role="alert"><p>The accounting does not hold.</p><ul>{listed}</ul></div>\n'
         )
-    listed = "".join(f"<li>{text(total)}</li>" for total in accounting(outcome))
+    listed = "".join(f"<li>{escape_text(total)}</li>" for total in format_totals(outcome))
     return f'<div class="accounting"><p>Every row is accounted for.</p><ul>{listed}</ul></div>\n'
 
 
-def _charts(outcome: RunOutcome) -> list[Chart]:
+def _make_charts(outcome: RunOutcome) -> list[Chart]:
     return [
         Chart(
             "went",
             "Where the rows went",
             "Each source as a whole: clean rows, which go on, rows that failed a rule, and rows that a filter dropped.",
-            tuple(_source_bar(number, source) for number, source in enumerate(outcome.sources)),
+            tuple(_make_source_bar(number, source) for number, source in enumerate(outcome.sources)),
             "No source had any rows.",
-            each_whole=True,
+            is_normalized=True,
         ),
         Chart(
             "rows",
             "Rows by step",
             "What became of the rows of each step, all steps on one scale; beside the bar, the rows that came in.",
-            tuple(_step_bar(number, step, STEP_FATES, STEP_ROWS[0]) for number, step in enumerate(outcome.steps)),
+            tuple(
+                _make_step_bar(number, step, STEP_ACTIONS, STEP_ROWS[0]) for number, step in enumerate(outcome.steps)
+            ),
             "No step had any rows.",
         ),
         Chart(
             "rules",
             "Quarantined by rule",
             "Rows that failed a rule, by rule and source; the most frequent first.",
-            _rule_bars(outcome.sources),
+            _make_rule_bars(outcome.sources),
             "No row failed a rule.",
         ),
         Chart(
             "files",
             "Files by step",
             "Data files that each merge wrote anew, rewrote, or preserved as they were.",
-            tuple(_step_bar(number, step, STEP_FILES[:3], None) for number, step in enumerate(outcome.steps)),
+            tuple(_make_step_bar(number, step, STEP_FILES[:3], None) for number, step in enumerate(outcome.steps)),
             "No step touched any files.",
         ),
         Chart(
             "seconds",
             "Seconds by step",
             "How long each merge took.",
-            tuple(_seconds_bar(number, step) for number, step in enumerate(outcome.steps)),
+            tuple(_make_seconds_bar(number, step) for number, step in enumerate(outcome.steps)),
             "No step took any time.",
         ),
     ]
 
 
-def _source_bar(number: int, source: SourceOutcome) -> Bar:
+def _make_source_bar(number: int, source: SourceOutcome) -> Bar:
     key = f"sources.{number}"
     parts = (
-        Part(f"{key}.rows_clean", "clean", source.rows_clean, "rows_clean"),
-        Part(f"{key}.rows_quarantined", "quarantined", source.rows_quarantined, "rows_quarantined"),
-        Part(f"{key}.rows_filtered", "filtered", source.rows_filtered, "rows_filtered"),
+        Segment(f"{key}.rows_clean", "clean", source.rows_clean, "rows_clean"),
+        Segment(f"{key}.rows_quarantined", "quarantined", source.rows_quarantined, "rows_quarantined"),
+        Segment(f"{key}.rows_filtered", "filtered", source.rows_filtered, "rows_filtered"),
     )
     note = "staged by an earlier attempt" if source.staged else ""
-    return Bar(source.name, note, parts, Part(f"{key}.rows_read", "read", source.rows_read, ""))
+    return Bar(source.name, note, parts, Segment(f"{key}.rows_read", "read", source.rows_read, ""))
 
 
-def _step_bar(number: int, step: StepOutcome, columns: Sequence[Column], total: Column | None) -> Bar:
+def _make_step_bar(number: int, step: StepOutcome, columns: Sequence[ReportField], total: ReportField | None) -> Bar:
     key = f"steps.{number}"
     parts = tuple(
-        Part(f"{key}.{column.field}", column.label, getattr(step, column.field), column.field) for column in columns
+        Segment(f"{key}.{column.field}", column.label, getattr(step, column.field), column.field) for column in columns
     )
     if total is None:
-        whole = Part(" ".join(part.key for part in parts), "files", sum(part.value for part in parts), "")
+        whole = Segment(" ".join(part.key for part in parts), "files", sum(part.value for part in parts), "")
     else:
-        whole = Part(f"{key}.{total.field}", total.label, getattr(step, total.field), "")
+        whole = Segment(f"{key}.{total.field}", total.label, getattr(step, total.field), "")
     return Bar(step.name, "replayed" if step.state == "replayed" else "", parts, whole)
 
 
-def _seconds_bar(number: int, step: StepOutcome) -> Bar:
-    part = Part(f"steps.{number}.seconds", "s", step.seconds, "seconds")
+def _make_seconds_bar(number: int, step: StepOutcome) -> Bar:
+    part = Segment(f"steps.{number}.seconds", "s", step.seconds, "seconds")
     return Bar(step.name, "replayed" if step.state == "replayed" else "", (part,), part)
 
 
-def _rule_bars(sources: Sequence[SourceOutcome]) -> tuple[Bar, ...]:
+def _make_rule_bars(sources: Sequence[SourceOutcome]) -> tuple[Bar, ...]:
     bars = []
     for number, source in enumerate(sources):
         for place, rule in enumerate(source.rules):
-            part = Part(f"sources.{number}.rules.{place}.rows", "rows", rule.rows, "rows_quarantined")
+            part = Segment(f"sources.{number}.rules.{place}.rows", "rows", rule.rows, "rows_quarantined")
             bars.append(Bar(rule.name, source.name, (part,), part))
     return tuple(sorted((bar for bar in bars if bar.total.value), key=lambda bar: -bar.total.value))
 
 
-def _tables(outcome: RunOutcome) -> str:
+def _render_tables(outcome: RunOutcome) -> str:
     sources = _Table("sources", "source", outcome.sources)
     steps = _Table("steps", "step", outcome.steps)
     return (
         '<div class="tables">\n'
-        + sources.html("Sources", ("paths",), SOURCE_ROWS)
-        + steps.html("Steps", ("kind", "source", "target", "state"), ())
-        + steps.html("Rows into each step", (), STEP_ROWS)
-        + steps.html("What each merge did", (), STEP_CHANGES)
-        + steps.html("Files and time of each step", (), STEP_FILES)
+        + sources.render("Sources", ("paths",), SOURCE_ROWS)
+        + steps.render("Steps", ("kind", "source", "target", "state"), ())
+        + steps.render("Rows into each step", (), STEP_ROWS)
+        + steps.render("What each merge did", (), STEP_CHANGES)
+        + steps.render("Files and time of each step", (), STEP_FILES)
         + '<p class="about">Left out are rows whose key or endpoint is NULL, where the pipeline leaves such rows out. '
         "Late rows are older than those that are there already.</p>\n</div>\n"
     )
@@ -194,17 +207,19 @@ class _Table:
     """Tables of one group of outcomes, a row for each."""
 
     group: str
-    first: str
+    row_label: str
     outcomes: Sequence[SourceOutcome | StepOutcome]
 
-    def html(self, caption: str, texts: Sequence[str], columns: Sequence[Column]) -> str:
+    def render(self, caption: str, string_fields: Sequence[str], columns: Sequence[ReportField]) -> str:
         if not self.outcomes:
             return ""
-        heads = "".join(f'<th role="columnheader" scope="col">{label}</th>' for label in (self.first, *texts))
+        heads = "".join(
+            f'<th role="columnheader" scope="col">{label}</th>' for label in (self.row_label, *string_fields)
+        )
         heads += "".join(
             f'<th role="columnheader" scope="col" class="number">{column.label}</th>' for column in columns
         )
-        rows = "".join(self._row(number, texts, columns) for number in range(len(self.outcomes)))
+        rows = "".join(self._render_row(number, string_fields, columns) for number in range(len(self.outcomes)))
         # A narrow page lays each row out as a list, by a style that takes a table's meaning away: the roles keep it.
         return (
             f'<table role="table">\n<caption>{caption}</caption>\n'
@@ -212,19 +227,19 @@ class _Table:
             f'<tbody role="rowgroup">\n{rows}</tbody>\n</table>\n'
         )
 
-    def _row(self, number: int, texts: Sequence[str], columns: Sequence[Column]) -> str:
+    def _render_row(self, number: int, string_fields: Sequence[str], columns: Sequence[ReportField]) -> str:
         outcome = self.outcomes[number]
-        cells = f'<th role="rowheader" scope="row">{name(outcome.name)}</th>'
-        for label in texts:
+        cells = f'<th role="rowheader" scope="row">{escape_name(outcome.name)}</th>'
+        for label in string_fields:
             value = getattr(outcome, label)
             listed = (value,) if isinstance(value, str) else value
-            shown_text = "<br>".join(name(item) for item in listed)
+            shown_text = "<br>".join(escape_name(item) for item in listed)
             cells += f'<td role="cell" class="{label}" data-label="{label}">{shown_text}</td>'
         for column in columns:
             value = getattr(outcome, column.field)
             zero = "" if value else " zero"
             cells += (
                 f'<td role="cell" class="number{zero}" data-label="{column.label}" '
-                f"{figure(f'{self.group}.{number}.{column.field}', value)}>{shown(value)}</td>"
+                f"{format_data_attributes(f'{self.group}.{number}.{column.field}', value)}>{format_number(value)}</td>"
             )
         return f'<tr role="row">{cells}</tr>\n'

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ReportField:
     """One field of a source's or step's outcome, and its name in a report."""
 
     field: str
@@ -14,53 +14,53 @@ class Column:
 
 
 SOURCE_ROWS = (
-    Column("files", "files"),
-    Column("rows_read", "read"),
-    Column("rows_filtered", "filtered"),
-    Column("rows_quarantined", "quarantined"),
-    Column("rows_clean", "clean"),
-    Column("seconds", "seconds"),
+    ReportField("files", "files"),
+    ReportField("rows_read", "read"),
+    ReportField("rows_filtered", "filtered"),
+    ReportField("rows_quarantined", "quarantined"),
+    ReportField("rows_clean", "clean"),
+    ReportField("seconds", "seconds"),
 )
 STEP_ROWS = (
-    Column("rows_in", "in"),
-    Column("rows_quarantined", "quarantined"),
-    Column("rows_skipped_null", "left out"),
-    Column("rows_deduplicated", "deduplicated"),
-    Column("rows_merged", "merged"),
+    ReportField("rows_in", "in"),
+    ReportField("rows_quarantined", "quarantined"),
+    ReportField("rows_skipped_null", "left out"),
+    ReportField("rows_deduplicated", "deduplicated"),
+    ReportField("rows_merged", "merged"),
 )
 STEP_CHANGES = (
-    Column("inserted", "inserted"),
-    Column("updated", "updated"),
-    Column("skipped", "skipped"),
-    Column("deleted", "deleted"),
+    ReportField("inserted", "inserted"),
+    ReportField("updated", "updated"),
+    ReportField("skipped", "skipped"),
+    ReportField("deleted", "deleted"),
 )
 STEP_FILES = (
-    Column("files_written", "written"),
-    Column("files_rewritten", "rewritten"),
-    Column("files_preserved", "preserved"),
-    Column("files_removed", "removed"),
-    Column("seconds", "seconds"),
+    ReportField("files_written", "written"),
+    ReportField("files_rewritten", "rewritten"),
+    ReportField("files_preserved", "preserved"),
+    ReportField("files_removed", "removed"),
+    ReportField("seconds", "seconds"),
 )
 
 # Above this many seconds, hundredths are noise.
-ROUGH = 10
+COARSE_SECONDS = 10
 
 
-def shown(value: float) -> str:
+def format_number(value: float) -> str:
     """Write a figure with thousands separators; a fraction, which is seconds, with one or two digits.
 
-    >>> shown(10_000_000_000), shown(0.5), shown(1234.56)
+    >>> format_number(10_000_000_000), format_number(0.5), format_number(1234.56)
     ('10,000,000,000', '0.50', '1,234.6')
     """
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:,.1f}" if value >= ROUGH else f"{value:.2f}"
+    return f"{value:,.1f}" if value >= COARSE_SECONDS else f"{value:.2f}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Write a time span for people.
 
-    >>> duration(3.21), duration(75), duration(7384.5)
+    >>> format_duration(3.21), format_duration(75), format_duration(7384.5)
     ('3.2 s', '1 min 15 s', '2 h 3 min')
     """
     minutes, rest = divmod(round(seconds), 60)

@@ -19,15 +19,15 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from merganser.core.storage.location import locate
-from merganser.core.storage.lock import exclusive
+from merganser.core.storage.lock import hold_lock
 from merganser.engines.spark import SparkDatasetIO
 from merganser.errors import AccountingError, InvalidArgumentError, QualityError
 from merganser.graph.spark import ParquetGraph, SqliteGraph
-from merganser.pipeline.run_result import RunOutcome, StepOutcome, readable
-from merganser.pipeline.runner.clean import OURS, clean_rows, list_files, read_raw
-from merganser.pipeline.runner.staged_rows import Staged, check_quality
+from merganser.pipeline.run_result import RunOutcome, StepOutcome, translate_record_errors
+from merganser.pipeline.runner.clean import INTERNAL_COLUMNS, clean_rows, list_files, read_raw
+from merganser.pipeline.runner.staged_rows import StagedRows, check_quality
 from merganser.pipeline.runner.steps import DatasetStep, GraphStep
-from merganser.printable import mask_credentials, printable
+from merganser.printable import mask_credentials, to_printable
 from merganser.safe_json import load_json
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
     from merganser.pipeline.config.tables import Pipeline
     from merganser.pipeline.run_result import SourceOutcome
-    from merganser.pipeline.runner.clean import Raw
+    from merganser.pipeline.runner.clean import RawSource
     from merganser.pipeline.runner.steps import Step
 
-Say: TypeAlias = Callable[[str], None]
+MessageCallback: TypeAlias = Callable[[str], None]
 # How long to wait for another process that runs the same run.
-_PATIENCE = 5.0
-_UNFIT = re.compile(r"[^\w.=-]+")
+_RUN_LOCK_TIMEOUT = 5.0
+_INVALID_CHARACTERS = re.compile(r"[^\w.=-]+")
 _RUN_ID = re.compile(r"\w[\w.=-]*")
 
 
@@ -53,7 +53,7 @@ def run(
     spark: SparkSession | None = None,
     parameters: Mapping[str, str] | None = None,
     run_id: str | None = None,
-    say: Say = lambda _: None,
+    say: MessageCallback = lambda _: None,
 ) -> RunOutcome:
     """Run a pipeline once; a run of the same id that was finished or interrupted is not repeated but completed.
 
@@ -67,14 +67,14 @@ def run(
     if not _RUN_ID.fullmatch(named):
         message = f"The run id {named!r} becomes a folder's name. Use letters and digits, after these also '_-=.'."
         raise InvalidArgumentError(message)
-    work = _Work(pipeline, io, named, f"{pipeline.state.rstrip('/')}/runs/{named}", lambda text: say(printable(text)))
+    work = _Run(pipeline, io, named, f"{pipeline.state.rstrip('/')}/runs/{named}", lambda text: say(to_printable(text)))
     with ExitStack() as held:
-        steps = _steps(pipeline, io, held)
+        steps = _make_steps(pipeline, io, held)
         _check_steps(steps, raws, pipeline)
         say(f"run {named}: {len(raws)} source(s), {len(steps)} step(s)")
-        held.enter_context(work.alone())
-        sources = work.sources(steps, raws, {name: len(found) for name, found in files.items()})
-        done = [work.step(step, sources[step.table.source]) for step in steps]
+        held.enter_context(work.hold_lock())
+        sources = work.stage_sources(steps, raws, {name: len(found) for name, found in files.items()})
+        done = [work.run_step(step, sources[step.table.source]) for step in steps]
         outcome = RunOutcome(
             pipeline=pipeline.name,
             run_id=named,
@@ -103,19 +103,19 @@ def make_run_id(
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
     # Dates and the like tell people which run it is, paths do not.
     told = [pipeline.name, *(value for value in parameters.values() if "/" not in value)]
-    return "-".join([*(_UNFIT.sub("_", part) for part in told), digest[:12]])
+    return "-".join([*(_INVALID_CHARACTERS.sub("_", part) for part in told), digest[:12]])
 
 
-def _steps(pipeline: Pipeline, io: SparkDatasetIO, held: ExitStack) -> list[Step]:
+def _make_steps(pipeline: Pipeline, io: SparkDatasetIO, held: ExitStack) -> list[Step]:
     """Put the steps in order: datasets as they are listed, then the graph, nodes before edges."""
     steps: list[Step] = [DatasetStep(dataset, io) for dataset in pipeline.dataset]
     graph = pipeline.graph
     if graph is not None and graph.path is not None:
         parquet = cache(partial(ParquetGraph, graph.path, io.spark))
-        steps += [GraphStep(part, graph.path, "parquet", parquet) for part in pipeline.parts]
+        steps += [GraphStep(part, graph.path, "parquet", parquet) for part in pipeline.graph_tables]
     if graph is not None and graph.sqlite is not None:
         sqlite = cache(partial(_open_sqlite, graph.sqlite, held))
-        steps += [GraphStep(part, graph.sqlite, "sqlite", sqlite) for part in pipeline.parts]
+        steps += [GraphStep(part, graph.sqlite, "sqlite", sqlite) for part in pipeline.graph_tables]
     return steps
 
 
@@ -124,47 +124,52 @@ def _open_sqlite(path: str, held: ExitStack) -> SqliteGraph:
     return held.enter_context(SqliteGraph(path))
 
 
-def _check_steps(steps: list[Step], raws: Mapping[str, Raw], pipeline: Pipeline) -> None:
+def _check_steps(steps: list[Step], raws: Mapping[str, RawSource], pipeline: Pipeline) -> None:
     """Let Spark look at every expression, before it reads a row."""
-    rows = {source.name: clean_rows(raws[source.name], source, pipeline).drop(*OURS) for source in pipeline.source}
+    rows = {
+        source.name: clean_rows(raws[source.name], source, pipeline).drop(*INTERNAL_COLUMNS)
+        for source in pipeline.source
+    }
     for step in steps:
         step.check(rows[step.table.source])
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _Run:
     """One run and its folder."""
 
     pipeline: Pipeline
     io: SparkDatasetIO
     run_id: str
     folder: str
-    say: Say
-    staged: dict[str, Staged] = field(default_factory=dict)
+    say: MessageCallback
+    staged_sources: dict[str, StagedRows] = field(default_factory=dict)
 
     @property
-    def batch(self) -> str:
+    def batch_prefix(self) -> str:
         """What the batches of the steps begin with: runs of two pipelines may have one id."""
         return f"{self.pipeline.name}/{self.run_id}"
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def hold_lock(self) -> Iterator[None]:
         """Let no other process run the same run meanwhile."""
         place = locate(self.folder)
-        place.store.make_folder(place.path("sources"))
-        with exclusive(place.store, place.root, f"The run {self.run_id} in {self.folder}", _PATIENCE):
-            for folder in (place.root, place.path("sources")):
+        place.store.make_folder(place.to_path("sources"))
+        with hold_lock(place.store, place.root, f"The run {self.run_id} in {self.folder}", _RUN_LOCK_TIMEOUT):
+            for folder in (place.root, place.to_path("sources")):
                 place.store.remove_unfinished(folder)
             yield
 
-    def sources(self, steps: list[Step], raws: Mapping[str, Raw], files: Mapping[str, int]) -> dict[str, SourceOutcome]:
+    def stage_sources(
+        self, steps: list[Step], raws: Mapping[str, RawSource], files: Mapping[str, int]
+    ) -> dict[str, SourceOutcome]:
         """Stage every source that a step still needs, and put bad rows aside; too many of them end the run."""
-        needed = {step.table.source for step in steps if self._recorded(step) is None}
+        needed = {step.table.source for step in steps if self._read_record(step) is None}
         outcomes = {}
         for source in self.pipeline.source:
-            staged = Staged(self.io, self.pipeline, source, f"{self.folder}/sources")
-            self.staged[source.name] = staged
-            outcome = staged.known()
+            staged = StagedRows(self.io, self.pipeline, source, f"{self.folder}/sources")
+            self.staged_sources[source.name] = staged
+            outcome = staged.read_outcome()
             if outcome is None or (source.name in needed and not staged.has_rows()):
                 self.say(f"source {source.name}: reading {files[source.name]} file(s)")
                 outcome = staged.stage(raws[source.name], files[source.name])
@@ -179,38 +184,38 @@ class _Work:
             check_quality(self.pipeline, outcomes)
         except QualityError:
             # Whoever corrects the feed or the rule runs the same run again.
-            for staged in self.staged.values():
-                staged.forget_all()
+            for staged in self.staged_sources.values():
+                staged.remove_all()
             raise
         return outcomes
 
-    def step(self, step: Step, source: SourceOutcome) -> StepOutcome:
+    def run_step(self, step: Step, source: SourceOutcome) -> StepOutcome:
         """Do a step, unless it was done; say which."""
-        outcome = self._recorded(step)
+        outcome = self._read_record(step)
         if outcome is None:
             self.say(f"{step.name}: merging {source.rows_clean:,} rows into {step.target}")
-            outcome = step.merge(self.batch, self.staged[source.name].clean(), source)
+            outcome = step.merge(self.batch_prefix, self.staged_sources[source.name].read_clean(), source)
             place = locate(self.folder)
-            place.store.write_small(place.path(_record(step)), json.dumps(asdict(outcome)).encode())
+            place.store.write_small(place.to_path(_make_record_name(step)), json.dumps(asdict(outcome)).encode())
         done = "done before" if outcome.state == "replayed" else f"{outcome.seconds:.1f} s"
         self.say(f"{step.name}: {outcome.inserted:,} inserted, {outcome.updated:,} updated, {done}")
         return outcome
 
-    def _recorded(self, step: Step) -> StepOutcome | None:
+    def _read_record(self, step: Step) -> StepOutcome | None:
         """Say what a step did in an earlier attempt; its target has the last word on whether it did."""
         place = locate(self.folder)
-        data = place.store.read_small(place.path(_record(step)))
-        if data is None or not step.committed(self.batch):
+        data = place.store.read_small(place.to_path(_make_record_name(step)))
+        if data is None or not step.is_committed(self.batch_prefix):
             return None
-        with readable(place.shown(_record(step))):
+        with translate_record_errors(place.to_display(_make_record_name(step))):
             return replace(StepOutcome.from_dict(load_json(data)), state="replayed")
 
     def finish(self) -> None:
         """Remove the staged rows."""
-        for staged in self.staged.values():
-            staged.forget()
+        for staged in self.staged_sources.values():
+            staged.remove_rows()
 
 
-def _record(step: Step) -> str:
+def _make_record_name(step: Step) -> str:
     # Any text may be a type, but not any text a file's name.
     return f"step-{hashlib.sha256(step.name.encode()).hexdigest()[:16]}.json"

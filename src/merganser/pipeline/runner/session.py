@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOCAL = "local[*]"
 # What a session on this machine is like; what is given goes before.
-_ON_THIS_MACHINE = {
+_LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -48,7 +48,7 @@ def open_session(
         builder = builder.master(master or LOCAL)
     here = remote is None and (master or (LOCAL if not submitted else "")).startswith("local")
     shown = {"spark.ui.showConsoleProgress": str(progress).lower()}
-    for key, value in {**(_ON_THIS_MACHINE if here else {}), **shown, **settings}.items():
+    for key, value in {**(_LOCAL_SETTINGS if here else {}), **shown, **settings}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     try:

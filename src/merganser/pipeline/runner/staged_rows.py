@@ -11,10 +11,18 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 
 from merganser.core.storage.location import locate
-from merganser.core.storage.staging import control_folder
+from merganser.core.storage.staging import choose_control_folder
 from merganser.errors import AccountingError, QualityError
-from merganser.pipeline.run_result import RuleCount, SourceOutcome, readable
-from merganser.pipeline.runner.clean import FAILED, FILE, OURS, RAW, clean_rows, is_clean, running
+from merganser.pipeline.run_result import RuleCount, SourceOutcome, translate_record_errors
+from merganser.pipeline.runner.clean import (
+    FAILED,
+    FILE,
+    INTERNAL_COLUMNS,
+    RAW,
+    clean_rows,
+    is_clean,
+    translate_run_errors,
+)
 from merganser.printable import mask_credentials
 from merganser.safe_json import load_json
 
@@ -23,11 +31,11 @@ if TYPE_CHECKING:
 
     from merganser.engines.spark import SparkDatasetIO
     from merganser.pipeline.config.tables import Pipeline, Source
-    from merganser.pipeline.runner.clean import Raw
+    from merganser.pipeline.runner.clean import RawSource
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedRows:
     """The staged rows of one source, in a folder of the run."""
 
     io: SparkDatasetIO
@@ -41,27 +49,27 @@ class Staged:
         return f"{self.folder}/{self.source.name}"
 
     @property
-    def _record(self) -> str:
-        return locate(self.folder).path(f"{self.source.name}.json")
+    def _record_path(self) -> str:
+        return locate(self.folder).to_path(f"{self.source.name}.json")
 
-    def known(self) -> SourceOutcome | None:
+    def read_outcome(self) -> SourceOutcome | None:
         """Say what an earlier attempt of the run made of the source."""
         place = locate(self.folder)
-        data = place.store.read_small(self._record)
-        with readable(place.shown(f"{self.source.name}.json")):
+        data = place.store.read_small(self._record_path)
+        with translate_record_errors(place.to_display(f"{self.source.name}.json")):
             return None if data is None else replace(SourceOutcome.from_dict(load_json(data)), staged=True)
 
     def has_rows(self) -> bool:
         """Say whether the rows are there, too."""
         place = locate(self.path)
-        return place.store.kind(place.root) is not None
+        return place.store.get_path_type(place.root) is not None
 
-    def stage(self, raw: Raw, files: int) -> SourceOutcome:
+    def stage(self, raw: RawSource, files: int) -> SourceOutcome:
         """Read the source, once, and count what became of its rows."""
         started = time.monotonic()
         source = self.source
         rows = clean_rows(raw, source, self.pipeline)
-        with running(source, "reading it"):
+        with translate_run_errors(source, "reading it"):
             written = self.io.write_dataset(rows, self.path, mode="overwrite")
             read = raw.frame.count()
             # Only of rows that were read again can be told how many the filters left out.
@@ -88,13 +96,13 @@ class Staged:
             staged=False,
             seconds=time.monotonic() - started,
         )
-        locate(self.folder).store.write_small(self._record, json.dumps(asdict(outcome)).encode())
+        locate(self.folder).store.write_small(self._record_path, json.dumps(asdict(outcome)).encode())
         return outcome
 
-    def clean(self) -> DataFrame:
+    def read_clean(self) -> DataFrame:
         """Open the clean rows."""
         rows = self.io.read(self.path)
-        return rows.where(is_clean()).drop(*OURS)
+        return rows.where(is_clean()).drop(*INTERNAL_COLUMNS)
 
     def quarantine(self, run_id: str, rows_quarantined: int) -> None:
         """Keep the rows that failed a rule aside, each with the rules, the run and its file.
@@ -113,7 +121,7 @@ class Staged:
             F.lit(run_id).alias("run_id"),
             F.current_timestamp().alias("quarantined_at"),
         ).withColumn("id", F.concat_ws("-", "id", F.row_number().over(same)))
-        with running(self.source, "writing the quarantine"):
+        with translate_run_errors(self.source, "writing the quarantine"):
             kept = self.io.merge(rows, self.pipeline.quarantine, "insert", "id", "source").source_count
         if kept != rows_quarantined:
             message = (
@@ -122,16 +130,16 @@ class Staged:
             )
             raise AccountingError(message)
 
-    def forget(self) -> None:
+    def remove_rows(self) -> None:
         """Remove the rows; what became of them stays known."""
         place = locate(self.path)
         place.store.remove_folder(place.root)
-        place.store.remove_folder(control_folder(place))
+        place.store.remove_folder(choose_control_folder(place))
 
-    def forget_all(self) -> None:
+    def remove_all(self) -> None:
         """Let the source be read again."""
-        locate(self.folder).store.remove(self._record)
-        self.forget()
+        locate(self.folder).store.remove(self._record_path)
+        self.remove_rows()
 
 
 def check_quality(pipeline: Pipeline, outcomes: dict[str, SourceOutcome]) -> None:
@@ -140,7 +148,7 @@ def check_quality(pipeline: Pipeline, outcomes: dict[str, SourceOutcome]) -> Non
         outcome = outcomes[source.name]
         shares: list[tuple[Any, int, str]] = [(source, outcome.rows_quarantined, "failed a rule")]
         counts = {rule.name: rule.rows for rule in outcome.rules}
-        shares += [(rule, counts.get(rule.name, 0), "failed it") for rule in pipeline.rules(source.name)]
+        shares += [(rule, counts.get(rule.name, 0), "failed it") for rule in pipeline.find_checks(source.name)]
         for table, rows, did in shares:
             if table.fail_above is not None and rows > table.fail_above * outcome.rows_in:
                 message = (

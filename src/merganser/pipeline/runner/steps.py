@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 
-from merganser.core.commit.batches import committed_batch
+from merganser.core.commit.batches import find_committed_batch
 from merganser.core.model.options import make_options, make_request
 from merganser.errors import AccountingError
 from merganser.graph import Endpoint
-from merganser.graph.sqlite.sql import backquoted
-from merganser.pipeline.config.field_types import expressions
+from merganser.graph.sqlite.sql import quote_spark_identifier
+from merganser.pipeline.config.field_types import to_expressions
 from merganser.pipeline.config.tables import Edge
 from merganser.pipeline.run_result import StepOutcome
-from merganser.pipeline.runner.clean import explained, match_expressions, running
+from merganser.pipeline.runner.clean import list_match_expressions, translate_analysis_errors, translate_run_errors
 from merganser.printable import mask_credentials
 
 if TYPE_CHECKING:
@@ -44,18 +44,18 @@ class Step(ABC):
         """Refuse expressions that Spark cannot tell of the source's rows."""
 
     @abstractmethod
-    def committed(self, run_id: str) -> bool:
+    def is_committed(self, run_id: str) -> bool:
         """Say whether the step was committed under this run before."""
 
     @abstractmethod
     def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
         """Merge the clean rows; what was committed under this run before is not merged again."""
 
-    def batch_id(self, run_id: str) -> str:
+    def make_batch_id(self, run_id: str) -> str:
         """Name the step's batch."""
         return f"{run_id}/{self.name}"
 
-    def outcome(self, source: SourceOutcome, replayed: bool, seconds: float, **counts: int) -> StepOutcome:  # noqa: FBT001 - a fact among others
+    def make_outcome(self, source: SourceOutcome, replayed: bool, seconds: float, **counts: int) -> StepOutcome:  # noqa: FBT001 - a fact among others
         """Say what the step did to the rows of its source."""
         merged = source.rows_clean - counts.get("rows_deduplicated", 0) - counts.get("rows_skipped_null", 0)
         return StepOutcome(
@@ -96,7 +96,7 @@ _COUNTS = (
 
 
 # The options of a merge that name columns.
-_OF_COLUMNS = (
+_COLUMN_OPTIONS = (
     "partition_columns",
     "partition_by",
     "dedup_order_by",
@@ -128,34 +128,34 @@ class DatasetStep(Step):
 
     def check(self, rows: DataFrame) -> None:
         """Refuse expressions that Spark cannot tell of the source's rows."""
-        with explained(self.table, "columns"):
-            columns = self._rows(rows).columns
-        asked = {"key_columns": self.table.key_columns, **{key: self.table.merge.get(key) for key in _OF_COLUMNS}}
+        with translate_analysis_errors(self.table, "columns"):
+            columns = self._select_columns(rows).columns
+        asked = {"key_columns": self.table.key_columns, **{key: self.table.merge.get(key) for key in _COLUMN_OPTIONS}}
         for key, names in asked.items():
             for name in [names] if isinstance(names, str) else names if isinstance(names, list | tuple) else ():
                 if name not in columns:
                     message = f"there is no column {name!r}. The columns are: {', '.join(columns)}."
-                    raise self.table.refuse(key, message)
+                    raise self.table.make_error(key, message)
 
-    def committed(self, run_id: str) -> bool:
+    def is_committed(self, run_id: str) -> bool:
         """Say whether the step was committed under this run before."""
-        return committed_batch(self.table.path, self.batch_id(run_id)) is not None
+        return find_committed_batch(self.table.path, self.make_batch_id(run_id)) is not None
 
     def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
         """Merge the clean rows; what was committed under this run before is not merged again."""
         started = time.monotonic()
-        table, frame = self.table, self._rows(rows)
+        table, frame = self.table, self._select_columns(rows)
         keys = list(table.key_columns)
-        with running(table, f"the merge into {table.path}"):
+        with translate_run_errors(table, f"the merge into {table.path}"):
             result = self.io.merge(
-                frame, table.path, table.strategy, keys, batch_id=self.batch_id(run_id), **table.merge
+                frame, table.path, table.strategy, keys, batch_id=self.make_batch_id(run_id), **table.merge
             )
         self.check_rows(result.source_count, source)
         request = make_request(table.strategy, keys, make_options(**table.merge))
-        with running(table, "counting its keys"):
+        with translate_run_errors(table, "counting its keys"):
             distinct = source.rows_clean
-            if request.one_row_per_key:
-                distinct = frame.select(*(F.col(backquoted(key)) for key in keys)).distinct().count()
+            if request.deduplicates:
+                distinct = frame.select(*(F.col(quote_spark_identifier(key)) for key in keys)).distinct().count()
         # A target that had a key twice before has two rows updated by one.
         met = result.inserted + result.updated + result.skipped
         if (
@@ -168,7 +168,7 @@ class DatasetStep(Step):
                 f"{table.label}: of {distinct} keys only {met} were inserted, updated or skipped. Please report this."
             )
             raise AccountingError(message)
-        return self.outcome(
+        return self.make_outcome(
             source,
             result.replayed,
             time.monotonic() - started,
@@ -183,10 +183,10 @@ class DatasetStep(Step):
             files_removed=len(result.removed_files),
         )
 
-    def _rows(self, rows: DataFrame) -> DataFrame:
+    def _select_columns(self, rows: DataFrame) -> DataFrame:
         if self.table.columns is None:
             return rows
-        return rows.select(*(F.expr(text).alias(name) for name, text in expressions(self.table.columns).items()))
+        return rows.select(*(F.expr(text).alias(name) for name, text in to_expressions(self.table.columns).items()))
 
 
 @dataclass(frozen=True)
@@ -195,9 +195,9 @@ class GraphStep(Step):
 
     table: Node | Edge
     target: str
-    form: Literal["parquet", "sqlite"]
+    storage_format: Literal["parquet", "sqlite"]
     # Opened when it is first needed.
-    graph: Callable[[], ParquetGraph | SqliteGraph]
+    open_graph: Callable[[], ParquetGraph | SqliteGraph]
 
     @property
     def kind(self) -> Literal["nodes", "edges"]:  # type: ignore[override]
@@ -207,48 +207,51 @@ class GraphStep(Step):
     @property
     def name(self) -> str:  # type: ignore[override]
         """What the run calls it."""
-        return f"{self.table.told}, {self.form}"
+        return f"{self.table.unique_name}, {self.storage_format}"
 
     def check(self, rows: DataFrame) -> None:
         """Refuse expressions that Spark cannot tell of the source's rows."""
         table = self.table
         for key in ("base", "on_create", "on_match"):
-            for name, text in expressions(getattr(table, key)).items():
-                with explained(table, f"{key}.{name}"):
+            for name, text in to_expressions(getattr(table, key)).items():
+                with translate_analysis_errors(table, f"{key}.{name}"):
                     rows.select(F.expr(text)).schema  # noqa: B018 - analyses it
-        for name, text in match_expressions(table):
-            with explained(table, f"match.{name}"):
+        for name, text in list_match_expressions(table):
+            with translate_analysis_errors(table, f"match.{name}"):
                 rows.select(F.expr(text)).schema  # noqa: B018 - as above
-        with explained(table, "order_by"):
-            rows.select(*(F.col(backquoted(name)) for name in table.order_by)).schema  # noqa: B018 - as above
+        with translate_analysis_errors(table, "order_by"):
+            rows.select(*(F.col(quote_spark_identifier(name)) for name in table.order_by)).schema  # noqa: B018 - as above
 
-    def committed(self, run_id: str) -> bool:
+    def is_committed(self, run_id: str) -> bool:
         """Say whether the step was committed under this run before."""
-        return self.graph().committed(self.kind, self.table.type, self.batch_id(run_id))
+        return self.open_graph().committed(self.kind, self.table.type, self.make_batch_id(run_id))
 
     def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
         """Merge the clean rows; what was committed under this run before is not merged again."""
         started = time.monotonic()
         table = self.table
-        cells = _Cells()
+        cells = _ExpressionColumns()
         given: dict[str, Any] = {
-            key: cells.named(expressions(getattr(table, key))) for key in ("match", "base", "on_create", "on_match")
+            key: cells.add_expressions(to_expressions(getattr(table, key)))
+            for key in ("match", "base", "on_create", "on_match")
         }
         given |= {
-            "order_by": list(cells.named({name: backquoted(name) for name in table.order_by}).values()),
+            "order_by": list(
+                cells.add_expressions({name: quote_spark_identifier(name) for name in table.order_by}).values()
+            ),
             "skip_null_keys": table.skip_null_keys,
-            "batch_id": self.batch_id(run_id),
+            "batch_id": self.make_batch_id(run_id),
         }
-        with running(table, f"the merge into {self.target}"):
+        with translate_run_errors(table, f"the merge into {self.target}"):
             if isinstance(table, Edge):
                 given["missing"] = table.missing
                 for key, end in (("from_node", table.from_node), ("to_node", table.to_node)):
-                    given[key] = Endpoint(end.type, cells.named(expressions(end.match)))
-                result = self.graph().merge_edges(cells.of(rows), table.type, **given)
+                    given[key] = Endpoint(end.type, cells.add_expressions(to_expressions(end.match)))
+                result = self.open_graph().merge_edges(cells.evaluate(rows), table.type, **given)
             else:
-                result = self.graph().merge_nodes(cells.of(rows), table.type, **given)
+                result = self.open_graph().merge_nodes(cells.evaluate(rows), table.type, **given)
         self.check_rows(result.rows, source)
-        return self.outcome(
+        return self.make_outcome(
             source,
             result.replayed,
             time.monotonic() - started,
@@ -261,16 +264,16 @@ class GraphStep(Step):
         )
 
 
-class _Cells:
+class _ExpressionColumns:
     """Expressions as columns of their own: the graph then sees no column of the source that it does not need."""
 
     def __init__(self) -> None:
         self._columns: dict[str, str] = {}
 
-    def named(self, texts: Mapping[str, str]) -> dict[str, str]:
+    def add_expressions(self, texts: Mapping[str, str]) -> dict[str, str]:
         """Give the column of each expression."""
         return {name: self._columns.setdefault(text, f"c{len(self._columns)}") for name, text in texts.items()}
 
-    def of(self, rows: DataFrame) -> DataFrame:
+    def evaluate(self, rows: DataFrame) -> DataFrame:
         """Evaluate the expressions."""
         return rows.select(*(F.expr(text).alias(column) for text, column in self._columns.items()))

@@ -1,0 +1,213 @@
+"""Signatures: every engine's door takes the same parameters, and documented ones keep their names and order."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import merganser
+from merganser import core
+from merganser.engines import ENGINES, open_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+METHODS = ("merge", "plan", "write_dataset", "read")
+# Names and order that callers of the documented interface rely on; more parameters may follow.
+MERGE = [
+    "source",
+    "path",
+    "strategy",
+    "key_columns",
+    "partition_columns",
+    "filesystem",
+    "compression",
+    "max_rows_per_file",
+    "row_group_size",
+]
+DOCUMENTED: dict[str, tuple[Callable[..., Any], list[str]]] = {
+    "normalize_keys": (core.normalize_keys, ["key_columns"]),
+    "validate_keys_and_schema": (core.validate_keys_and_schema, ["source", "target", "key_columns"]),
+    "compute_merge_stats": (
+        core.compute_merge_stats,
+        ["strategy", "target_before", "target_after", "inserted_rows", "updated_rows", "deleted_rows"],
+    ),
+    "list_dataset_files": (core.list_dataset_files, ["dataset_path", "filesystem"]),
+    "parse_hive_partition_path": (core.parse_hive_partition_path, ["file_path", "partition_columns"]),
+    "analyze_dataset_files": (
+        core.ParquetMetadataAnalyzer().analyze_dataset_files,
+        ["dataset_path", "filesystem"],
+    ),
+    "identify_candidate_files": (
+        core.PartitionPruner().identify_candidate_files,
+        ["file_metadata", "key_columns", "source_keys", "partition_schema"],
+    ),
+    "file_might_contain_keys": (
+        core.ConservativeMembershipChecker().file_might_contain_keys,
+        ["file_metadata", "key_columns", "source_keys"],
+    ),
+    "confirm_affected_files": (
+        core.confirm_affected_files,
+        ["candidate_files", "key_columns", "source_keys", "filesystem"],
+    ),
+    "create_staging_directory": (core.IncrementalFileManager().create_staging_directory, ["base_path"]),
+    "atomic_replace_files": (
+        core.IncrementalFileManager().atomic_replace_files,
+        ["source_files", "target_files", "filesystem"],
+    ),
+    "cleanup_staging_files": (core.IncrementalFileManager().cleanup_staging_files, []),
+    "validate_no_null_keys": (core.validate_no_null_keys, ["source_table", "key_columns"]),
+    "validate_partition_column_immutability": (
+        core.validate_partition_column_immutability,
+        ["source_table", "target_table", "key_columns", "partition_columns"],
+    ),
+    "plan_incremental_rewrite": (
+        core.plan_incremental_rewrite,
+        ["dataset_path", "source_keys", "key_columns", "filesystem", "partition_schema"],
+    ),
+    "merge_parquet_dataset_pyarrow": (
+        merganser.merge_parquet_dataset_pyarrow,
+        ["source", "target_path", "key_columns", "strategy", "dedup_order_by", "compression", "filesystem"],
+    ),
+    "DuckDBDatasetIO": (merganser.DuckDBDatasetIO, ["connection", "filesystem"]),
+    "write_parquet_dataset": (
+        merganser.DuckDBDatasetIO().write_parquet_dataset,
+        ["source", "path", "strategy", "key_columns", "mode", "rewrite_mode"],
+    ),
+    "DuckDBParquetHandler.write_parquet_dataset": (
+        merganser.DuckDBParquetHandler().write_parquet_dataset,
+        ["source", "path", "strategy", "key_columns", "mode", "rewrite_mode"],
+    ),
+    "DuckDBParquetHandler.merge_parquet_dataset": (
+        merganser.DuckDBParquetHandler().merge_parquet_dataset,
+        ["source", "target_path", "key_columns", "strategy", "dedup_order_by", "compression"],
+    ),
+    "MergeFileMetadata": (core.MergeFileMetadata, ["path", "row_count", "operation", "size_bytes"]),
+    "MergeResult": (
+        core.MergeResult,
+        [
+            "strategy",
+            "source_count",
+            "target_count_before",
+            "target_count_after",
+            "inserted",
+            "updated",
+            "deleted",
+            "files",
+            "rewritten_files",
+            "inserted_files",
+            "preserved_files",
+        ],
+    ),
+    "ParquetFileMetadata": (
+        core.ParquetFileMetadata,
+        ["path", "row_group_count", "total_rows", "column_stats", "partition_values"],
+    ),
+    "IncrementalRewritePlan": (
+        core.IncrementalRewritePlan,
+        ["affected_files", "unaffected_files", "new_files", "affected_rows"],
+    ),
+    "PathValidator.validate_path_for_sql": (core.PathValidator.validate_path_for_sql, ["path"]),
+    "PathValidator.escape_for_sql": (core.PathValidator.escape_for_sql, ["path"]),
+}
+
+
+def is_file_level(function: Callable[..., Any]) -> bool:
+    return not inspect.isclass(function) and function.__module__.startswith("merganser.core.") and bool(named(function))
+
+
+def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())
+
+
+def named(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return [one for one in parameters(function) if one.kind is not inspect.Parameter.VAR_KEYWORD]
+
+
+# R3
+@pytest.mark.parametrize("door", METHODS)
+def test_the_doors_of_all_engines_take_the_same_parameters(door: str) -> None:
+    found = {
+        name: [(one.name, one.kind, one.default) for one in named(getattr(open_engine(name), door))] for name in ENGINES
+    }
+    shared = found["arrow"]
+    # An engine may have options of its own, by keyword and with a default, after the shared ones.
+    for name, own in found.items():
+        extra = own[len(shared) :]
+        assert own[: len(shared)] == shared, name
+        assert all(kind is inspect.Parameter.KEYWORD_ONLY for _, kind, _ in extra), name
+        assert all(default is not inspect.Parameter.empty for _, _, default in extra), name
+
+
+# R1
+def test_merge_takes_the_documented_parameters_in_their_order() -> None:
+    for name in ENGINES:
+        own = parameters(open_engine(name).merge)
+        assert [one.name for one in own if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD] == MERGE
+        defaults = {one.name: one.default for one in own}
+        assert {key: defaults[key] for key in ("strategy", "partition_columns", "filesystem", "compression")} == {
+            "strategy": "upsert",
+            "partition_columns": None,
+            "filesystem": None,
+            "compression": "snappy",
+        }
+        assert (defaults["max_rows_per_file"], defaults["row_group_size"]) == (5_000_000, 500_000)
+        assert next(one.kind for one in own if one.name == "data") is inspect.Parameter.KEYWORD_ONLY
+
+
+# P5
+def test_plan_takes_what_merge_takes_but_what_only_writing_needs() -> None:
+    for name in ENGINES:
+        door = open_engine(name)
+        merge, plan = ({one.name for one in parameters(getattr(door, verb))} for verb in ("merge", "plan"))
+        assert plan <= merge
+        assert {"source", "path", "strategy", "key_columns", "partition_columns", "filesystem"} <= plan
+
+
+# O1
+def test_write_dataset_takes_mode_third() -> None:
+    for name in ENGINES:
+        own = parameters(open_engine(name).write_dataset)
+        assert [one.name for one in own[:4]] == ["source", "path", "mode", "partition_columns"]
+        assert next(one.default for one in own if one.name == "mode") == "append"
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_documented_names_keep_their_parameters(name: str) -> None:
+    function, expected = DOCUMENTED[name]
+    assert [one.name for one in parameters(function)][: len(expected)] == expected
+    rest = parameters(function)[len(expected) :]
+    assert all(one.default is not one.empty or one.kind is one.VAR_KEYWORD for one in rest)
+
+
+@pytest.mark.parametrize("name", [name for name, (found, _) in DOCUMENTED.items() if is_file_level(found)])
+def test_file_level_functions_document_their_arguments(name: str) -> None:
+    function, _ = DOCUMENTED[name]
+    text = inspect.getdoc(function) or ""
+    own = [one.name for one in parameters(function)]
+    assert [found for found in own if f"\n    {found}: " in text.partition("Args:")[2]] == own
+    # A step of the manager makes sense only with the others: their example is that of the class.
+    example = core.IncrementalFileManager.__doc__ if "FileManager" in function.__qualname__ else text
+    assert ">>> " in (example or "")
+
+
+def test_the_top_level_takes_the_parameters_of_a_door() -> None:
+    for verb in ("merge", "plan", "write_dataset"):
+        top = [one for one in parameters(getattr(merganser, verb)) if one.name not in {"engine", "options"}]
+        door = [one.name for one in parameters(getattr(open_engine("arrow"), verb))]
+        by_place = [one.name for one in top if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        assert door[: len(by_place)] == by_place
+        assert {one.name for one in top} <= set(door)
+
+
+def test_an_unknown_engine_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="Choose one of: duckdb, arrow"):
+        merganser.merge(None, "t", key_columns="id", engine="abacus")
+
+
+def test_every_name_of_core_is_importable_and_documented() -> None:
+    for name in core.__all__:
+        assert getattr(core, name) is not None
+        assert name == "MergeStrategy" or getattr(core, name).__doc__
