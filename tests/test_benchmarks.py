@@ -135,7 +135,7 @@ def test_files_are_old_enough_where_what_is_learned_of_them_counts(
 ) -> None:
     waits: list[float] = []
     monkeypatch.setattr(time, "sleep", waits.append)
-    monkeypatch.setattr(measure, "SETTLE_NANOSECONDS", 7.5)
+    monkeypatch.setattr(measure, "SETTLED", 7.5)
     bench = Bench(tmp_path, ROWS, repeat=1, start=here)
     for scenario, count in (("A", 0), ("I-cold", 1), ("I-warm", 1), ("I-wide", 1)):
         waits.clear()

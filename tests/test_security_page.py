@@ -52,5 +52,5 @@ def test_pickles_are_read_from_columns_of_our_own_only() -> None:
     assert found == {
         "engines/spark/jobs.py: pickle.loads(answer)",
         "engines/spark/jobs.py: pickle.loads(packed)",
-        "engines/spark/shuffle_tasks.py: pickle.loads(first.column(PACKED)[0].as_py())",
+        "engines/spark/shuffle_tasks.py: pickle.loads(first.column(TASK_COLUMN)[0].as_py())",
     }

@@ -122,7 +122,7 @@ def test_a_damaged_footer_travels_to_another_process(folder: Path) -> None:
     damaged = changed_footer(file_by("arrow", folder), other_histogram)
     footer = load_footer(pa.BufferReader(damaged), "a.parquet")
     again = pickle.loads(pickle.dumps(footer))  # noqa: S301  our own
-    assert (again.raw, again.size, again.shown) == (footer.raw, footer.size, footer.display_path)
+    assert (again.raw, again.size, again.display_path) == (footer.raw, footer.size, footer.display_path)
     assert again.metadata.num_rows == ROWS
 
 

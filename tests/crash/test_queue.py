@@ -267,8 +267,8 @@ def test_a_living_waiter_is_not_passed_over_by_a_short_wait(lake: str) -> None:
 def test_a_free_lock_is_taken_rather_than_reported_as_held(place: DatasetFolder, timeout: float) -> None:
     # C5, C6: nobody holds it, and the writer ahead does not take it
     store: Any = locate(place.path).store
-    store.make_durable(place.control)
-    ahead: Any = (LocalQueue if store.local else RemoteQueue)(store, place.control)
+    store.make_durable_folder(place.control)
+    ahead: Any = (LocalQueue if store.is_local else RemoteQueue)(store, place.control)
     ahead.enter()
     assert insert(place, 1, lock_timeout=timeout).inserted == 1
     assert waiting(place) == [1]
@@ -426,7 +426,7 @@ def test_a_lock_that_nobody_waits_for_costs_one_listing(lake: str, monkeypatch: 
         monkeypatch.setattr(RemoteStore, name, ask)
     with hold(place):
         queue = [call for call in asked if tickets.QUEUE in call]
-        assert queue == ["names /queue"]
+        assert queue == ["list_names /queue"]
         assert [call for call in asked if call not in queue] == [
             "make_folder ",
             "create_exclusively /lease.json",

@@ -256,10 +256,10 @@ def test_an_instance_that_a_file_has_broken_is_closed(
 ) -> None:
     scan = scan_module.scan_keys
 
-    def broken(*arguments: Any, by_duckdb: bool) -> None:
-        if by_duckdb:
+    def broken(*arguments: Any, use_duckdb: bool) -> None:
+        if use_duckdb:
             raise duckdb.FatalException("broken")
-        scan(*arguments, use_duckdb=by_duckdb)
+        scan(*arguments, use_duckdb=use_duckdb)
 
     monkeypatch.setattr(engine_module, "scan_keys", broken)
     assert DuckDBDatasetIO().merge(NEW, path, "upsert", "id").updated == 2

@@ -122,7 +122,7 @@ def _stage_splits(spark: SparkSession, splits: InputSplits, schemas: SourceSchem
     files = tuple(chain.from_iterable(found))
     if staging is not None:
         return make_source(spark, StagedSource(staging.location.store, schemas, files), staging)
-    profile = merge_stats(part.profile for part in files)
+    profile = merge_stats(part.stats for part in files)
     frame = make_task_frame(spark, splits.splits)
     return Source(schemas, profile, frame, _SplitReader(splits.read, schemas.transport), None, None)
 
