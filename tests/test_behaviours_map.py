@@ -1,4 +1,4 @@
-"""The map in docs/behaviours.md is complete and true: every number has a row, every test exists and quotes it."""
+"""The map in docs/behaviours.md is complete and correct: every number has a row, every test exists and quotes it."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ REQUIREMENTS = [
     "Partition values that would change",
     "Staging and replacing files",
     "Cleaning up after success and after failure",
-    "A node is created when it is not there",
-    "A node is matched when it is there",
+    "A node is created if it does not exist",
+    "A node is matched if it exists",
     "`on_create` only on create, `on_match` only on match",
     "Several matches of a node",
     "A missing index is warned about",
