@@ -61,7 +61,7 @@ def test_every_scenario_gives_figures_of_every_contender_of_this_environment(sce
     assert f"### {scenario}: " in (tmp_path / "out" / "merge.md").read_text()
 
 
-def test_a_wrong_row_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_row_is_a_wrong_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = PolarsByHand.merge
 
     def wrong(self: PolarsByHand, batch: pa.Table, place: Path, merge: Merge) -> None:
@@ -76,7 +76,7 @@ def test_a_wrong_row_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [line.figures is None for line in found] == [True, False]
 
 
-def test_a_missing_row_is_no_result(tmp_path: Path) -> None:
+def test_a_missing_row_is_a_wrong_result(tmp_path: Path) -> None:
     dataset = SCENARIOS["E"].dataset(ROWS)
     batch = SCENARIOS["E"].batch(dataset)
     wanted = expected(dataset.build(tmp_path), batch, "id")
@@ -85,7 +85,7 @@ def test_a_missing_row_is_no_result(tmp_path: Path) -> None:
         check(expected(tmp_path / dataset.name, batch.slice(0, 0), "id"), wanted)
 
 
-def test_a_fingerprint_knows_values_and_no_order_or_width() -> None:
+def test_a_fingerprint_depends_on_values_not_on_order_or_width() -> None:
     table = rows(np.arange(500), seed=1)
     found = digest(table.to_batches())
     wide = pa.schema([("id", pa.int64()), ("customer", pa.int64()), *list(table.schema)[2:]])
@@ -130,9 +130,7 @@ def test_a_process_that_breaks_after_its_figures_has_them(
         assert in_process(CONTENDERS["arrow"], task) == Measured(found)
 
 
-def test_files_are_old_enough_where_what_is_learned_of_them_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_old_enough_to_be_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     monkeypatch.setattr(time, "sleep", waits.append)
     monkeypatch.setattr(measure, "SETTLED", 7.5)
@@ -143,7 +141,7 @@ def test_files_are_old_enough_where_what_is_learned_of_them_counts(
         assert waits.count(7.5) == count
 
 
-def test_who_fails_stands_in_the_table_and_counts_as_the_limit(tmp_path: Path) -> None:
+def test_a_failed_contender_is_listed_and_counts_as_the_limit(tmp_path: Path) -> None:
     ours = Line("A", "rows", "arrow", "merganser (arrow)", "merganser", Figures(1.5, 100, 10, 0.1))
     over = Line("A", "rows", "delta", "delta-rs", "copy on write", failure="over 150")
     away = Line("A", "rows", "lance", "Lance", "merge on read", failure="no environment: it | said so")
@@ -159,7 +157,7 @@ def test_who_fails_stands_in_the_table_and_counts_as_the_limit(tmp_path: Path) -
     assert "over 150 s" in (tmp_path / "merge.svg").read_text()
 
 
-def test_scenarios_and_contenders_are_asked_for_by_name() -> None:
+def test_scenarios_and_contenders_are_selected_by_name() -> None:
     assert [scenario.id for scenario in chosen(["K", "J-cold"])] == ["J-cold", "K-A", "K-C"]
     assert len(chosen([])) == len(SCENARIOS)
     with pytest.raises(ValueError, match="There is no scenario X"):
@@ -178,7 +176,7 @@ def test_a_report_keeps_what_is_not_measured_again(tmp_path: Path) -> None:
     assert other.joined(tmp_path) is other
 
 
-def test_whoever_takes_long_has_one_turn(tmp_path: Path) -> None:
+def test_a_slow_contender_has_one_run(tmp_path: Path) -> None:
     turns: list[str] = []
 
     def start(contender: Contender, _task: Task) -> Measured:

@@ -51,7 +51,7 @@ def test_no_files_are_a_table_with_the_same_columns(results: dict[str, Any], tmp
     assert nothing.to_arrow().schema == results["merge"].to_arrow().schema
 
 
-def test_a_notebook_shows_a_table_in_which_nothing_is_taken_for_html(results: dict[str, Any]) -> None:
+def test_a_notebook_shows_a_table_with_escaped_html(results: dict[str, Any]) -> None:
     for name, result in results.items():
         page = result._repr_html_()
         assert page.startswith("<table>"), name

@@ -172,7 +172,7 @@ SH = [
 
 
 @pytest.mark.parametrize("block", SH)
-def test_what_sets_up_names_what_is_there(block: Block) -> None:
+def test_setup_blocks_name_existing_targets_and_packages(block: Block) -> None:
     for line in block.text.splitlines():
         words = shlex.split(line, comments=True)
         if not words:

@@ -585,7 +585,7 @@ def cases() -> list[Any]:
 
 
 @pytest.mark.parametrize(("kind", "builtin", "message", "provoke"), cases())
-def test_each_error_comes_as_the_page_says(
+def test_each_error_is_raised_as_documented(
     kind: type[MerganserError],
     builtin: str,
     message: str,

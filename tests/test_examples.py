@@ -49,7 +49,7 @@ ON_SPARK = {
 }
 
 
-def test_every_example_is_told_here() -> None:
+def test_every_example_is_tested_here() -> None:
     assert {path.name for path in EXAMPLES.iterdir() if path.name != "__pycache__"} == {*STORIES, *ON_SPARK}
 
 
@@ -64,7 +64,7 @@ def run(example: Path, lake: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STORIES)
-def test_an_example_tells_its_story_and_may_be_run_again(
+def test_an_example_prints_its_steps_and_may_be_run_again(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = run(EXAMPLES / name, tmp_path / "lake")
@@ -95,7 +95,7 @@ def test_without_a_folder_nothing_is_left_behind(
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ON_SPARK)
-def test_an_example_on_spark_tells_its_story_and_may_be_run_again(
+def test_an_example_on_spark_prints_its_steps_and_may_be_run_again(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main: Any = runpy.run_path(str(EXAMPLES / name))["main"]

@@ -42,9 +42,7 @@ def is_refused(text: bytes, sizes: list[int]) -> bool:
 @given(
     st.lists(VALUES, max_size=4), st.integers(0, 6), st.lists(st.integers(1, 9), min_size=1, max_size=9), st.booleans()
 )
-def test_the_depth_is_told_wherever_reads_end(
-    rows: list[Any], deepest: int, sizes: list[int], ascii_only: bool
-) -> None:
+def test_the_depth_is_counted_across_reads(rows: list[Any], deepest: int, sizes: list[int], ascii_only: bool) -> None:
     text = "\n".join(json.dumps(row, ensure_ascii=ascii_only) for row in rows).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_text, "MAX_NESTING", deepest)
@@ -108,7 +106,7 @@ def test_what_is_not_json_does_not_crash_the_reader_of_pyarrow(before: str, reas
         pajson.read_json(DepthLimitedJson(io.BytesIO(text)))
 
 
-def test_brackets_in_strings_are_text() -> None:
+def test_brackets_in_strings_do_not_count_as_nesting() -> None:
     rows = [{"id": 1, "v": "[" * 20_000}, {"id": 2, "v": '\\"{' * 20_000}]
     text = "\n".join(map(json.dumps, rows)).encode()
     assert pajson.read_json(DepthLimitedJson(io.BytesIO(text))).to_pylist() == rows

@@ -128,7 +128,7 @@ def named(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 # R3
 @pytest.mark.parametrize("door", METHODS)
-def test_the_doors_of_all_engines_take_the_same_parameters(door: str) -> None:
+def test_the_dataset_ios_of_all_engines_take_the_same_parameters(door: str) -> None:
     found = {
         name: [(one.name, one.kind, one.default) for one in named(getattr(open_engine(name), door))] for name in ENGINES
     }
@@ -193,7 +193,7 @@ def test_file_level_functions_document_their_arguments(name: str) -> None:
     assert ">>> " in (example or "")
 
 
-def test_the_top_level_takes_the_parameters_of_a_door() -> None:
+def test_the_top_level_takes_the_parameters_of_a_dataset_io() -> None:
     for verb in ("merge", "plan", "write_dataset"):
         top = [one for one in parameters(getattr(merganser, verb)) if one.name not in {"engine", "options"}]
         door = [one.name for one in parameters(getattr(open_engine("arrow"), verb))]

@@ -54,7 +54,7 @@ def home(request: pytest.FixtureRequest, site: Path) -> str:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_says_nothing_wrong_and_asks_nobody_else(browser: Browser, home: str, name: str) -> None:
+def test_a_page_has_no_errors_and_requests_nothing_else(browser: Browser, home: str, name: str) -> None:
     context = browser.new_context(viewport={"width": WIDE, "height": 800})
     page = context.new_page()
     asked: list[str] = []

@@ -116,7 +116,7 @@ def graph(browser: Browser, tmp_path: Path) -> Iterator[Opened]:
     found.page.context.close()
 
 
-def test_the_first_look_shows_what_is_near(graph: Opened) -> None:
+def test_a_view_first_shows_the_nearest_nodes(graph: Opened) -> None:
     assert graph.page.locator(".node").count() == 4
     assert graph.page.locator(".edge").count() == 4
     assert graph.page.locator("#title").inner_text() == "jobs.db"
@@ -148,7 +148,7 @@ def test_a_node_is_dragged_and_stays_where_it_is_put(graph: Opened) -> None:
     assert graph.middle("Job 1") != pytest.approx((x + 180, y + 80), abs=3)
 
 
-def test_a_double_click_brings_what_is_hidden(graph: Opened) -> None:
+def test_a_double_click_shows_hidden_neighbours(graph: Opened) -> None:
     before = graph.list_visible_nodes()
     assert graph.node("Job 0").locator(".more text").text_content() == "+1"
     graph.node("Job 0").locator(".body").dblclick()
@@ -237,7 +237,7 @@ def test_the_legend_takes_a_type_away_and_brings_it_back(graph: Opened) -> None:
     assert len(graph.list_visible_nodes()) == 4
 
 
-def test_keys_alone_do_for_everything(graph: Opened) -> None:
+def test_everything_can_be_done_with_the_keyboard(graph: Opened) -> None:
     focused = "() => document.activeElement.dataset?.id ?? document.activeElement.id"
     for _ in range(12):
         graph.page.keyboard.press("Tab")

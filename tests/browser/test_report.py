@@ -122,7 +122,7 @@ def report(
     found.page.context.close()
 
 
-def test_nothing_but_the_file_itself_is_asked_for(report: Opened) -> None:
+def test_only_the_file_itself_is_requested(report: Opened) -> None:
     assert [url for url in report.requests if not url.startswith("data:")] == [report.page.url]
     assert report.page.url.startswith("file://")
 
@@ -152,7 +152,7 @@ def test_a_page_that_could_run_scripts_runs_none(browser: Browser, tmp_path: Pat
     assert [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
 
 
-def test_the_page_carries_the_whole_outcome(report: Opened) -> None:
+def test_the_page_shows_the_complete_run_result(report: Opened) -> None:
     embedded = report.page.locator("script#outcome").text_content()
     assert json.loads(embedded or "") == report.outcome.to_dict()
 
@@ -167,7 +167,7 @@ def value_at(facts: Any, key: str) -> float:
     return float(reduce(lambda found, step: found[int(step) if step.isdigit() else step], key.split("."), facts))
 
 
-def test_every_figure_is_the_outcomes(report: Opened) -> None:
+def test_every_number_equals_the_run_result(report: Opened) -> None:
     facts = json.loads(report.outcome.to_json())
     figures = report.page.evaluate(FIGURES)
     assert len(figures) >= 6
@@ -276,7 +276,7 @@ def test_labels_and_bars_do_not_overlap(report: Opened) -> None:
         assert overlapping(chart["labels"]) == []
 
 
-def test_no_text_lies_on_another(report: Opened) -> None:
+def test_no_labels_overlap(report: Opened) -> None:
     assert overlapping([line["box"] for line in report.page.evaluate(LINES)]) == []
 
 

@@ -44,7 +44,7 @@ def prices(path: str, **options: Any) -> dict[int, float]:
     return {row["id"]: row["price"] for row in found}
 
 
-def test_a_csv_file_is_planned_merged_and_taken_back(orders: str, tmp_path: Any, cli: Callable[..., Result]) -> None:
+def test_a_csv_file_is_planned_merged_and_undone(orders: str, tmp_path: Any, cli: Callable[..., Result]) -> None:
     before = snapshot(orders)
     source = str(tmp_path / "tuesday.csv")
     shown = cli("plan", source, orders, "--key", "id").stdout
@@ -142,7 +142,9 @@ def test_wrong_usage_ends_with_two(
     assert refused.stdout == ""
 
 
-def test_a_full_merge_of_nothing_has_to_be_meant(orders: str, tmp_path: Any, cli: Callable[..., Result]) -> None:
+def test_a_full_merge_of_an_empty_source_needs_confirmation(
+    orders: str, tmp_path: Any, cli: Callable[..., Result]
+) -> None:
     (tmp_path / "empty.csv").write_text(MONDAY.partition("\n")[0] + "\n")
     arguments = ["merge", str(tmp_path / "empty.csv"), orders, "--key", "id", "--strategy", "full_merge"]
     with assert_unchanged(orders):
@@ -253,7 +255,7 @@ def test_a_person_is_asked_before_an_undo(
         assert len(prices(orders)) == 4
 
 
-def test_an_inspection_finds_what_could_be_better(tmp_path: Any, cli: Callable[..., Result]) -> None:
+def test_an_inspection_reports_possible_improvements(tmp_path: Any, cli: Callable[..., Result]) -> None:
     path = str(tmp_path / "t")
     for number in range(10):
         put(f"{path}/f{number}.parquet", pa.table({"id": [number, 100 - number], "v": ["a", "b"]}))

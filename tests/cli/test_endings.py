@@ -34,7 +34,7 @@ def orders(tmp_path: Path) -> str:
     return str(tmp_path / "orders")
 
 
-def test_what_json_has_no_form_for_has_one(tmp_path: Path, answer: Callable[..., Any]) -> None:
+def test_values_without_a_json_form_are_converted(tmp_path: Path, answer: Callable[..., Any]) -> None:
     values = {
         "id": pa.array([1]),
         "nan": pa.array([float("nan")]),
@@ -52,7 +52,7 @@ def test_what_json_has_no_form_for_has_one(tmp_path: Path, answer: Callable[...,
 
 
 @pytest.mark.parametrize("command", [["undo"], ["vacuum"], ["write", "rows.parquet", "--mode", "overwrite"]])
-def test_a_question_that_nobody_answers_is_told_as_json_too(
+def test_an_unanswered_confirmation_is_reported_as_json_too(
     command: list[str], orders: str, tmp_path: Path, cli: Callable[..., Result], answer: Callable[..., Any]
 ) -> None:
     arguments = [command[0], *(str(tmp_path / word) for word in command[1:2]), orders, *command[2:]]
@@ -62,7 +62,7 @@ def test_a_question_that_nobody_answers_is_told_as_json_too(
         assert "Usage" not in cli(*arguments, code=2).stderr
 
 
-def test_what_is_done_is_done_though_nobody_takes_the_answer(orders: str, tmp_path: Path) -> None:
+def test_a_commit_stands_even_if_its_output_cannot_be_printed(orders: str, tmp_path: Path) -> None:
     arguments = [*COMMAND, "merge", str(tmp_path / "rows.parquet"), orders, "--key", "id", "--json"]
     reader, writer = os.pipe()
     os.close(reader)
@@ -93,7 +93,7 @@ def test_a_path_without_a_dataset_is_refused(command: str, tmp_path: Path, cli: 
     assert os.listdir(tmp_path) == []
 
 
-def test_another_writer_is_no_unfinished_commit(orders: str, tmp_path: Path, answer: Callable[..., Any]) -> None:
+def test_another_writer_is_not_an_interrupted_commit(orders: str, tmp_path: Path, answer: Callable[..., Any]) -> None:
     arguments = ["merge", str(tmp_path / "rows.parquet"), orders, "--key", "id", "--lock-timeout", "0.1"]
     location = locate(orders)
     with open_session(location) as session, session.staging() as staging:
@@ -136,9 +136,7 @@ def test_names_with_commas_are_quoted_and_paths_may_go_up(
     assert scoped["updated"] == 1
 
 
-def test_a_batch_that_was_merged_before_and_an_audit_are_told(
-    orders: str, tmp_path: Path, cli: Callable[..., Result]
-) -> None:
+def test_a_replayed_batch_and_an_audit_are_reported(orders: str, tmp_path: Path, cli: Callable[..., Result]) -> None:
     arguments = ["merge", str(tmp_path / "rows.parquet"), orders, "--key", "id", "--batch-id", "b"]
     assert "'id': 2" in cli(*arguments, "--audit", "rows").stdout
     assert cli(*arguments).stdout == f"{orders}: batch b was merged before; nothing was done\n"
@@ -147,7 +145,7 @@ def test_a_batch_that_was_merged_before_and_an_audit_are_told(
     assert f"changed rows: {feed}/" in shown
 
 
-def test_an_undo_says_what_it_takes_back(orders: str, cli: Callable[..., Result]) -> None:
+def test_an_undo_reports_what_it_undoes(orders: str, cli: Callable[..., Result]) -> None:
     assert "merge upsert: 1 inserted?" in cli("undo", orders, code=2).stderr
 
 

@@ -77,7 +77,7 @@ def test_rows_are_merged_as_nodes_and_edges_and_again_change_nothing_but_times(j
         assert db.edges("POSTED_BY").where({"since": 2026}).count() == 2
 
 
-def test_what_is_there_gets_the_columns_of_on_match(jobs: str, tmp_path: Path, answer: Read) -> None:
+def test_existing_records_get_the_columns_of_on_match(jobs: str, tmp_path: Path, answer: Read) -> None:
     (tmp_path / "again.csv").write_text("url,title,day\n/1,Architect,tue\n/4,Writer,tue\n")
     told = answer("graph", "merge", jobs, "again.csv", "--label", "Job", "--key", "url", "--on-match", "title,last=day")
     assert told == {"created": 1, "matched": 1}
@@ -139,7 +139,7 @@ def test_a_merge_without_an_index_names_the_command_that_creates_one(jobs: str, 
     ],
 )
 @pytest.mark.parametrize("graph_name", ["missing.db", "empty.db"])
-def test_a_graph_that_is_not_there_is_not_left_behind(
+def test_a_missing_graph_is_not_created_by_reading(
     arguments: list[str], graph_name: str, jobs: str, tmp_path: Path, cli: Run
 ) -> None:
     assert jobs
@@ -159,7 +159,9 @@ def test_an_empty_file_may_become_a_graph(jobs: str, tmp_path: Path, cli: Run) -
     assert sorted(name for name in os.listdir() if "empty" in name) == ["empty.db"]
 
 
-def test_a_graph_that_another_has_begun_meanwhile_is_kept(jobs: str, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_another_process_creates_meanwhile_is_kept(
+    jobs: str, cli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     link = os.link
 
     def late(source: str, goal: str) -> None:
@@ -216,7 +218,7 @@ def test_what_a_writer_has_committed_is_read_while_it_goes_on(jobs: str, answer:
 
 
 @pytest.mark.parametrize("command_line", [["query", ".", "(Nope)"], ["stats", "."], ["index", ".", "A", "b"]])
-def test_a_folder_is_no_graph(command_line: list[str], jobs: str, tmp_path: Path, cli: Run) -> None:
+def test_a_folder_is_not_a_graph(command_line: list[str], jobs: str, tmp_path: Path, cli: Run) -> None:
     assert jobs
     with assert_unchanged(str(tmp_path)):
         assert "'.' is a folder; a graph database is a file." in cli("graph", *command_line, code=1).stderr
@@ -227,7 +229,7 @@ def _no_connection(*_: Any, **__: Any) -> None:
     raise sqlite3.OperationalError(message)
 
 
-def test_a_file_that_may_not_be_read_is_told_as_such(jobs: str, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_may_not_be_read_is_reported_as_such(jobs: str, cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     # Permissions are nothing to root.
     monkeypatch.setattr("os.access", lambda *_: False)
     monkeypatch.setattr("sqlite3.connect", _no_connection)
@@ -237,7 +239,7 @@ def test_a_file_that_may_not_be_read_is_told_as_such(jobs: str, cli: Run, monkey
         assert "The file may not be read; change its permissions." in told
 
 
-def test_a_graph_that_cannot_be_begun_is_named_as_it_was_given(
+def test_a_graph_that_cannot_be_created_is_named_as_it_was_given(
     jobs: str, tmp_path: Path, cli: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert jobs
@@ -247,7 +249,7 @@ def test_a_graph_that_cannot_be_begun_is_named_as_it_was_given(
     assert told.startswith("Error: Cannot open the graph database 'h.db': unable to open")
 
 
-def test_what_is_no_graph_is_refused(jobs: str, tmp_path: Path, cli: Run) -> None:
+def test_what_is_not_a_graph_is_refused(jobs: str, tmp_path: Path, cli: Run) -> None:
     assert jobs
     with sqlite3.connect("other.db") as connection:
         connection.execute("CREATE TABLE t (a)")
@@ -317,7 +319,7 @@ def test_debug_shows_where_an_error_comes_from(jobs: str) -> None:
         app(["graph", "query", jobs, "(Job", "--debug"], standalone_mode=False)
 
 
-def test_a_schema_is_kept_to(jobs: str, tmp_path: Path, cli: Run) -> None:
+def test_a_schema_is_enforced(jobs: str, tmp_path: Path, cli: Run) -> None:
     rules = {"nodes": {"Job": {"required": ["url", "pay"]}}, "edges": {"POSTED_BY": {"from_types": ["Job"]}}}
     (tmp_path / "schema.json").write_text(json.dumps(rules))
     place = ["graph", "merge", jobs, "jobs.csv", "--label", "Job", "--key", "title", "--schema"]
@@ -340,7 +342,7 @@ def test_a_schema_is_kept_to(jobs: str, tmp_path: Path, cli: Run) -> None:
         (b'{"edges": {"AT": {"from_types": 7}}}', "'from_types' of 'AT' of 'edges' is no list of texts"),
     ],
 )
-def test_what_is_no_schema_is_refused(text: bytes, why: str, jobs: str, tmp_path: Path, cli: Run) -> None:
+def test_what_is_not_a_schema_is_refused(text: bytes, why: str, jobs: str, tmp_path: Path, cli: Run) -> None:
     (tmp_path / "rules.json").write_bytes(text)
     with assert_unchanged(str(tmp_path)):
         told = cli(
@@ -403,7 +405,7 @@ def test_a_query_finds_paths(text: str, ids: list[list[int]], jobs: str, answer:
     assert answer("graph", "query", jobs, text, "--count") == {"count": len(ids)}
 
 
-def test_a_query_is_told_for_people(jobs: str, cli: Run) -> None:
+def test_a_query_prints_a_readable_table(jobs: str, cli: Run) -> None:
     shown = cli("graph", "query", jobs, "(Job {seen > $seen})", "--param", "seen=1", "--order-by", "title").stdout
     assert shown.splitlines() == [
         "id  type  url  title     company    seen",
@@ -497,7 +499,7 @@ def test_what_json_holds_stays_the_same(jobs: str, answer: Read) -> None:
     ]  # fmt: skip
 
 
-def test_stats_are_told_for_people(jobs: str, cli: Run) -> None:
+def test_stats_print_a_readable_table(jobs: str, cli: Run) -> None:
     size = os.path.getsize(jobs)
     assert cli("graph", "stats", jobs).stdout.splitlines() == [
         f"jobs.db: 5 nodes, 3 edges, {size:,} bytes",
@@ -528,7 +530,7 @@ def test_an_import_asks_before_it_adds_to_other_nodes(jobs: str, tmp_path: Path,
     assert content("copy.db") == before
 
 
-def test_what_cannot_be_imported_is_told_what_to_do_instead(jobs: str, tmp_path: Path, cli: Run) -> None:
+def test_a_failed_import_names_the_remedy(jobs: str, tmp_path: Path, cli: Run) -> None:
     cli("graph", "export", jobs, "out.graphml")
     with assert_unchanged(str(tmp_path)):
         told = cli("graph", "import", "c.db", "out.graphml", code=1).stderr
@@ -536,7 +538,7 @@ def test_what_cannot_be_imported_is_told_what_to_do_instead(jobs: str, tmp_path:
         assert "`merganser graph merge`" in cli("graph", "import", "c.db", "jobs.csv", code=1).stderr
 
 
-def test_one_of_a_kind_is_not_told_as_several(tmp_path: Path, cli: Run) -> None:
+def test_one_node_and_one_edge_are_printed_in_the_singular(tmp_path: Path, cli: Run) -> None:
     path, out = str(tmp_path / "g.db"), str(tmp_path / "out.json")
     with GraphDatabase(path) as db:
         stop = db.create_node("Stop")
@@ -567,7 +569,7 @@ def test_vertices_without_a_type_get_one(tmp_path: Path, answer: Read) -> None:
 
 
 @pytest.mark.parametrize("out", ["out.json", "out.graphml", "out"])
-def test_an_export_asks_before_it_takes_anothers_place(out: str, jobs: str, tmp_path: Path, cli: Run) -> None:
+def test_an_export_asks_before_it_replaces_a_file(out: str, jobs: str, tmp_path: Path, cli: Run) -> None:
     cli("graph", "export", jobs, out)
     with assert_unchanged(str(tmp_path)):
         assert "say --yes" in cli("graph", "export", jobs, out, code=2).stderr
@@ -582,7 +584,7 @@ def facts(page: str) -> Any:
     return json.loads(page.partition('<script type="application/json" id="graph">')[2].partition("</script>")[0])
 
 
-def test_a_view_is_one_file_that_asks_for_nothing(jobs: str, tmp_path: Path, cli: Run) -> None:
+def test_a_view_is_one_file_that_loads_nothing(jobs: str, tmp_path: Path, cli: Run) -> None:
     shown = cli("graph", "view", jobs, "v.html", "--label", "Company", "--key", "name=TechCorp", "--depth", "0")
     assert shown.stdout == "v.html: 1 node, 2 more by expanding, 2 edges\n"
     page = (tmp_path / "v.html").read_text("utf-8")
@@ -625,14 +627,14 @@ def test_a_view_says_what_it_leaves_out(jobs: str, tmp_path: Path, cli: Run, ans
         (["--key", "seen=3", "--title", "Mine"], ["3", "5"]),
     ],
 )
-def test_a_view_begins_where_it_is_told(
+def test_a_view_starts_at_the_given_node(
     arguments: list[str], ids: list[str], jobs: str, tmp_path: Path, cli: Run
 ) -> None:
     cli("graph", "view", jobs, "v.html", *arguments)
     assert [node["id"] for node in facts((tmp_path / "v.html").read_text("utf-8"))["nodes"]] == ids
 
 
-def test_a_view_of_nothing_is_refused_and_a_file_is_not_replaced_unasked(jobs: str, tmp_path: Path, cli: Run) -> None:
+def test_a_view_without_nodes_or_over_a_file_is_refused(jobs: str, tmp_path: Path, cli: Run) -> None:
     (tmp_path / "v.html").write_text("mine")
     with assert_unchanged(str(tmp_path)):
         assert "No node is like that" in cli("graph", "view", jobs, "v.html", "--label", "Nobody", code=1).stderr
@@ -646,7 +648,7 @@ def test_a_view_of_nothing_is_refused_and_a_file_is_not_replaced_unasked(jobs: s
 BAD = "</script><script>alert(1)</script><!--<script>\u2028\u202e&amp;\x1b[31m\x07\"'`"
 
 
-def test_no_value_is_taken_for_anything_else(tmp_path: Path, cli: Run, answer: Read) -> None:
+def test_no_value_is_mistaken_for_another(tmp_path: Path, cli: Run, answer: Read) -> None:
     path = str(tmp_path / "g.db")
     with GraphDatabase(path) as db:
         one, two = db.create_node(BAD, {BAD: BAD, "n": 2**60}), db.create_node("Job", {"list": [BAD]})

@@ -35,7 +35,7 @@ def stages(result: Result) -> list[str]:
     return [line.split(" ", 1)[1] for line in result.stderr.splitlines()]
 
 
-def test_compact_puts_files_together_and_then_finds_nothing_to_do(orders: str, cli: Callable[..., Result]) -> None:
+def test_compact_combines_files_and_then_has_nothing_to_do(orders: str, cli: Callable[..., Result]) -> None:
     before = rows(orders)
     with assert_unchanged(orders):
         shown = cli("compact", orders, "--dry-run")
@@ -53,7 +53,7 @@ def test_compact_puts_files_together_and_then_finds_nothing_to_do(orders: str, c
 
 
 # W3
-def test_compact_tells_of_files_without_rows(tmp_path: Any, cli: Callable[..., Result]) -> None:
+def test_compact_reports_files_without_rows(tmp_path: Any, cli: Callable[..., Result]) -> None:
     path = str(tmp_path / "t")
     put(f"{path}/a.parquet", pa.table({"id": [1]}))
     put(f"{path}/b.parquet", pa.table({"id": pa.array([], pa.int64())}))
@@ -135,7 +135,7 @@ def test_programs_find_the_same_names_every_time(orders: str, answer: Callable[.
 
 
 @pytest.mark.parametrize("command", ["compact", "dedupe"])
-def test_help_tells_of_every_option(command: str, cli: Callable[..., Result]) -> None:
+def test_help_lists_every_option(command: str, cli: Callable[..., Result]) -> None:
     told = cli(command, "--help").stdout
     given = {"compact": merganser.compact, "dedupe": merganser.dedupe}[command].__annotations__
     others = {"path": "TARGET", "filesystem": "--storage-option", "key_columns": "--key"}
@@ -148,7 +148,7 @@ def test_help_tells_of_every_option(command: str, cli: Callable[..., Result]) ->
 
 
 @pytest.mark.parametrize("arguments", [("compact",), ("dedupe", "--key", "id", "--order-by", "version")])
-def test_a_commit_that_is_not_finished_is_told(
+def test_an_interrupted_commit_is_reported(
     orders: str, arguments: tuple[str, ...], cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
@@ -174,7 +174,7 @@ def test_inspect_advises_what_helps(orders: str, cli: Callable[..., Result], ans
     assert (after["duplicate_keys"], after["findings"]) == (0, [])
 
 
-def test_keys_with_null_or_nan_are_no_repeated_keys(tmp_path: Any, answer: Callable[..., Any]) -> None:
+def test_keys_with_null_or_nan_are_not_duplicates(tmp_path: Any, answer: Callable[..., Any]) -> None:
     path, nan = str(tmp_path / "t"), float("nan")
     put(f"{path}/f.parquet", pa.table({"id": [None, None, nan, nan, 1.0, 1.0]}))
     assert answer("inspect", path, "--key", "id")["duplicate_keys"] == 1

@@ -54,12 +54,12 @@ def merged(path: str) -> list[dict[str, Any]]:
     [CSV, JSON, in_parquet(), in_arrow(pa.ipc.new_file), in_arrow(pa.ipc.new_stream)],
     ids=["csv", "json", "parquet", "arrow file", "arrow stream"],
 )
-def test_standard_input_tells_its_format(data: bytes, tmp_path: Path, cli: Callable[..., Result]) -> None:
+def test_the_format_of_standard_input_is_detected(data: bytes, tmp_path: Path, cli: Callable[..., Result]) -> None:
     cli("merge", "-", str(tmp_path / "t"), "--key", "id", stdin=data)
     assert merged(str(tmp_path / "t")) == ROWS.to_pylist()
 
 
-def test_standard_input_that_is_something_else_is_refused(tmp_path: Path, cli: Callable[..., Result]) -> None:
+def test_standard_input_of_an_unknown_format_is_refused(tmp_path: Path, cli: Callable[..., Result]) -> None:
     told = cli("merge", "-", str(tmp_path / "t"), "--key", "id", "--format", "parquet", stdin=CSV, code=1).stderr
     assert "Cannot read standard input as parquet" in told
     (tmp_path / "array.json").write_text('[{"id": 1}]')
@@ -67,7 +67,7 @@ def test_standard_input_that_is_something_else_is_refused(tmp_path: Path, cli: C
     assert "it is an array; an object in each line" in told
 
 
-def test_a_name_need_not_tell_the_format(tmp_path: Path, cli: Callable[..., Result]) -> None:
+def test_the_format_may_be_given_as_an_option(tmp_path: Path, cli: Callable[..., Result]) -> None:
     (tmp_path / "rows.txt").write_bytes(CSV.replace(b",", b";"))
     options = ["--format", "csv", "--delimiter", ";"]
     cli("merge", str(tmp_path / "rows.txt"), str(tmp_path / "t"), "--key", "id", *options)
@@ -212,7 +212,7 @@ def test_a_source_that_cannot_be_opened_says_what_to_do(tmp_path: Path, cli: Cal
     assert "check free space and permissions there" in told
 
 
-def test_a_dataset_is_asked_for_types_only_where_the_source_tells_none(
+def test_types_come_from_the_dataset_only_if_the_source_has_none(
     tmp_path: Path, cli: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []

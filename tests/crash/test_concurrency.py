@@ -174,7 +174,7 @@ merganser.merge(rows, path, "upsert", "id")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["create", "write_small", "replace"])
-def test_a_killed_writer_blocks_nobody_and_its_work_is_settled(where: str, lake: str) -> None:
+def test_a_killed_writer_does_not_block_and_its_commit_is_recovered(where: str, lake: str) -> None:
     # C4, C5: while it lives the dataset is held, in its name; once it is dead the next merge settles what it left
     place = make_dataset_folder("local", lake)
     place.put("f0.parquet", [0, 1], "old")
@@ -280,7 +280,7 @@ def _remove(place: DatasetFolder) -> None:
 @pytest.mark.parametrize("stranger", [_add, _change, _remove])
 @pytest.mark.parametrize("kind", ["local", "memory"])
 @pytest.mark.parametrize("action", ["upsert", "full_merge", "append", "overwrite"])
-def test_a_stranger_between_listing_and_publication_is_noticed(
+def test_another_writers_change_between_listing_and_publication_is_detected(
     action: Any, kind: str, stranger: Callable[[DatasetFolder], None], lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # C6
@@ -306,9 +306,7 @@ def test_a_stranger_between_listing_and_publication_is_noticed(
     assert place.list_staging() == []
 
 
-def test_a_file_changed_after_the_decision_is_held_back_not_overwritten(
-    lake: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_changed_after_the_journal_is_not_overwritten(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # C6, C4: between the journal and the rename, or between a crash and its recovery
     place = make_dataset_folder("local", lake)
     place.put("f0.parquet", [0, 1], "old")
@@ -382,7 +380,7 @@ def test_the_lease_of_a_dead_process_of_this_machine_does_not_block(place: Datas
     assert [path for path in place.list_control_files() if "/history/" not in path] == []
 
 
-def test_a_process_of_another_container_is_not_taken_for_dead(place: DatasetFolder) -> None:
+def test_a_process_of_another_container_is_not_assumed_dead(place: DatasetFolder) -> None:
     # C5: containers may share a host name, but not the process ids
     leave_lease(place, dead_pid(), socket.gethostname(), space="pid:[1]")
     with pytest.raises(LockTimeoutError):

@@ -274,7 +274,7 @@ def test_the_archive_that_cp_makes_recovers(lake: str) -> None:
 
 
 @pytest.mark.parametrize("copy", [None, COPIES[-1]], ids=["in place", "untimed"])
-def test_a_file_that_changed_before_the_journal_is_not_taken_for_the_one_that_was_listed(
+def test_a_file_that_changed_before_the_journal_is_not_mistaken_for_the_listed_one(
     copy: Copy | None, lake: str
 ) -> None:
     # C3, C4
@@ -295,7 +295,7 @@ def test_a_file_that_changed_before_the_journal_is_not_taken_for_the_one_that_wa
     assert place.read_files() == before
 
 
-def test_a_file_that_has_nothing_to_do_with_a_commit_stops_no_recovery(lake: str) -> None:
+def test_an_unrelated_file_does_not_stop_recovery(lake: str) -> None:
     # C4, M9: a merge refuses Parquet data under another name
     place = decided("retained_merge", lake)
     before = place.read_files()

@@ -177,7 +177,7 @@ def test_what_was_recovered_can_be_undone(kind: str, lake: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["local", "memory"])
-def test_a_feed_tells_of_what_happened_and_of_nothing_else(kind: str, lake: str) -> None:
+def test_a_feed_lists_exactly_the_changes(kind: str, lake: str) -> None:
     # C3, C4, C7, M8, R5
     outcome = undisturbed("fed", kind, lake)
     for place, fault, old in sweep("fed", kind, lake, "dead"):
@@ -194,7 +194,7 @@ def test_a_feed_tells_of_what_happened_and_of_nothing_else(kind: str, lake: str)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["local", "memory"])
-def test_an_undo_is_told_once_and_forgets_its_batch(kind: str, lake: str) -> None:
+def test_an_undo_is_recorded_once_and_removes_its_batch(kind: str, lake: str) -> None:
     # C4, M9
     for place, fault, _ in sweep("undo", kind, lake, "after"):
         merganser.recover(place.path)

@@ -130,7 +130,7 @@ def test_a_folder_that_a_killed_process_made_is_not_trusted(name: str, lake: str
 
 
 @pytest.mark.parametrize("name", [*LOADS, "full_merge", "overwrite", "undo", "dedupe"])
-def test_the_journal_goes_once_all_that_it_says_is_on_the_disk(name: str, lake: str, events: Events) -> None:
+def test_the_journal_is_removed_once_its_changes_are_on_the_disk(name: str, lake: str, events: Events) -> None:
     # C3, C4
     place = make_dataset_folder("local", lake)
     SCENARIOS[name].setup(place)

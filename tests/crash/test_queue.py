@@ -369,7 +369,7 @@ def test_the_holder_is_watched_also_while_others_wait_ahead(lake: str, monkeypat
         assert time.monotonic() - ahead_gone < 1.5
 
 
-def test_a_waiter_that_was_taken_for_dead_queues_again(lake: str) -> None:
+def test_a_waiter_whose_ticket_was_removed_queues_again(lake: str) -> None:
     # C5, C6
     place = make_dataset_folder("memory", lake)
     memory = fsspec.filesystem("memory")
@@ -388,7 +388,7 @@ def test_a_waiter_that_was_taken_for_dead_queues_again(lake: str) -> None:
     assert waiting(place) == []
 
 
-def test_whoever_gives_up_names_the_holder_and_leaves_the_queue(place: DatasetFolder) -> None:
+def test_a_writer_that_times_out_names_the_holder_and_leaves_the_queue(place: DatasetFolder) -> None:
     # C5
     with hold(place), contextlib.ExitStack() as running:
         giving_up: list[BaseException] = []
@@ -434,7 +434,7 @@ def test_a_lock_that_nobody_waits_for_costs_one_listing(lake: str, monkeypatch: 
         ]
 
 
-def test_a_queue_that_cannot_be_made_leaves_the_lock_to_whoever_is_quick(lake: str) -> None:
+def test_without_a_queue_the_fastest_writer_gets_the_lock(lake: str) -> None:
     # C5: a file is in the place of its folder
     place = make_dataset_folder("local", lake)
     os.makedirs(place.control)

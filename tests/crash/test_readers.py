@@ -198,7 +198,7 @@ def observe_method(name: str, look: Callable[[], None]) -> Any:
     return method
 
 
-def test_control_stands_beside_the_dataset(table: str, lake: str) -> None:
+def test_the_control_folder_is_beside_the_dataset(table: str, lake: str) -> None:
     # C1
     merganser.merge(whole_batch(1), table, "upsert", "id")
     assert sorted(os.listdir(lake)) == [".t.merganser", "t"]

@@ -115,7 +115,7 @@ def recover_after(place: DatasetFolder, faults: list[Fault]) -> None:
 
 @PROPERTY
 @given(commits, st.builds(Fault, steps, modes), st.lists(st.builds(Fault, steps, modes), max_size=4), kinds)
-def test_a_commit_happens_whole_or_not_at_all(work: Commit, fault: Fault, again: list[Fault], kind: str) -> None:
+def test_a_commit_is_atomic(work: Commit, fault: Fault, again: list[Fault], kind: str) -> None:
     # C3, C4, C7
     with temporary_place(kind) as place:
         for rel, number in work.old.items():
@@ -129,7 +129,7 @@ def test_a_commit_happens_whole_or_not_at_all(work: Commit, fault: Fault, again:
 
 @PROPERTY
 @given(commits, st.builds(Fault, steps, modes), st.lists(st.builds(Fault, steps, modes), max_size=4), kinds)
-def test_an_undo_happens_whole_or_not_at_all(work: Commit, fault: Fault, again: list[Fault], kind: str) -> None:
+def test_an_undo_is_atomic(work: Commit, fault: Fault, again: list[Fault], kind: str) -> None:
     # C3, C4, C7, M9
     with temporary_place(kind) as place:
         for rel, number in work.old.items():
@@ -161,7 +161,7 @@ strategies = st.sampled_from(["insert", "update", "upsert", "full_merge", "dedup
     st.lists(st.builds(Fault, steps, modes), max_size=3),
     kinds,
 )
-def test_a_merge_happens_whole_or_not_at_all(
+def test_a_merge_is_atomic(
     files: list[dict[int, str]],
     source: dict[int, str],
     strategy: Any,

@@ -259,7 +259,7 @@ except DatasetPermissionError as error:
 
 @as_root
 @pytest.mark.slow
-def test_a_user_who_may_only_read_is_told_whom_to_ask(shared: Path) -> None:
+def test_a_user_without_write_access_gets_an_error_with_the_owner(shared: Path) -> None:
     # C5, C7
     path = make_folder(shared / "lake", 0o2775, group=TEAM) / "t"
     run_as(ALICE, FIRST, path)
@@ -317,7 +317,7 @@ except DatasetMergeError as error:
 
 @as_root
 @pytest.mark.slow
-def test_what_denies_a_journaled_commit_is_described(shared: Path) -> None:
+def test_what_prevents_a_journaled_commit_is_described(shared: Path) -> None:
     # C4, C7: permissions that were taken away in between
     path = make_folder(shared / "lake", 0o2775, group=TEAM) / "t"
     run_as(ALICE, FIRST, path)

@@ -164,7 +164,7 @@ def test_a_later_day_can_be_written_alone(written: tuple[Path, list[DayFacts]], 
     assert content(tmp_path / day.isoformat()) == content(folder / day.isoformat())
 
 
-def test_a_file_has_fifty_thousand_lines_and_those_of_a_longer_day_go(tmp_path: Path) -> None:
+def test_a_file_has_fifty_thousand_lines_and_surplus_files_are_removed(tmp_path: Path) -> None:
     folder = tmp_path / FIRST.isoformat()
     write_day(str(tmp_path), FIRST, 100_001)
     lines = {file.name: file.read_bytes().count(b"\n") for file in folder.iterdir()}
@@ -173,7 +173,7 @@ def test_a_file_has_fifty_thousand_lines_and_those_of_a_longer_day_go(tmp_path: 
     assert [file.name for file in folder.iterdir()] == ["postings-0000.json"]
 
 
-def test_every_kind_of_trouble_occurs_about_as_often_as_it_should(written: tuple[Path, list[DayFacts]]) -> None:
+def test_every_kind_of_defect_occurs_at_its_expected_rate(written: tuple[Path, list[DayFacts]]) -> None:
     first, *later = written[1]
     assert (first.late, first.seen_urls, first.changed_salaries) == (0, 0, 0)
     for facts in later:

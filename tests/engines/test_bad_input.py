@@ -73,7 +73,7 @@ def test_updating_a_dataset_that_somebody_removed_is_refused(io: AnyDatasetIO, l
     assert io.merge(table([1]), f"{lake}/t", key_columns="id", batch_id="monday").inserted == 1
 
 
-def test_a_file_is_no_dataset(io: AnyDatasetIO, lake: str) -> None:
+def test_a_file_is_not_a_dataset(io: AnyDatasetIO, lake: str) -> None:
     # P6
     file = put(f"{lake}/t.parquet", table([1]))
     before = Path(file).read_bytes()
@@ -100,7 +100,7 @@ def test_a_path_below_a_file_is_an_error_that_names_it(io: AnyDatasetIO, lake: s
 
 
 @pytest.mark.parametrize("path", ["", None, 7, b"bytes"])
-def test_a_path_that_is_none_is_refused(io: AnyDatasetIO, path: Any) -> None:
+def test_an_invalid_path_is_refused(io: AnyDatasetIO, path: Any) -> None:
     # P6
     with pytest.raises(InvalidArgumentError, match="path"):
         io.merge(table([1]), path, "upsert", "id")
@@ -184,7 +184,7 @@ def test_broken_pages_in_a_row_group_that_is_not_affected_stay_as_they_are(
     assert pq.ParquetFile(file).read_row_group(0).column("v").to_pylist()[1] == "new"
 
 
-def test_a_file_cut_short_under_its_footer_is_an_error(io: AnyDatasetIO, path: str) -> None:
+def test_a_file_truncated_before_its_footer_is_an_error(io: AnyDatasetIO, path: str) -> None:
     # P6: the footer is whole but points past the data
     file = Path(path, "f0.parquet")
     data = file.read_bytes()
@@ -401,7 +401,7 @@ def test_an_audit_works_with_any_key_name_or_says_why_not(io: AnyDatasetIO, lake
     ]
 
 
-def test_columns_that_look_like_one_another_stay_apart(io: AnyDatasetIO, lake: str) -> None:
+def test_columns_with_similar_names_are_kept_apart(io: AnyDatasetIO, lake: str) -> None:
     # S1, K10: a struct's field, and columns whose names join to the same text
     path = f"{lake}/t"
     source = pa.table(

@@ -122,7 +122,7 @@ def test_a_batch_that_was_interrupted_while_published_is_known(
 
 # M7
 @pytest.mark.parametrize("batch_id", ["", 7, b"b"])
-def test_an_id_is_a_text(io: AnyDatasetIO, lake: str, batch_id: Any) -> None:
+def test_an_id_is_a_string(io: AnyDatasetIO, lake: str, batch_id: Any) -> None:
     with assert_unchanged(f"{lake}/t"), pytest.raises(InvalidArgumentError, match="batch_id"):
         io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id=batch_id)
 
@@ -138,7 +138,7 @@ def test_a_damaged_record_is_named_with_the_remedy(io: AnyDatasetIO, lake: str) 
 
 # M7, C5
 @pytest.mark.parametrize("moves", [True, False])
-def test_a_journal_that_came_too_late_is_nothing(lake: str, moves: bool) -> None:
+def test_a_journal_that_was_written_too_late_is_ignored(lake: str, moves: bool) -> None:
     io, path = open_dataset_io("arrow"), f"{lake}/t"
     result = io.merge(pairs([1, 2], "old"), path, key_columns="id")
     io.write_dataset(pairs([3], "old"), path)
@@ -157,7 +157,7 @@ def test_a_journal_that_came_too_late_is_nothing(lake: str, moves: bool) -> None
 
 
 # C5, C6
-def test_a_writer_that_is_taken_over_once_it_has_decided_says_that_it_has(lake: str) -> None:
+def test_a_writer_that_loses_its_lease_after_its_journal_reports_that(lake: str) -> None:
     io, path = open_dataset_io("arrow"), f"{lake}/t"
     result = io.merge(pairs([1], "old"), path, key_columns="id")
     location = locate(path)

@@ -151,7 +151,7 @@ def test_delete_finds_a_key_in_whatever_partition(io: AnyDatasetIO, lake: str) -
 
 
 # M1, H2
-def test_a_source_without_partition_columns_does_not_settle_their_types(io: AnyDatasetIO, lake: str) -> None:
+def test_a_source_without_partition_columns_does_not_set_their_types(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/day=1/a.parquet", pairs([1, 2], ["a", "b"]))
     assert counts(io.merge(pa.table({"id": [1]}), path, "delete", "id")) == (0, 0, 1, 0)
@@ -344,7 +344,7 @@ def test_batches_may_come_in_any_order(io: AnyDatasetIO, lake: str) -> None:
 
 
 # M3, H4
-def test_a_late_row_is_no_partition_move(io: AnyDatasetIO, lake: str) -> None:
+def test_a_late_row_is_not_a_partition_move(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     target = pa.table({"id": [1, 2], "at": [5, 5], "v": ["a", "b"], "day": [1, 1]})
     io.write_dataset(target, path, partition_columns="day")
@@ -538,7 +538,7 @@ def test_changes_with_a_sequence_may_come_in_any_order(io: AnyDatasetIO, lake: s
         ({"operation_column": "op", "operation_values": {"update": ["u", "x"], "delete": "x"}}, "x"),
     ],
 )
-def test_senseless_operations_are_refused(lake: str, options: dict[str, Any], message: str) -> None:
+def test_invalid_operations_are_refused(lake: str, options: dict[str, Any], message: str) -> None:
     io, path = open_dataset_io("arrow"), f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1], ["a"]))
     with assert_unchanged(path), pytest.raises(ValueError, match=message):
@@ -550,7 +550,7 @@ def test_senseless_operations_are_refused(lake: str, options: dict[str, Any], me
 
 # M5
 @pytest.mark.parametrize("strategy", ["update", "upsert", "full_merge", "deduplicate"])
-def test_a_row_that_is_there_already_is_not_written(io: AnyDatasetIO, lake: str, strategy: Any) -> None:
+def test_an_existing_row_is_not_written(io: AnyDatasetIO, lake: str, strategy: Any) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1, 2], ["a", "b"]))
     put(f"{path}/b.parquet", pairs([3, 4], ["c", "d"]))
@@ -788,7 +788,7 @@ def test_a_source_row_out_of_scope_is_refused(io: AnyDatasetIO, lake: str, scope
     ],
     ids=str,
 )
-def test_a_senseless_scope_is_refused(lake: str, scope: Any, message: str) -> None:
+def test_an_invalid_scope_is_refused(lake: str, scope: Any, message: str) -> None:
     io, path = open_dataset_io("arrow"), f"{lake}/t"
     spread(io, path)
     with assert_unchanged(path), pytest.raises((ValueError, TypeError), match=message) as caught:
@@ -896,7 +896,7 @@ def test_a_dataset_may_move_as_a_whole(io: AnyDatasetIO, lake: str) -> None:
 
 
 # M8, M4
-def test_a_delete_is_no_move(io: AnyDatasetIO, lake: str) -> None:
+def test_a_delete_is_not_a_move(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     spread(io, path)
     source = days([1, 3], ["A", None], [2, 1]).append_column("op", pa.array(["u", "d"]))
@@ -1085,7 +1085,7 @@ def test_a_column_cannot_have_the_name_of_one_of_the_audit(lake: str, column: st
 
 
 # M1, H2
-def test_a_column_that_is_ignored_says_nothing_of_partitions(io: AnyDatasetIO, lake: str) -> None:
+def test_an_ignored_column_does_not_define_partitions(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/day=x/f.parquet", pa.table({"id": [1, 2], "v": [1, 2]}))
     io.merge(pa.table({"id": [1], "v": [7], "day": [3.5]}), f"{lake}/t", "update", "id", update_columns="v")
     io.merge(pa.table({"id": [2], "day": [3]}), f"{lake}/t", "delete", "id")
@@ -1093,7 +1093,7 @@ def test_a_column_that_is_ignored_says_nothing_of_partitions(io: AnyDatasetIO, l
 
 
 # M1, M4, M3, H4
-def test_a_file_that_does_not_tell_its_partition_may_lose_rows_or_keep_them(io: AnyDatasetIO, lake: str) -> None:
+def test_rows_of_a_file_without_a_known_partition_may_be_deleted_or_skipped(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/f.parquet", pa.table({"id": [1, 2], "v": [5, 5]}))
     put(f"{lake}/t/day=1/g.parquet", pa.table({"id": [3], "v": [5]}))
     source = pa.table({"id": [1, 2], "v": [9, 1], "day": ["1", "1"], "op": ["d", "u"]})
@@ -1104,7 +1104,7 @@ def test_a_file_that_does_not_tell_its_partition_may_lose_rows_or_keep_them(io: 
 
 
 # H4, H6
-def test_a_path_that_tells_half_of_a_partition_is_no_place_for_other_values(io: AnyDatasetIO, lake: str) -> None:
+def test_a_path_with_only_some_partition_columns_takes_no_new_partition_values(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a=1/f.parquet", pa.table({"id": [1], "a": ["1"], "b": ["x"], "v": [1]}))
     put(f"{lake}/t/a=1/b=x/g.parquet", pa.table({"id": [2], "v": [1]}))
     source = pa.table({"id": [1], "a": ["2"], "b": ["y"], "v": [2]})
@@ -1169,7 +1169,7 @@ def test_rows_of_nothing_but_keys_are_unchanged(io: AnyDatasetIO, lake: str) -> 
 
 
 # M3
-def test_a_column_to_order_by_is_missed_where_it_is_missing(lake: str) -> None:
+def test_a_missing_order_by_column_is_reported(lake: str) -> None:
     io, source = open_dataset_io("arrow"), pa.table({"id": [1], "at": [1]})
     with pytest.raises(InvalidArgumentError, match="'nosuch', which the source lacks"):
         io.merge(source, f"{lake}/t", "upsert", "id", sequence_column="nosuch")
@@ -1207,7 +1207,7 @@ def test_a_feed_that_cannot_be_written_changes_nothing(lake: str) -> None:
     assert io.merge(source, f"{lake}/t", "upsert", "id").updated == 1
 
 
-def test_an_option_that_there_is_not_is_refused_with_the_one_that_may_be_meant(io: AnyDatasetIO, lake: str) -> None:
+def test_an_unknown_option_is_refused_with_a_suggestion(io: AnyDatasetIO, lake: str) -> None:
     with assert_unchanged(f"{lake}/t"), pytest.raises(TypeError, match="Did you mean update_columns"):
         io.merge(pairs([1], ["a"]), f"{lake}/t", "upsert", "id", update_column="v")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="unexpected keyword argument 'audit'"):

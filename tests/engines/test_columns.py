@@ -93,7 +93,7 @@ def test_a_value_is_stored_to_the_bit(io: AnyDatasetIO, lake: str, value: float 
     assert load(io, f"{lake}/t").column("zero")[2].as_py() == 0.0
 
 
-def test_a_key_that_is_equal_in_another_way_is_stored_as_it_comes(io: AnyDatasetIO, lake: str) -> None:
+def test_an_equal_key_with_another_representation_is_stored_as_given(io: AnyDatasetIO, lake: str) -> None:
     # W2
     put(f"{lake}/t/a.parquet", pa.table({"id": [0.0, 1.0], "v": [1, 2]}))
     io.merge(pa.table({"id": [-0.0], "v": [1]}), f"{lake}/t", "upsert", key_columns="id")
@@ -113,9 +113,7 @@ def test_a_dataset_of_keys_alone_is_copied(io: AnyDatasetIO, lake: str) -> None:
 
 @pytest.mark.splice
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.string_view()], ids=str)
-def test_texts_that_few_rows_share_stay_a_dictionary_without_those_that_are_gone(
-    io: AnyDatasetIO, lake: str, kind: pa.DataType
-) -> None:
+def test_a_sparse_dictionary_is_kept_without_unused_strings(io: AnyDatasetIO, lake: str, kind: pa.DataType) -> None:
     # W2
     secret = "a secret that is taken back"  # noqa: S105  of nobody
     old = pa.array([secret, None, "red", "blue"] * 100, pa.string()).cast(kind)
@@ -143,7 +141,7 @@ VALUES = st.none() | st.sampled_from(["", "a", "b", "é", "long " * 9])
     old=st.lists(st.lists(VALUES, max_size=8), min_size=1, max_size=3),
     new=st.dictionaries(st.integers(0, 23), VALUES | st.text(max_size=2), min_size=1),
 )
-def test_new_texts_take_the_place_of_old_ones(old: list[list[str | None]], new: dict[int, str | None]) -> None:
+def test_new_strings_replace_old_ones_in_a_dictionary(old: list[list[str | None]], new: dict[int, str | None]) -> None:
     # W2
     chunks = [pa.array(values, pa.string()).dictionary_encode() for values in old]
     values = [value for part in old for value in part]

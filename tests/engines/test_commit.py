@@ -237,7 +237,7 @@ def test_new_files_are_shared_as_the_folder_is(io: AnyDatasetIO, lake: str) -> N
     assert access == {(True, 0o2770, group), (False, 0o660, group)}
 
 
-def test_an_owner_that_cannot_be_given_is_no_error(
+def test_an_owner_that_cannot_be_set_is_not_an_error(
     io: AnyDatasetIO, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # W6: only root may give a file away

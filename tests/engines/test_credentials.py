@@ -35,7 +35,7 @@ def kept() -> bytes:
 
 
 # M9
-def test_a_url_with_a_password_is_merged_into_and_tells_it_to_nobody(
+def test_a_url_with_a_password_is_merged_into_and_masked(
     io: AnyDatasetIO, vault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -61,7 +61,7 @@ def test_paths_that_are_to_be_opened_keep_the_password(io: AnyDatasetIO, vault: 
     assert [one.path for one in ParquetMetadataAnalyzer().analyze_dataset_files(f"{vault}/t")] == [path]
 
 
-def test_a_source_with_a_password_is_not_told_when_it_cannot_be_read(io: AnyDatasetIO, vault: str, lake: str) -> None:
+def test_the_password_of_a_source_that_cannot_be_read_is_masked(io: AnyDatasetIO, vault: str, lake: str) -> None:
     VaultFileSystem("ada", SECRET).pipe_file("/host/lake/bad.csv", b"id,v\n1\n")
     for name, kind in (
         ("none.csv", InvalidArgumentError),

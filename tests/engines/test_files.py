@@ -42,7 +42,7 @@ def table(ids: list[int], value: str = "old") -> pa.Table:
 # Plans.
 
 
-def test_a_plan_changes_nothing_and_says_what_the_merge_does(
+def test_a_plan_changes_nothing_and_reports_what_the_merge_does(
     io: AnyDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # P5
@@ -85,7 +85,7 @@ def test_a_plan_changes_nothing_and_says_what_the_merge_does(
     assert [file.path for file in plan.files if file.action == "rewrite"] == result.rewritten_files
 
 
-def test_a_plan_names_the_other_fates_too(io: AnyDatasetIO, lake: str) -> None:
+def test_a_plan_reports_preserved_and_removed_files_too(io: AnyDatasetIO, lake: str) -> None:
     # P5
     path = f"{lake}/t"
     put(f"{path}/day=a/f.parquet", table([1, 2]))
@@ -314,7 +314,7 @@ def test_a_link_that_leads_nowhere_is_an_error(io: AnyDatasetIO, lake: str) -> N
 # What is data.
 
 
-def test_hidden_files_and_folders_are_no_data(io: AnyDatasetIO, lake: str) -> None:
+def test_hidden_files_and_folders_are_not_data(io: AnyDatasetIO, lake: str) -> None:
     # P7
     path = f"{lake}/t"
     put(f"{path}/a.parquet", table([1]))
@@ -536,7 +536,7 @@ def test_each_row_group_keeps_its_own_dictionaries(io: AnyDatasetIO, lake: str) 
     assert first.total_compressed_size < 1.1 * old[0].total_compressed_size
 
 
-def test_a_bloom_filter_does_not_outlive_the_values_it_knows(io: AnyDatasetIO, lake: str) -> None:
+def test_a_bloom_filter_is_dropped_with_the_values_it_describes(io: AnyDatasetIO, lake: str) -> None:
     # W2: a stale filter would hide the new rows from DuckDB
     path = f"{lake}/t"
     put(f"{path}/a.parquet", table(list(range(200))), row_group_size=50, bloom_filter_options={"v": {"ndv": 50}})
@@ -563,7 +563,7 @@ def test_a_new_file_has_the_bloom_filters_of_an_old_one(io: AnyDatasetIO, lake: 
             assert connection.execute(probe, [written, value]).fetchall() == [(excluded,)]
 
 
-def test_a_file_left_with_no_rows_goes(io: AnyDatasetIO, lake: str) -> None:
+def test_a_file_without_rows_is_removed(io: AnyDatasetIO, lake: str) -> None:
     # W3
     path = f"{lake}/t"
     for number in range(3):
@@ -597,7 +597,7 @@ def test_a_dataset_left_with_no_rows_keeps_one_file_and_its_schema(
 
 @pytest.mark.parametrize("partition_by", [None, "day"])
 @pytest.mark.parametrize("operation", ["insert", "upsert", "full_merge", "deduplicate", "append", "overwrite"])
-def test_the_file_that_kept_the_schema_goes_with_the_first_rows(
+def test_the_file_that_kept_the_schema_is_removed_with_the_first_rows(
     io: AnyDatasetIO, lake: str, partition_by: str | None, operation: Any
 ) -> None:
     # W3, T2, O2, R1, M9
@@ -628,7 +628,7 @@ def test_the_file_that_kept_the_schema_goes_with_the_first_rows(
     assert snapshot(path) == before
 
 
-def test_the_file_that_keeps_the_schema_stays_while_no_rows_come(io: AnyDatasetIO, lake: str) -> None:
+def test_the_file_that_keeps_the_schema_stays_until_rows_are_added(io: AnyDatasetIO, lake: str) -> None:
     # W3, M5
     path = f"{lake}/t"
     io.write_dataset(table([]), path)
@@ -679,7 +679,7 @@ def test_a_full_rewrite_does_not_keep_the_file_without_rows(lake: str) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd"])
-def test_new_files_have_the_asked_shape(io: AnyDatasetIO, lake: str, compression: str) -> None:
+def test_new_files_have_the_requested_layout(io: AnyDatasetIO, lake: str, compression: str) -> None:
     # W4
     path = f"{lake}/t"
     source = table(list(range(25))).append_column("day", pa.array(["a"] * 20 + ["b"] * 5))

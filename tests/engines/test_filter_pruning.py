@@ -73,7 +73,7 @@ def list_actions(io: AnyDatasetIO, batch: pa.Table, path: str) -> list[tuple[str
     return [(file.action, file.reason) for file in io.plan(batch, path, "upsert", "id").files[:FILES]]
 
 
-def test_a_merge_leaves_filters_of_the_files_that_it_read_in_vain(io: AnyDatasetIO, lake: str) -> None:
+def test_a_merge_stores_filters_of_files_without_a_match(io: AnyDatasetIO, lake: str) -> None:
     # P1
     path = make(lake)
     result = io.merge(table([205, 9_001], "new"), path, "upsert", "id")
@@ -110,7 +110,7 @@ def test_keys_that_are_everywhere_have_no_filters_made(io: AnyDatasetIO, lake: s
     assert filters(lake) == []
 
 
-def test_a_large_source_is_not_sifted(io: AnyDatasetIO, lake: str) -> None:
+def test_a_large_source_uses_no_key_filters(io: AnyDatasetIO, lake: str) -> None:
     path = make(lake)
     with mock.patch.object(sift, "MAX_SOURCE_KEYS", 1):
         assert io.merge(table([1, 9_001]), path, "upsert", "id").inserted == 1
@@ -151,7 +151,7 @@ def test_another_key_has_filters_of_its_own(io: AnyDatasetIO, lake: str) -> None
 
 
 @pytest.mark.parametrize("tagged", [False, True])
-def test_filters_are_kept_where_storage_tells_of_changes(
+def test_filters_are_stored_if_the_storage_reports_file_versions(
     io: AnyDatasetIO, tagged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = fsspec.filesystem("memory")

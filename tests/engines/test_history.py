@@ -84,7 +84,7 @@ def state(path: str) -> dict[str, tuple[bytes, int, int]]:
 
 
 # M9
-def test_a_record_tells_what_was_asked_and_what_was_done(io: AnyDatasetIO, path: str, control: Path) -> None:
+def test_a_record_has_the_options_and_the_result(io: AnyDatasetIO, path: str, control: Path) -> None:
     before = datetime.now(UTC)
     result = io.merge(table([0, 10, 99], "new"), path, "full_merge", "id", batch_id="b", compression="zstd", retain=2)
     (record,) = history(path)
@@ -144,7 +144,7 @@ def test_a_change_that_fails_or_changes_nothing_leaves_no_record(io: AnyDatasetI
 
 
 # M9, M7
-def test_a_batch_is_told_once(io: AnyDatasetIO, path: str, control: Path) -> None:
+def test_a_batch_is_recorded_once(io: AnyDatasetIO, path: str, control: Path) -> None:
     io.merge(table([0], "new"), path, key_columns="id", batch_id="a", retain=1)
     before = read_control_files(control)
     with assert_unchanged(path):
@@ -197,7 +197,7 @@ def test_records_sort_by_commit_even_if_the_clock_went_back(path: str, control: 
 
 
 # M9
-def test_undo_brings_back_every_byte(io: AnyDatasetIO, path: str, control: Path) -> None:
+def test_undo_restores_every_byte(io: AnyDatasetIO, path: str, control: Path) -> None:
     os.chmod(f"{path}/f0.parquet", 0o640)
     before = state(path)
     io.merge(table([0, 10, 98, 99], "new"), path, key_columns="id", retain=1, max_rows_per_file=1)
@@ -217,7 +217,7 @@ def test_undo_brings_back_every_byte(io: AnyDatasetIO, path: str, control: Path)
 
 
 # M9
-def test_undo_brings_back_removed_files(io: AnyDatasetIO, path: str) -> None:
+def test_undo_restores_removed_files(io: AnyDatasetIO, path: str) -> None:
     before = state(path)
     result = io.merge(table([0, 99], "new"), path, "full_merge", "id", retain=1)
     assert len(result.removed_files) == 2
@@ -251,7 +251,7 @@ def test_undo_of_a_partitioned_merge(io: AnyDatasetIO, lake: str) -> None:
 
 
 # M9, O2, H2
-def test_undo_of_an_overwrite_brings_back_partitions_and_their_types(io: AnyDatasetIO, lake: str) -> None:
+def test_undo_of_an_overwrite_restores_partitions_and_their_types(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     old = pa.table({"id": [1, 2], "day": ["a", "b"]})
     io.write_dataset(old, path, partition_columns="day")
@@ -267,7 +267,7 @@ def test_undo_of_an_overwrite_brings_back_partitions_and_their_types(io: AnyData
 
 
 # M9
-def test_undo_walks_back(io: AnyDatasetIO, path: str) -> None:
+def test_undo_undoes_commits_one_by_one(io: AnyDatasetIO, path: str) -> None:
     states = []
     for number in range(3):
         states.append(state(path))
@@ -371,7 +371,7 @@ def test_a_file_that_came_back_is_not_overwritten(path: str) -> None:
 
 
 # M9, C3
-def test_a_file_that_changed_after_the_decision_is_not_retained_for_the_one_that_was_replaced(
+def test_a_file_that_changed_after_the_journal_is_not_retained_instead_of_the_replaced_one(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any) -> None:
@@ -425,7 +425,7 @@ def test_retained_files_are_links(path: str, control: Path) -> None:
 
 # M9
 @pytest.mark.parametrize("reason", [errno.EXDEV, errno.EPERM, errno.ENOTSUP])
-def test_where_no_link_can_be_a_copy_is_retained(
+def test_a_copy_is_retained_if_links_are_not_supported(
     reason: int, path: str, control: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = os.link
@@ -526,7 +526,7 @@ def test_retain_is_a_number_of_commits(io: AnyDatasetIO, path: str, retain: Any)
 
 
 # M9
-def test_every_door_retains(path: str, control: Path) -> None:
+def test_every_dataset_io_retains(path: str, control: Path) -> None:
     door = merganser.DuckDBDatasetIO()
     door.write_parquet_dataset(table([0], "new"), path, "upsert", "id", retain=3)
     door.write_parquet_dataset(table([0], "new"), path, mode="overwrite", retain=3)
@@ -583,7 +583,7 @@ def test_vacuum_removes_what_was_undone_and_what_nobody_knows(retained: str, con
 
 
 # M9
-def test_vacuum_removes_what_lies_behind_a_commit_that_cannot_be_undone(retained: str, control: Path) -> None:
+def test_vacuum_removes_files_older_than_a_commit_that_cannot_be_undone(retained: str, control: Path) -> None:
     newest, middle, oldest = (record.id for record in history(retained))
     # An insert stands in nobody's way.
     open_dataset_io("arrow").merge(table([50], "new"), retained, "insert", "id", retain=9)
@@ -648,7 +648,7 @@ def test_what_cannot_be_retained_is_known_before_anything_is_decided(
 
 
 # M9
-def test_strangers_among_retained_folders_do_not_matter(retained: str, control: Path) -> None:
+def test_unknown_folders_among_retained_ones_are_ignored(retained: str, control: Path) -> None:
     (control / "retained" / ".DS_Store").touch()
     kept_before = [one for one in kept(control) if not one.startswith(".")]
     open_dataset_io("arrow").merge(table([0], "again"), retained, key_columns="id", retain=2)

@@ -44,7 +44,7 @@ def test_one_name_or_a_sequence_of_names(io: AnyDatasetIO, lake: str, keys: Any)
         (7, "must be a column name"),
     ],
 )
-def test_senseless_key_columns_are_refused(io: AnyDatasetIO, lake: str, keys: Any, message: str) -> None:
+def test_invalid_key_columns_are_refused(io: AnyDatasetIO, lake: str, keys: Any, message: str) -> None:
     io.merge(pairs([1], ["a"]), f"{lake}/t", key_columns="id")
     with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match=message):
         io.merge(pairs([1], ["b"]), f"{lake}/t", key_columns=keys)
@@ -196,7 +196,7 @@ def test_duplicates_of_a_composite_key_show_every_part(io: AnyDatasetIO, lake: s
 
 
 # K5
-def test_repeated_text_that_is_not_utf8_is_shown_as_bytes(io: AnyDatasetIO, lake: str) -> None:
+def test_duplicate_strings_that_are_not_utf8_are_shown_as_bytes(io: AnyDatasetIO, lake: str) -> None:
     bad = pa.array([b"\xff", b"\xff", b"a"], pa.binary()).view(pa.string())
     with assert_unchanged(f"{lake}/t"), pytest.raises(DuplicateKeyError, match=r"1 duplicate key, .*id=b'\\xff'"):
         io.merge(pa.table({"id": bad}), f"{lake}/t", key_columns="id")
@@ -351,7 +351,7 @@ def test_repeated_target_keys_stay_under_insert_and_full_merge_counts_rows(io: A
 
 
 # K10
-def test_composite_keys_are_tuples_not_joined_text(io: AnyDatasetIO, lake: str) -> None:
+def test_composite_keys_are_tuples_not_joined_strings(io: AnyDatasetIO, lake: str) -> None:
     target = pa.table({"a": ["a", "x|", ""], "b": ["bc", "y", "z"], "v": [1, 2, 3]})
     io.merge(target, f"{lake}/t", key_columns=["a", "b"])
     source = pa.table({"a": ["ab", "x", "z"], "b": ["c", "|y", ""], "v": [7, 8, 9]})

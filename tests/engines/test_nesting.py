@@ -80,14 +80,14 @@ def mounted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # M10
-def test_a_folder_above_a_dataset_is_no_target(io: AnyDatasetIO, orders: str, lake: str) -> None:
+def test_a_folder_above_a_dataset_cannot_be_a_target(io: AnyDatasetIO, orders: str, lake: str) -> None:
     for call in writes(io, f"{lake}/lake"):
         refused(call, f"{lake}/lake contains the dataset {orders}.", f"{lake}/lake/.orders.merganser", lake=lake)
     refused(writes(io, lake)[0], f"contains the dataset {orders}.", lake=lake)
 
 
 # M10
-def test_a_partition_folder_is_no_target_and_can_be_read(io: AnyDatasetIO, orders: str, lake: str) -> None:
+def test_a_partition_folder_can_be_read_but_not_written(io: AnyDatasetIO, orders: str, lake: str) -> None:
     for path in (f"{orders}/day=mon", f"{orders}/day=new"):
         for call in writes(io, path):
             refused(call, f"{path} lies inside the dataset {orders}.", f"{lake}/lake/.orders.merganser", lake=lake)
@@ -120,7 +120,7 @@ def test_maintenance_refuses_what_a_merge_would(orders: str, lake: str, below: b
 
 
 # M10
-def test_the_path_is_told_as_it_was_given(orders: str, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_path_is_reported_as_it_was_given(orders: str, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(lake)
     refused(partial(ARROW.merge, table([1]), "lake", "upsert", "id"), "dataset lake/orders.", lake=lake)
     refused(partial(ARROW.merge, table([1]), "lake/orders/day=mon", "upsert", "id"), "dataset lake/orders.", lake=lake)
@@ -173,7 +173,7 @@ def test_a_dataset_that_comes_while_a_merge_is_prepared_is_refused(lake: str, mo
 
 # M10
 @pytest.mark.parametrize("gone", ["dataset", "commits"])
-def test_a_control_folder_alone_is_no_dataset(io: AnyDatasetIO, lake: str, gone: str) -> None:
+def test_a_control_folder_alone_is_not_a_dataset(io: AnyDatasetIO, lake: str, gone: str) -> None:
     path = f"{lake}/lake/orders"
     if gone == "dataset":
         io.merge(table([1]), path, key_columns="id")
@@ -256,7 +256,7 @@ def test_a_mount_of_another_name_is_seen(io: AnyDatasetIO, orders: str, lake: st
 
 
 # M10, C1
-def test_a_control_folder_inside_is_not_that_of_a_folder_of_the_same_name(
+def test_a_control_folder_inside_does_not_belong_to_a_subfolder_of_the_same_name(
     io: AnyDatasetIO, lake: str, mounted: None
 ) -> None:
     del mounted
@@ -271,7 +271,7 @@ def test_a_control_folder_inside_is_not_that_of_a_folder_of_the_same_name(
 
 
 # M10, C1
-def test_a_control_folder_of_a_dataset_below_is_not_taken(
+def test_a_control_folder_of_a_nested_dataset_is_not_used(
     io: AnyDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = f"{lake}/data"
@@ -449,7 +449,7 @@ def test_datasets_on_an_object_store_are_seen(io: AnyDatasetIO) -> None:
 
 
 # M10
-def test_folders_that_may_not_be_listed_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_cannot_be_listed_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     store = fsspec.filesystem("memory")
     original = type(store).ls
 
@@ -467,7 +467,7 @@ def test_folders_that_may_not_be_listed_tell_nothing(monkeypatch: pytest.MonkeyP
 
 
 # M10
-def test_files_of_the_names_of_marks_tell_nothing(io: AnyDatasetIO, lake: str) -> None:
+def test_files_named_like_table_format_folders_are_ignored(io: AnyDatasetIO, lake: str) -> None:
     for name in ("metadata", "_delta_log", "_versions", ".hoodie", ".lake.merganser"):
         Path(lake, name).write_text("")
     assert io.merge(table([1]), f"{lake}/lake/t", key_columns="id").inserted == 1
@@ -475,7 +475,7 @@ def test_files_of_the_names_of_marks_tell_nothing(io: AnyDatasetIO, lake: str) -
 
 
 # M10
-def test_a_folder_above_that_nobody_may_list_tells_nothing(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parent_folder_that_cannot_be_listed_is_ignored(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     os.makedirs(f"{lake}/metadata")
     original = LocalStore.list_names
 

@@ -55,7 +55,7 @@ def test_both_names_at_once_are_refused(io: AnyDatasetIO, lake: str) -> None:
 
 
 # H1
-def test_absent_they_are_read_from_the_paths(io: AnyDatasetIO, lake: str) -> None:
+def test_partition_columns_are_read_from_the_paths_by_default(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/year=2024/month=12/a.parquet", pa.table({"id": [1], "v": ["a"]}))
     source = pa.table({"id": [1, 2], "v": ["A", "b"], "month": [12, 1], "year": [2024, 2025]})
     result = io.merge(source, f"{lake}/t", key_columns="id")
@@ -91,7 +91,7 @@ def test_the_order_of_partition_columns_is_the_order_of_folders(io: AnyDatasetIO
         (["id", "v", "day"], "Every column is a partition column"),
     ],
 )
-def test_senseless_partition_columns_are_refused(io: AnyDatasetIO, lake: str, columns: Any, message: str) -> None:
+def test_invalid_partition_columns_are_refused(io: AnyDatasetIO, lake: str, columns: Any, message: str) -> None:
     with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match=message):
         io.merge(days([1], ["mon"]), f"{lake}/t", key_columns="id", partition_columns=columns)
     with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match=message):
@@ -120,7 +120,7 @@ def test_where_a_file_holds_the_column_too_the_path_wins(io: AnyDatasetIO, lake:
 
 
 # H1, H4
-def test_a_partition_column_inside_a_file_is_no_ground_for_a_move(io: AnyDatasetIO, lake: str) -> None:
+def test_a_partition_column_inside_a_file_does_not_cause_a_move(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/day=1/a.parquet", pa.table({"id": [1], "day": [9], "v": ["a"]}))
     with assert_unchanged(f"{lake}/t"), pytest.raises(PartitionMoveError):
         io.merge(pa.table({"id": [1], "day": [9], "v": ["A"]}), f"{lake}/t", key_columns="id")
@@ -128,14 +128,14 @@ def test_a_partition_column_inside_a_file_is_no_ground_for_a_move(io: AnyDataset
 
 
 # H1
-def test_folders_above_the_dataset_are_no_partitions(io: AnyDatasetIO, lake: str) -> None:
+def test_folders_above_the_dataset_are_not_partitions(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/region=eu/t"
     io.merge(pa.table({"id": [1], "v": ["a"]}), path, key_columns="id")
     assert read_rows(io, path) == [{"id": 1, "v": "a"}]
 
 
 # H2
-def test_007_is_text_in_a_string_column_and_7_in_an_integer_one(io: AnyDatasetIO, lake: str) -> None:
+def test_007_is_a_string_in_a_string_column_and_7_in_an_integer_one(io: AnyDatasetIO, lake: str) -> None:
     for name in ("text", "number"):
         put(f"{lake}/{name}/day=007/a.parquet", pa.table({"id": [1], "v": ["v1"]}))
     io.merge(days([1, 2], ["007", "7"]), f"{lake}/text", key_columns="id")
@@ -147,7 +147,7 @@ def test_007_is_text_in_a_string_column_and_7_in_an_integer_one(io: AnyDatasetIO
 
 
 # H2
-def test_without_a_record_read_takes_strings(io: AnyDatasetIO, lake: str) -> None:
+def test_without_a_record_read_returns_strings(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/day=007/a.parquet", pa.table({"id": [1]}))
     put(f"{lake}/t/day={NULL_FOLDER}/a.parquet", pa.table({"id": [2]}))
     assert read_rows(io, f"{lake}/t") == [{"id": 1, "day": "007"}, {"id": 2, "day": None}]
@@ -180,7 +180,7 @@ def test_the_first_source_decides_for_a_dataset_without_a_record(io: AnyDatasetI
 
 
 # H2
-def test_a_dataset_made_anew_is_not_held_to_the_old_record(io: AnyDatasetIO, lake: str) -> None:
+def test_a_recreated_dataset_ignores_the_old_record(io: AnyDatasetIO, lake: str) -> None:
     io.merge(days([1], ["mon"]), f"{lake}/t", key_columns="id", partition_columns="day")
     shutil.rmtree(f"{lake}/t")
     for _ in range(2):
@@ -345,7 +345,7 @@ def test_column_names_are_escaped_like_values(io: AnyDatasetIO, lake: str) -> No
 
 # H3
 @pytest.mark.parametrize("folder", ["day=東京", "day=%E6%9D%B1%E4%BA%AC", "day=%e6%9d%b1京"])
-def test_raw_and_percent_encoded_text_is_read_and_its_folder_used_again(
+def test_raw_and_percent_encoded_values_are_read_and_their_folder_reused(
     io: AnyDatasetIO, lake: str, folder: str
 ) -> None:
     put(f"{lake}/t/{folder}/a.parquet", pa.table({"id": [1], "v": ["v1"]}))
@@ -461,7 +461,7 @@ def test_a_day_at_either_end_of_the_calendar_comes_back_or_is_refused(io: AnyDat
 
 
 # H3
-def test_text_that_is_not_utf8_is_refused(io: AnyDatasetIO, lake: str) -> None:
+def test_strings_that_are_not_utf8_are_refused(io: AnyDatasetIO, lake: str) -> None:
     io.merge(days([1], ["mon"]), f"{lake}/t", key_columns="id", partition_columns="day")
     bad = pa.array([b"\xff"], pa.binary()).view(pa.string())
     for path in (f"{lake}/t", f"{lake}/new"):
@@ -470,7 +470,7 @@ def test_text_that_is_not_utf8_is_refused(io: AnyDatasetIO, lake: str) -> None:
 
 
 # H3
-def test_a_column_that_stands_twice_in_a_path_means_its_last_folder(io: AnyDatasetIO, lake: str) -> None:
+def test_a_column_that_occurs_twice_in_a_path_takes_its_last_folder(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a=1/a=2/f.parquet", pa.table({"id": [1]}))
     io.merge(pa.table({"id": [2, 3], "a": [2, 1]}), f"{lake}/t", key_columns="id")
     assert read_rows(io, f"{lake}/t") == [{"id": 1, "a": 2}, {"id": 2, "a": 2}, {"id": 3, "a": 1}]
@@ -555,7 +555,7 @@ def test_a_partition_column_outside_the_key_is_still_checked(io: AnyDatasetIO, l
 
 
 # H4
-def test_insert_keeps_the_target_row_and_is_no_error(io: AnyDatasetIO, lake: str) -> None:
+def test_insert_keeps_the_target_row_without_an_error(io: AnyDatasetIO, lake: str) -> None:
     io.merge(days([1], ["mon"]), f"{lake}/t", key_columns="id", partition_columns="day")
     result = io.merge(days([1, 2], ["tue", "tue"]), f"{lake}/t", "insert", "id")
     assert (result.inserted, result.updated) == (1, 0)
@@ -642,7 +642,7 @@ def test_a_file_outside_the_folders_is_never_pruned(io: AnyDatasetIO, lake: str,
 
 
 # H6
-def test_a_folder_whose_text_is_not_of_the_type_is_never_pruned(io: AnyDatasetIO, lake: str) -> None:
+def test_a_folder_whose_value_does_not_parse_is_never_pruned(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/day=7/a.parquet", pa.table({"id": [1], "v": ["a"]}))
     put(f"{lake}/t/day=seven/a.parquet", pa.table({"id": [2], "v": ["b"]}))
     plan = io.plan(days([3], [7]), f"{lake}/t", "insert", "id", check_partition_moves=False)

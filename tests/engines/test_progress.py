@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from merganser.progress import Progress
 
 
-def test_a_listener_hears_of_every_stage_and_file(io: AnyDatasetIO, tmp_path: Path) -> None:
+def test_a_callback_gets_every_stage_and_file(io: AnyDatasetIO, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     for number in range(3):
         put(f"{path}/f{number}.parquet", pa.table({"id": [2 * number, 2 * number + 1], "v": ["a", "b"]}))
@@ -33,12 +33,12 @@ def test_a_listener_hears_of_every_stage_and_file(io: AnyDatasetIO, tmp_path: Pa
     assert "progress" not in merganser.history(path)[0].options
 
 
-def test_a_listener_that_cannot_listen_is_refused(tmp_path: Path) -> None:
+def test_a_callback_that_cannot_be_called_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="progress must be something to call"):
         open_dataset_io("arrow").merge(pa.table({"id": [1]}), str(tmp_path / "t"), "upsert", "id", progress=True)  # type: ignore[arg-type]
 
 
-def test_a_listener_that_fails_stops_the_merge_before_it_changes_anything(tmp_path: Path) -> None:
+def test_a_callback_that_fails_stops_the_merge_before_it_changes_anything(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     put(f"{path}/a.parquet", pa.table({"id": [1]}))
     before = snapshot(path)

@@ -87,7 +87,7 @@ def test_files_that_need_no_scan_are_not_opened_beyond_the_footer(io: AnyDataset
 
 
 # P1, T2
-def test_insert_says_that_matched_rows_stay(io: AnyDatasetIO, lake: str) -> None:
+def test_insert_reports_that_matched_rows_stay(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", keyed([1]))
     file = io.plan(keyed([1, 2]), f"{lake}/t", "insert", "id").files[0]
     assert (file.action, file.affected_groups, file.reason) == (
@@ -98,7 +98,7 @@ def test_insert_says_that_matched_rows_stay(io: AnyDatasetIO, lake: str) -> None
 
 
 # P1, T5
-def test_full_merge_says_what_is_removed(io: AnyDatasetIO, lake: str) -> None:
+def test_full_merge_reports_what_is_removed(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", keyed([1, 2]), row_group_size=1)
     put(f"{lake}/t/b.parquet", keyed([8, 9]), row_group_size=1)
     put(f"{lake}/t/c.parquet", keyed([], pa.int64()))
@@ -345,7 +345,7 @@ def test_a_plan_prints_its_counts_and_a_line_for_each_file(io: AnyDatasetIO, lak
 
 
 # P1, P3
-def test_pruning_never_changes_the_answer(io: AnyDatasetIO, lake: str) -> None:
+def test_pruning_never_changes_the_result(io: AnyDatasetIO, lake: str) -> None:
     values = list(range(0, 400, 4))
     for name, options in (("with", {}), ("without", {"write_statistics": False})):
         for number in range(4):

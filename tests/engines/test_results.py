@@ -132,7 +132,7 @@ def test_engines_agree(lake: str, strategy: Any) -> None:
 
 # R3, P5
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_plan_told_what_the_merge_did(io: AnyDatasetIO, lake: str, strategy: Any) -> None:
+def test_a_merge_does_what_its_plan_reported(io: AnyDatasetIO, lake: str, strategy: Any) -> None:
     three_files(f"{lake}/t")
     source = pairs([2, 3, 10, 15, 99], "new")
     plan = io.plan(source, f"{lake}/t", strategy, "id")
@@ -165,7 +165,7 @@ def test_merge_stats_is_a_dict_with_attributes(io: AnyDatasetIO, lake: str) -> N
 
 
 # R4
-def test_the_older_door_returns_the_counts(lake: str) -> None:
+def test_the_older_function_returns_the_counts(lake: str) -> None:
     three_files(f"{lake}/t")
     stats = merge_parquet_dataset_pyarrow(pairs([1, 99, 99]), f"{lake}/t", ["id"], "deduplicate", "v", "zstd")
     assert stats == {"inserted": 1, "updated": 1, "deleted": 0, "total": 7}
@@ -201,7 +201,7 @@ def test_numbers_that_add_up(numbers: tuple[Any, int, int, int, int, int]) -> No
 
 # R4
 @pytest.mark.parametrize("bad", [None, "1", 1.0])
-def test_a_count_that_is_no_integer_is_refused_by_name(bad: Any) -> None:
+def test_a_count_that_is_not_an_integer_is_refused_by_name(bad: Any) -> None:
     one: Any = np.int64(1)
     assert stats_of("upsert", 5, 6, one, 0, 0) == {"inserted": 1, "updated": 0, "deleted": 0, "total": 6}
     with pytest.raises(InvalidArgumentError, match="The count of inserted must be an integer"):

@@ -395,7 +395,7 @@ def test_every_other_of_many_row_groups(lake: str) -> None:
 
 # R3, T1: a source that is merged in parts, with target rows that match in each of them
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_source_in_parts(lake: str, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+def test_a_source_in_chunks(lake: str, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
     monkeypatch.setattr(duckdb_engine, "_ROWS_PER_MERGE", 10)
     put(f"{lake}/t/a.parquet", pairs([*range(0, 60, 2)] * 2), row_group_size=7)
     source = pairs([*range(59, -1, -1)], "new")
@@ -449,7 +449,7 @@ def test_keys_at_the_ends_of_their_types(lake: str, name: str) -> None:
 
 
 # R3, K6
-def test_text_that_is_not_utf8(lake: str) -> None:
+def test_strings_that_are_not_utf8(lake: str) -> None:
     texts = [b"ok", b"\xff\xfe", b"\xc3"]
     offsets = np.cumsum([0, *map(len, texts)]).astype(np.int32)
     keys = pa.StringArray.from_buffers(3, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts)))
@@ -467,7 +467,7 @@ def as_enum(tree: Struct) -> Struct:
 
 
 # R3, K6: where DuckDB makes bytes of text, it takes `\\x41` for an A
-def test_bytes_that_duckdb_takes_for_text(lake: str) -> None:
+def test_bytes_that_duckdb_returns_as_strings(lake: str) -> None:
     path = put(f"{lake}/t/a.parquet", pairs(["\\x41", "b"]), store_schema=False)
     patch(path, as_enum)
     assert pq.read_schema(path).field("id").type == pa.binary()
@@ -517,7 +517,7 @@ def test_files_of_any_name(lake: str) -> None:
 
 
 # R3, H1: the key is what the path says, whatever the file holds
-def test_a_key_that_only_the_path_tells(lake: str) -> None:
+def test_a_key_column_that_exists_only_in_paths(lake: str) -> None:
     for day in ("2025-01-01", "2025-01-02", "__HIVE_DEFAULT_PARTITION__"):
         put(f"{lake}/t/day={day}/a.parquet", pa.table({"id": [1, 2, 3], "day": ["x", "y", "z"]}), row_group_size=2)
     days = [dt.date(2025, 1, 1), dt.date(2025, 1, 3)]
@@ -527,7 +527,9 @@ def test_a_key_that_only_the_path_tells(lake: str) -> None:
 
 # R3, H6: here the path tells the key, there the file does, and in a third nothing
 @pytest.mark.parametrize(("strategy", "expected"), [("upsert", (1, 4, 0)), ("full_merge", (1, 4, 6))])
-def test_a_key_that_paths_and_files_tell(lake: str, strategy: str, expected: tuple[int, int, int]) -> None:
+def test_a_key_column_that_exists_in_paths_and_in_files(
+    lake: str, strategy: str, expected: tuple[int, int, int]
+) -> None:
     put(f"{lake}/t/day=a/a.parquet", pairs([1, 2]))
     put(f"{lake}/t/day=b/a.parquet", pairs([1, 2, 3]), row_group_size=1)
     put(f"{lake}/t/b.parquet", pairs([1, 2, 4]).append_column("day", pa.array(["a", "b", None])), row_group_size=2)

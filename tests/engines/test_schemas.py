@@ -328,7 +328,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_column(
 
 
 # S3
-def test_the_first_misfit_is_named_across_chunks(io: AnyDatasetIO, lake: str) -> None:
+def test_the_first_value_that_does_not_fit_is_named_across_chunks(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", keyed([1], pa.int8()))
     chunks = [pa.array([1, 2]), pa.array([3, 300]), pa.array([400])]
     source = pa.table({"id": range(5), "v": pa.chunked_array(chunks)})
@@ -577,7 +577,7 @@ def dates64(milliseconds: list[int | None]) -> pa.Array:
 
 # S4, S5
 @pytest.mark.parametrize("role", ["key", "value"])
-def test_a_date64_is_a_whole_day_or_refused(io: AnyDatasetIO, lake: str, role: str) -> None:
+def test_a_date64_with_a_time_of_day_is_refused(io: AnyDatasetIO, lake: str, role: str) -> None:
     name = "v" if role == "value" else "id"
 
     def source(dates: pa.Array) -> pa.Table:

@@ -356,7 +356,7 @@ def test_a_glob_never_fills_columns_or_mixes_types(
 
 
 # S2, T5
-def test_an_empty_folder_is_no_source(io: AnyDatasetIO, lake: str) -> None:
+def test_an_empty_folder_is_not_a_source(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", TABLE)
     Path(f"{lake}/in").mkdir()
     with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match="holds no Parquet file"):

@@ -169,7 +169,7 @@ def test_deduplicate_may_order_by_several_chunks(io: AnyDatasetIO, lake: str) ->
         ("tags", TypeError, "'tags' has type"),
     ],
 )
-def test_senseless_dedup_order_by_is_refused(
+def test_invalid_dedup_order_by_is_refused(
     io: AnyDatasetIO, lake: str, order_by: Any, error: type[Exception], message: str
 ) -> None:
     source = pa.table({"id": [1], "v": [1], "tags": [["a"]]})
@@ -212,7 +212,7 @@ def test_update_of_nothing_does_nothing(io: AnyDatasetIO, lake: str, there: str)
 
 
 # T4
-def test_absent_target_is_made_with_its_parents(io: AnyDatasetIO, lake: str) -> None:
+def test_a_missing_target_is_created_with_its_parents(io: AnyDatasetIO, lake: str) -> None:
     io.merge(pairs([1], ["a"]), f"{lake}/deep/er/t", key_columns="id")
     assert read_rows(io, f"{lake}/deep/er/t") == [{"id": 1, "v": "a"}]
 
@@ -230,7 +230,7 @@ def test_full_merge_of_an_empty_source_empties_the_target(io: AnyDatasetIO, lake
 
 # T5
 @pytest.mark.parametrize("strategy", ["insert", "update", "upsert", "deduplicate"])
-def test_an_empty_source_does_nothing_else(io: AnyDatasetIO, lake: str, strategy: Any) -> None:
+def test_an_empty_source_does_nothing_with_other_strategies(io: AnyDatasetIO, lake: str, strategy: Any) -> None:
     put(f"{lake}/t/a.parquet", pairs([1], ["x"]))
     with assert_unchanged(f"{lake}/t"):
         result = io.merge(pairs([], []), f"{lake}/t", strategy, "id")

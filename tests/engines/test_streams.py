@@ -294,7 +294,7 @@ def test_a_glob_of_wider_types_than_the_target(io: AnyDatasetIO, lake: str) -> N
 
 # S3, O3
 @pytest.mark.usefixtures("_little_memory")
-def test_a_folder_of_files_whose_columns_stand_in_other_places(io: AnyDatasetIO, lake: str) -> None:
+def test_a_folder_of_files_with_columns_in_another_order(io: AnyDatasetIO, lake: str) -> None:
     table = pairs(range(0, 900, 4), "new")
     put(f"{lake}/in/a/1.parquet", table.slice(0, 100), row_group_size=30)
     put(f"{lake}/in/2.parquet", table.slice(100).select(["v", "id"]), row_group_size=7)
@@ -333,7 +333,7 @@ def test_a_relation_over_a_temporary_table(io: AnyDatasetIO, lake: str, connecti
 
 # S3: on the very connection that the door was given, with rows that nobody else sees yet
 @pytest.mark.usefixtures("_little_memory")
-def test_a_relation_on_the_connection_of_the_door(lake: str, connection: duckdb.DuckDBPyConnection) -> None:
+def test_a_relation_on_the_connection_of_the_dataset_io(lake: str, connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("BEGIN")
     connection.execute("UPDATE mine SET v = 'changed ' || id")
     io = DuckDBDatasetIO(connection)

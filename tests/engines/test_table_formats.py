@@ -99,7 +99,7 @@ def test_maintenance_refuses_a_table_of_another_format(made: str, name: str, lak
         refused(call, name, lake=lake)
 
 
-def test_a_table_that_was_given_up_can_be_used(io: AnyDatasetIO, made: str, name: str, lake: str) -> None:
+def test_an_abandoned_table_can_be_used_as_plain_files(io: AnyDatasetIO, made: str, name: str, lake: str) -> None:
     log = Path(made, FORMATS[name][0])
     ignoring: dict[str, Any] = {"ignore_table_format": True}
     assert io.read(made, **ignoring) is not None  # type: ignore[attr-defined]
@@ -119,12 +119,12 @@ def test_a_table_that_was_given_up_can_be_used(io: AnyDatasetIO, made: str, name
     assert log.read_text("utf-8") == "{}"
 
 
-def test_a_source_that_was_given_up_is_read_first(io: AnyDatasetIO, made: str, lake: str) -> None:
+def test_a_source_of_another_format_can_be_read_as_plain_files(io: AnyDatasetIO, made: str, lake: str) -> None:
     source = io.read(made, ignore_table_format=True)  # type: ignore[attr-defined]
     assert io.merge(source, f"{lake}/new", key_columns="id").inserted == 2
 
 
-def test_names_alone_are_no_table(io: AnyDatasetIO, lake: str) -> None:
+def test_names_alone_do_not_make_a_table(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/metadata/a.parquet", table([1]))
     put(f"{path}/ducklake-notes.parquet", table([2]))
@@ -168,7 +168,7 @@ def test_the_option_takes_true_or_false(io: AnyDatasetIO, lake: str) -> None:
             call()
 
 
-def test_a_real_delta_log_holds_files_that_are_dead(lake: str) -> None:
+def test_a_real_delta_table_holds_removed_files(lake: str) -> None:
     # Two versions of one row; the log has removed the first.
     for version, status in enumerate(("old", "new")):
         put(f"{lake}/t/{version}.parquet", pa.table({"id": [1], "status": [status]}))

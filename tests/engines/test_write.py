@@ -65,7 +65,7 @@ def test_partitions_are_written_to_their_folders(io: AnyDatasetIO, lake: str, mo
 
 
 # O1
-def test_options_speak_of_the_new_files(io: AnyDatasetIO, lake: str) -> None:
+def test_options_apply_to_the_new_files(io: AnyDatasetIO, lake: str) -> None:
     result = io.write_dataset(
         pairs(list(range(10))), f"{lake}/t", compression="zstd", max_rows_per_file=6, row_group_size=4
     )
@@ -94,7 +94,7 @@ def test_options_speak_of_the_new_files(io: AnyDatasetIO, lake: str) -> None:
         ("compression", None),
     ],
 )
-def test_senseless_options_are_refused(io: AnyDatasetIO, lake: str, option: str, value: Any) -> None:
+def test_invalid_options_are_refused(io: AnyDatasetIO, lake: str, option: str, value: Any) -> None:
     with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match=option):
         io.write_dataset(pairs([1]), f"{lake}/t", **{option: value})
     with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match=option):
@@ -102,7 +102,7 @@ def test_senseless_options_are_refused(io: AnyDatasetIO, lake: str, option: str,
 
 
 # O2
-def test_append_adds_files_and_touches_none(io: AnyDatasetIO, lake: str) -> None:
+def test_append_adds_files_and_changes_none(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pairs([1]))
     Path(f"{lake}/t/README.txt").write_text("hello", "utf-8")
     before = snapshot(f"{lake}/t")
@@ -143,7 +143,7 @@ def test_append_refuses_what_a_merge_would(
 
 
 # O2
-def test_append_of_nothing_changes_nothing_but_makes_a_dataset(io: AnyDatasetIO, lake: str) -> None:
+def test_append_of_no_rows_creates_an_empty_dataset(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pairs([1]))
     with assert_unchanged(f"{lake}/t"):
         assert io.write_dataset(pairs([]), f"{lake}/t", "append").files == []

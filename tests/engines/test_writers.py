@@ -245,7 +245,7 @@ def _leaves(path: str) -> list[tuple[str, str, str]]:
         "'x'::BLOB",
     ],
 )
-def test_parquet_types_that_arrow_does_not_tell_apart_are_kept_or_refused(
+def test_parquet_types_that_arrow_does_not_distinguish_are_kept_or_refused(
     io: AnyDatasetIO, lake: str, value: str, mixed: bool
 ) -> None:
     os.makedirs(f"{lake}/t")

@@ -36,7 +36,7 @@ def test_creating_finds_nothing(db: GraphDatabase) -> None:
     assert (len(ids), len(edges)) == (3, 3)
 
 
-def test_an_update_lays_over_or_replaces(db: GraphDatabase, clock: Any) -> None:
+def test_an_update_merges_or_replaces_properties(db: GraphDatabase, clock: Any) -> None:
     """G16."""
     job = db.create_node("Job", {"a": 1, "b": {"c": 2}, "d": 3})
     loop = db.create_edge(job.id, "SAME", job.id, {"a": 1, "d": 3})
@@ -79,7 +79,7 @@ def test_deleting_a_node_takes_its_edges_along(db: GraphDatabase) -> None:
         (lambda db: db.delete_edge(99), EdgeNotFoundError),
     ],
 )
-def test_what_is_not_there_is_named(
+def test_what_is_missing_is_named(
     db: GraphDatabase, call: Callable[[GraphDatabase], object], error: type[Exception]
 ) -> None:
     """G16."""
@@ -90,7 +90,7 @@ def test_what_is_not_there_is_named(
 
 
 @pytest.mark.parametrize("wrong", ["1", 1.0, True, None, 2**70])
-def test_an_id_is_a_whole_number(db: GraphDatabase, wrong: Any) -> None:
+def test_an_id_is_an_integer(db: GraphDatabase, wrong: Any) -> None:
     """G16."""
     for call in (db.get_node, db.get_edge, db.delete_node, db.delete_edge):
         with pytest.raises(ValueError, match="is no id"):

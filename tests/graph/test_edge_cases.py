@@ -51,7 +51,7 @@ def test_a_name_that_is_an_enum_is_the_name_that_it_holds(db: GraphDatabase) -> 
 
 @pytest.mark.parametrize("width", [63, 64, 299, 301, 1100])
 @pytest.mark.parametrize("touch", [True, False])
-def test_a_wide_row_is_laid_over(db: GraphDatabase, width: int, touch: bool) -> None:
+def test_a_wide_row_is_merged_into_properties(db: GraphDatabase, width: int, touch: bool) -> None:
     """G13."""
     names = [f"c{number}" for number in range(width)]
     for value in (1, 2, None):
@@ -85,7 +85,7 @@ def test_what_a_function_writes_to_its_own_node_is_kept(db: GraphDatabase) -> No
 
 
 @pytest.mark.parametrize("given", [{}, {"seen": 2}])
-def test_a_function_that_deletes_its_own_node_is_told_so(db: GraphDatabase, given: dict[str, Any]) -> None:
+def test_a_function_that_deletes_its_own_node_is_an_error(db: GraphDatabase, given: dict[str, Any]) -> None:
     """G1."""
     job = db.create_node("Job", {"url": 1})
 
@@ -97,7 +97,7 @@ def test_a_function_that_deletes_its_own_node_is_told_so(db: GraphDatabase, give
         db.merge_node("Job", {"url": 1}, on_match=remove)
 
 
-def test_a_function_that_deletes_another_part_is_told_so(db: GraphDatabase) -> None:
+def test_a_function_that_deletes_another_element_is_an_error(db: GraphDatabase) -> None:
     """G14."""
     parts: list[dict[str, Any]] = [
         {"type": "A", "match": {"k": 1}},
@@ -122,7 +122,7 @@ def test_a_pattern_that_is_the_same_from_both_ends_is_found_once(db: GraphDataba
     assert [part.created for part in db.merge_pattern(parts, whole=True)] == [False] * 3
 
 
-def test_the_key_of_a_part_may_be_changed_on_purpose(db: GraphDatabase) -> None:
+def test_the_key_of_an_element_may_be_changed_on_purpose(db: GraphDatabase) -> None:
     """G7."""
     part = {"type": "A", "match": {"k": 1}, "on_match": {"k": 2}}
     db.create_node("A", {"k": 1})
@@ -156,7 +156,7 @@ def test_a_row_that_is_refused_is_named_by_its_number(
         db.bulk_merge_nodes("T", rows, match_on="k")
 
 
-def test_an_end_that_is_there_twice_is_named_by_its_row(db: GraphDatabase) -> None:
+def test_an_ambiguous_endpoint_is_named_by_its_row(db: GraphDatabase) -> None:
     """G13."""
     for number in (1, 2, 2):
         db.create_node("T", {"k": number})
@@ -300,7 +300,7 @@ def test_a_very_long_timeout_is_waited_for(file: str, timeout: float) -> None:
         lambda _: GraphSchema(nodes={"T": NodeType()}, edges={"E": NodeType()}),  # type: ignore[dict-item]
     ],
 )
-def test_what_makes_no_sense_is_refused_in_words(db: GraphDatabase, call: Callable[[GraphDatabase], object]) -> None:
+def test_nonsense_is_refused_with_an_explanation(db: GraphDatabase, call: Callable[[GraphDatabase], object]) -> None:
     db.create_node("T")
     db.create_property_index("T", "other")
     with assert_unchanged(db), pytest.raises((ValueError, TypeError)) as caught:

@@ -268,7 +268,7 @@ anything = st.recursive(text | numbers | st.booleans(), lambda inner: st.lists(i
 
 @settings(max_examples=150)
 @given(name=text, found=st.lists(anything, min_size=1, max_size=8), indexed=st.booleans())
-def test_any_name_and_value_is_found_again(name: str, found: list[Any], indexed: bool) -> None:
+def test_any_name_and_value_can_be_queried(name: str, found: list[Any], indexed: bool) -> None:
     """G5, G6."""
     with GraphDatabase(":memory:") as db:
         if indexed and not set(name) & {'"', "\\", *map(chr, range(32))}:
@@ -283,7 +283,7 @@ def test_any_name_and_value_is_found_again(name: str, found: list[Any], indexed:
 
 @settings(max_examples=100)
 @given(found=st.lists(anything, max_size=8), size=st.integers(1, 4), unique=st.booleans())
-def test_a_bulk_merge_of_any_keys_is_the_merge_row_by_row(found: list[Any], size: int, unique: bool) -> None:
+def test_a_bulk_merge_equals_merging_row_by_row(found: list[Any], size: int, unique: bool) -> None:
     """G5, G13."""
     with GraphDatabase(":memory:") as one, GraphDatabase(":memory:") as many, mock.patch.object(lookup, "BATCH", size):
         for db in (one, many):

@@ -158,7 +158,7 @@ def test_an_edge_type_names_node_types_of_the_schema() -> None:
         GraphSchema({"Job": NodeType()}, {"E": EdgeType(from_types=["Job"], to_types=["Person"])})
 
 
-def test_an_edge_that_is_found_backwards_keeps_its_own_ends(strict: GraphDatabase) -> None:
+def test_an_edge_that_is_found_backwards_keeps_its_endpoints(strict: GraphDatabase) -> None:
     """G2, G18."""
     strict.create_edge(1, "POSTED_BY", 2, {"since": 1})
     found = strict.merge_edge(2, "POSTED_BY", 1, direction="both", on_match={"since": 2})

@@ -156,7 +156,7 @@ def test_a_dict_cannot_be_matched_on(db: GraphDatabase, value: Any) -> None:
         (datetime(2026, 1, 2, 3, 4, 5), "2026-01-02T03:04:05"),  # noqa: DTZ001 - people have such times
     ],
 )
-def test_dates_and_times_are_iso_text(db: GraphDatabase, value: Any, text: str) -> None:
+def test_dates_and_times_are_iso_strings(db: GraphDatabase, value: Any, text: str) -> None:
     """G5."""
     made = db.merge_node("T", {"v": value}, {"also": [value]})
     assert made.properties == {"v": text, "also": [text]}

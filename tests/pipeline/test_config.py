@@ -282,7 +282,7 @@ def written(tmp_path: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_fault_is_told_by_file_table_and_key(fault: str, tmp_path: Path) -> None:
+def test_a_fault_names_file_table_and_key(fault: str, tmp_path: Path) -> None:
     old, new, table, key, remedy = BROKEN[fault]
     assert GOOD.count(old) >= 1
     file = written(tmp_path, GOOD.replace(old, new, 1))
@@ -306,7 +306,7 @@ def test_parameters_are_those_that_the_file_declares(given: dict[str, str], mess
         load(written(tmp_path, GOOD), given)
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"nosuch\.toml: it cannot be read: No such file"):
         load(tmp_path / "nosuch.toml")
 
@@ -325,7 +325,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     ids=["lists", "tables", "digits", "float", "hexadecimal", "dotted"],
 )
 @pytest.mark.parametrize("key", ["name", "parameters", "path", "options"])
-def test_values_that_python_cannot_read_are_told(value: str, key: str, tmp_path: Path) -> None:
+def test_values_that_python_cannot_represent_are_reported(value: str, key: str, tmp_path: Path) -> None:
     place = {
         "name": ('name = "jobs"\nstate', f"name = {value}\nstate"),
         "parameters": ('["date"]', value),
@@ -383,7 +383,7 @@ def test_names_that_spell_a_path_s_key_are_names(tmp_path: Path) -> None:
     assert found.graph.node[0].match == {"path": "url"}
 
 
-def test_a_merge_into_a_dataset_skips_what_is_unchanged_unless_told_otherwise() -> None:
+def test_a_merge_into_a_dataset_skips_unchanged_rows_by_default() -> None:
     def options(**given: Any) -> Any:
         return Dataset(name="d", source="s", path="p", key_columns="id", **given).merge
 

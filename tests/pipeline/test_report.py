@@ -75,7 +75,7 @@ The rows are in s3://lake/quarantine/daily"""
 
 
 @every_outcome
-def test_an_outcome_survives_json(outcome: RunOutcome) -> None:
+def test_a_run_result_survives_json(outcome: RunOutcome) -> None:
     assert RunOutcome.from_dict(json.loads(outcome.to_json())) == outcome
     assert outcome.to_json().isascii()
 
@@ -94,7 +94,7 @@ def test_a_start_without_a_time_zone_is_refused() -> None:
         replace(USUAL, started_at=datetime(2025, 1, 2, 3, 4, 5))  # noqa: DTZ001 - that is what is refused
 
 
-def test_an_outcome_that_adds_up_is_balanced() -> None:
+def test_a_run_result_that_adds_up_is_balanced() -> None:
     assert USUAL.unbalanced() == []
     assert EXTREME.unbalanced() == []
 
@@ -217,7 +217,7 @@ def test_the_page_is_well_formed(outcome: RunOutcome) -> None:
 
 
 @every_outcome
-def test_the_page_carries_the_outcome(outcome: RunOutcome) -> None:
+def test_the_page_shows_the_run_result(outcome: RunOutcome) -> None:
     (embedded,) = (data for tag, data in read(report_page(outcome)).text if tag == "script")
     assert RunOutcome.from_dict(json.loads(embedded)) == outcome
 

@@ -130,7 +130,7 @@ def test_a_report_has_no_credentials(spark: Any, tmp_path: Path) -> None:
 
 
 # M11
-def test_a_row_that_is_nested_too_deeply_is_put_aside(spark: Any, tmp_path: Path) -> None:
+def test_a_row_that_is_nested_too_deeply_is_quarantined(spark: Any, tmp_path: Path) -> None:
     deep = "[" * 20_000 + "]" * 20_000
     write_lines(tmp_path / "feed", [LINES[0], f'{{"id": 2, "pay": {deep}, "team": "red"}}'])
     outcome = run(people(tmp_path), spark=spark)
@@ -139,7 +139,7 @@ def test_a_row_that_is_nested_too_deeply_is_put_aside(spark: Any, tmp_path: Path
     assert kept["rules"] == ["malformed"]
 
 
-def test_what_a_cast_has_lost_is_told_whatever_derive_and_where_make_of_it(spark: Any, tmp_path: Path) -> None:
+def test_a_failed_cast_is_reported_whatever_derive_and_where_do(spark: Any, tmp_path: Path) -> None:
     write_lines(tmp_path / "feed", ['{"id": 1, "pay": "much"}', '{"id": 2, "pay": "0"}', '{"id": 3, "pay": null}'])
     source = {"derive": {"pay": "coalesce(nullif(pay, 0), -1)"}, "where": ["pay = -1 AND id > 1"]}
     outcome = run(people(tmp_path, source=source, check=()), spark=spark)
@@ -158,7 +158,7 @@ def test_a_source_that_is_a_table_of_another_format_is_refused(spark: Any, tmp_p
     assert not Path(tmp_path, "lake").exists()
 
 
-def test_files_that_would_not_be_read_are_told(spark: Any, tmp_path: Path) -> None:
+def test_files_that_would_not_be_read_are_reported(spark: Any, tmp_path: Path) -> None:
     write_lines(tmp_path / "feed/below")
     with pytest.raises(ConfigurationError, match=r"people.json lies in a folder below, .*recursiveFileLookup = true"):
         run(people(tmp_path), spark=spark)

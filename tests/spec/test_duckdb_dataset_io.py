@@ -162,7 +162,7 @@ def is_closed(connection: duckdb.DuckDBPyConnection) -> bool:
 # D6: rows that a statement is done with do not stay in memory while files are rewritten
 @pytest.mark.parametrize("use_merge", [None, False])
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "delete"])
-def test_a_verb_leaves_nothing_but_the_source_where_it_worked(
+def test_an_engine_method_leaves_only_the_source_in_its_instance(
     path: str, strategy: Any, use_merge: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     io = DuckDBDatasetIO()
@@ -379,7 +379,7 @@ def test_spilled_rows_go_where_the_connection_says(lake: str, made: bool) -> Non
 
 
 # D6
-def test_a_closed_connection_is_told(path: str) -> None:
+def test_a_closed_connection_is_reported(path: str) -> None:
     connection = duckdb.connect()
     connection.close()
     with assert_unchanged(path), pytest.raises(DatasetMergeError, match=r"MERGE operation failed: .*closed"):
@@ -401,7 +401,7 @@ def test_a_read_only_connection_will_do(lake: str, path: str) -> None:
 
 # D6
 @pytest.mark.parametrize("given", ["lake.duckdb", 7, duckdb])
-def test_what_is_no_connection_is_refused(given: Any) -> None:
+def test_what_is_not_a_connection_is_refused(given: Any) -> None:
     with pytest.raises(ValueError, match="must be a DuckDB connection"):
         DuckDBDatasetIO(given)
 
@@ -425,7 +425,7 @@ def test_a_broken_page_is_named_and_harms_no_one_else(
 
 # D8
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_full_rewrites_every_file_to_the_same_end(lake: str, path: str, strategy: Any) -> None:
+def test_full_rewrites_every_file_with_the_same_result(lake: str, path: str, strategy: Any) -> None:
     other = f"{lake}/other"
     for name in list_data_files(path):
         put(f"{other}/{name}", pq.read_table(f"{path}/{name}"))
@@ -442,7 +442,7 @@ def test_full_rewrites_every_file_to_the_same_end(lake: str, path: str, strategy
 
 
 # D8
-def test_full_is_what_happens_unless_asked_otherwise(path: str) -> None:
+def test_full_is_the_default_rewrite_mode(path: str) -> None:
     result = DuckDBDatasetIO().write_parquet_dataset(NEW.slice(0, 1), path, "update", "id")
     assert isinstance(result, MergeResult)
     assert len(result.rewritten_files) == 3
@@ -487,21 +487,21 @@ def test_without_a_strategy_it_is_a_write(path: str) -> None:
         ({"strategy": "update"}, "key_columns is empty"),
     ],
 )
-def test_senseless_writes_are_refused(path: str, options: Any, message: str) -> None:
+def test_invalid_writes_are_refused(path: str, options: Any, message: str) -> None:
     with assert_unchanged(path), pytest.raises(ValueError, match=message):
         DuckDBDatasetIO().write_parquet_dataset(NEW, path, **options)
 
 
 # D8
 @pytest.mark.parametrize("options", [{"audit": True}, {"strategy": "update", "key_columns": "id", "colour": "red"}])
-def test_an_option_that_is_not_there_is_refused(path: str, options: Any) -> None:
+def test_an_unknown_option_is_refused(path: str, options: Any) -> None:
     with assert_unchanged(path), pytest.raises(TypeError, match="unexpected keyword"):
         DuckDBDatasetIO().write_parquet_dataset(NEW, path, **options)
 
 
 # R4
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_older_door_gives_the_counts(lake: str, path: str, strategy: Any) -> None:
+def test_the_parquet_handler_returns_the_counts(lake: str, path: str, strategy: Any) -> None:
     other = f"{lake}/other"
     for name in list_data_files(path):
         put(f"{other}/{name}", pq.read_table(f"{path}/{name}"))
@@ -511,7 +511,7 @@ def test_the_older_door_gives_the_counts(lake: str, path: str, strategy: Any) ->
 
 
 # R4, T3
-def test_the_older_door_takes_its_documented_parameters(lake: str) -> None:
+def test_the_parquet_handler_takes_its_documented_parameters(lake: str) -> None:
     source = pa.table({"id": [1, 1], "v": ["late", "early"], "at": [2, 1]})
     stats = DuckDBParquetHandler().merge_parquet_dataset(source, f"{lake}/t", ["id"], "deduplicate", ["at"], "zstd")
     assert stats == {"inserted": 1, "updated": 0, "deleted": 0, "total": 1}
@@ -522,7 +522,7 @@ def test_the_older_door_takes_its_documented_parameters(lake: str) -> None:
 
 # D8
 @pytest.mark.parametrize("rewrite_mode", ["full", "incremental"])
-def test_the_older_door_writes_as_the_other_does(lake: str, path: str, rewrite_mode: Any) -> None:
+def test_the_parquet_handler_writes_like_the_dataset_io(lake: str, path: str, rewrite_mode: Any) -> None:
     other = f"{lake}/other"
     for name in list_data_files(path):
         put(f"{other}/{name}", pq.read_table(f"{path}/{name}"))
@@ -545,7 +545,7 @@ def test_the_older_door_writes_as_the_other_does(lake: str, path: str, rewrite_m
 
 # D6
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_older_door_closes_what_it_opened_and_nothing_else(path: str, fails: bool) -> None:
+def test_the_parquet_handler_closes_only_what_it_opened(path: str, fails: bool) -> None:
     with duckdb.connect() as given:
         with (
             pytest.raises(RuntimeError, match="on purpose") if fails else nullcontext(),
@@ -564,7 +564,7 @@ def test_the_older_door_closes_what_it_opened_and_nothing_else(path: str, fails:
 
 
 # D6
-def test_a_door_closes_its_own_connection_only(path: str) -> None:
+def test_a_dataset_io_closes_only_its_own_connection(path: str) -> None:
     with duckdb.connect() as given:
         lent, owning = DuckDBDatasetIO(given), DuckDBDatasetIO()
         connections = [io.connection for io in (lent, owning)]

@@ -259,7 +259,7 @@ def test_versions_are_three_numbers(text: str, found: tuple[int, int, int]) -> N
 
 # D1
 @pytest.mark.parametrize("text", ["", "garbage", "1.4", "one.four.zero", "1.x.0", "None", "-1.4.0", "1.4.0.1", "1..4"])
-def test_what_is_no_version_is_refused(text: str) -> None:
+def test_an_invalid_version_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a version"):
         parse_version(text)
 
@@ -295,7 +295,7 @@ def test_the_version_is_asked_once_for_each_connection() -> None:
 
 # D1
 @pytest.mark.parametrize("answer", ["garbage", "", duckdb.InvalidInputException("no such pragma")])
-def test_a_version_that_cannot_be_told_counts_as_too_old(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_version_counts_as_too_old(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     connection: Any = Asked(answer)
     assert detect_version(connection) == (0, 0, 0)
     (record,) = caplog.records
@@ -316,7 +316,7 @@ def test_a_version_that_cannot_be_told_counts_as_too_old(answer: Any, caplog: py
         ((0, 0, 0), False),
     ],
 )
-def test_merge_is_there_from_1_4_0_on(
+def test_merge_is_supported_from_1_4_0_on(
     version: tuple[int, int, int], merges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(version_module, "detect_version", lambda _: version)
@@ -332,7 +332,7 @@ def test_a_failed_detection_falls_back(path: str, monkeypatch: pytest.MonkeyPatc
 
 # D1
 @pytest.mark.parametrize(("version", "shown"), [((1, 3, 2), "1.3.2"), ((0, 0, 0), "unknown")])
-def test_a_merge_that_is_demanded_and_not_there_is_refused(
+def test_a_required_merge_that_is_not_supported_is_refused(
     path: str, version: tuple[int, int, int], shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(version_module, "detect_version", lambda _: version)
@@ -545,7 +545,9 @@ def test_an_error_of_duckdb_says_what_was_being_done(
 
 
 # D7: DuckDB refuses the statement itself
-def test_a_statement_that_duckdb_cannot_read_is_told_with_its_words(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_that_duckdb_cannot_parse_is_reported_with_its_message(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("_make_merge_statement", "_make_union_statement"):
         monkeypatch.setattr(engine_module, name, lambda *_: "MERGE EVERYTHING NOW")
     with (

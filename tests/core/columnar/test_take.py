@@ -153,7 +153,7 @@ def test_a_run_of_rows_is_taken_without_a_copy(pool: pa.MemoryPool) -> None:
 # W5
 @settings(max_examples=100)
 @given(table=tables(), even=st.integers(1, 30), data=st.data())
-def test_evened_columns_have_the_same_chunks_and_rows(table: pa.Table, even: int, data: st.DataObject) -> None:
+def test_aligned_columns_have_the_same_chunks_and_rows(table: pa.Table, even: int, data: st.DataObject) -> None:
     with mock.patch.object(under_test, "TARGET_CHUNK_ROWS", even):
         found = align_chunks(table)
     same(found, table)
@@ -163,7 +163,7 @@ def test_evened_columns_have_the_same_chunks_and_rows(table: pa.Table, even: int
 
 
 # W5
-def test_small_chunks_are_laid_together_and_large_ones_left_alone() -> None:
+def test_small_chunks_are_combined_and_large_ones_left_alone() -> None:
     small = pa.concat_tables([pa.table({"id": [number]}) for number in range(100)])
     assert boundaries(align_chunks(small)) == [[100]]
     large = pa.concat_tables([pa.table({"id": np.arange(under_test.TARGET_CHUNK_ROWS)})] * 3)
@@ -187,9 +187,7 @@ def batches_of(table: pa.Table, ends: Sequence[int]) -> Iterator[pa.RecordBatch]
 # W5
 @settings(max_examples=100)
 @given(table=tables(), even=st.integers(1, 12), seed=st.integers(0, 1000))
-def test_gathered_batches_have_the_same_rows_and_none_but_the_last_is_small(
-    table: pa.Table, even: int, seed: int
-) -> None:
+def test_coalesced_batches_have_the_same_rows_and_only_the_last_is_small(table: pa.Table, even: int, seed: int) -> None:
     ends = choose_chunk_ends(random.Random(seed), table.num_rows)
     with mock.patch.object(under_test, "TARGET_CHUNK_ROWS", even):
         found = list(coalesce_batches(batches_of(table, ends), table.schema))
@@ -315,7 +313,7 @@ def test_a_folder_without_space_is_named_with_the_remedy(
 
 
 # C7
-def test_a_folder_that_is_not_there_is_named_with_the_remedy(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_folder_is_named_with_the_remedy(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spooling, "MAX_MEMORY_BYTES", 10)
     temporary.rmdir()
     with pytest.raises(StagingError, match="TMPDIR") as caught:
@@ -324,7 +322,7 @@ def test_a_folder_that_is_not_there_is_named_with_the_remedy(temporary: Path, mo
 
 
 # C7
-def test_no_folder_for_temporary_files_at_all_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_folder_for_temporary_files_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spooling, "MAX_MEMORY_BYTES", 10)
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
@@ -332,7 +330,7 @@ def test_no_folder_for_temporary_files_at_all_is_told_with_the_remedy(monkeypatc
         spool(pieces(3), SCHEMA)
 
 
-def test_large_batches_are_cut_and_small_ones_left() -> None:
+def test_large_batches_are_split_and_small_ones_kept() -> None:
     text = pa.record_batch({"v": ["x" * 1000] * 50_000})
     few = pa.record_batch({"v": ["y"]})
     pieces = list(under_test.split_batches([text, few, text.slice(0, 0)]))

@@ -263,7 +263,7 @@ def make_folder(file: Path) -> None:
         lambda file: file.write_bytes(b'{"bounds": []}'),
     ],
 )
-def test_a_damaged_or_lost_cache_is_as_none(damage: Callable[[Path], object], lake: str) -> None:
+def test_a_damaged_or_missing_cache_is_ignored(damage: Callable[[Path], object], lake: str) -> None:
     path = make(lake)
     touch(path)
     damage(cache_of(path))
@@ -274,7 +274,7 @@ def test_a_damaged_or_lost_cache_is_as_none(damage: Callable[[Path], object], la
 
 
 @pytest.mark.parametrize("rule", ["VERSION", "pa.__version__"])
-def test_a_cache_made_by_other_rules_is_as_none(rule: str, lake: str) -> None:
+def test_a_cache_of_another_version_is_ignored(rule: str, lake: str) -> None:
     path = make(lake)
     with mock.patch(f"merganser.core.dataset.statistics_cache.{rule}", "other"):
         touch(path)
@@ -282,7 +282,7 @@ def test_a_cache_made_by_other_rules_is_as_none(rule: str, lake: str) -> None:
     assert opened_for(path) == FILES
 
 
-def test_a_cache_of_another_dataset_tells_nothing(lake: str) -> None:
+def test_a_cache_of_another_dataset_is_ignored(lake: str) -> None:
     path, other = make(lake), make(f"{lake}/other")
     put(f"{other}/f2.parquet", table([5, 6]), row_group_size=1)
     for one in (path, other):
@@ -311,7 +311,7 @@ def test_a_cache_may_be_replaced_while_a_merge_runs(lake: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["create", "replace"])
-def test_a_cache_that_cannot_be_written_is_no_failure(step: str, lake: str) -> None:
+def test_a_cache_that_cannot_be_written_is_not_an_error(step: str, lake: str) -> None:
     path = make(lake)
     original = getattr(LocalStore, step)
     saving: list[bool] = []
@@ -333,7 +333,7 @@ def test_a_cache_that_cannot_be_written_is_no_failure(step: str, lake: str) -> N
     assert opened_for(path) == FILES
 
 
-def test_undo_recover_and_vacuum_do_not_mind_the_cache(lake: str) -> None:
+def test_undo_recover_and_vacuum_work_with_the_cache(lake: str) -> None:
     path = make(lake)
     touch(path)
     before = read_rows(IO, path)
@@ -384,7 +384,7 @@ def test_files_may_have_schemas_that_differ_and_mean_the_same(lake: str) -> None
     assert opened_for(path) == ["a.parquet", "f4.parquet"]
 
 
-def test_a_partition_column_inside_files_is_checked_where_the_path_does_not_tell_it(lake: str) -> None:
+def test_a_partition_column_inside_files_is_checked_if_the_path_lacks_it(lake: str) -> None:
     # H6
     path = f"{lake}/t"
     for number, folder in enumerate(["day=1/", "day=1/", ""]):
@@ -417,7 +417,7 @@ def test_a_bound_that_no_key_can_have_proves_nothing(lake: str) -> None:
 
 @settings(max_examples=40)
 @given(data=st.data())
-def test_what_the_cache_tells_is_what_footers_tell(data: st.DataObject) -> None:
+def test_the_cache_holds_what_footers_hold(data: st.DataObject) -> None:
     # P4
     kinds = data.draw(st.lists(st.sampled_from(PLAIN), min_size=1, max_size=3))
     names = [f"key {number}" for number in range(len(kinds))]
@@ -510,7 +510,7 @@ def moments(moment: Any) -> Callable[[bytes], dict[str, Any]]:
         (moments("Monday"), False),
     ],
 )
-def test_elsewhere_a_file_is_cached_if_something_tells_its_changes(
+def test_on_other_storage_a_file_is_cached_if_its_version_is_known(
     told: Callable[[bytes], dict[str, Any]], known: bool
 ) -> None:
     filesystem, path = Described(), f"/{uuid.uuid4().hex}/t"

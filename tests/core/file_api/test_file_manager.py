@@ -84,7 +84,7 @@ def test_manager_cleans_up_after_a_failure(lake: str) -> None:
 
 
 # C3, C7
-def test_manager_refuses_what_makes_no_sense(lake: str) -> None:
+def test_manager_refuses_nonsense(lake: str) -> None:
     old = put(f"{lake}/t/a.parquet", ids([1]))
     other = put(f"{lake}/u/a.parquet", ids([1]))
     manager = IncrementalFileManager()
@@ -141,7 +141,7 @@ def test_manager_replaces_what_a_link_leads_to_and_keeps_the_link(lake: str) -> 
 
 
 # C4, C5
-def test_manager_lets_the_dataset_go_even_if_cleaning_up_fails(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manager_unlocks_the_dataset_even_if_cleaning_up_fails(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     put(f"{lake}/t/a.parquet", ids([1]))
     manager = IncrementalFileManager()
     folder = manager.create_staging_directory(f"{lake}/t")

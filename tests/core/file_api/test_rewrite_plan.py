@@ -179,7 +179,7 @@ def test_pruner_with_several_partition_columns(lake: str) -> None:
 
 
 # H2
-def test_pruner_reads_path_text_in_the_type_of_the_schema(lake: str) -> None:
+def test_pruner_parses_path_values_in_the_type_of_the_schema(lake: str) -> None:
     files = analysed(lake, ["day=007", "day=7", "day=8"])
     assert kept(lake, files, ["day"], ["7"]) == ["day=7"]
     assert kept(lake, files, ["day"], [7]) == ["day=007", "day=7"]
@@ -189,7 +189,7 @@ def test_pruner_reads_path_text_in_the_type_of_the_schema(lake: str) -> None:
 
 
 # H6
-def test_pruner_keeps_what_the_path_does_not_tell(lake: str) -> None:
+def test_pruner_keeps_files_whose_path_lacks_the_column(lake: str) -> None:
     put(f"{lake}/t/loose.parquet", ids([1]))
     files = analysed(lake, ["day=1", "day=two", f"day={NULL_FOLDER}"])
     assert kept(lake, files, ["day"], [5]) == [f"day={NULL_FOLDER}", "day=two", ""]
@@ -243,7 +243,7 @@ def test_checker_by_type(lake: str, kind: pa.DataType | None, have: list[Any], k
 
 
 # P3
-def test_checker_of_composite_keys_wants_one_row_that_fits(lake: str) -> None:
+def test_checker_of_composite_keys_needs_one_row_that_fits(lake: str) -> None:
     put(f"{lake}/t/a.parquet", pa.table({"a": [1, 2], "b": ["m", "n"]}))
     file, check = described(f"{lake}/t"), ConservativeMembershipChecker().file_might_contain_keys
     assert check(file, ["a", "b"], [(1, "z"), (9, "m")]) is False
@@ -252,7 +252,7 @@ def test_checker_of_composite_keys_wants_one_row_that_fits(lake: str) -> None:
 
 
 # P4
-def test_checker_takes_what_it_does_not_know_as_might(lake: str) -> None:
+def test_checker_keeps_unknown_values_as_candidates(lake: str) -> None:
     check = ConservativeMembershipChecker().file_might_contain_keys
     bare = ParquetFileMetadata("x.parquet", 1, 5, {})
     assert check(bare, ["id"], [1]) is True
@@ -320,7 +320,7 @@ def test_confirm_reads_key_columns_alone(lake: str) -> None:
 
 
 # P6
-def test_confirm_names_a_file_that_is_not_there(lake: str) -> None:
+def test_confirm_names_a_missing_file(lake: str) -> None:
     with pytest.raises(UnreadableFileError, match=r"none\.parquet"):
         confirm_affected_files([f"{lake}/none.parquet"], ["id"], [1])
 
@@ -373,7 +373,7 @@ def test_keys_of_another_unit_or_width_find_their_file(lake: str, have: pa.DataT
 
 
 # P1, H1
-def test_folders_above_the_dataset_tell_nothing_of_its_keys(lake: str) -> None:
+def test_folders_above_the_dataset_do_not_affect_its_keys(lake: str) -> None:
     root = f"{lake}/id=5/t"
     path = put(f"{root}/a.parquet", ids([1, 2]))
     assert plan_incremental_rewrite(root, [1], "id").affected_files == [path]

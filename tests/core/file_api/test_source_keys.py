@@ -229,7 +229,7 @@ WRONG: list[tuple[Any, Any, type[Exception], str]] = [
 
 # K2, K3, K7, S3
 @pytest.mark.parametrize(("keys", "given", "error", "message"), WRONG, ids=range(len(WRONG)))
-def test_what_are_no_keys_is_refused_by_name(
+def test_invalid_keys_are_refused_by_name(
     lake: str, keys: Any, given: Any, error: type[Exception], message: str
 ) -> None:
     path = put(f"{lake}/t/a.parquet", pa.table({"id": [1, 2], "v": ["x", "y"]}))

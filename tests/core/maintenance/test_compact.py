@@ -168,7 +168,7 @@ def test_each_folder_for_itself(lake: str) -> None:
     assert_done(path)
 
 
-def test_what_the_path_does_not_tell_stays_in_the_file(lake: str) -> None:
+def test_columns_that_the_path_lacks_stay_in_the_file(lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/day=a/f.parquet", table(0))
     for number in range(2):
@@ -209,7 +209,7 @@ def test_schema_and_metadata_are_those_of_the_first_file(lake: str) -> None:
     assert pq.read_schema(f"{path}/{list_data_files(path)[0]}").equals(schema, check_metadata=False)
 
 
-def test_files_whose_columns_are_written_in_other_ways_go_together_or_stay_apart(lake: str) -> None:
+def test_files_of_other_schemas_are_combined_or_kept_apart(lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", table(0).cast(pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])))
     # Another order of columns, and a key that may be NULL.
@@ -249,7 +249,7 @@ def test_a_file_of_another_writer_keeps_its_values(lake: str) -> None:
         assert_done(path)
 
 
-def test_an_empty_file_is_packed_away_and_one_keeps_the_schema(path: str) -> None:
+def test_compact_removes_empty_files_and_keeps_one_for_the_schema(path: str) -> None:
     put(f"{path}/empty.parquet", table(0, 0))
     merganser.compact(path)
     assert [metadata.num_rows for metadata in files(path)] == [20]
@@ -289,7 +289,7 @@ def test_a_link_to_a_file_without_rows_stays(lake: str) -> None:
     assert list_data_files(f"{lake}/t") == ["link.parquet"]
 
 
-def test_of_many_files_the_bounds_are_remembered_and_the_second_run_writes_nothing(lake: str) -> None:
+def test_bounds_of_many_files_are_cached_and_the_second_run_writes_nothing(lake: str) -> None:
     path = f"{lake}/t"
     for number in range(70):
         put(f"{path}/day={number % 35}/f{number}.parquet", table(number * 10))
@@ -311,7 +311,7 @@ def test_bloom_filters_are_kept(lake: str) -> None:
     assert now.row_group(0).column(1).bloom_filter_offset is None
 
 
-def test_sorting_puts_rows_in_order_and_says_so(lake: str) -> None:
+def test_sorted_files_are_marked_as_sorted(lake: str) -> None:
     path = f"{lake}/t"
     rows = [
         {"s": {"x": 1, "y": 2}, "a": value, "b": number}
@@ -348,7 +348,7 @@ def test_what_is_not_sorted_becomes_files_with_keys_of_their_own(lake: str, monk
     assert_done(path, sort_by="id", target_file_bytes=20_000)
 
 
-def test_sorted_files_with_near_keys_go_together(lake: str) -> None:
+def test_sorted_files_with_adjacent_keys_are_combined(lake: str) -> None:
     path = f"{lake}/t"
     # By name the keys are far apart, by their bounds they follow each other.
     for number in range(16):
@@ -389,7 +389,7 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(path: str) -> None:
     assert (done.file_count_after, done.removed_files) == (1, [])
 
 
-def test_history_tells_of_it_and_undo_brings_back_the_bytes(path: str) -> None:
+def test_history_records_it_and_undo_restores_the_bytes(path: str) -> None:
     before = snapshot(path)
     merganser.compact(path, retain=1, sort_by="id", target_file_bytes=1 << 20)
     (record,) = merganser.history(path)
@@ -401,7 +401,7 @@ def test_history_tells_of_it_and_undo_brings_back_the_bytes(path: str) -> None:
     assert snapshot(path) == before
 
 
-def test_progress_is_told(path: str) -> None:
+def test_progress_is_reported(path: str) -> None:
     told: list[Progress] = []
     merganser.compact(path, progress=told.append)
     assert [(one.stage, one.done, one.total) for one in told] == [
@@ -445,7 +445,7 @@ def test_bad_arguments_are_refused_before_anything_is_done(path: str) -> None:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_where_there_is_no_dataset_nothing_is_made(lake: str, dry_run: bool) -> None:
+def test_nothing_is_created_if_no_dataset_exists(lake: str, dry_run: bool) -> None:
     os.makedirs(f"{lake}/empty")
     for name in ("absent", "empty"):
         with pytest.raises(TargetPathError, match=f"no Parquet files below .*{name}"):
@@ -458,7 +458,7 @@ def test_a_writer_at_work_is_waited_for(path: str) -> None:
         merganser.compact(path, lock_timeout=0.01)
 
 
-def test_a_stranger_in_between_is_noticed(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_writers_change_before_publication_is_detected(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check = check_listing
 
     def interfere(target: Any) -> None:
@@ -636,7 +636,7 @@ def test_a_file_that_a_link_shows_twice_is_refused(link: str, work: Any, lake: s
         work(path)
 
 
-def test_files_that_links_lead_to_are_left_alone(lake: str) -> None:
+def test_linked_files_are_left_alone(lake: str) -> None:
     path = linked(lake)
     put(f"{lake}/elsewhere.parquet", table(100, 10))
     os.symlink(f"{lake}/elsewhere.parquet", f"{path}/2024/linked.parquet")
@@ -650,7 +650,7 @@ def test_files_that_links_lead_to_are_left_alone(lake: str) -> None:
 # ---- what is there decides
 
 
-def test_a_file_that_changes_once_a_compaction_is_decided_holds_it_back(
+def test_a_file_that_changes_after_a_compaction_was_journaled_stops_it(
     lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = linked(lake)
@@ -685,7 +685,7 @@ def test_new_files_are_compressed_like_old_ones(lake: str) -> None:
     assert metadata.row_group(0).column(0).compression == "GZIP"
 
 
-def test_row_groups_that_are_sorted_each_are_no_sorted_file(lake: str) -> None:
+def test_a_file_of_sorted_row_groups_is_not_sorted(lake: str) -> None:
     path = f"{lake}/t"
     marks = [pq.SortingColumn(0, nulls_first=True)]
     put(f"{path}/a.parquet", pa.table({"id": [5, 6, 1, 2]}), row_group_size=2, sorting_columns=marks)
@@ -704,7 +704,7 @@ def test_a_type_that_cannot_be_written_is_refused_wherever_it_is(lake: str) -> N
 
 
 @pytest.mark.parametrize("work", [merganser.compact, lambda path: merganser.dedupe(path, "id")])
-def test_a_file_is_no_dataset(work: Any, lake: str) -> None:
+def test_a_file_is_not_a_dataset(work: Any, lake: str) -> None:
     put(f"{lake}/a.parquet", table(0, 1))
     with pytest.raises(TargetPathError, match="is a file; a dataset is a folder"):
         work(f"{lake}/a.parquet")

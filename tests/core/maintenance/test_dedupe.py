@@ -128,7 +128,7 @@ def test_columns_order_rows_in_their_order(lake: str) -> None:
     assert [row["text"] for row in rows_of(path)] == ["b"]
 
 
-def test_a_key_with_null_or_nan_is_no_others(lake: str) -> None:
+def test_a_key_with_null_or_nan_equals_no_other(lake: str) -> None:
     # K3, K4
     path, nan = f"{lake}/t", float("nan")
     rows = {"a": [None, None, nan, nan, 0.0, -0.0], "b": ["x"] * 6, "version": [1, 2, 1, 2, 1, 2]}
@@ -139,7 +139,7 @@ def test_a_key_with_null_or_nan_is_no_others(lake: str) -> None:
     assert [row["version"] for row in rows_of(path)] == [1, 2, 1, 2, 2]
 
 
-def test_composite_keys_are_no_joined_texts(lake: str) -> None:
+def test_composite_keys_are_not_joined_strings(lake: str) -> None:
     # K10
     path = f"{lake}/t"
     put(f"{path}/f.parquet", pa.table({"a": ["a", "ab", "a"], "b": ["bc", "c", "bc"]}))
@@ -230,7 +230,7 @@ def test_files_without_a_repeated_key_are_opened_for_their_keys_only(path: str) 
     assert names.count("f2.parquet") == 2
 
 
-def test_a_dataset_larger_than_is_looked_at_at_once(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_larger_than_one_scan(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeats, "ROWS_PER_PASS", 100)
     monkeypatch.setattr(spool, "MAX_MEMORY_BYTES", 1000)
     monkeypatch.setattr(repeats, "TARGET_CHUNK_ROWS", 7)
@@ -246,7 +246,7 @@ def test_a_dataset_larger_than_is_looked_at_at_once(lake: str, monkeypatch: pyte
     assert merganser.dedupe(path, "id").deleted == 333
 
 
-def test_keys_whose_hashes_are_equal_are_told_apart(path: str) -> None:
+def test_keys_with_equal_hashes_are_distinguished(path: str) -> None:
     def same(columns: Any) -> Any:
         return hash_keys(columns) % 2
 
@@ -265,7 +265,7 @@ def test_a_dry_run_counts_and_does_nothing(path: str) -> None:
         assert getattr(result, name) == getattr(done, name)
 
 
-def test_history_tells_of_it_and_undo_brings_back_the_bytes(path: str) -> None:
+def test_history_records_it_and_undo_restores_the_bytes(path: str) -> None:
     put(f"{path}/f3.parquet", table([1], [0]))
     before = snapshot(path)
     merganser.dedupe(path, "id", order_by="version", retain=1)
@@ -286,7 +286,7 @@ def test_history_tells_of_it_and_undo_brings_back_the_bytes(path: str) -> None:
     assert snapshot(path) == before
 
 
-def test_progress_is_told(path: str) -> None:
+def test_progress_is_reported(path: str) -> None:
     told: list[Progress] = []
     merganser.dedupe(path, "id", order_by="version", progress=told.append)
     assert [(one.stage, one.done, one.total, one.rows) for one in told] == [
@@ -334,7 +334,7 @@ def test_bad_arguments_are_refused_before_anything_is_done(path: str) -> None:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_where_there_is_no_dataset_nothing_is_made(lake: str, dry_run: bool) -> None:
+def test_nothing_is_created_if_no_dataset_exists(lake: str, dry_run: bool) -> None:
     with pytest.raises(TargetPathError, match="no Parquet files below"):
         merganser.dedupe(f"{lake}/absent", "id", dry_run=dry_run)
     assert os.listdir(lake) == []
@@ -345,7 +345,7 @@ def test_a_writer_at_work_is_waited_for(path: str) -> None:
         merganser.dedupe(path, "id", order_by="version", lock_timeout=0.01)
 
 
-def test_a_stranger_in_between_is_noticed(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_writers_change_before_publication_is_detected(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     check = check_listing
 
     def interfere(target: Any) -> None:

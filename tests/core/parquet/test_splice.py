@@ -332,7 +332,7 @@ def test_the_old_file_may_be_spliced_again_and_groups_are_taken_as_they_come(arr
 
 
 @pytest.mark.parametrize("number", [-1, 3])
-def test_a_row_group_that_is_not_there(arrow: Old, number: int) -> None:
+def test_a_missing_row_group(arrow: Old, number: int) -> None:
     with pytest.raises(IndexError):
         arrow.splice([number], os.devnull)
 
@@ -417,7 +417,7 @@ def test_copying_in_the_kernel_gives_the_same_file(
     assert calls
 
 
-def test_a_full_disk_is_not_taken_for_a_missing_feature(
+def test_a_full_disk_is_not_mistaken_for_a_missing_feature(
     arrow: Old, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
@@ -474,7 +474,7 @@ def test_many_rows_make_one_row_group(tmp_path: Path) -> None:
     assert (metadata.num_row_groups, metadata.num_rows) == (1, 2_400_000)
 
 
-def test_a_file_without_row_groups_can_be_written_like(tmp_path: Path) -> None:
+def test_a_file_without_row_groups_can_be_a_reference_file(tmp_path: Path) -> None:
     # W3
     old, new = str(tmp_path / "old.parquet"), str(tmp_path / "new.parquet")
     pq.ParquetWriter(old, rich_table().schema.with_metadata({"owner": "us"})).close()
@@ -516,7 +516,9 @@ def required(table: pa.Table) -> pa.Table:
         pytest.param(lambda table: table.rename_columns(["I", *table.column_names[1:]]), id="name"),
     ],
 )
-def test_a_column_stored_in_another_way_may_not_enter(arrow: Old, change: Callable[[pa.Table], pa.Table]) -> None:
+def test_a_column_with_another_encoding_cannot_be_spliced_in(
+    arrow: Old, change: Callable[[pa.Table], pa.Table]
+) -> None:
     # W2
     table = change(arrow.groups[1])
     with open(arrow.path, "rb") as file:
@@ -528,7 +530,7 @@ def test_a_column_stored_in_another_way_may_not_enter(arrow: Old, change: Callab
         check_fits(prepared, encode_row_group([], arrow.groups[1].schema, derive_writer_options(arrow.footer, 0)))
 
 
-def test_equal_levels_of_other_groups_may_not_enter(tmp_path: Path) -> None:
+def test_equal_levels_of_other_groups_cannot_be_spliced_in(tmp_path: Path) -> None:
     # W2: both leaves have one definition level, but it is not of the same group
     inner_null = pa.schema([pa.field("a", pa.struct([pa.field("b", pa.int32())]), nullable=False)])
     outer_null = pa.schema([pa.field("a", pa.struct([pa.field("b", pa.int32(), nullable=False)]))])
@@ -541,7 +543,7 @@ def test_equal_levels_of_other_groups_may_not_enter(tmp_path: Path) -> None:
             check_fits(prepared, encode_row_group([batch], outer_null, derive_writer_options(parsed_footer(path), 0)))
 
 
-def test_decimals_of_another_width_are_rewritten_whole(tmp_path: Path) -> None:
+def test_decimals_of_another_width_are_rewritten_completely(tmp_path: Path) -> None:
     # W2: DuckDB stores this decimal in 16 bytes, PyArrow in 9
     path, rewritten = str(tmp_path / "old.parquet"), str(tmp_path / "new.parquet")
     duckdb.connect().execute(f"copy (select 1.5::decimal(20, 2) d) to '{path}' (format parquet)")
@@ -620,7 +622,7 @@ def in_first_meta(number: int, value: Any, wire: int) -> Callable[[thrift.Struct
         pytest.param(edited(6, b"parquet-cpp version 1.5.1-SNAPSHOT", thrift.BINARY), id="parquet-cpp of v2 pages"),
     ],
 )
-def test_a_footer_that_is_not_understood_asks_for_a_whole_rewrite(
+def test_a_footer_with_unknown_content_causes_a_full_rewrite(
     arrow: Old, change: Callable[[thrift.Struct], thrift.Struct]
 ) -> None:
     # W2
@@ -639,7 +641,7 @@ def test_other_writers_are_copied(arrow: Old, created_by: bytes) -> None:
 
 
 @pytest.mark.parametrize(("number", "value"), [(4, 1 << 40), (4, 4), (5, -1), (6, 0), (7, 1 << 30)], ids=str)
-def test_a_page_index_that_is_not_there_asks_for_a_whole_rewrite(arrow: Old, number: int, value: int) -> None:
+def test_a_missing_page_index_causes_a_full_rewrite(arrow: Old, number: int, value: int) -> None:
     # W2
     with_footer(arrow.path, in_first_chunk(lambda chunk: chunk.replace({number: value})))
     with pytest.raises(CannotSpliceError):
@@ -647,7 +649,7 @@ def test_a_page_index_that_is_not_there_asks_for_a_whole_rewrite(arrow: Old, num
 
 
 @pytest.mark.parametrize(("number", "value"), [(14, 4), (14, 1 << 40), (15, 3)])
-def test_a_bloom_filter_that_is_not_there_asks_for_a_whole_rewrite(arrow: Old, number: int, value: int) -> None:
+def test_a_missing_bloom_filter_causes_a_full_rewrite(arrow: Old, number: int, value: int) -> None:
     # W2
     with_footer(arrow.path, in_first_meta(number, value, thrift.I64 if number == 14 else thrift.I32))
     with pytest.raises(CannotSpliceError):
@@ -665,7 +667,7 @@ def test_a_bloom_filter_whose_length_the_footer_leaves_out_is_copied(arrow: Old,
     assert 15 not in meta
 
 
-def test_a_very_wide_file_is_rewritten_whole(arrow: Old, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_very_wide_file_is_rewritten_completely(arrow: Old, monkeypatch: pytest.MonkeyPatch) -> None:
     # W5
     monkeypatch.setattr(oldfile, "MAX_COLUMN_CHUNKS", 10)
     with pytest.raises(CannotSpliceError, match="more than 10"):
@@ -678,7 +680,7 @@ def test_what_is_not_parquet_cannot_be_spliced(content: bytes) -> None:
         open_source_file(io.BytesIO(content), len(content))
 
 
-def test_a_file_that_is_shorter_than_said_cannot_be_spliced(arrow: Old) -> None:
+def test_a_file_shorter_than_recorded_cannot_be_spliced(arrow: Old) -> None:
     with open(arrow.path, "rb") as file, pytest.raises(CannotSpliceError):
         open_source_file(file, os.path.getsize(arrow.path) + 100)
 

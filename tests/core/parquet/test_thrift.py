@@ -160,7 +160,7 @@ def test_malformed_input_is_one_error(data: bytes) -> None:
         list(thrift.scan_fields(bytes([0x1C]) + data))
 
 
-def test_a_shape_refuses_what_it_does_not_name() -> None:
+def test_a_struct_spec_refuses_unknown_fields() -> None:
     tree = read_struct(FOOTER)
     for number, wire in ((10, thrift.I64), (3, thrift.I32)):
         changed = Struct({**tree.values, number: 1}, {**tree.wires, number: wire})

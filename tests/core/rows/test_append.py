@@ -79,7 +79,7 @@ def bytes_of(staging: Staging, rows: Sequence[int], layout: Layout = LAYOUT, wor
 
 
 @pytest.mark.parametrize("rows", [range(ROWS), range(ROWS - 1, -1, -1), range(0, ROWS, 3), [7, 7, 1999], [0]])
-def test_a_file_of_many_threads_is_that_of_one(staging: Staging, rows: Sequence[int]) -> None:
+def test_a_file_written_by_many_threads_equals_that_of_one(staging: Staging, rows: Sequence[int]) -> None:
     found = bytes_of(staging, rows)
     assert found == bytes_of(staging, rows, workers=1)
     without = TABLE.set_column(TABLE.schema.get_field_index("real"), "real", pa.nulls(ROWS, pa.float64()))

@@ -444,7 +444,7 @@ def test_the_deprecated_statistics_prove_nothing(tmp_path: Path, kind: pa.DataTy
     ids=str,
 )
 @pytest.mark.parametrize("as_integer", [False, True])
-def test_old_parquet_mr_is_not_believed(tmp_path: Path, kind: pa.DataType, version: str, as_integer: bool) -> None:
+def test_old_parquet_mr_is_not_trusted(tmp_path: Path, kind: pa.DataType, version: str, as_integer: bool) -> None:
     named = f"parquet-mr version {version} (build 0123abcd)".encode()
     change = lambda tree: tree.replace({6: named})  # noqa: E731
     assert not is_pruned(tmp_path, kind, change, store_decimal_as_integer=as_integer)
@@ -456,7 +456,7 @@ def test_old_parquet_mr_is_not_believed(tmp_path: Path, kind: pa.DataType, versi
     [(pa.int32(), "1.9.0"), (pa.date32(), "1.8.0"), (pa.string(), "1.10.0"), (pa.decimal128(9, 2), "1.13.1")],
     ids=str,
 )
-def test_parquet_mr_is_believed_where_it_was_right(tmp_path: Path, kind: pa.DataType, version: str) -> None:
+def test_parquet_mr_is_trusted_where_it_was_right(tmp_path: Path, kind: pa.DataType, version: str) -> None:
     named = f"parquet-mr version {version} (build 0123abcd)".encode()
     assert is_pruned(tmp_path, kind, lambda tree: tree.replace({6: named}))
 

@@ -82,7 +82,7 @@ def test_bad_paths_are_refused(path: str) -> None:
 
 # D5
 @pytest.mark.parametrize("path", [None, 3, b"/lake", ["/lake"]])
-def test_only_text_is_a_path(path: Any) -> None:
+def test_only_a_string_is_a_path(path: Any) -> None:
     with pytest.raises(ValueError, match="must be non-empty text"):
         PathValidator.validate_path_for_sql(path)
 

@@ -150,7 +150,7 @@ def test_a_merge_that_fails_does_not_disturb_the_others(shared: DuckDBDatasetIO,
 
 
 # C5
-def test_who_may_not_wait_for_another_thread_is_told(shared: DuckDBDatasetIO, lake: str) -> None:
+def test_a_merge_that_may_not_wait_for_another_thread_is_an_error(shared: DuckDBDatasetIO, lake: str) -> None:
     begun, ended = threading.Event(), threading.Event()
 
     def batches() -> Iterator[pa.RecordBatch]:

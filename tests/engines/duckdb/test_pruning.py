@@ -113,7 +113,7 @@ def test_keys_are_found_whatever_statistics_claim(io: AnyDatasetIO, lake: str, k
 
 # P4, R3: with bounds or without
 @pytest.mark.parametrize("change", [{3: 100}, {3: 100, 5: None, 6: None}, {3: None}], ids=str)
-def test_keys_are_found_where_all_are_said_to_be_null(io: AnyDatasetIO, lake: str, change: dict[int, Any]) -> None:
+def test_keys_are_found_if_statistics_claim_only_nulls(io: AnyDatasetIO, lake: str, change: dict[int, Any]) -> None:
     path = put(f"{lake}/t/a.parquet", keyed(pa.array(range(100)), 0))
     patch(path, with_statistics(change))
     plan = io.plan(keyed(pa.array([5, 50, 100]), 1), f"{lake}/t", "upsert", "id")
@@ -121,7 +121,7 @@ def test_keys_are_found_where_all_are_said_to_be_null(io: AnyDatasetIO, lake: st
 
 
 # K4, P4, R3
-def test_null_keys_are_known_where_none_is_said_to_be(io: AnyDatasetIO, lake: str) -> None:
+def test_null_keys_are_found_if_statistics_claim_none(io: AnyDatasetIO, lake: str) -> None:
     path = put(f"{lake}/t/a.parquet", keyed(pa.array([None, 0, 1, None, 5]), 0))
     patch(path, with_statistics({3: 0}))
     result = io.merge(keyed(pa.array([0, 5, 6]), 1), f"{lake}/t", "full_merge", "id")
@@ -129,7 +129,7 @@ def test_null_keys_are_known_where_none_is_said_to_be(io: AnyDatasetIO, lake: st
 
 
 # P2, P4
-def test_keys_are_found_in_the_row_groups_that_lie(io: AnyDatasetIO, lake: str) -> None:
+def test_keys_are_found_in_row_groups_with_wrong_statistics(io: AnyDatasetIO, lake: str) -> None:
     path = put(f"{lake}/t/a.parquet", keyed(pa.array(range(100)), 0), row_group_size=10)
     far = struct.pack("<q", 1000)
     lie = with_statistics({5: far, 6: far, 7: False, 8: False})
@@ -262,7 +262,7 @@ def _many(kind: pa.DataType, count: int) -> list[Any]:
 
 
 # The test above would see a filter that is there.
-def test_a_filter_on_a_key_column_is_seen_where_there_is_one(lake: str) -> None:
+def test_a_filter_on_a_key_column_is_detected(lake: str) -> None:
     path = put(f"{lake}/t/a.parquet", pa.table({"wanted": range(1000)}), row_group_size=100)
     found: list[Any] = []
     Explaining(duckdb.connect(), found).execute("SELECT * FROM read_parquet(?) WHERE wanted = 5", [path])

@@ -89,7 +89,7 @@ def test_a_cell_in_an_error_of_spark_is_not_run(io: AnyDatasetIO, spark: Any, la
 
 
 # M11
-def test_a_cell_in_an_error_of_a_python_function_is_not_believed(
+def test_a_cell_quoted_in_an_error_of_a_python_function_is_not_trusted(
     broadcast_io: AnyDatasetIO, spark: Any, lake: str
 ) -> None:
     def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,6 @@ from merganser.errors import OutOfMemoryError
 
 
 # X1
-def test_an_executor_without_memory_is_told_of(spark: Any) -> None:
+def test_an_executor_out_of_memory_is_reported(spark: Any) -> None:
     with pytest.raises(OutOfMemoryError, match=r"An executor is out of memory: .*spark\.executor\.memoryOverhead"):
         run_tasks(spark, bytearray, [1 << 62])

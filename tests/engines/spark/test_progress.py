@@ -15,7 +15,7 @@ from merganser.engines.spark.jobs import run_tasks
 from merganser.engines.spark.progress import report_staged_files
 
 
-def test_files_are_told_of_when_they_appear(spark: Any, lake: str) -> None:
+def test_new_files_are_reported_when_published(spark: Any, lake: str) -> None:
     heard: list[float] = []
     with (
         open_session(locate(f"{lake}/t")) as session,
@@ -31,7 +31,7 @@ def test_files_are_told_of_when_they_appear(spark: Any, lake: str) -> None:
     assert heard[-1] >= end
 
 
-def test_a_listener_that_fails_fails_the_job(spark: Any, lake: str) -> None:
+def test_a_callback_that_fails_fails_the_job(spark: Any, lake: str) -> None:
     def stop() -> None:
         raise KeyboardInterrupt
 

@@ -41,7 +41,7 @@ def test_a_frame_is_merged(io: AnyDatasetIO, spark: Any, lake: str) -> None:
 
 
 # X6, T3
-def test_rows_of_a_frame_have_no_last_one(io: AnyDatasetIO, spark: Any, lake: str) -> None:
+def test_rows_of_a_frame_have_no_order(io: AnyDatasetIO, spark: Any, lake: str) -> None:
     frame = spark.createDataFrame([(1, "a", 1), (1, "b", 3), (1, "c", 2), (2, "d", None)], "id int, v string, at int")
     with assert_unchanged(f"{lake}/t"), pytest.raises(InvalidArgumentError, match="dedup_order_by"):
         io.merge(frame, f"{lake}/t", "deduplicate", "id")
@@ -144,7 +144,7 @@ TROUBLE = {
 
 
 # X8
-def test_settings_of_the_session_do_not_reach_us(
+def test_session_settings_have_no_effect(
     io: AnyDatasetIO, spark: Any, lake: str, configured: Callable[..., None]
 ) -> None:
     configured(TROUBLE)

@@ -70,7 +70,7 @@ def test_no_stage_shuffles_target_rows(io: AnyDatasetIO, spark: Any, lake: str, 
 
 
 # X5
-def test_a_near_source_shuffles_no_row_at_all(
+def test_a_broadcast_source_shuffles_no_row(
     broadcast_io: AnyDatasetIO, spark: Any, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target(f"{lake}/t")
@@ -82,7 +82,7 @@ def test_a_near_source_shuffles_no_row_at_all(
 
 
 # X5
-def test_a_far_source_joins_keys_only(spark: Any, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shuffled_source_joins_only_keys(spark: Any, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     io = engine.SparkDatasetIO(spark)
     io._broadcast_limit = -1
     target(f"{lake}/t")

@@ -390,13 +390,13 @@ def test_a_wrong_json_file_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100_000])
-def test_what_is_no_json_is_refused(db: GraphDatabase, content: bytes, tmp_path: Path) -> None:
+def test_what_is_not_json_is_refused(db: GraphDatabase, content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(GraphFileError, match=r"x\.json"):
         db.import_json(tmp_path / "x.json")
 
 
-def test_a_file_that_is_not_there_is_named(db: GraphDatabase, tmp_path: Path) -> None:
+def test_a_missing_file_is_named(db: GraphDatabase, tmp_path: Path) -> None:
     with pytest.raises(GraphFileError, match=r"none\.json"):
         db.import_json(tmp_path / "none.json")
     with pytest.raises(GraphFileError, match=r"none\.json"):
@@ -740,7 +740,7 @@ def test_wrong_parquet_is_refused_and_changes_nothing(
     assert dump(db) == before
 
 
-def test_a_folder_within_and_a_file_that_is_no_parquet_are_refused(db: GraphDatabase, tmp_path: Path) -> None:
+def test_a_subfolder_and_a_file_that_is_not_parquet_are_refused(db: GraphDatabase, tmp_path: Path) -> None:
     parquet(tmp_path, {"id": [1], "type": ["A"]})
     (tmp_path / "vertices" / "type=B").mkdir()
     with pytest.raises(GraphFileError, match="holds the folder 'type=B'"):

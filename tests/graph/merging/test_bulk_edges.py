@@ -94,7 +94,7 @@ def test_an_id_and_a_node_that_is_found(db: GraphDatabase, companies: None) -> N
     assert edges(db) == [("E", 2, 4, {}), ("E", 2, 2, {})]
 
 
-def test_one_column_may_name_both_ends(db: GraphDatabase, companies: None) -> None:  # noqa: ARG001
+def test_one_column_may_identify_both_endpoints(db: GraphDatabase, companies: None) -> None:  # noqa: ARG001
     """G13."""
     assert db.bulk_merge_edges("E", [{"job": 1}], from_node=JOB, to_node=JOB).created == 1
     assert edges(db) == [("E", 1, 1, {})]
@@ -111,7 +111,7 @@ def test_a_node_that_is_missing_is_named_with_its_row(db: GraphDatabase, key: An
 
 
 @pytest.mark.parametrize("key", [5, 0.5, [5]], ids=["joined", "fraction", "list"])
-def test_a_node_that_is_there_twice_is_refused(db: GraphDatabase, key: Any) -> None:
+def test_a_duplicate_node_is_refused(db: GraphDatabase, key: Any) -> None:
     """G3, G13."""
     db.create_node("Job", {"url": 1})
     twins = [db.create_node("Job", {"url": key}) for _ in range(2)]
@@ -154,7 +154,7 @@ def test_a_bad_row_leaves_everything_as_it_was(
         db.bulk_merge_edges("E", [*rows, row, *rows], match_on="k")
 
 
-def test_the_match_tells_parallel_edges_apart(db: GraphDatabase, ids: list[int]) -> None:
+def test_the_match_distinguishes_parallel_edges(db: GraphDatabase, ids: list[int]) -> None:
     """G2, G13."""
     rows = [{"from_id": ids[0], "to_id": ids[1], "year": year, "n": n} for n, year in enumerate([1, 2, 1.0, "1", [1]])]
     assert db.bulk_merge_edges("E", rows[:4], match_on="year", on_match="n") == BulkResult(3, 1)
@@ -243,9 +243,7 @@ def test_rows_come_from_whatever_holds_rows(
         ({"on_match": ["w", "w"]}, "on_match"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    db: GraphDatabase, ids: list[int], arguments: dict[str, Any], word: str
-) -> None:
+def test_nonsense_is_refused(db: GraphDatabase, ids: list[int], arguments: dict[str, Any], word: str) -> None:
     """G13."""
     rows = [{"from_id": ids[0], "to_id": ids[1]}]
     with assert_unchanged(db), pytest.raises((TypeError, ValueError), match=word):
@@ -261,7 +259,7 @@ def test_an_endpoint_that_makes_no_sense_is_refused(type_: str, match: Any) -> N
         Endpoint(type_, match)
 
 
-def test_a_column_that_names_a_node_may_be_a_property_too(db: GraphDatabase, companies: None) -> None:  # noqa: ARG001
+def test_a_column_that_identifies_a_node_may_be_a_property_too(db: GraphDatabase, companies: None) -> None:  # noqa: ARG001
     """G13. It is one if it is a part of the key, or laid over on a match; else it is not."""
     rows = [{"job": 1, "city": "Bern", "company": "A"}]
     db.bulk_merge_edges("KEY", rows, from_node=JOB, to_node=COMPANY, match_on="city")

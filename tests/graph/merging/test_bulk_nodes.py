@@ -45,7 +45,7 @@ def test_a_bulk_import_can_be_repeated(db: GraphDatabase) -> None:
     assert list_nodes(db, "Job") == expected
 
 
-def test_columns_of_on_match_are_laid_over(db: GraphDatabase) -> None:
+def test_columns_of_on_match_overwrite_properties(db: GraphDatabase) -> None:
     """G13. Two rows with one key: the first creates, the second matches."""
     db.bulk_merge_nodes("Job", JOBS, match_on="url", on_match=["seen"])
     assert list_nodes(db) == [{"url": "/1", "title": "Engineer", "seen": 2}, {"url": "/2", "title": "Cook", "seen": 1}]
@@ -141,7 +141,7 @@ def test_rows_come_from_a_file(db: GraphDatabase, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", list(SOURCES))
-def test_no_rows_are_no_merge(db: GraphDatabase, kind: str) -> None:
+def test_no_rows_merge_nothing(db: GraphDatabase, kind: str) -> None:
     """G13."""
     rows = JOBS[:1] if kind == "chunked table" else []
     source = SOURCES[kind](rows)
@@ -161,7 +161,7 @@ def test_a_frames_nulls_are_nulls(db: GraphDatabase) -> None:
 
 
 @pytest.mark.parametrize("rows", [7, None, {"k": 1}, [1], ["k"], [("k", 1)]])
-def test_what_holds_no_rows_is_refused(db: GraphDatabase, rows: Any) -> None:
+def test_a_source_that_is_not_an_iterable_of_rows_is_refused(db: GraphDatabase, rows: Any) -> None:
     """G13."""
     with assert_unchanged(db), pytest.raises(ValueError, match="row"):
         db.bulk_merge_nodes("N", rows, match_on="k")
@@ -224,7 +224,7 @@ def test_rows_that_fail_to_come_leave_everything_as_it_was(db: GraphDatabase) ->
         ({"on_match": {"k": "v"}}, "match property 'k'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(db: GraphDatabase, arguments: dict[str, Any], word: str) -> None:
+def test_nonsense_is_refused(db: GraphDatabase, arguments: dict[str, Any], word: str) -> None:
     """G4, G13."""
     with assert_unchanged(db), pytest.raises((TypeError, ValueError), match=word):
         db.bulk_merge_nodes(**{"type": "N", "rows": [{"k": 1}], "match_on": "k", **arguments})

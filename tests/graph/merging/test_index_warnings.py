@@ -61,7 +61,7 @@ def test_the_indexes_of_edges_and_other_types_do_not_serve(db: GraphDatabase) ->
     assert len(warned(db, "Job", {"url": 1})) == 1
 
 
-def test_a_dropped_index_is_missed_again(db: GraphDatabase) -> None:
+def test_a_dropped_index_is_warned_about_again(db: GraphDatabase) -> None:
     """G9."""
     made = db.create_property_index("Job", "url")
     assert warned(db, "Job", {"url": 1}) == []
@@ -69,7 +69,7 @@ def test_a_dropped_index_is_missed_again(db: GraphDatabase) -> None:
     assert len(warned(db, "Job", {"url": 1})) == 1
 
 
-def test_an_index_that_was_rolled_back_is_missed(db: GraphDatabase) -> None:
+def test_an_index_that_was_rolled_back_is_warned_about(db: GraphDatabase) -> None:
     """G9, G11."""
     with expect_rollback(db):
         db.create_property_index("Job", "url")

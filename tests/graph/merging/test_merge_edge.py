@@ -26,7 +26,7 @@ def edges(db: GraphDatabase) -> list[tuple[str, int, int, dict[str, Any]]]:
     return list(read_graph(db).edges.values())
 
 
-def test_an_edge_that_is_not_there_is_created(db: GraphDatabase, ends: tuple[int, int]) -> None:
+def test_a_missing_edge_is_created(db: GraphDatabase, ends: tuple[int, int]) -> None:
     """G2. The specification's "mergeEdge creates when not exists"."""
     job, company = ends
     made = db.merge_edge(job, "POSTED_BY", company, {"source": "scraper"})
@@ -34,7 +34,7 @@ def test_an_edge_that_is_not_there_is_created(db: GraphDatabase, ends: tuple[int
     assert read_graph(db).edges == {made.id: ("POSTED_BY", job, company, {"source": "scraper"})}
 
 
-def test_an_edge_that_is_there_is_matched(db: GraphDatabase, ends: tuple[int, int]) -> None:
+def test_an_existing_edge_is_matched(db: GraphDatabase, ends: tuple[int, int]) -> None:
     """G2. The specification's "mergeEdge matches when exists"."""
     job, company = ends
     made = db.merge_edge(job, "POSTED_BY", company, {"source": "scraper"})
@@ -43,7 +43,7 @@ def test_an_edge_that_is_there_is_matched(db: GraphDatabase, ends: tuple[int, in
     assert edges(db) == [("POSTED_BY", job, company, {"source": "scraper"})]
 
 
-def test_on_create_and_on_match_are_for_their_own_case(db: GraphDatabase, ends: tuple[int, int]) -> None:
+def test_on_create_applies_to_new_edges_and_on_match_to_existing_ones(db: GraphDatabase, ends: tuple[int, int]) -> None:
     """G2. The specification's "mergeEdge applies onCreate/onMatch"."""
     job, company = ends
     for number in (1, 2):
@@ -133,7 +133,7 @@ def test_a_node_may_lead_to_itself(db: GraphDatabase, direction: Any) -> None:
     assert edges(db) == [("E", node, node, {})]
 
 
-def test_the_match_tells_parallel_edges_apart(db: GraphDatabase, ends: tuple[int, int]) -> None:
+def test_the_match_distinguishes_parallel_edges(db: GraphDatabase, ends: tuple[int, int]) -> None:
     """G2."""
     first = db.merge_edge(*with_type(ends), {"n": 1}, match={"year": 2025})
     assert db.merge_edge(*with_type(ends), {"n": 2}, match={"year": 2026}).created
@@ -198,9 +198,7 @@ def test_an_id_is_a_number_of_a_node(db: GraphDatabase, wrong: Any) -> None:
         ({"type": ""}, "type"),
     ],
 )
-def test_what_makes_no_sense_is_refused(
-    db: GraphDatabase, ends: tuple[int, int], arguments: dict[str, Any], word: str
-) -> None:
+def test_nonsense_is_refused(db: GraphDatabase, ends: tuple[int, int], arguments: dict[str, Any], word: str) -> None:
     """G2, G4, G7."""
     db.merge_edge(*with_type(ends), match={"k": 1})
     with assert_unchanged(db), pytest.raises(ValueError, match=word):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:MERGE on")
 
 
-def test_a_node_that_is_not_there_is_created(db: GraphDatabase) -> None:
+def test_a_missing_node_is_created(db: GraphDatabase) -> None:
     """G1. The specification's "mergeNode creates when not exists"."""
     made = db.merge_node("Job", {"url": "/1"}, {"title": "Engineer"})
     assert made.created
@@ -29,7 +29,7 @@ def test_a_node_that_is_not_there_is_created(db: GraphDatabase) -> None:
     assert read_graph(db).nodes == {made.id: ("Job", {"url": "/1", "title": "Engineer"})}
 
 
-def test_a_node_that_is_there_is_matched(db: GraphDatabase) -> None:
+def test_an_existing_node_is_matched(db: GraphDatabase) -> None:
     """G1. The specification's "mergeNode matches when exists"."""
     made = db.merge_node("Job", {"url": "/1"}, {"title": "Engineer"})
     found = db.merge_node("Job", {"url": "/1"}, {"title": "Another"})
@@ -37,14 +37,14 @@ def test_a_node_that_is_there_is_matched(db: GraphDatabase) -> None:
     assert read_graph(db).nodes == {made.id: ("Job", {"url": "/1", "title": "Engineer"})}
 
 
-def test_on_create_is_for_new_nodes_only(db: GraphDatabase) -> None:
+def test_on_create_applies_only_to_new_nodes(db: GraphDatabase) -> None:
     """G1. The specification's "mergeNode applies onCreate only on create"."""
     db.merge_node("Job", {"url": "/1"}, on_create={"first": True})
     db.merge_node("Job", {"url": "/1"}, on_create={"second": True})
     assert list_nodes(db) == [{"url": "/1", "first": True}]
 
 
-def test_on_match_is_for_nodes_that_are_there_only(db: GraphDatabase) -> None:
+def test_on_match_applies_only_to_existing_nodes(db: GraphDatabase) -> None:
     """G1. The specification's "mergeNode applies onMatch only on match"."""
     db.merge_node("Job", {"url": "/1"}, {"old": 1}, on_match={"seen": 1})
     assert list_nodes(db) == [{"url": "/1", "old": 1}]
@@ -165,7 +165,7 @@ def test_a_type_is_a_name(db: GraphDatabase, type_: Any) -> None:
 
 
 @pytest.mark.parametrize("match", [{}, None, "url", ["url"]])
-def test_a_match_is_a_dict_with_something_in_it(db: GraphDatabase, match: Any) -> None:
+def test_a_match_is_a_dict_that_is_not_empty(db: GraphDatabase, match: Any) -> None:
     """G4."""
     with assert_unchanged(db), pytest.raises(ValueError, match="match"):
         db.merge_node("Job", match)
@@ -201,7 +201,7 @@ def test_null_on_match_removes_a_property(db: GraphDatabase) -> None:
     assert list_nodes(db) == [{"url": "/1", "b": 2}]
 
 
-def test_laying_over_is_shallow(db: GraphDatabase) -> None:
+def test_properties_are_merged_shallowly(db: GraphDatabase) -> None:
     """G6."""
     db.merge_node("Job", {"url": "/1"}, {"place": {"city": "Bern", "zip": 3000}, "tags": ["a", "b"], "kept": {"x": 1}})
     db.merge_node("Job", {"url": "/1"}, on_match={"place": {"city": "Basel"}, "tags": ["c"]})

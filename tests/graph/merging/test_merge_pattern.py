@@ -30,7 +30,7 @@ def made(parts: tuple[MergedNode | MergedEdge, ...]) -> list[bool]:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_pattern_that_is_not_there_is_created(db: GraphDatabase, whole: bool) -> None:
+def test_a_missing_pattern_is_created(db: GraphDatabase, whole: bool) -> None:
     """G14. The specification's "Pattern Merge"."""
     job, company, posted = db.merge_pattern(
         [
@@ -54,7 +54,7 @@ def test_a_pattern_that_is_not_there_is_created(db: GraphDatabase, whole: bool) 
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_pattern_that_is_there_is_matched(db: GraphDatabase, clock: Clock, whole: bool) -> None:
+def test_an_existing_pattern_is_matched(db: GraphDatabase, clock: Clock, whole: bool) -> None:
     """G14."""
     pattern = [
         {**JOB, "base": {"title": "Cook"}, "on_match": lambda old: {"title": old["title"] + "!"}},
@@ -75,7 +75,7 @@ def test_a_pattern_that_is_there_is_matched(db: GraphDatabase, clock: Clock, who
     assert second == (db.get_node(first[0].id), db.get_node(first[1].id), db.get_edge(first[2].id))
 
 
-def test_part_by_part_only_what_is_missing_is_created(db: GraphDatabase) -> None:
+def test_element_by_element_only_missing_ones_are_created(db: GraphDatabase) -> None:
     """G14."""
     company = db.create_node("Company", {"name": "A"}).id
     parts = db.merge_pattern([JOB, COMPANY, POSTED])
@@ -152,7 +152,7 @@ def test_a_path_of_several_hops_and_a_loop(db: GraphDatabase, whole: bool) -> No
     assert [part.id for part in second] == [part.id for part in first]
 
 
-def test_part_by_part_a_node_may_come_twice(db: GraphDatabase) -> None:
+def test_element_by_element_a_node_may_occur_twice(db: GraphDatabase) -> None:
     """G14. The second part sees what the first one wrote."""
     parts = db.merge_pattern([JOB, {**JOB, "on_match": {"seen": 1}}, POSTED])
     assert made(parts) == [True, False, True]
@@ -188,7 +188,7 @@ def test_part_by_part_a_node_may_come_twice(db: GraphDatabase) -> None:
     ],
     ids=repr,
 )
-def test_a_part_that_makes_no_sense_leaves_everything_as_it_was(db: GraphDatabase, wrong: Any, whole: bool) -> None:
+def test_an_invalid_element_of_a_pattern_changes_nothing(db: GraphDatabase, wrong: Any, whole: bool) -> None:
     """G4, G14."""
     db.merge_pattern([JOB])
     with assert_unchanged(db), pytest.raises((TypeError, ValueError)):
@@ -244,7 +244,7 @@ def test_an_edge_of_a_pattern_may_point_either_way(db: GraphDatabase, whole: boo
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_part_whose_condition_fails_is_left_as_it_is(db: GraphDatabase, clock: Clock, whole: bool) -> None:
+def test_an_element_whose_condition_fails_is_unchanged(db: GraphDatabase, clock: Clock, whole: bool) -> None:
     """G14, G15."""
     first = db.merge_pattern([{**JOB, "base": {"n": 1}}, COMPANY, POSTED])
     clock.milliseconds += 1
@@ -293,7 +293,7 @@ def test_what_cannot_be_found_as_a_whole_is_refused(db: GraphDatabase) -> None:
         db.merge_pattern([*nodes[:4], *edges[:2]], whole=True)
 
 
-def test_as_a_whole_two_parts_are_never_one_edge(db: GraphDatabase) -> None:
+def test_as_a_whole_two_elements_are_never_one_edge(db: GraphDatabase) -> None:
     """G14. As in Cypher; two parts may be one node."""
     db.merge_pattern([JOB, COMPANY, POSTED])
     assert made(db.merge_pattern([JOB, COMPANY, POSTED, POSTED], whole=True)) == [True] * 4

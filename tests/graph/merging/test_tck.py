@@ -25,7 +25,7 @@ def test_the_first_merge_creates_and_the_second_finds(db: GraphDatabase) -> None
     assert list_nodes(db) == [{"name": "Ada"}]
 
 
-def test_a_node_of_another_label_or_value_is_not_found(db: GraphDatabase) -> None:
+def test_a_node_of_another_type_or_value_is_not_found(db: GraphDatabase) -> None:
     """G1."""
     db.create_node("Robot", {"name": "Ada"})
     db.create_node("Person", {"name": "Bob"})
@@ -210,7 +210,7 @@ def test_a_loop_is_one_edge_whichever_way(db: GraphDatabase) -> None:
     assert list_endpoints(db) == [("T", node, node)]
 
 
-def test_the_same_node_may_be_both_ends_by_two_merges(db: GraphDatabase) -> None:
+def test_the_same_node_may_be_both_endpoints_by_two_merges(db: GraphDatabase) -> None:
     """G1, G2."""
     start = db.merge_node("A", {"k": 1})
     end = db.merge_node("A", {"k": 1})

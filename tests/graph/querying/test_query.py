@@ -250,7 +250,7 @@ def test_records_are_as_get_gives_them(db: GraphDatabase) -> None:  # G16
     assert db.edges().exec() == [edge]
 
 
-def test_edges_by_type_ends_and_properties(db: GraphDatabase) -> None:  # G16
+def test_edges_by_type_endpoints_and_properties(db: GraphDatabase) -> None:  # G16
     a, b = db.create_node("A").id, db.create_node("A").id
     ends = [(a, "X", b), (a, "Y", b), (b, "X", a), (a, "X", a)]
     for number, (start, type_, end) in enumerate(ends):
@@ -393,7 +393,7 @@ def test_other_conditions_use_indexes_too(db: GraphDatabase) -> None:  # G16
         lambda db: db.nodes().connected_to(match=["a"]),
     ],
 )
-def test_senseless_arguments_are_refused(db: GraphDatabase, build: Callable[[Any], object]) -> None:
+def test_invalid_arguments_are_refused(db: GraphDatabase, build: Callable[[Any], object]) -> None:
     with pytest.raises(InvalidArgumentError):
         build(db)
 

@@ -151,7 +151,7 @@ def chain(db: GraphDatabase, count: int) -> list[int]:
     return ids
 
 
-def test_a_neighbourhood_is_what_is_near(db: GraphDatabase) -> None:
+def test_a_neighbourhood_holds_nodes_within_its_depth(db: GraphDatabase) -> None:
     chain(db, 6)
     found = db.neighbourhood(3, depth=2)
     assert [node.id for node in found.nodes] == [3, 2, 4, 1, 5]
@@ -185,7 +185,7 @@ def test_a_neighbourhood_has_no_more_than_its_limit_and_says_what_is_left_out(db
     assert (len(crowded.edges), crowded.edges_left_out) == (20, 11)
 
 
-def test_a_neighbourhood_of_nobody_is_refused(db: GraphDatabase) -> None:
+def test_a_neighbourhood_of_a_missing_node_is_refused(db: GraphDatabase) -> None:
     with pytest.raises(NodeNotFoundError, match="7"):
         db.neighbourhood(7)
     node = db.create_node("A").id
@@ -197,7 +197,7 @@ def test_a_neighbourhood_of_nobody_is_refused(db: GraphDatabase) -> None:
         db.neighbourhood("a")  # type: ignore[arg-type]
 
 
-def test_a_page_holds_whole_numbers_exactly_and_hides_what_is_far(db: GraphDatabase) -> None:
+def test_a_page_has_exact_integers_and_hides_distant_nodes(db: GraphDatabase) -> None:
     ids = chain(db, 3)
     db.update_node(ids[0], {"big": 2**62, "10": "a", "9": "b"})
     page = db.neighbourhood(ids[0], depth=2).to_html("<i>", depth=1, note="n")

@@ -222,7 +222,7 @@ def test_of_parallel_edges_each_is_a_path_but_the_node_is_one(db: GraphDatabase)
     assert db.pattern(start_id=a).out().count() == 3
 
 
-def test_node_type_filters_the_results_not_the_way(db: GraphDatabase) -> None:  # G16
+def test_node_type_filters_the_results_not_the_path(db: GraphDatabase) -> None:  # G16
     a, b, c = (db.create_node(type_).id for type_ in ("A", "B", "A"))
     db.create_edge(a, "E", b)
     db.create_edge(b, "E", c)
@@ -370,7 +370,7 @@ def test_unknown_nodes_are_refused(db: GraphDatabase) -> None:  # G16
         lambda db: db.pattern().limit(-1),
     ],
 )
-def test_senseless_arguments_are_refused(db: GraphDatabase, build: Callable[[Any], object]) -> None:
+def test_invalid_arguments_are_refused(db: GraphDatabase, build: Callable[[Any], object]) -> None:
     db.create_node("N")
     with pytest.raises(InvalidArgumentError):
         build(db)

@@ -149,7 +149,7 @@ JOBS = [
 
 
 # G17, G1, G4, G8
-def test_the_first_row_creates_and_later_ones_are_laid_over(spark: Any, graph: ParquetGraph, lake: str) -> None:
+def test_the_first_row_creates_and_later_ones_overwrite(spark: Any, graph: ParquetGraph, lake: str) -> None:
     frame = spark.createDataFrame(JOBS, "url string, title string, pay int, at int")
     roles: dict[str, Any] = {
         "match": "url",
@@ -226,9 +226,7 @@ ENDPOINTS: dict[str, Any] = {"from_node": Endpoint("Job", {"url": "u"}), "to_nod
 
 
 # M10, G17
-def test_all_types_can_be_read_as_one_folder_and_none_merged_into_it(
-    spark: Any, graph: ParquetGraph, lake: str
-) -> None:
+def test_all_types_can_be_read_as_one_folder_but_not_merged_into(spark: Any, graph: ParquetGraph, lake: str) -> None:
     for type_ in ("Job", "Company"):
         graph.merge_nodes(spark.createDataFrame([(type_,)], "name string"), type_, match="name")
     nodes, before = f"{lake}/graph/nodes", snapshot(lake)
@@ -244,7 +242,7 @@ def test_all_types_can_be_read_as_one_folder_and_none_merged_into_it(
 
 
 # G17, G2
-def test_edges_are_between_nodes_that_are_there(spark: Any, graph: ParquetGraph, lake: str) -> None:
+def test_edges_connect_existing_nodes(spark: Any, graph: ParquetGraph, lake: str) -> None:
     frame = spark.createDataFrame(EDGES, "u string, c string, n int")
     known = frame.where("u IS NOT NULL")
     with pytest.raises(NodeNotFoundError, match=r"no Job node for 3 .*'url': 'u1'.*missing='skip'"):
@@ -413,7 +411,7 @@ def test_two_writers_create_a_record_once(spark: Any, graph: ParquetGraph) -> No
 
 
 # G17
-def test_which_records_exist_is_looked_up_only_where_it_matters(
+def test_existing_records_are_looked_up_only_if_needed(
     spark: Any, graph: ParquetGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
@@ -466,7 +464,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 # G17, G4, G5, G7
-def test_what_makes_no_sense_is_refused_by_name(spark: Any, graph: ParquetGraph, lake: str) -> None:
+def test_nonsense_is_refused_by_name(spark: Any, graph: ParquetGraph, lake: str) -> None:
     frame = spark.sql("SELECT 'a' k, map('a', 1) m")
     for arguments, error, match in WRONG:
         with pytest.raises(error, match=match):
@@ -485,7 +483,7 @@ def test_what_makes_no_sense_is_refused_by_name(spark: Any, graph: ParquetGraph,
 
 
 # G17
-def test_a_property_keeps_clear_of_our_columns() -> None:
+def test_a_property_named_like_a_reserved_column_gets_a_prefix() -> None:
     taken = ["id", "ID", "type", "created_at", "property_id", "Property_Id", "property_property_type"]
     free = ["ids", "src", "property_url", "property", "_id"]
     assert [to_column_name(name, "nodes") for name in taken] == [f"property_{name}" for name in taken]

@@ -67,7 +67,7 @@ def test_all_values_arrive_as_they_are(spark: Any, configured: Callable[..., Non
     assert row["q"]["l"][0].isoformat() == row["q"]["m"]["k"].isoformat() == "2026-01-02T03:04:05+00:00"
 
 
-def test_what_an_executor_refuses_is_told_as_it_is(spark: Any) -> None:
+def test_an_error_of_an_executor_is_reported_unchanged(spark: Any) -> None:
     """G17."""
 
     def refuse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -33,7 +33,7 @@ def plain_sqlite(file: str, *statements: str) -> None:
     connection.close()
 
 
-def test_a_graph_is_there_again_in_the_next_session(file: str) -> None:
+def test_a_graph_persists_into_the_next_session(file: str) -> None:
     """G11."""
     with GraphDatabase(file) as db:
         made = db.create_node("N", {"name": "a"})
@@ -75,7 +75,7 @@ def test_a_file_of_a_newer_version_is_refused(file: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"no database at all\n" * 100, b"SQLite format 3\x00" + b"\xff" * 4096])
-def test_what_is_no_database_is_refused(file: str, content: bytes) -> None:
+def test_what_is_not_a_database_is_refused(file: str, content: bytes) -> None:
     """G11."""
     Path(file).write_bytes(content)
     refused(file, "graph database")
@@ -94,7 +94,7 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "s3://bucket/graph.db", "file:///tmp/x", "a\x00b"])
-def test_what_is_no_path_on_a_disk_is_refused(path: str) -> None:
+def test_a_path_that_is_not_local_is_refused(path: str) -> None:
     """G11."""
     with pytest.raises(InvalidArgumentError, match="local disk"):
         GraphDatabase(path)
@@ -107,7 +107,7 @@ def test_an_empty_file_becomes_a_graph(file: str) -> None:
         assert db.create_node("N").id == 1
 
 
-def test_an_older_file_is_brought_forward(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_file_is_migrated(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """G11."""
     with GraphDatabase(file) as db:
         made = db.create_node("N", {"name": "a"})
@@ -121,7 +121,7 @@ def test_an_older_file_is_brought_forward(file: str, monkeypatch: pytest.MonkeyP
             assert version == len(tables.MIGRATIONS)
 
 
-def test_a_file_of_the_first_version_is_brought_forward(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_the_first_version_is_migrated(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """G11."""
     with monkeypatch.context() as patch:
         patch.setattr(tables, "MIGRATIONS", tables.MIGRATIONS[:1])
@@ -133,7 +133,7 @@ def test_a_file_of_the_first_version_is_brought_forward(file: str, monkeypatch: 
         assert db.get_node(made.id) == made
 
 
-def test_a_step_forward_that_fails_leaves_the_old_version(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_migration_leaves_the_old_version(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """G11."""
     with GraphDatabase(file) as db:
         db.create_node("N", {"name": "a"})
@@ -198,14 +198,14 @@ def test_what_is_read_without_locks_is_refused_once_it_changes(kept: str) -> Non
         assert db.nodes("N").count() == 2
 
 
-def test_a_writer_that_is_there_already_is_followed(kept: str) -> None:
+def test_a_reader_sees_commits_of_a_writer_that_was_open_before(kept: str) -> None:
     with GraphDatabase(kept) as writer, GraphDatabase(kept, read_only=True) as db:
         for count in (2, 3):
             writer.create_node("N")
             assert db.nodes("N").count() == count
 
 
-def test_a_link_to_a_graph_is_read_with_what_its_writer_has_not_put_into_it_yet(kept: str) -> None:
+def test_a_link_to_a_graph_is_read_with_its_write_ahead_log(kept: str) -> None:
     link = Path(kept).with_name("link.db")
     link.symlink_to(kept)
     with GraphDatabase(kept) as writer:
@@ -225,7 +225,7 @@ def test_an_older_graph_is_read_as_it_is(file: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no database, and long enough to be looked into"])
-def test_what_is_no_graph_cannot_be_read(content: bytes | None, file: str) -> None:
+def test_what_is_not_a_graph_cannot_be_read(content: bytes | None, file: str) -> None:
     if content is not None:
         Path(file).write_bytes(content)
     with pytest.raises(GraphFileError, match=re.escape(repr(file))):

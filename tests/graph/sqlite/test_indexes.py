@@ -115,7 +115,7 @@ def test_an_index_can_be_dropped(db: GraphDatabase) -> None:
 
 
 @pytest.mark.parametrize("name", ["idx_merge_Job_title", "", "nodes_by_type", "edges_out", "nodes", "x'; --"])
-def test_dropping_what_is_no_index_of_properties_does_nothing(db: GraphDatabase, name: str) -> None:
+def test_dropping_what_is_not_a_property_index_does_nothing(db: GraphDatabase, name: str) -> None:
     """G9."""
     db.create_property_index("Job", "url")
     with assert_unchanged(db):
@@ -226,13 +226,13 @@ def test_what_sqlite_cannot_index_is_refused(db: GraphDatabase, name: str) -> No
         (("Job", [1]), "property name"),
     ],
 )
-def test_what_makes_no_sense_is_refused(db: GraphDatabase, arguments: Any, word: str) -> None:
+def test_nonsense_is_refused(db: GraphDatabase, arguments: Any, word: str) -> None:
     """G9."""
     with assert_unchanged(db), pytest.raises((ValueError, TypeError), match=word):
         db.create_property_index(*arguments)
 
 
-def test_indexes_are_still_there_in_the_next_session(file: str) -> None:
+def test_indexes_persist_into_the_next_session(file: str) -> None:
     """G9."""
     with GraphDatabase(file) as db:
         made = db.create_property_index("Job", ["url", "site"], unique=True)

@@ -120,7 +120,7 @@ def test_a_transaction_of_the_callers_own_is_respected(db: GraphDatabase) -> Non
     assert len(read_graph(db).edges) == 1
 
 
-def test_a_transaction_that_its_body_ended_is_no_mess(db: GraphDatabase) -> None:
+def test_a_transaction_that_its_body_ended_leaves_a_clean_state(db: GraphDatabase) -> None:
     """G11."""
     with expect_rollback(db):
         db.merge_node("N", {"name": "a"})
