@@ -56,7 +56,7 @@ def _sliced(batch: pa.RecordBatch) -> Digest:
 
 
 def _words(column: pa.Array) -> Words:
-    """Give each value a number of 64 bits; equal values of unlike types have the same one."""
+    """Return each value a number of 64 bits; equal values of unlike types have the same one."""
     kind = column.type
     if pa.types.is_integer(kind):
         words = _numbers(column.cast(pa.int64()), pa.int64()).view(np.uint64)

@@ -23,7 +23,7 @@ class Failed(Exception):  # noqa: N818  it is the outcome of a contender, no mis
 
 @cache
 def python_of(name: str | None) -> str:
-    """Give the Python of an environment, which is made unless it is there; None is that of this process."""
+    """Return the Python of an environment, which is made unless it is there; None is that of this process."""
     if name is None:
         return sys.executable
     requirements = REQUIREMENTS / f"{name}.txt"
@@ -38,7 +38,7 @@ def python_of(name: str | None) -> str:
 
 
 def variables(name: str | None) -> dict[str, str]:
-    """Give the variables of a contender's process; a peer finds the benchmarks and nothing else of this project."""
+    """Return the variables of a contender's process; a peer finds the benchmarks and nothing else of this project."""
     path = [str(ROOT)]
     if name is None:
         path = [str(ROOT / "src"), str(ROOT)]

@@ -24,7 +24,7 @@ class Goal:
 
     @property
     def verdict(self) -> str:
-        """Say whether the goal is reached."""
+        """Return whether the goal is reached."""
         if self.ratio is None:
             return "not measured"
         return "reached" if self.ratio <= self.most else "missed"
@@ -61,7 +61,7 @@ def _ours(lines: list[Line]) -> list[Line]:
 
 
 def _seconds(lines: list[Line]) -> float | None:
-    """Give the best time of some contenders; one that was over the limit took at least that."""
+    """Return the best time of some contenders; one that was over the limit took at least that."""
     times = [line.figures.seconds if line.figures else line.over for line in lines]
     return min((time for time in times if time is not None), default=None)
 

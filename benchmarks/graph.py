@@ -50,7 +50,7 @@ UPSERT_EDGE = (
 
 
 def now() -> int:
-    """Give the time as the tables have it."""
+    """Return the time as the tables have it."""
     return time.time_ns() // 1_000_000
 
 

@@ -55,7 +55,7 @@ class Setting:
 
     @property
     def title(self) -> str:
-        """Say what happens, in figures."""
+        """Return what happens, in figures."""
         return self.scenario.title(self.dataset)
 
 

@@ -44,7 +44,7 @@ class Line:
 
     @property
     def over(self) -> float | None:
-        """Give the limit in seconds that the contender was over."""
+        """Return the limit in seconds that the contender was over."""
         words = (self.failure or "").split()
         return float(words[1]) if len(words) == 2 and words[0] == "over" else None
 

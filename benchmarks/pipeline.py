@@ -101,7 +101,7 @@ def read(file: Path) -> str:
 
 
 def fact(pid: int, file: str, name: str) -> int:
-    """Give a number that the system knows of a process."""
+    """Return a number that the system knows of a process."""
     lines = read(Path(f"/proc/{pid}/{file}")).splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)
 

@@ -31,13 +31,13 @@ class Report:
 
     @property
     def machine(self) -> str:
-        """Say what it ran on."""
+        """Return what it ran on."""
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 30)
         return f"{os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, {platform.system()}"
 
     @property
     def summary(self) -> str:
-        """Say what was run."""
+        """Return what was run."""
         return f"Best of {self.repeat} on {self.machine}; {self.row_count:,} rows."
 
     @property

@@ -71,7 +71,7 @@ class Scenario:
         return made.select([*self.keys, *self.update_columns]) if self.update_columns else made
 
     def title(self, dataset: Dataset) -> str:
-        """Say what happens, in figures."""
+        """Return what happens, in figures."""
         return self.description.format(batch=len(self.ids(dataset)), rows=dataset.row_count, files=dataset.files)
 
 
@@ -107,7 +107,7 @@ def small_files(row_count: int) -> Dataset:
 
 
 def _scaled(count: int, row_count: int) -> int:
-    """Give a batch its share of a smaller dataset."""
+    """Return a batch its share of a smaller dataset."""
     return max(10, min(count, count * row_count // ROWS))
 
 

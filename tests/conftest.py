@@ -1,4 +1,4 @@
-"""One suite, every engine: `io` is the door of each engine in turn."""
+"""One suite, every engine: `io` is the dataset IO of each engine in turn."""
 
 from __future__ import annotations
 
@@ -22,16 +22,15 @@ if TYPE_CHECKING:
 
     from merganser.core.merge.dataset_io import DatasetIO
 
-# Two busy cores make single examples slow now and then; that is no failure. Whether a change may land does not depend
-# on chance; everywhere else every run tries new examples.
+# Single examples may be slow on a busy machine; that is not a failure. Runs of CI are deterministic; all other runs try
+# new examples.
 settings.register_profile(
     "merganser", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
 )
 settings.load_profile("merganser")
 
 
-# Much of a run's time is waiting for a disk to flush; memory has nothing to flush. A container may have very little of
-# it.
+# Much of a run's time is waiting for a disk to flush, so temporary folders are in memory if there is enough of it.
 MEMORY = "/dev/shm"  # noqa: S108 - pytest makes a folder of its own there
 ENOUGH = 4 << 30
 WITHOUT_SPLICE = Path(__file__).parent / "without_splice"
@@ -62,18 +61,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("engine", metafunc.config.getoption("--engine") or known, scope="session")
 
 
-# Of each test, one case runs on Spark, in a quick run none, unless the engine is asked for by name: a step of Spark's
-# takes a hundred times longer than others'.
+# One case of each test runs on Spark, and none in a quick run, unless the engine is selected by name: Spark's steps
+# take a hundred times longer than those of other engines.
 ONE_CASE = {"duckdb-union", "spark", "spark-shuffle"}
 SPARK = {"spark", "spark-shuffle"}
-# These run by name only. A large source on Spark has tests of its own, and DuckDB without MERGE has every case to
-# itself on the oldest DuckDB; on this one it answers beside the others in test_same_answer.
+# These run only if selected by name. A large source on Spark has separate tests. DuckDB without MERGE runs every case
+# on the oldest DuckDB, and is compared with the other engines in test_same_answer.
 BY_NAME = {"duckdb-union", "spark-shuffle"}
-# Here the driver prunes, refuses or reads before it asks an engine; what is Spark's own in it is tested in
-# tests/engines/spark, and so is a source that no task could hold.
+# In these files the driver prunes, refuses or reads before it calls an engine. tests/engines/spark tests Spark's part,
+# and sources that are too large to broadcast.
 NOT_ON_SPARK = {"test_bad_input", "test_pruning", "test_streams", "test_writers"}
-# These wait for clusters to start, and all else on Spark takes long; at the end of a run every other process would wait
-# for them.
+# These wait for clusters to start. They run first, so that no other process has to wait for them at the end of a run.
 FIRST = {"test_cluster", "test_connect"}
 
 
@@ -114,7 +112,7 @@ def _deselect(config: pytest.Config, items: list[pytest.Item], is_left: Callable
 
 
 def _is_for_other_engine(item: pytest.Item, engines: Sequence[str]) -> bool:
-    """Say whether a test is about one engine, in a folder of its own, and that engine is none of these."""
+    """Return whether a test is in the folder of an engine that is not one of these."""
     folder = item.path.parent
     return folder.parent.name == "engines" and not any(name.partition("-")[0] == folder.name for name in engines)
 
@@ -124,8 +122,7 @@ def _get_engine(item: pytest.Item) -> str:
     return str(callspec.params.get("engine", "")) if callspec else ""
 
 
-# What an engine may decline, before it changes anything; that it declines this and no more is tested in
-# tests/engines/spark.
+# What Spark may refuse before it changes anything; tests/engines/spark checks that it refuses nothing else.
 DECLINED = ("which Spark cannot carry", "where no executor can reach it")
 
 
@@ -149,7 +146,7 @@ def _empty_memory() -> Iterator[None]:
 
 @pytest.fixture
 def io(engine: str) -> DatasetIO[Any, Any, Any]:
-    """The door of the engine under test."""
+    """The dataset IO of the engine under test."""
     return open_dataset_io(engine)
 
 

@@ -37,9 +37,9 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked of a merge beyond its strategy, under the library's names; names and values always as lists.
+    """The options of a merge, under the library's names; names and values are always lists.
 
-    `columns` are those of the dataset: a source that need not have all of them does not tell.
+    `columns` are those of the dataset, because a source may lack some of them.
     """
 
     columns: Sequence[str] = ()
@@ -53,29 +53,29 @@ class Options:
     on_partition_move: str = "refuse"
 
     def get_operation(self, row: Row) -> str | None:
-        """Say what a source row does: `insert` and `update` are the same."""
+        """Return what a source row does: `insert` and `update` are the same."""
         if self.operation_column is None:
             return "update"
         value = row[self.operation_column]
         return next((name for name, values in self.operation_values.items() if value in values), None)
 
     def pick_updated_values(self, row: Row) -> Row:
-        """Give what a matched row takes from a source row."""
+        """Return what a matched row takes from a source row."""
         names = self.update_columns
         return {name: row[name] for name in row if name != self.operation_column and (names is None or name in names)}
 
     def make_inserted_row(self, row: Row, keys: Sequence[str]) -> Row:
-        """Give the new row that a source row makes."""
+        """Return the new row that a source row makes."""
         names = self.insert_columns
         taken = [name for name in row if names is None or name in names or name in keys]
         return dict.fromkeys(self.columns) | {name: row[name] for name in taken if name != self.operation_column}
 
     def is_in_scope(self, row: Row) -> bool:
-        """Say whether a row's partition is one that the merge is about."""
+        """Return whether a row's partition is in the scope of the merge."""
         return all(row[name] in values for name, values in self.scope.items())
 
     def is_late(self, old: Row, new: Row) -> bool:
-        """Say whether a source row is older than the target's."""
+        """Return whether a source row is older than the target's."""
         order = [self.sequence_column] if self.sequence_column else []
         return rank(new, order) < rank(old, order)
 
@@ -92,7 +92,7 @@ class Change:
 @dataclass(frozen=True)
 class Outcome:
     """The target afterwards: the rows of each old file that stays, the new rows, every row changed,
-    how many matched rows were left alone, and each file's fate."""
+    how many matched rows were skipped, and the action for each file."""
 
     files: dict[str, list[Row]]
     new: list[Row]
@@ -103,7 +103,7 @@ class Outcome:
     removed: list[str]
 
     def count(self, action: str) -> int:
-        """Say how many rows saw an action: `insert`, `update` or `delete`."""
+        """Count the rows with an action: `insert`, `update` or `delete`."""
         return sum(change.action == action for change in self.changes)
 
     @property
@@ -183,7 +183,7 @@ def _keep_schema(
 
 
 def choose_action(old: Row, new: Row, strategy: str, partitions: Sequence[str], options: Options) -> str:
-    """Say what becomes of a matched row: `keep`, `skip`, `delete`, `update` or `move`. The order is the meaning."""
+    """Return the action for a matched row: `keep`, `skip`, `delete`, `update` or `move`; the first rule decides."""
     matched, _, _ = STRATEGIES[strategy]
     if matched == "keep":
         return "keep"
@@ -208,7 +208,7 @@ def choose_action(old: Row, new: Row, strategy: str, partitions: Sequence[str], 
 def check_source(
     source: Sequence[Row], strategy: str, keys: Sequence[str], order_by: Sequence[str], options: Options
 ) -> list[Row]:
-    """Give the source rows that count, or refuse them."""
+    """Return the source rows that count, or refuse them."""
     if any(is_null(row[name]) for row in source for name in keys):
         raise RefusedError("null key")
     if any(options.get_operation(row) is None for row in source):
@@ -242,17 +242,17 @@ def rank(row: Row, order_by: Sequence[str]) -> list[tuple[int, Any]]:
 
 
 def key_of(row: Row, keys: Sequence[str]) -> Key:
-    """Give the key of a row; to Python too -0.0 equals 0.0 and 1.50 equals 1.5."""
+    """Return the key of a row; to Python too -0.0 equals 0.0 and 1.50 equals 1.5."""
     return tuple(row[name] for name in keys)
 
 
 def is_null(value: Any) -> bool:
-    """Say whether a key value is NULL or NaN, which is all that does not equal itself."""
+    """Return whether a key value is NULL or NaN, which do not equal themselves."""
     return value is None or value != value  # noqa: PLR0124
 
 
 def are_equal(one: Any, other: Any) -> bool:
-    """Say whether two values of one type are equal: NULL is NULL, NaN is NaN, -0.0 is 0.0, nested ones by content."""
+    """Return whether two values of one type are equal: NULL is NULL, NaN is NaN, -0.0 is 0.0, nested by content."""
     if isinstance(one, dict) and isinstance(other, dict):
         return all(are_equal(one[name], other[name]) for name in one)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -261,7 +261,7 @@ def are_equal(one: Any, other: Any) -> bool:
 
 
 def freeze(value: Any) -> Hashable:
-    """Give a form in which equal means the same value to the bit: -0.0 is not 0.0, and NaN is NaN."""
+    """Return a form in which equal means the same value to the bit: -0.0 is not 0.0, and NaN is NaN."""
     if isinstance(value, float):
         return repr(value)
     if isinstance(value, dict):
@@ -272,5 +272,5 @@ def freeze(value: Any) -> Hashable:
 
 
 def to_multiset(rows: Iterable[Any]) -> Counter[Hashable]:
-    """Give rows as a multiset; the order of rows and of columns does not count."""
+    """Return rows as a multiset; the order of rows and of columns does not count."""
     return Counter(freeze(dict(sorted(row.items())) if isinstance(row, dict) else row) for row in rows)

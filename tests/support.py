@@ -1,4 +1,4 @@
-"""What many tests need: datasets made by hand, read back plainly, and compared byte for byte."""
+"""Helpers of many tests: write datasets by hand, read them back, compare them byte for byte."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def open_spark() -> AnyDatasetIO:
 
 
 def open_spark_shuffle() -> AnyDatasetIO:
-    """Spark as it is with a source that no task could hold."""
+    """Spark with a source that is too large to broadcast."""
     io = open_spark()
     io._broadcast_limit = -1  # type: ignore[attr-defined]
     return io
@@ -108,12 +108,12 @@ ENGINE_OPENERS: dict[str, Callable[[], DatasetIO[Any, Any, Any]]] = {
 
 
 def open_dataset_io(name: str) -> AnyDatasetIO:
-    """Open the door of an engine, or of a way of using one."""
+    """Open the dataset IO of an engine or of a variant of one."""
     return ENGINE_OPENERS[name]()
 
 
 def runs_on_executors(io: AnyDatasetIO) -> bool:
-    """Say whether rows are read and written elsewhere than in this process."""
+    """Return whether rows are read and written outside this process."""
     return get_engine_type(io).__name__ == "SparkEngine"
 
 
@@ -125,7 +125,7 @@ def put(path: str, table: pa.Table, **options: Any) -> str:
 
 
 def put_int96(path: str, days: Sequence[int]) -> str:
-    """Write a file of an `id` and a `ts` of INT96, the midnights of these Julian days, however far."""
+    """Write a file of an `id` and a `ts` of INT96, the midnights of these Julian days."""
     stored = pa.array([struct.pack("<qi", 0, day) for day in days], pa.binary(12))
     table = pa.table({"id": range(len(days)), "ts": stored})
     put(path, table, store_schema=False, write_statistics=False)
@@ -154,7 +154,7 @@ def load(io: AnyDatasetIO, path: str) -> pa.Table:
 
 
 def read_table(io: AnyDatasetIO, path: str | os.PathLike[str]) -> pa.Table:
-    """Read a dataset through the engine's own door: an Arrow dataset, a relation."""
+    """Read a dataset with the engine's own `read`: an Arrow dataset or a relation."""
     found = io.read(path)  # type: ignore[attr-defined]
     for name in ("toArrow", "to_arrow_table", "to_table"):
         if hasattr(found, name):
@@ -169,7 +169,7 @@ def read_rows(io: AnyDatasetIO, path: str, order: Sequence[str] = ("id",)) -> li
 
 
 def get_engine_type(io: AnyDatasetIO) -> type:
-    """Give the class of the engine behind a door."""
+    """Return the class of a dataset IO's engine."""
     with io._open_engine(OperationContext("merge", "t", None)) as engine:
         return type(engine)
 
@@ -186,19 +186,19 @@ def copy_fixture(name: str, lake: str) -> str:
 
 
 def read_fixture_rows(name: str) -> list[dict[str, Any]]:
-    """Give the rows of a dataset that Spark wrote, as `expected.json` spells them."""
+    """Return the rows of a dataset that Spark wrote, as `expected.json` spells them."""
     found: list[dict[str, Any]] = json.loads((FIXTURES / "expected.json").read_text("utf-8"))[name]["rows"]
     return found
 
 
 def snapshot(path: str) -> dict[str, bytes]:
-    """Give every file below a folder with its bytes; an absent folder has none."""
+    """Return every file below a folder with its bytes; an absent folder has none."""
     root = Path(path)
     return {str(file.relative_to(root)): file.read_bytes() for file in sorted(root.rglob("*")) if file.is_file()}
 
 
 def snapshot_without_locks(lake: str) -> dict[str, bytes]:
-    """Give every file of datasets and control folders with its bytes, but for locks."""
+    """Return every file of datasets and control folders with its bytes, but for locks."""
     return {name: data for name, data in snapshot(lake).items() if not name.endswith(".merganser/lock")}
 
 
@@ -231,7 +231,7 @@ def record_opened_files(store: type[Store] = LocalStore) -> Iterator[list[str]]:
 
 
 def to_plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Give a column as Python values that lose nothing: times of every unit as whole numbers, UUIDs as bytes."""
+    """Return a column as Python values that lose nothing: times of every unit as integers, UUIDs as bytes."""
     if isinstance(column, pa.ChunkedArray):
         return [value for chunk in column.chunks for value in to_plain_values(chunk)]
     if isinstance(column, pa.ExtensionArray):
@@ -255,7 +255,7 @@ def to_plain_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def to_plain_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Give a table as rows of plain values, in their order."""
+    """Return a table as rows of plain values, in their order."""
     columns = {name: to_plain_values(table.column(name)) for name in table.column_names}
     return [{name: values[row] for name, values in columns.items()} for row in range(table.num_rows)]
 
@@ -271,14 +271,14 @@ class _MakesFolder:
 
 
 def make_hostile_cell(folder: Path) -> str:
-    """Give a string that makes the folder if what it holds is unpickled, with an error of ours that nobody raised."""
+    """Return a string that creates the folder if it is unpickled, inside a forged error of merganser."""
     made = base64.b64encode(pickle.dumps(_MakesFolder(str(folder)))).decode()
     forged = base64.b64encode(b'{"class": "LockTimeoutError", "fields": ["forged"]}').decode()
     return f"merganser-error:{made}: merganser-error:{'0' * 64}:{made}: merganser-error:{'0' * 64}:{forged}:"
 
 
 class VaultFileSystem(MemoryFileSystem):  # type: ignore[misc]
-    """Files in memory behind a password that stands in the URL, as with FTP; call `open_vault` first."""
+    """Files in memory behind a password in the URL, as with FTP; call `open_vault` first."""
 
     protocol = "vault"
     store: ClassVar[dict[str, Any]] = {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def results(tmp_path: Path) -> dict[str, Any]:
-    """One of each kind, of a dataset whose name is no HTML."""
+    """One of each kind, of a dataset whose name needs escaping."""
     path = str(tmp_path / "<b>&t")
     written = merganser.write_dataset(pa.table({"id": [1, 2], "v": ["a", "b"]}), path)
     source = pa.table({"id": [2, 3], "v": ["x", "<i>"]})

@@ -1,4 +1,4 @@
-"""Every block of the README, of CONTRIBUTING and of the docs is true: it runs, and gives what stands below it.
+"""Every block of README, CONTRIBUTING and the docs runs, and prints the output shown below it.
 
 The blocks of a page run in its order, in one folder and one Python process, as a reader would run them:
 
@@ -6,9 +6,9 @@ The blocks of a page run in its order, in one folder and one Python process, as 
 - `console` is run by bash: lines that begin with `$ ` are commands, which go on with `> ` after a backslash, the others
   what they print.
 - `toml` is the configuration of a pipeline, and is loaded.
-- `sh` sets something up, as `make` and `pip` do. It is not run, but what it names must be there.
+- `sh` sets something up, as `make` and `pip` do. It is not run, but what it names must exist.
 
-In what is printed, `…` stands for anything in that line. What else a page shows is named in `NOT_RUN`, with the reason.
+In output, `…` matches anything in that line. Other blocks are listed in `NOT_RUN`, with the reason.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)[^)]*\)")
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
-# Blocks that are no code, by page and first line.
+# Blocks that are not code, by page and first line.
 NOT_RUN = {
     ("how-it-works.md", "lake/"): "a drawing of what lies on disk",
 }
@@ -67,7 +67,7 @@ def on_spark(page: Path) -> bool:
 
 
 def cases() -> list[object]:
-    """Give the pages that have something to run."""
+    """Return the pages that have something to run."""
     found: list[object] = []
     for page, blocks in BLOCKS.items():
         languages = {block.language for block in blocks}
@@ -81,7 +81,7 @@ def cases() -> list[object]:
 @pytest.mark.parametrize("page", cases())
 def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    # What a page puts into fsspec's memory goes with it.
+    # Each page has its own memory filesystem.
     monkeypatch.setattr(MemoryFileSystem, "store", {})
     if on_spark(page):
         # The session that the page gets.
@@ -132,7 +132,7 @@ def run_console(block: Block, folder: Path) -> str:
         check=False,
         timeout=240,
     )
-    # How far a merge has come is told now and then, with the time.
+    # Progress is printed now and then, with the time.
     return re.sub(r"^\d\d:\d\d:\d\d .*\n", "", done.stdout, flags=re.MULTILINE)
 
 
@@ -157,7 +157,7 @@ def test_every_block_is_of_a_language_that_is_checked() -> None:
     known = {"python", "console", "toml", "sh", "text"}
     assert [block.name for block in every if block.language not in known] == []
     assert set(NOT_RUN) <= {block.name for block in every}
-    # What is indented instead of fenced would be run by nobody.
+    # An indented block would not be run.
     for page in PAGES:
         rest = BLOCK.sub("", page.read_text("utf-8"))
         assert re.findall(r"\n\n((?: {4}|\t)\S.*)", rest) == [], page.name

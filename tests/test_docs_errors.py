@@ -1,4 +1,4 @@
-"""docs/errors.md has every error class, and each of its messages is what provoking that error says."""
+"""docs/errors.md lists every error class, and each error has the message shown there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error tree: drawn as it is, every class used, each also the builtin that it stands beside."""
+"""The error tree: its drawing is correct, every class is used, and each is also the builtin shown."""
 
 from __future__ import annotations
 

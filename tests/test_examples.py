@@ -1,4 +1,4 @@
-"""Every example runs, says what it should, and may be run again."""
+"""Every example runs, prints what it should, and may be run again."""
 
 from __future__ import annotations
 

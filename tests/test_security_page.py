@@ -1,4 +1,4 @@
-"""SECURITY.md names every place where the source could run what it reads, and there are no others."""
+"""SECURITY.md lists every place where the source could run what it reads."""
 
 from __future__ import annotations
 

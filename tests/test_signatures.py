@@ -1,4 +1,4 @@
-"""Signatures: every engine's door takes the same parameters, and documented ones keep their names and order."""
+"""Signatures: all engines take the same parameters, and documented ones keep their names and order."""
 
 from __future__ import annotations
 

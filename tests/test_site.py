@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning, has every public name, and asks for nothing from elsewhere."""
+"""The documentation site builds without a warning, has every public name, and loads nothing from the network."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ NESTED = (
 
 
 def is_carried_by_spark(kind: pa.DataType) -> bool:
-    """Say whether Spark has a type for these values."""
+    """Return whether Spark has a type for these values."""
     if pa.types.is_nested(kind):
         inner = [kind.field(at).type for at in range(kind.num_fields)]
         return all(is_carried_by_spark(one) and not isinstance(one, pa.BaseExtensionType) for one in inner)

@@ -1,4 +1,4 @@
-"""How well one color can be told from another, as the guidelines for accessible pages measure it."""
+"""The contrast between two colors, as the guidelines for accessible pages measure it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """A server that does not tell of every request."""
+    """A server that does not log every request."""
 
     def log_message(self, *_: Any) -> None:
         pass

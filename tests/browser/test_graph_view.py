@@ -26,7 +26,7 @@ PLACES = """() => Object.fromEntries([...document.querySelectorAll('.node')].map
   const [x, y] = node.getAttribute('transform').match(/-?[\\d.]+/g).map(Number);
   return [node.dataset.id, [x, y]];
 }))"""
-# The texts that are to be seen outside the picture, with their colours and what is behind them.
+# The visible labels outside the drawing, with their colours and backgrounds.
 TEXTS = """() => [...document.querySelectorAll("#side *, #details *, #tools *")].filter(element =>
   [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim()) && element.checkVisibility()
 ).map(element => {

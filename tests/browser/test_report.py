@@ -1,4 +1,4 @@
-"""The report's page in a browser, without script: what is drawn is what the outcome says, and nothing leaves it."""
+"""The report's page in a browser, without script: it shows the run result, and requests nothing."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def test_text_and_bars_can_be_read_in_both_schemes(browser: Browser, tmp_path: P
     parts = [part for chart in found.charts().values() for bar in chart["bars"] for part in bar["parts"]]
     faint = {part["key"]: part["seen"] for part in parts if contrast(part["seen"], behind) < 3}
     assert faint == {}
-    # Colours tell the parts of a bar apart.
+    # Colours distinguish the parts of a bar.
     for chart in found.charts().values():
         for bar in chart["bars"]:
             assert len({part["seen"] for part in bar["parts"]}) == len(bar["parts"])

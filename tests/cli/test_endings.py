@@ -1,4 +1,4 @@
-"""How commands end: what stands on standard output, and the exit code."""
+"""How commands end: what they print to standard output, and the exit code."""
 
 from __future__ import annotations
 

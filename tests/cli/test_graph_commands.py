@@ -697,7 +697,7 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name: str, cli: Run)
             GraphDatabase.bulk_merge_edges,
             {"type": "edge_type", "rows": "source", "from_node": "from_key", "to_node": "to_key"},
         ),
-        # Which command it is says whether it reads only.
+        # Some commands only read.
         ("merge", GraphDatabase.__init__, {"path": "graph", "read_only": "graph"}),
         ("import", GraphDatabase.import_json, {"path": "source"}),
         ("import", GraphDatabase.import_parquet, {"folder": "source"}),

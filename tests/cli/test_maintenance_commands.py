@@ -1,4 +1,4 @@
-"""`compact` and `dedupe`, and what `inspect` says of them."""
+"""`compact` and `dedupe`, and when `inspect` suggests them."""
 
 from __future__ import annotations
 

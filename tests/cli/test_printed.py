@@ -25,7 +25,7 @@ OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def check(result: Result, *told: str) -> None:
-    """Nothing printed is obeyed, and what was meant to be told is there."""
+    """Assert that no control character is printed, and that the message is complete."""
     printed = result.stdout + result.stderr
     assert not OBEYED.search(printed), printed
     for one in told:

@@ -1,4 +1,4 @@
-"""How far a merge has come, to whoever listens and on a terminal."""
+"""Progress of a merge, to a callback and on a terminal."""
 
 from __future__ import annotations
 

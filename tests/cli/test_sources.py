@@ -75,7 +75,7 @@ def test_the_format_may_be_given_as_an_option(tmp_path: Path, cli: Callable[...,
     (tmp_path / "rows.tsv").write_bytes(CSV.replace(b",", b"\t"))
     cli("merge", str(tmp_path / "rows.tsv"), str(tmp_path / "u"), "--key", "id")
     assert merged(str(tmp_path / "u")) == ROWS.to_pylist()
-    # An odd name is not taken for a table of a database.
+    # An odd name is not mistaken for a table of a database.
     (tmp_path / "a::b.csv").write_bytes(CSV)
     cli("merge", str(tmp_path / "a::b.csv"), str(tmp_path / "v"), "--key", "id")
     assert merged(str(tmp_path / "v")) == ROWS.to_pylist()

@@ -68,7 +68,7 @@ LAYERS = (
     "merganser.demo",
     "merganser",
 )
-# Rooms that a layer above may not import: what is done by hand, and a story told with the product.
+# Rooms that nothing imports: the command line and the demo.
 NOT_IMPORTED = ("merganser.cli", "merganser.demo")
 # Heavy packages, and the only places that may import them when they are loaded.
 HEAVY: dict[str, tuple[str, ...]] = {

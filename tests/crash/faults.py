@@ -1,4 +1,4 @@
-"""Faults at any single step of a change of the disk, and the changes that the crash tests put them into.
+"""Faults at any single step that changes the disk, and the operations that the crash tests interrupt.
 
 Everything that changes a disk goes through a `Store`, so a step is one call of a mutating method of a store, or one
 write or close of a stream that `create` gave (of many writes to one stream, every fifth).
@@ -50,7 +50,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
 
 class InjectedError(OSError):
-    """The fault itself, so that a test can tell it from an error of the code under test."""
+    """The fault itself, so that a test can distinguish it from an error of the code under test."""
 
 
 @dataclass
@@ -200,14 +200,14 @@ class DatasetFolder:
         filesystem.pipe_file(f"{root}/{rel}", data)
 
     def read_files(self) -> dict[str, bytes]:
-        """Give every file of the data folder with its bytes."""
+        """Return every file of the data folder with its bytes."""
         filesystem, root = fsspec.core.url_to_fs(self.path)
         if not filesystem.exists(root):
             return {}
         return {path[len(root) + 1 :]: filesystem.cat_file(path) for path in sorted(filesystem.find(root))}
 
     def read_rows(self) -> list[tuple[str, int, str]]:
-        """Give every row with the folder it stands in, read file by file with PyArrow."""
+        """Return every row with its folder, read file by file with PyArrow."""
         found = []
         for rel, data in self.read_files().items():
             if rel.endswith(".parquet"):
@@ -217,12 +217,12 @@ class DatasetFolder:
         return sorted(found)
 
     def list_staging(self) -> list[str]:
-        """Give the names of staging folders that are left."""
+        """Return the names of staging folders that are left."""
         location = locate(self.path)
         return [name for name in location.store.list_names(self.control) if name.startswith(STAGING_PREFIX)]
 
     def list_control_files(self) -> list[str]:
-        """Give every file in the control folder but the one that says where the dataset is."""
+        """Return every file in the control folder except the one that records where the dataset is."""
         filesystem, _ = fsspec.core.url_to_fs(self.path)
         found = filesystem.find(self.control) if filesystem.exists(self.control) else []
         return sorted(path for path in found if path.rpartition("/")[2] not in (INSIDE, BESIDE))
@@ -309,7 +309,7 @@ def _upsert(place: DatasetFolder) -> object:
 
 
 def _moves_and_deletes(place: DatasetFolder) -> object:
-    """Move a row to another day, delete one, update one and add one, and tell of it in a feed."""
+    """Move a row to another day, delete one, update one and add one, with a change feed."""
     rows = _make_source(id=[1, 2, 11, 99], v=["new"] * 4, day=["b", None, "b", "a"], op=["u", "d", "u", "c"])
     options = {"operation_column": "op", "on_partition_move": "move", "audit": f"{place.path}-feed"}
     return merganser.merge(rows, place.path, "upsert", "id", engine="arrow", **options)

@@ -27,12 +27,12 @@ _ENDED = 7
 
 
 def list_killed_steps(folder: str) -> list[int]:
-    """Give the numbers of the steps that were tried."""
+    """Return the numbers of the steps that were tried."""
     return sorted(int(entry.name) for entry in Path(folder).iterdir())
 
 
 def was_journaled(folder: str, step: int) -> bool:
-    """Say whether the merge that ended at this step had written its journal."""
+    """Return whether the merge that ended at this step had written its journal."""
     return Path(folder, str(step), _MARK).exists()
 
 
@@ -42,7 +42,7 @@ def main(name: str, mode: Mode, folder: str) -> None:
     # What is imported at first use is imported once here, not again in every child.
     open_engine("arrow")
     pa.table({"id": [1]})
-    # Nobody cuts the power here, and waiting for the disk is most of the time.
+    # There is no power cut here, and flushing would take most of the time.
     os.fsync = lambda fd: None  # noqa: ARG005  the name is the system's
     for step in itertools.count(1):
         home = Path(folder, str(step))
@@ -71,7 +71,7 @@ def _forked(work: Callable[[], None]) -> bool:
     if child == 0:
         try:
             work()
-        except BaseException:  # noqa: BLE001  the parent is told by the exit code
+        except BaseException:  # noqa: BLE001  the exit code reports it to the parent
             import traceback  # noqa: PLC0415
 
             traceback.print_exc()

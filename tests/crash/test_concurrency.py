@@ -71,7 +71,7 @@ for number in range(1, rounds + 1):
 
 @pytest.mark.slow
 def test_two_processes_that_merge_at_the_same_time_lose_nothing(lake: str) -> None:
-    # C5: the counter rows of both stand in one file, so a lost update would show
+    # C5: the counter rows of both are in one file, so a lost update would show
     place = make_dataset_folder("local", lake)
     place.put("f.parquet", [0, 1], "round 0")
     with process(WRITER, place.path, "0", str(ROUNDS)) as one, process(WRITER, place.path, "1", str(ROUNDS)) as two:
@@ -236,7 +236,7 @@ def test_the_lock_is_held_from_before_the_listing_until_staging_is_gone(
 
 
 def test_recovery_waits_for_the_lock(lake: str) -> None:
-    # C5: a commit that its writer is still publishing is nobody else's to finish
+    # C5: no other process completes a commit that its writer is still publishing
     for kind in ("local", "memory"):
         place = make_dataset_folder(kind, lake)
         place.put("f.parquet", [0], "old")
@@ -428,7 +428,7 @@ def test_an_unreadable_lease_is_taken_over_when_it_stays_the_same(place: Dataset
 @pytest.mark.usefixtures("short_lease")
 @pytest.mark.parametrize(("waiters", "here"), [(2, True), (8, True), (8, False)])
 def test_of_several_waiters_one_at_a_time_takes_a_dead_lease(place: DatasetFolder, waiters: int, here: bool) -> None:
-    # C5: nobody is ever inside together with another, whether the holder is known dead or only silent
+    # C5: two writers never hold the lock together, whether the holder is known to be dead or only silent
     leave_lease(place, dead_pid(), socket.gethostname() if here else "elsewhere")
     location = locate(place.path)
     inside: list[int] = []

@@ -139,7 +139,7 @@ def decided(name: str, lake: str) -> DatasetFolder:
 
 
 def other_bytes(file: Path) -> bytes:
-    """Give what a file holds with one byte changed in the middle, so that size and footer stay."""
+    """Return what a file holds with one byte changed in the middle, so that size and footer stay."""
     data = bytearray(file.read_bytes())
     data[len(data) // 4] ^= 0xFF
     return bytes(data)
@@ -177,7 +177,7 @@ def test_a_file_that_is_changed_in_place_is_not_overwritten(name: str, copy: Cop
     changed = other_bytes(file)
     with file.open("r+b") as stream:
         stream.write(changed)
-    # Within the same second, as far as the clock of the disk can tell.
+    # Within the same second, by the clock of the disk.
     os.utime(file, ns=(file.stat().st_mtime_ns + 10**6 + 1,) * 2)
     with pytest.raises(ConcurrentWriteError, match=rf"{name} was changed by another program"):
         merganser.recover(place.path)
@@ -225,7 +225,7 @@ def test_what_cannot_be_linked_takes_the_place_of_an_old_link_without_changing_i
     old.write_text("old")
     new.write_text("new")
     assert store.link(str(old), str(link)) is True
-    # Links are followed, and what is there is replaced.
+    # Links are followed, and existing files are replaced.
     Path(lake, "symlink").symlink_to(new)
     assert store.link(f"{lake}/symlink", str(link)) is True
     assert link.samefile(new)

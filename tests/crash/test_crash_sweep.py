@@ -79,7 +79,7 @@ def failing(name: str, place: DatasetFolder, fault: Fault) -> dict[str, bytes]:
         except DatasetMergeError as error:
             refusal = str(error)
     if refusal:
-        # Publication may fail only once it is decided, and says so.
+        # Publication may fail only after the journal, and the error reports that.
         assert fault.journaled, refusal
         assert "recover(path)" in refusal
     if fault.fired and not fault.journaled:

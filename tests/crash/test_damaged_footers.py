@@ -1,4 +1,4 @@
-"""A damaged footer is refused by name or read as it stands: it never ends the process (P6)."""
+"""A damaged footer is refused by name or read: it never ends the process (P6)."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_damaged_footer_travels_to_another_process(folder: Path) -> None:
 
 
 def changed_footer(path: Path, change: Callable[[thrift.Struct], None]) -> bytes:
-    """Give a file with its footer changed."""
+    """Return a file with its footer changed."""
     data = path.read_bytes()
     (length,) = struct.unpack("<I", data[-8:-4])
     tree = thrift.read_struct(data[-8 - length : -8])

@@ -49,7 +49,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> Events:
 
 
 def above(place: DatasetFolder, file: str) -> list[str]:
-    """Give the folders of a file, up to the one that the dataset is in."""
+    """Return the folders of a file, up to the one that the dataset is in."""
     folders = [os.path.dirname(file)]
     while len(folders[-1]) >= len(place.path):
         folders.append(os.path.dirname(folders[-1]))
@@ -111,7 +111,7 @@ def test_folders_above_the_dataset_are_on_the_disk_before_the_journal(lake: str,
 
 @pytest.mark.parametrize("name", ["partitioned_load", "partitioned_merge"])
 def test_a_folder_that_a_killed_process_made_is_not_trusted(name: str, lake: str, events: Events) -> None:
-    # C3, C4: it is there, but perhaps not on the disk
+    # C3, C4: it exists, but perhaps not on the disk
     made = 0
     for step in itertools.count(1):
         place, fault = make_dataset_folder("local", lake), Fault(step, "dead")
@@ -146,7 +146,7 @@ def test_the_journal_is_removed_once_its_changes_are_on_the_disk(name: str, lake
     assert changes
     for at, folder in changes:
         assert written < at < gone
-        # The journal itself is there first, and what changes after it lasts before it goes.
+        # The journal is on the disk first, and later changes are before it is removed.
         assert ("fsync", os.path.dirname(events[written][1])) in events[written:at]
         assert ("fsync", folder) in events[at:gone]
 

@@ -1,4 +1,4 @@
-"""Writers that wait are served in the order they came; dead, stopped and lost waiters hold nobody up."""
+"""Waiting writers are served in the order of arrival; dead, suspended and lost waiters do not block others."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def hold(place: DatasetFolder, timeout: float = 60) -> contextlib.AbstractContex
 
 
 def waiting(place: DatasetFolder) -> list[int]:
-    """Give the numbers of the tickets that there are."""
+    """Return the numbers of the tickets that there are."""
     return sorted(int(name) for name in locate(place.path).store.list_names(f"{place.control}/{tickets.QUEUE}"))
 
 
@@ -148,7 +148,7 @@ def test_a_counter_that_each_writer_reads_and_raises_loses_nothing(place: Datase
 
 
 def test_writers_are_served_in_the_order_they_came(place: DatasetFolder) -> None:
-    # C5: and whoever comes when the lock is just free goes behind those who wait
+    # C5: a writer that arrives when the lock is free queues behind those that wait
     served: list[int] = []
 
     def enter(number: int) -> None:
@@ -185,7 +185,7 @@ with lock.hold_lock(locate(folder).store, folder, "t", 60):
 
 @contextlib.contextmanager
 def waiter(place: DatasetFolder) -> Iterator[subprocess.Popen[str]]:
-    """Let another process wait, behind whoever waits already."""
+    """Let another process wait behind those that already wait."""
     before = len(waiting(place))
     with process(WAITER, place.control) as started:
         until(lambda: len(waiting(place)) > before)
@@ -197,12 +197,12 @@ def waiter(place: DatasetFolder) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_killed_waiter_holds_nobody_up(lake: str) -> None:
-    # C5: the kernel tells of its death at once; its ticket goes with the next look, also for those who do not wait
+    # C5: the kernel reports its death at once; its ticket is removed at the next check, also by those who do not wait
     place = make_dataset_folder("local", lake)
     with contextlib.ExitStack() as running:
         holding = running.enter_context(contextlib.ExitStack())
         holding.enter_context(hold(place))
-        # Nobody waits for their ends: they are zombies.
+        # They are not reaped: they are zombies.
         for killed in [running.enter_context(waiter(place)) for _ in range(2)][::-1]:
             os.kill(killed.pid, signal.SIGKILL)
         holding.close()
@@ -265,7 +265,7 @@ def test_a_living_waiter_is_not_passed_over_by_a_short_wait(lake: str) -> None:
 
 @pytest.mark.parametrize("timeout", [0, 0.2])
 def test_a_free_lock_is_taken_rather_than_reported_as_held(place: DatasetFolder, timeout: float) -> None:
-    # C5, C6: nobody holds it, and the writer ahead does not take it
+    # C5, C6: the lock is free, and the writer ahead does not take it
     store: Any = locate(place.path).store
     store.make_durable_folder(place.control)
     ahead: Any = (LocalQueue if store.is_local else RemoteQueue)(store, place.control)
@@ -473,7 +473,7 @@ def test_writers_that_know_of_no_queue_are_kept_out_too(lake: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_numbers_are_taken_once_however_many_come_together(kind: str, lake: str) -> None:
-    # C5: and removing one's ticket removes nobody else's
+    # C5: removing a ticket removes no other
     place = make_dataset_folder(kind, lake)
     store: Any = locate(place.path).store
     start = threading.Barrier(WRITERS)
@@ -559,7 +559,7 @@ def test_a_store_that_fails_for_tickets_costs_the_place_in_the_queue_and_nothing
         raise OSError(errno.EIO, "503 Slow Down")
 
     holder = hold(place)
-    # The ticket is nobody's, and is removed here; it comes back for the writer under test.
+    # The ticket belongs to no process and is removed here; it is restored for the writer under test.
     holder.__enter__()
     leave_ticket(place, 1, 4711, "elsewhere")
     monkeypatch.setattr(RemoteStore, name, refuse)

@@ -56,7 +56,7 @@ READERS = [with_duckdb, with_polars_folder, with_polars_glob, with_pyarrow]
 
 
 def readers(*, inside: bool) -> list[Callable[[str], Seen]]:
-    """Give the readers that work with control beside or inside: Polars refuses a folder that holds any other file."""
+    """Return the readers that work with control beside or inside: Polars refuses a folder that holds any other file."""
     return [reader for reader in READERS if not (inside and reader is with_polars_folder)]
 
 
@@ -240,14 +240,14 @@ def check_inside(table: str, lake: str) -> None:
         seen = reader(table)
         check_legal(seen, 1)
         assert len(seen) == FILES * ROWS + 1
-    # Once it is there it stays in use, also where a place beside has become possible.
+    # Once it exists it stays in use, even if the folder beside the dataset becomes writable.
     merganser.merge(whole_batch(2), table, "upsert", "id")
     assert os.listdir(lake) == ["t"]
     assert len(with_duckdb(table)) == FILES * ROWS + 2
 
 
 def test_control_of_a_bucket_goes_inside(lake: str) -> None:
-    # C1: the parent of a bucket is no place for files
+    # C1: the parent of a bucket cannot hold files
     name = Path(lake).name
     memory = fsspec.filesystem("memory")
     merganser.merge(batch([1, 2], 1), f"memory://bucket-{name}", "upsert", "id", partition_columns="batch")

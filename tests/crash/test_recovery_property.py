@@ -44,7 +44,7 @@ def _no_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 class Commit:
     """Data files by name, each with one number in it, before and after; and the partition record, if it changes.
 
-    With `retain` the commit is told in the history, and what it replaces is retained.
+    With `retain` the commit is recorded in the history, and replaced files are retained.
     """
 
     old: Content

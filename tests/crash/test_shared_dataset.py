@@ -95,7 +95,7 @@ def make_folder(path: Path, mode: int, owner: int = 0, group: int = 0) -> Path:
 
 
 def found_below(folder: Path) -> dict[str, tuple[int, int]]:
-    """Give the permissions and the group of everything below a folder."""
+    """Return the permissions and the group of everything below a folder."""
     found = {}
     for path in sorted(folder.rglob("*")):
         status = path.lstat()
@@ -104,7 +104,7 @@ def found_below(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def files_and_folders(folder: Path) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
-    """Give the permissions and groups that files have, and those that folders have."""
+    """Return the permissions and groups that files have, and those that folders have."""
     found = found_below(folder)
     files = {access for rel, access in found.items() if (folder / rel).is_file()}
     return files, set(found.values()) - files
@@ -371,7 +371,7 @@ except PermissionError as error:
 @pytest.mark.slow
 @pytest.mark.parametrize("inside", [True, False])
 def test_the_first_merge_of_a_user_who_may_only_read(shared: Path, inside: bool) -> None:
-    # C1: where there is no control folder yet, and none can be made
+    # C1: there is no control folder yet, and none can be created
     lake = make_folder(shared / "lake", 0o755, owner=ALICE)
     put(f"{lake}/t/f.parquet", pa.table({"id": [1], "day": ["mon"], "by": [0]}))
     os.chown(lake / "t", ALICE, TEAM)

@@ -42,7 +42,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 
 
 def posting(line: str) -> Posting | None:
-    """Read a line; one that is no posting gives None."""
+    """Read a line; None if it is not a posting."""
     try:
         row = json.loads(line)
     except ValueError:

@@ -68,7 +68,7 @@ def counts(result: MergeResult | MergePlan) -> tuple[int, int, int, int]:
 
 
 def values(io: AnyDatasetIO, path: str, column: str = "v") -> dict[int, Any]:
-    """Give one column of a dataset by its ids, of which each stands there once."""
+    """Return one column of a dataset by its ids, which are unique."""
     found = [(row["id"], row[column]) for row in read_rows(io, path)]
     assert len(dict(found)) == len(found)
     return dict(found)
@@ -141,7 +141,7 @@ def test_delete_looks_at_no_other_column(io: AnyDatasetIO, lake: str) -> None:
 def test_delete_finds_a_key_in_whatever_partition(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     spread(io, path)
-    # What the source says of the day is not asked.
+    # The day of the source is ignored.
     source = pa.table({"id": [1, 4, 5, 6], "day": ["", None, "x", "y"]})
     result = io.merge(source, path, "delete", "id")
     assert (counts(result), len(result.removed_files)) == ((0, 0, 4, 0), 1)
@@ -417,7 +417,7 @@ def test_operations_may_be_spelled_as_they_come(io: AnyDatasetIO, lake: str, giv
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1, 2], ["a", "b"]))
     options: dict[str, Any] = {"operation_column": "op", "operation_values": given}
-    # Which kind of row says insert and which update makes no difference.
+    # Whether a row inserts or updates makes no difference.
     batch = changed([3, 1, 2], ["C", "A", "B"], operations)
     assert counts(io.merge(batch, path, "upsert", "id", **options)) == (1, 1, 1, 0)
     assert values(io, path) == {1: "A", 3: "C"}
@@ -431,7 +431,7 @@ def test_operations_may_be_spelled_as_they_come(io: AnyDatasetIO, lake: str, giv
         (["c", ""], None, "''|\"\""),
         (["c", None], None, "NULL|None"),
         (["Delete", "d"], None, "Delete"),
-        # Whoever names values has no others.
+        # Given values replace the default ones.
         (["c", "-"], {"delete": "-"}, "'?c'?"),
         ([1, 7], {"insert": [1], "delete": [2]}, "7"),
     ],
@@ -469,7 +469,7 @@ def test_rows_that_do_not_delete_do_what_the_strategy_does(
     put(f"{path}/a.parquet", pairs([1, 2], ["a", "b"]))
     batch = changed([1, 2, 3, 4], ["A", "B", "C", "D"], ["c", "d", "u", "d"])
     if strategy == "deduplicate":
-        # The last row of a key says what happens to it.
+        # The last row of a key decides what happens to it.
         batch = pa.concat_tables([changed([1, 2], [None, "no"], ["d", "u"]), batch])
     assert counts(io.merge(batch, path, strategy, "id", operation_column="op")) == done
     assert values(io, path) == after
@@ -485,7 +485,7 @@ def test_a_row_that_deletes_needs_nothing_but_its_key(io: AnyDatasetIO, lake: st
         {
             "id": [1, 2, 3, 4, 5],
             "v": [None, None, "other", None, "new"],
-            # No folder can have the third one's name, and no row says the fourth's.
+            # The third value cannot be a folder name, and no row has the fourth.
             "day": [None, "wed", "", "thu", "mon"],
             "op": ["d", "d", "d", "d", "c"],
         }
@@ -511,7 +511,7 @@ def test_changes_with_a_sequence_may_come_in_any_order(io: AnyDatasetIO, lake: s
             "id": [1, 4, 1, 2, 5, 3, 4, 5],
             "at": [12, 13, 11, 9, 1, 10, 12, 2],
             "v": [None, "D", "A", None, "E", None, None, None],
-            # 1: updated, then deleted; 4: deleted, then made anew; 5: made, then deleted; 2: a delete that comes late.
+            # 1: updated, then deleted; 4: deleted, then inserted again; 5: inserted, then deleted; 2: a late delete.
             "op": ["d", "c", "u", "d", "c", "d", "d", "d"],
         }
     )
@@ -616,7 +616,7 @@ def test_equal_means_the_same_content(io: AnyDatasetIO, lake: str, column: str) 
     assert oracle.to_multiset(to_plain_rows(load(io, f"{lake}/t"))) == oracle.to_multiset(to_plain_rows(table(1)))
 
 
-# M5, K6, S3: -0.0 is 0.0 wherever it stands, and a narrower type, another unit or a dictionary is no difference
+# M5, K6, S3: -0.0 equals 0.0 everywhere, and a narrower type, another unit or a dictionary is not a difference
 def test_equal_values_in_another_form_are_unchanged(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     target = pa.table(
@@ -675,7 +675,7 @@ def test_unchanged_rows_among_other_changes(io: AnyDatasetIO, lake: str) -> None
     ]
 
 
-# M5, M2: a time of arrival is no change
+# M5, M2: a new load time is not a change
 @pytest.mark.parametrize("named", ["v", ["v", "w"]], ids=["one", "two"])
 def test_rows_that_are_equal_in_some_columns_are_unchanged(io: AnyDatasetIO, lake: str, named: Any) -> None:
     path = f"{lake}/t"
@@ -1048,7 +1048,7 @@ def test_an_audit_in_files_can_be_merged_into_another_dataset(io: AnyDatasetIO, 
     assert places(io, path) == [(2, "B", 3), (5, None, 1), (6, "f", 2)]
 
 
-# R5, H1: on a first load too, partition columns stand last
+# R5, H1: partition columns are last on a first load too
 def test_an_audit_of_rows_has_the_columns_as_the_dataset_has_them(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     source = days([1], ["a"], [1]).select(["day", "v", "id"])

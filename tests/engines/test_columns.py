@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.support import AnyDatasetIO
 
 ROWS = 1_000
-# Which merganser does not write: a column that was encoded anew has other bytes.
+# merganser does not write these pages: a column that was encoded again has other bytes.
 SMALL_PAGES = {"data_page_size": 1, "write_batch_size": 1}
 
 
@@ -115,7 +115,7 @@ def test_a_dataset_of_keys_alone_is_copied(io: AnyDatasetIO, lake: str) -> None:
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.string_view()], ids=str)
 def test_a_sparse_dictionary_is_kept_without_unused_strings(io: AnyDatasetIO, lake: str, kind: pa.DataType) -> None:
     # W2
-    secret = "a secret that is taken back"  # noqa: S105  of nobody
+    secret = "a secret that is taken back"  # noqa: S105  not a password
     old = pa.array([secret, None, "red", "blue"] * 100, pa.string()).cast(kind)
     path = put(f"{lake}/t/a.parquet", pa.table({"id": range(400), "v": old}), compression="none")
     assert secret.encode() in Path(path).read_bytes()

@@ -406,7 +406,7 @@ def test_a_relative_path_is_relative_to_the_working_folder(
 
 
 class MoreOfOneFile(MemoryFileSystem):  # type: ignore[misc]
-    """A filesystem that tells more of a single file than of the same file in a listing."""
+    """A filesystem that reports more about a single file than about the same file in a listing."""
 
     protocol = "more"
     cachable = False

@@ -1,4 +1,4 @@
-"""Credentials that stand in a URL: they open it, and are in no result, record, log or message."""
+"""Credentials in a URL open it, and are masked in results, records, logs and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files: which ones are data, what a plan says of them, and what a rewrite keeps."""
+"""Files: which ones are data, what a plan reports, and what a rewrite keeps."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_plan_into_nothing_creates_nothing(io: AnyDatasetIO, lake: str) -> Non
 
 
 def attempts(io: AnyDatasetIO, path: str, source: pa.Table | None = None) -> list[Callable[[], object]]:
-    """Give everything that looks at a target."""
+    """Return everything that looks at a target."""
     rows = table([1, 99], "new") if source is None else source
     return [
         lambda: io.merge(rows, path, "upsert", "id"),
@@ -477,7 +477,7 @@ SETTINGS = [
 
 
 def described(path: str) -> list[tuple[Any, ...]]:
-    """Say of each column of each row group how it is stored."""
+    """Return how each column of each row group is stored."""
     metadata = pq.read_metadata(path)
     found = []
     for group in range(metadata.num_row_groups):
@@ -779,7 +779,7 @@ def test_a_new_file_has_dictionaries_where_an_old_one_has_them(io: AnyDatasetIO,
     (new,) = io.merge(source, path, "upsert", "id").inserted_files
     encodings = [pq.read_metadata(new).row_group(0).column(number).encodings for number in (1, 2)]
     assert ["RLE_DICTIONARY" in found for found in encodings] == [False, True]
-    # A file without rows has no say in it.
+    # A file without rows is ignored.
     put(f"{path}/0.parquet", source.slice(0, 0), compression="none")
     (newer,) = io.merge(source.set_column(0, "id", pa.array([-1, -2])), path, "upsert", "id").inserted_files
     assert "RLE_DICTIONARY" in pq.read_metadata(newer).row_group(0).column(2).encodings

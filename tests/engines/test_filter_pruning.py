@@ -48,7 +48,7 @@ def small_and_young() -> Iterator[None]:
 
 
 def name(number: int) -> str:
-    """Give a key that looks random."""
+    """Return a key that looks random."""
     return f"{random.Random(number).getrandbits(64):016x}"
 
 
@@ -211,7 +211,7 @@ def attempt(io: AnyDatasetIO, source: pa.Table, path: str, keys: list[str]) -> N
 
 
 def plan_of(io: AnyDatasetIO, source: pa.Table, path: str, keys: list[str]) -> tuple[Any, ...]:
-    """Give what would happen, or what is refused."""
+    """Return what would happen, or what is refused."""
     try:
         plan = io.plan(source, path, "deduplicate", keys)
     except MerganserError as error:

@@ -585,7 +585,7 @@ def test_vacuum_removes_what_was_undone_and_what_nobody_knows(retained: str, con
 # M9
 def test_vacuum_removes_files_older_than_a_commit_that_cannot_be_undone(retained: str, control: Path) -> None:
     newest, middle, oldest = (record.id for record in history(retained))
-    # An insert stands in nobody's way.
+    # An insert blocks nothing.
     open_dataset_io("arrow").merge(table([50], "new"), retained, "insert", "id", retain=9)
     assert vacuum(retained) == []
     # What an interrupted removal left: the list of the files, but not all of them.

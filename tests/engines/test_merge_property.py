@@ -1,4 +1,4 @@
-"""Any merge into any dataset does what the oracle says: rows, counts, files, plan and audit."""
+"""Any merge into any dataset agrees with the oracle: rows, counts, files, plan and audit."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Case:
 
     @property
     def repeatable(self) -> bool:
-        """Say whether a row that was inserted would not take more when it is matched."""
+        """Return whether a row that was inserted would not take more when it is matched."""
         inserted = self.asked.insert_columns
         replaced = self.asked.update_columns or self.schema.names
         return inserted is None or set(replaced) <= {*inserted, *self.keys}
@@ -236,7 +236,7 @@ def cases(draw: st.DrawFn, engine: str = "arrow") -> Case:
 
 
 def _fault(rnd: random.Random, options: dict[str, Any]) -> str | None:
-    """Draw what is wrong with a source: one thing, so that there is no question which one is named."""
+    """Draw one defect of a source, so that it is clear which one the error names."""
     if rnd.random() < 0.86:
         return None
     own = [name for name, option in (("operation", "operation_column"), ("scope", "scope")) if option in options]
@@ -316,10 +316,10 @@ def _scope_value(rnd: random.Random, value: Any) -> Any:
 def _with_operations(
     rnd: random.Random, case: Case, rows: Sequence[dict[str, Any]], *, unknown: bool
 ) -> list[dict[str, Any]]:
-    """Give each row an operation; a row that deletes need have nothing but its key."""
+    """Return each row an operation; a row that deletes need have nothing but its key."""
     meanings = case.options.get("operation_values") or oracle.OPERATIONS
     absent = not case.files and case.written is None
-    # On a first load the source says which columns are never NULL.
+    # On a first load the source decides which columns are never NULL.
     fixed = {*case.keys, *(one.name for one in case.columns if absent and not one.nullable)}
     found = []
     for row in rows:
@@ -346,7 +346,7 @@ def _source(rnd: random.Random, case: Case, rows: Sequence[dict[str, Any]], meta
     if not case.files and case.written is None:
         needed |= set(names)
     elif case.written is None:
-        # Folders that nobody wrote down have the types that the source's columns have.
+        # Partition columns without a recorded type have the types of the source's columns.
         needed |= set(case.partitions.names)
     taken = [one for one in everything if one.name in needed or rnd.random() < 0.3]
     if "operation_column" in case.options:
@@ -460,7 +460,7 @@ def write_target(io: DatasetIO[Any, Any, Any], path: str, case: Case) -> dict[st
     for file in case.files:
         put(f"{path}/{file.rel}", file.table, **file.options)
     if case.files and not _tells_partitions(case):
-        # Else they would be texts.
+        # Otherwise they would be strings.
         location = locate(path)
         os.makedirs(choose_control_folder(location))
         record = make_record({one.name: one.type for one in case.partitions})
@@ -472,7 +472,7 @@ def write_target(io: DatasetIO[Any, Any, Any], path: str, case: Case) -> dict[st
 
 
 def _tells_partitions(case: Case) -> bool:
-    """Say whether a merge takes its partition columns from the source, and so their types."""
+    """Return whether a merge takes its partition columns from the source, and so their types."""
     matched, inserts, _ = oracle.STRATEGIES[case.strategy]
     replaced = case.options.get("update_columns", case.partitions.names) if matched == "update" else []
     return inserts or set(case.partitions.names) <= {*case.keys, *replaced}
@@ -654,7 +654,7 @@ def _check_files(
         rel = os.path.relpath(file.path, path)
         assert (file.size_bytes, file.row_count) == (len(now[rel]), pq.read_metadata(file.path).num_rows)
     for name in expected.rewritten:
-        # The rows stand in their old order, under the old schema and metadata.
+        # The rows keep their order, and files their schema and metadata.
         got = file_rows(path, name, case)
         assert [*map(oracle.freeze, map(_sorted, got))] == [*map(oracle.freeze, map(_sorted, expected.files[name]))]
         was, new = pq.ParquetFile(pa.BufferReader(old[name])), pq.ParquetFile(f"{path}/{name}")
@@ -667,7 +667,7 @@ def _full(path: str, names: Sequence[str] | dict[str, bytes]) -> list[str]:
 
 
 def _written_columns(case: Case, *, first_load: bool) -> pa.Schema:
-    """The schema of new files: on a first load the columns stand as in the source."""
+    """The schema of new files: on a first load the columns are ordered as in the source."""
     columns = file_schema(case)
     names = [name for name in case.source.schema.names if name in columns.names] if first_load else columns.names
     return pa.schema([columns.field(name) for name in names], columns.metadata)
@@ -761,7 +761,7 @@ def test_every_plain_type_can_be_a_key(engine: str, kind: pa.DataType, data: st.
 
 
 def small_case(strategy: str, key: pa.DataType, keys: Sequence[Any], kind: pa.DataType, values: Sequence[Any]) -> Case:
-    """Two files: one without a match, one with a key that stands there twice; the source also has new keys."""
+    """Two files: one without a match, one with a duplicate key; the source also has new keys."""
     schema = pa.schema([("id", key), ("v", kind)])
     held = [None, keys[0], keys[1], None, keys[1]]
     rows = [{"id": one, "v": values[at % len(values)]} for at, one in enumerate(held)]

@@ -38,7 +38,7 @@ def table(ids: list[int], day: str = "mon") -> pa.Table:
 
 
 def everything(folder: str) -> tuple[dict[str, bytes], list[str]]:
-    """Give every file with its bytes, and every folder."""
+    """Return every file with its bytes, and every folder."""
     return snapshot(folder), sorted(found for found, _, _ in os.walk(folder))
 
 

@@ -1,4 +1,4 @@
-"""Whoever listens to a merge hears how far it has come."""
+"""A callback gets the progress of a merge."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def test_inexact_bounds_prove_nothing(io: AnyDatasetIO, lake: str) -> None:
 # P4
 def test_an_undeclared_column_order_proves_nothing(io: AnyDatasetIO, lake: str) -> None:
     path = put(f"{lake}/t/a.parquet", keyed(["bbb", "ddd"]))
-    # Both columns declare the order of their type; another field number is an order that nobody knows.
+    # Both columns declare the order of their type; another field number is an unknown order.
     _patch(path, b"\x2c\x1c\x00\x00\x1c\x00\x00\x00", b"\x2c\x2c\x00\x00\x2c\x00\x00\x00")
     assert candidates(io, f"{lake}/t", keyed(["z"])) == [1]
 

@@ -58,7 +58,7 @@ STRATEGIES = tuple(oracle.STRATEGIES)
 
 @pytest.fixture(autouse=True)
 def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Nobody cuts the power here.
+    # There is no power cut here.
     monkeypatch.setattr(os, "fsync", lambda fd: None)  # noqa: ARG005  the name is the system's
 
 
@@ -121,7 +121,7 @@ def control(path: str) -> str:
 
 
 def answer(io: AnyDatasetIO, path: str, asked: Ask) -> dict[str, Any]:
-    """Give everything that is to be seen of a plan and of a merge, the dataset under the name of `t`."""
+    """Return everything that is to be seen of a plan and of a merge, the dataset under the name of `t`."""
     found: dict[str, Any] = {}
     new: list[str] = []
     strategy: Any = asked.strategy
@@ -148,7 +148,7 @@ def answer(io: AnyDatasetIO, path: str, asked: Ask) -> dict[str, Any]:
 
 
 def normalize_record(record: HistoryRecord, new: list[str], path: str) -> HistoryRecord:
-    """Give a record without what differs from one commit to the next: when it was, and names of new files."""
+    """Return a record without what differs from one commit to the next: when it was, and names of new files."""
     files = [
         dataclasses.replace(
             file, path=os.path.dirname(file.path) if f"{path}/{file.path}" in new else file.path, modified=0
@@ -159,7 +159,7 @@ def normalize_record(record: HistoryRecord, new: list[str], path: str) -> Histor
 
 
 def to_multiset(table: pa.Table) -> Counter[Any]:
-    """Give rows as a multiset; text as bytes, for not all of it is text to Python."""
+    """Return rows as a multiset; text as bytes, for not all of it is text to Python."""
     texts = [at for at, field in enumerate(table.schema) if field.type in (pa.string(), pa.large_string())]
     for at in texts:
         table = table.set_column(at, table.schema.names[at], table.column(at).cast(pa.large_binary()))
@@ -275,7 +275,7 @@ def make(shape: DatasetLayout, path: str) -> Ask:
         ]
         values = [f"{rnd.randrange(1000)}" for _ in numbers]
         lists = [[rnd.randrange(9)] * rnd.randrange(3) for _ in numbers]
-        # Without a day of their own, rows stand in the one that their first number says.
+        # Rows without a day get the one of their first number.
         each = [days[number[0] % len(days)] if day is None else day for number in numbers]
         columns: list[list[Any]] = [*cells, values, lists, each]
         made = [build(column, field.type) for column, field in zip(columns, schema, strict=False)]
@@ -516,7 +516,7 @@ def test_files_of_any_name(lake: str) -> None:
     assert stats(same_answer(f"{lake}/t", ask(pairs(ids, "new"), "upsert", "id"))) == (1, len(names), 0)
 
 
-# R3, H1: the key is what the path says, whatever the file holds
+# R3, H1: the key is the value in the path, whatever the file holds
 def test_a_key_column_that_exists_only_in_paths(lake: str) -> None:
     for day in ("2025-01-01", "2025-01-02", "__HIVE_DEFAULT_PARTITION__"):
         put(f"{lake}/t/day={day}/a.parquet", pa.table({"id": [1, 2, 3], "day": ["x", "y", "z"]}), row_group_size=2)
@@ -525,7 +525,7 @@ def test_a_key_column_that_exists_only_in_paths(lake: str) -> None:
     assert stats(same_answer(f"{lake}/t", ask(source, "upsert", "day"))) == (1, 3, 0)
 
 
-# R3, H6: here the path tells the key, there the file does, and in a third nothing
+# R3, H6: the key is in the path of one file, inside another, and missing in a third
 @pytest.mark.parametrize(("strategy", "expected"), [("upsert", (1, 4, 0)), ("full_merge", (1, 4, 6))])
 def test_a_key_column_that_exists_in_paths_and_in_files(
     lake: str, strategy: str, expected: tuple[int, int, int]

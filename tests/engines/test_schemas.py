@@ -168,7 +168,7 @@ LOSSLESS: list[tuple[pa.DataType, pa.DataType, list[Any]]] = [
     (pa.dictionary(pa.int32(), pa.large_string()), pa.string(), ["a", "b"]),
     (pa.dictionary(pa.int16(), pa.int64()), pa.int32(), [1, 2]),
     (pa.string(), pa.dictionary(pa.int32(), pa.string()), ["a", "b"]),
-    # Decimals: exact rescales, other widths, whole numbers.
+    # Decimals: exact rescales, other widths, integers.
     (pa.decimal128(9, 4), pa.decimal128(9, 2), [Decimal("1.2500"), Decimal("-3.0000")]),
     (pa.decimal128(5, 1), pa.decimal128(20, 6), [Decimal("1.5"), Decimal("-3.0")]),
     (pa.decimal256(60, 2), pa.decimal128(9, 2), [Decimal("1.25"), Decimal("-3.00")]),

@@ -74,7 +74,7 @@ def check_merge(io: AnyDatasetIO, path: str, make: Callable[[pa.Table], Any], so
 
 
 def in_batches(size: int) -> Callable[[pa.Table], pa.RecordBatchReader]:
-    """Give rows a few at a time, with batches of none among them."""
+    """Return rows a few at a time, with batches of none among them."""
 
     def make(table: pa.Table) -> pa.RecordBatchReader:
         nothing = pa.record_batch(table.schema.empty_table().to_pydict(), schema=table.schema)
@@ -137,13 +137,13 @@ def test_deduplicate_takes_the_right_row_of_a_source_that_does_not_fit(
     ranks = pa.array(random.integers(0, 5, count), mask=random.random(count) < 0.2)
     table = pa.table({"id": random.integers(0, 300, count), "v": random.integers(0, 3, count), "rank": ranks})
     expected = oracle.merge({}, table.to_pylist(), "deduplicate", ["id"], order_by=order)
-    # One more column tells rows apart that are equal but for their place.
+    # One more column distinguishes rows that are otherwise equal.
     result = io.merge(table.to_reader(max_chunksize=90), f"{lake}/t", "deduplicate", "id", dedup_order_by=order)
     assert (result.source_count, result.inserted) == (count, 300)
     assert oracle.to_multiset(load(io, f"{lake}/t").to_pylist()) == oracle.to_multiset(expected.rows)
 
 
-# K5, K3: what is wrong is found wherever it stands
+# K5, K3: defects are found wherever they are
 @pytest.mark.usefixtures("_little_memory")
 def test_keys_are_checked_across_pieces(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
@@ -166,7 +166,7 @@ def test_a_value_that_does_not_fit_is_found_in_the_last_piece(io: AnyDatasetIO, 
 
 
 class Streamed:
-    """A door that is given every source as a stream."""
+    """A dataset IO that gets every source as a stream."""
 
     def __init__(self, name: str, size: int) -> None:
         self._io = open_dataset_io(name)
@@ -232,7 +232,7 @@ def test_a_stream_that_fails_in_the_middle_changes_nothing(io: AnyDatasetIO, lak
 
     with assert_unchanged(path), pytest.raises(type(failure), match="the wire broke"):
         io.merge(pa.RecordBatchReader.from_batches(SCHEMA, batches()), path, "upsert", "id")
-    # Nobody holds the dataset, and another stream may come.
+    # The dataset is unlocked, and another stream can be merged.
     assert io.merge(pairs([1]).to_reader(), path, "upsert", "id", lock_timeout=1).inserted == 1
 
 
@@ -331,7 +331,7 @@ def test_a_relation_over_a_temporary_table(io: AnyDatasetIO, lake: str, connecti
     assert connection.sql("SELECT count(*) FROM mine").fetchall() == [(225,)]
 
 
-# S3: on the very connection that the door was given, with rows that nobody else sees yet
+# S3: on the connection of the dataset IO itself, with rows that are not committed yet
 @pytest.mark.usefixtures("_little_memory")
 def test_a_relation_on_the_connection_of_the_dataset_io(lake: str, connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("BEGIN")
@@ -444,7 +444,7 @@ print(max(peaks) - before)
 
 
 def weighty(count: int, width: int) -> pa.RecordBatchReader:
-    """Give rows of so many bytes, which no codec makes smaller, in batches of 4 MB."""
+    """Return rows of so many bytes, which no codec makes smaller, in batches of 4 MB."""
     schema = pa.schema([("id", pa.int64()), ("v", pa.binary())])
     size = (4 << 20) // width
     heap = np.random.default_rng(1).bytes(size * width)

@@ -1,4 +1,4 @@
-"""What a row, a file name or a footer says is data: it is stored and quoted, and never run."""
+"""Rows, file names and footers are data: they are stored and quoted, and never run."""
 
 from __future__ import annotations
 

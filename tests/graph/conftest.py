@@ -1,4 +1,4 @@
-"""A graph in memory, a path for one on disk, and a clock that stands still."""
+"""A graph in memory, a path for one on disk, and a clock that does not advance."""
 
 from __future__ import annotations
 

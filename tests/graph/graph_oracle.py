@@ -35,7 +35,7 @@ class Oracle:
     unique: set[tuple[str, str]] = field(default_factory=set)
 
     def merge_node(self, type_: str, match: Properties, new: Properties, on_match: Properties) -> bool:
-        """Find or create a node; says whether it was created."""
+        """Find or create a node; return whether it was created."""
         found = [key for key, (own, old) in self.nodes.items() if own == type_ and has_properties(old, match)]
         if not found:
             self.create_node(type_, {**match, **new})
@@ -52,7 +52,7 @@ class Oracle:
         on_match: Properties,
         direction: str = "out",
     ) -> bool:
-        """Find or create an edge; says whether it was created."""
+        """Find or create an edge; return whether it was created."""
         ways = {endpoints, endpoints[::-1]} if direction == "both" else {endpoints}
         found = [
             key
@@ -94,7 +94,7 @@ class Oracle:
         self.edges = {edge: record for edge, record in self.edges.items() if found not in record[1:3]}
 
     def adopt(self, db: GraphDatabase) -> None:
-        """Give what is new the ids that the database gave it; there they grow with every creation."""
+        """Return what is new the ids that the database gave it; there they grow with every creation."""
         real = read_graph(db)
         nodes = dict(zip([key for key in self.nodes if key < 0], sorted(real.nodes.keys() - self.nodes), strict=True))
         edges = dict(zip([key for key in self.edges if key < 0], sorted(real.edges.keys() - self.edges), strict=True))
@@ -127,7 +127,7 @@ def drop_nulls(properties: Mapping[str, Any]) -> Properties:
 
 
 def has_properties(properties: Properties, match: Mapping[str, Any]) -> bool:
-    """Say whether a record has all of these properties."""
+    """Return whether a record has all of these properties."""
     return all(name in properties and to_comparable(properties[name]) == to_comparable(match[name]) for name in match)
 
 
@@ -155,12 +155,12 @@ def read_graph(db: GraphDatabase) -> Oracle:
 
 
 def list_nodes(db: GraphDatabase, type_: str | None = None) -> list[Properties]:
-    """Give the properties of all nodes, or of those of a type, oldest first."""
+    """Return the properties of all nodes, or of those of a type, oldest first."""
     return [properties for own, properties in read_graph(db).nodes.values() if type_ in {None, own}]
 
 
 def dump(db: GraphDatabase) -> list[str]:
-    """Give everything in a database, with times and indexes, as SQL."""
+    """Return everything in a database, with times and indexes, as SQL."""
     return list(db.connection.iterdump())
 
 
@@ -188,7 +188,7 @@ def _then_raise(db: GraphDatabase, error: type[BaseException]) -> Iterator[None]
 
 
 def get_single(found: list[int]) -> int:
-    """Give the one that was found."""
+    """Return the one that was found."""
     if len(found) > 1:
         raise RefusedError("conflict")
     return found[0]

@@ -250,7 +250,7 @@ def merge_one(db: GraphDatabase) -> object:
 
 
 def test_closing_does_not_wait_for_other_threads_and_breaks_none(file: str) -> None:
-    """G12. They get an error that says what happened."""
+    """G12. They get an error that names the cause."""
     with GraphDatabase(file) as first:
         first.bulk_merge_nodes("T", ({"k": number} for number in range(2000)), match_on="k")
     for _ in range(10):

@@ -32,7 +32,7 @@ properties = st.dictionaries(names, values, max_size=3)
 matches = st.dictionaries(st.sampled_from(["a", "b", '"']), keys, min_size=1, max_size=2)
 rows = st.lists(st.builds(lambda key, row: {**row, "a": key}, keys, properties), max_size=6)
 overwrite_columns = names.filter(lambda name: name != "a")
-# Which column is laid over which property: of its own name, as in a list, or of any.
+# Which column overwrites which property: the one of the same name, as in a list, or any.
 columns = st.lists(overwrite_columns, max_size=2, unique=True).map(
     lambda own: {name: name for name in own}
 ) | st.dictionaries(overwrite_columns, names, max_size=2)
@@ -49,7 +49,7 @@ def pick(given: Properties, wanted: dict[str, str]) -> Properties:
 
 
 def apart(wanted: dict[str, str]) -> set[str]:
-    """Give the columns that are only laid over other properties than their own."""
+    """Return the columns that only overwrite properties of other names."""
     return {column for column in wanted.values() if column != "a" and wanted.get(column) != column}
 
 
@@ -65,7 +65,7 @@ def comparable(graph: Oracle) -> object:
 
 
 class Work(RuleBasedStateMachine):
-    """A graph and its oracle; transactions are begun, ended and failed between the other steps."""
+    """A graph and its oracle; transactions begin, end and fail between the other steps."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The pipeline of the demo on a small feed, and what it leaves, told without ids and times."""
+"""The pipeline of the demo on a small feed, and its results without ids and times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def load_demo(folder: Path, day: str = "2026-01-05") -> Pipeline:
 
 
 def read_sqlite_graph(folder: Path) -> dict[str, Any]:
-    """Everything in the SQLite graph, told by keys instead of ids."""
+    """Everything in the SQLite graph, with keys instead of ids."""
     with GraphDatabase(folder / "graph.db") as graph:
         nodes = {node.id: node for type_ in ("Job", "Company") for node in graph.nodes(type_).exec()}
         edges = [

@@ -1,4 +1,4 @@
-"""A configuration is checked whole before Spark starts, and each fault is told by file, table and key."""
+"""A configuration is checked completely before Spark starts, and each error names file, table and key."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ source = "postings"
 from_node = { type = "Job", match = "url" }
 to_node = { type = "Company", match = { name = "company" } }
 """
-# What is put in place of what, and what the message then says: the table, the key, and the remedy.
+# A replacement in the file, and its message: the table, the key, and the remedy.
 BROKEN = {
     "no TOML": ("[pipeline]", "[pipeline", "", "", r"it is not TOML: .*line 2"),
     "no pipeline": (GOOD[: GOOD.index("[[source]]")], "", "[pipeline]", "", "the table is missing. Add it"),

@@ -1,4 +1,4 @@
-"""A run's outcome goes to JSON and back, its counts are checked, and both reports say what it holds."""
+"""A run result survives JSON, its counts are checked, and both reports show it."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_the_terminal_says_what_does_not_add_up() -> None:
 
 
 def columns_of(lines: Sequence[str]) -> set[int]:
-    """Where the last character of each line stands, in terminal cells."""
+    """The position of the last character of each line, in terminal cells."""
     return {measure_width(line) for line in lines}
 
 

@@ -1,4 +1,4 @@
-"""The DuckDB door: the caller's connection stays as it is, and older ways of writing are the same merge (D6, D8)."""
+"""The DuckDB dataset IO: the caller's connection is unchanged, and older functions do the same merge (D6, D8)."""
 
 from __future__ import annotations
 

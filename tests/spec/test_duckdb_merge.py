@@ -265,7 +265,7 @@ def test_an_invalid_version_is_refused(text: str) -> None:
 
 
 class Asked:
-    """A connection that counts how often its version is asked for, and tells it or fails."""
+    """A connection that counts queries for its version, and answers or fails."""
 
     def __init__(self, answer: str | duckdb.Error) -> None:
         self.answer = answer

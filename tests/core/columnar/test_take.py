@@ -147,7 +147,7 @@ def test_a_run_of_rows_is_taken_without_a_copy(pool: pa.MemoryPool) -> None:
     assert pool.max_memory() - held < 10_000
 
 
-# -------------------- evened
+# -------------------- align_chunks
 
 
 # W5
@@ -174,7 +174,7 @@ def test_small_chunks_are_combined_and_large_ones_left_alone() -> None:
     assert places[0] == places[1]
 
 
-# -------------------- gathered
+# -------------------- coalesce_batches
 
 
 def batches_of(table: pa.Table, ends: Sequence[int]) -> Iterator[pa.RecordBatch]:

@@ -84,7 +84,7 @@ def describe_target(target: Target, keys: list[str]) -> Any:
 
 
 def opened_for(path: str, keys: list[str] | None = None) -> list[str]:
-    """List the files whose footers a snapshot opens; what it tells is what footers tell."""
+    """List the files whose footers a snapshot opens, and assert that it equals one without a cache."""
     wanted = ["id"] if keys is None else keys
     with record_opened_files() as names:
         target = load_target(locate(path), wanted, None, {})
@@ -377,7 +377,7 @@ def test_files_may_have_schemas_that_differ_and_mean_the_same(lake: str) -> None
     os.remove(f"{path}/f6.parquet")
     touch(path)
     assert opened_for(path) == ["f0.parquet", "f4.parquet"]
-    # One of the others comes to stand first: those that were like the first file have to be read.
+    # Another file is now the first: files that were compared with the old first one are read again.
     os.rename(f"{path}/f5.parquet", f"{path}/a.parquet")
     assert opened_for(path) == ["a.parquet", *FILES]
     touch(path)
@@ -399,12 +399,12 @@ def test_a_partition_column_inside_files_is_checked_if_the_path_lacks_it(lake: s
         pytest.raises(SchemaMismatchError, match=r"f2.parquet stands outside the day=… folders"),
     ):
         IO.plan(numbers, path, "insert", "id")
-    # Where the path tells it, what the file holds does not matter.
+    # If the path has the column, the value in the file does not matter.
     assert "f1.parquet" not in names
 
 
 def test_a_bound_that_no_key_can_have_proves_nothing(lake: str) -> None:
-    # P4: the path tells the day; what the file holds of it is of another type, and further off than nanoseconds reach
+    # P4: the path has the day; the file has a day of another type, outside the range of nanoseconds
     path = f"{lake}/t"
     for number in range(2):
         far = pa.array([200_000_000_000_000], pa.timestamp("ms"))
@@ -472,11 +472,11 @@ def test_merges_with_a_cache_and_without_one_come_out_the_same(
         assert not cache_of(paths[1]).exists()
 
 
-# Elsewhere than on a local disk.
+# Storage other than a local disk.
 
 
 class Described(MemoryFileSystem):  # type: ignore[misc]
-    """Files in memory, with what other filesystems tell of theirs."""
+    """Files in memory, with the details that other filesystems report."""
 
     cachable = False
     told: Callable[[bytes], dict[str, Any]] = staticmethod(lambda _: {})
@@ -537,7 +537,7 @@ def test_on_other_storage_a_file_is_cached_if_its_version_is_known(
 
 
 def test_files_in_memory_are_not_cached() -> None:
-    # They tell when they were created, and may change after that.
+    # Only the creation time is reported, and files may change after that.
     path = f"memory://{uuid.uuid4().hex}/t"
     for number in range(3):
         IO.merge(table([number]), path, "upsert", "id")

@@ -1,4 +1,4 @@
-"""The file-grained doors: each does one step of a merge by itself."""
+"""The file-level functions: each is one step of a merge."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_pruner_with_several_partition_columns(lake: str) -> None:
     files = analysed(lake, ["year=2024/month=1", "year=2024/month=2", "year=2025/month=1"])
     keys = ["year", "month"]
     assert kept(lake, files, keys, [("2024", "2"), ("2025", "1")]) == ["year=2024/month=2", "year=2025/month=1"]
-    # One row must fit both columns: 2025 and 2 stand in different rows.
+    # One row must fit both columns: 2025 and 2 are in different rows.
     assert kept(lake, files, keys, [("2025", "9"), ("2023", "2")]) == []
     assert kept(lake, files, ["month", "id"], [("1", 7)]) == ["year=2024/month=1", "year=2025/month=1"]
 

@@ -385,5 +385,5 @@ def test_no_keys_are_in_no_file_whatever_the_folders(lake: str) -> None:
     merganser.write_dataset(pa.table({"id": [1], "day": ["mon"]}), f"{lake}/t", partition_columns="day", engine="arrow")
     files = list_dataset_files(f"{lake}/t")
     assert confirm_affected_files(files, ["id", "day"], []) == []
-    # A folder that is not of the key's type holds no such key, but it is there.
+    # A folder whose value does not have the key's type contains no such key, but exists.
     assert confirm_affected_files(files, ["id", "day"], [(1, 7)]) == []

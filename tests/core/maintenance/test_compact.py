@@ -498,7 +498,7 @@ def test_a_fault_at_any_step_leaves_the_old_files_or_the_new_ones(
             except (InjectedError, StagingError, DatasetMergeError) as error:
                 refusal = error
         if isinstance(refusal, DatasetMergeError) and not isinstance(refusal, StagingError):
-            # Publication may fail only once it is decided, and says so.
+            # Publication may fail only after the journal, and the error reports that.
             assert fault.journaled
             assert "recover(path)" in str(refusal)
         if not fault.journaled:
@@ -598,7 +598,7 @@ def test_any_dataset_keeps_its_rows_and_is_done_at_once(drawn: tuple[dict[str, p
         assert sorted(map(repr, rows_of(path))) == sorted(map(repr, before))
         assert load(ARROW, path).schema == schema
         assert result.file_count_after == len(list_data_files(path))
-        # Files without rows go, but for the first where there is no other.
+        # Files without rows are removed, except for the first if there is no other.
         filled = [name for name, one in found.items() if one.num_rows] or sorted(found)[:1]
         assert {os.path.dirname(name) for name in list_data_files(path)} == {os.path.dirname(name) for name in filled}
         if options["sort_by"]:
@@ -647,7 +647,7 @@ def test_linked_files_are_left_alone(lake: str) -> None:
     assert sorted(row["id"] for row in rows_of(path)) == [*range(30), *range(100, 110)]
 
 
-# ---- what is there decides
+# ---- layout of the existing files
 
 
 def test_a_file_that_changes_after_a_compaction_was_journaled_stops_it(

@@ -1,4 +1,4 @@
-"""Deduplication: one row of each key stays, the right one, and only files that lose rows are written anew."""
+"""Deduplication keeps the right row of each key, and rewrites only files that lose rows."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_keys_are_compared_across_partitions(lake: str) -> None:
     put(f"{path}/day=__HIVE_DEFAULT_PARTITION__/f.parquet", table([2], [7]))
     with assert_unchanged(path), pytest.raises(DuplicateKeyError, match="3 keys"):
         merganser.dedupe(path, "id")
-    # Where the folder belongs to the key, no key is there twice; a NULL there is no other's.
+    # With the folder in the key, no key is duplicated; NULL equals no other key.
     assert_done(path, ["id", "day"])
     assert_done(path, ["day", "id"], "version")
     merganser.dedupe(path, "id", order_by="version")
@@ -424,7 +424,7 @@ def height(value: Any) -> tuple[Any, ...]:
 
 
 def expected(rows: list[dict[str, Any]], keys: list[str], order_by: list[str]) -> list[dict[str, Any]] | None:
-    """Say which rows stay, in dicts and loops; None if it cannot be said."""
+    """Return which rows stay, in dicts and loops; None if that is undecided."""
     stays: dict[str, int] = {}
     for number, row in enumerate(rows):
         values = [row[name] for name in keys]

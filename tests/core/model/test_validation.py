@@ -236,7 +236,7 @@ def written(table: pa.Table) -> str:
 
 
 def encoded(table: pa.Table) -> pa.Table:
-    """Give the keys as a dictionary, which holds their NULL."""
+    """Return the keys as a dictionary, which holds their NULL."""
     keys = pa.DictionaryArray.from_arrays(list(range(table.num_rows)), table["id"].combine_chunks())
     return table.set_column(table.column_names.index("id"), "id", keys)
 

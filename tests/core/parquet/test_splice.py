@@ -171,7 +171,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def with_footer(path: str, change: Callable[[thrift.Struct], thrift.Struct]) -> None:
-    """Give a file another footer."""
+    """Return a file another footer."""
     data = read_bytes(path)
     (length,) = struct.unpack("<I", data[-8:-4])
     footer = thrift.write_struct(change(thrift.read_struct(data[-8 - length : -8])))
@@ -430,7 +430,7 @@ def test_a_full_disk_is_not_mistaken_for_a_missing_feature(
 
 
 class OnlyWrites:
-    """A writer that can do nothing but write, and does not say how much."""
+    """A writer that can only write, and does not return how much."""
 
     def __init__(self) -> None:
         self.data = b""

@@ -1,4 +1,4 @@
-"""A row group of which some columns are encoded anew is the row group that encoding all of them would give."""
+"""A row group with some encoded and some copied columns equals one with all columns encoded."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""New files: a file whose columns are encoded on several threads is the one that a single writer makes.
+"""New files: a file whose columns are encoded on several threads equals that of a single writer.
 
-Only bloom filters lie elsewhere, if there are several row groups.
+Only bloom filters have other offsets, if there are several row groups.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def polars_file(table: pa.Table, path: str, rows: int) -> None:
 
 
 def duckdb_files(table: pa.Table, path: str, rows: int) -> None:
-    # DuckDB's row groups are large, so a file stands for each.
+    # DuckDB's row groups are large, so each is a file here.
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with duckdb.connect() as connection:
         for number, start in enumerate(range(0, table.num_rows, rows)):
@@ -292,7 +292,7 @@ def test_negative_and_positive_zero_are_one_key_to_bounds(tmp_path: Path) -> Non
 # P1 H1
 def test_the_path_bounds_a_partition_column(tmp_path: Path) -> None:
     for day in (1, 2, 3):
-        # The copy inside the file says something else, and does not count.
+        # The copy inside the file has another value, and is ignored.
         put(f"{tmp_path}/t/day={day}/f.parquet", pa.table({"id": [1, 2], "day": [7, 7]}))
     target = load_target(locate(f"{tmp_path}/t"), ["id", "day"], None, {"day": pa.int64()})
     source = pa.table({"id": [1, 9], "day": [2, 3]})

@@ -1,4 +1,4 @@
-"""Paths that will stand inside SQL text (D5)."""
+"""Paths that become part of an SQL statement (D5)."""
 
 from __future__ import annotations
 

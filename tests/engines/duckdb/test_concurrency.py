@@ -72,7 +72,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.fixture
 def shared(connection: duckdb.DuckDBPyConnection) -> DuckDBDatasetIO:
-    """One door on one connection, for everybody."""
+    """One dataset IO on one connection, shared by all threads."""
     return DuckDBDatasetIO(connection)
 
 
@@ -88,7 +88,7 @@ def memory() -> Iterator[str]:
 
 @pytest.fixture(params=["local", "memory"])
 def place(request: pytest.FixtureRequest, lake: str, memory: str) -> str:
-    """A folder for datasets, here or elsewhere."""
+    """A folder for datasets, on disk or on another filesystem."""
     return memory if request.param == "memory" else lake
 
 
@@ -132,7 +132,7 @@ def test_threads_that_merge_into_one_dataset_lose_nothing(shared: DuckDBDatasetI
     assert values(shared, path) == dict.fromkeys(range(THREADS), 2) | added
 
 
-# C5, C7: one that fails, and one that may not wait, disturb nobody
+# C5, C7: a merge that fails, or that may not wait, does not disturb others
 def test_a_merge_that_fails_does_not_disturb_the_others(shared: DuckDBDatasetIO, lake: str) -> None:
     def good(number: int) -> None:
         for step in range(3):
@@ -204,7 +204,7 @@ def in_a_fork(work: Callable[[], None]) -> int | None:
     return child.exitcode
 
 
-# C5: threads of the parent are not there in its child, which must not wait for them
+# C5: threads of the parent do not exist in its child, which must not wait for them
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("given_", [False, True], ids=["own connection", "caller's connection"])
 def test_a_forked_process_merges_after_its_parent(lake: str, given_: bool) -> None:
@@ -256,7 +256,7 @@ CACHES = ("parquet_metadata_cache", "enable_object_cache", "enable_external_file
 
 @pytest.fixture
 def caching() -> Iterator[DuckDBDatasetIO]:
-    """A door on a connection that remembers what it can."""
+    """A dataset IO on a connection that caches as much as it can."""
     with duckdb.connect() as connection:
         known = {name for (name,) in connection.execute("SELECT name FROM duckdb_settings()").fetchall()}
         chosen = [name for name in CACHES if name in known]
@@ -267,7 +267,7 @@ def caching() -> Iterator[DuckDBDatasetIO]:
 
 
 def same_sized(number: int) -> pa.Table:
-    """Give rows that differ from those of another number in their values, and in nothing that a listing shows."""
+    """Return rows that differ from those of another number in their values, and in nothing that a listing shows."""
     return pairs([1000 * number + at for at in range(1000, 1040)], number)
 
 

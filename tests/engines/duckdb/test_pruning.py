@@ -60,7 +60,7 @@ def footer(path: str) -> Struct:
 
 
 def bounds_of(lake: str, keys: pa.Array) -> tuple[bytes, bytes]:
-    """Give minimum and maximum of some keys as a footer holds them."""
+    """Return minimum and maximum of some keys as a footer holds them."""
     path = put(f"{lake}/other/f.parquet", pa.table({"id": keys}))
     found = footer(path)[4][0][1][0][3][12]
     return found[6], found[5]
@@ -221,7 +221,7 @@ class Explaining:
 
 
 def filters(plan: Any) -> Iterator[str]:
-    """Give every filter inside a scan of Parquet files."""
+    """Return every filter inside a scan of Parquet files."""
     if isinstance(plan, list):
         for one in plan:
             yield from filters(one)
@@ -261,7 +261,7 @@ def _many(kind: pa.DataType, count: int) -> list[Any]:
     return [f"key {number:04}" for number in range(count)] if kind == pa.string() else list(range(count))
 
 
-# The test above would see a filter that is there.
+# The test above would detect an existing filter.
 def test_a_filter_on_a_key_column_is_detected(lake: str) -> None:
     path = put(f"{lake}/t/a.parquet", pa.table({"wanted": range(1000)}), row_group_size=100)
     found: list[Any] = []

@@ -173,7 +173,7 @@ def merge_with_killed_rewrite(spark: SparkSession, folder: Path) -> dict[str, An
 
 
 def random_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give other keys each time it is asked."""
+    """Return other keys each time it is asked."""
     for batch in batches:
         noise = os.urandom(8 * batch.num_rows)
         yield pa.record_batch([pa.array(memoryview(noise).cast("q")), batch.column(0)], names=["id", "v"])
@@ -226,7 +226,7 @@ def main(folder: Path) -> None:
     found["random"] = merge_random_source(spark, folder)
     found["pipeline"] = run_pipeline(spark, folder / "postings")
     spark.stop()
-    print(json.dumps(found))  # noqa: T201  whoever started this reads it
+    print(json.dumps(found))  # noqa: T201  the parent process reads it
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An executor that lacks memory says so."""
+"""An executor that lacks memory reports it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_new_files_are_reported_when_published(spark: Any, lake: str) -> None:
         with report_staged_files(staging, 7):
             run_tasks(spark, subprocess.call, orders)
             end = time.monotonic()
-    # One was never seen, and is told of in the end.
+    # One was never seen, and is reported at the end.
     assert len(heard) == 7
     assert heard[0] < end - 0.5
     assert heard[-1] >= end

@@ -51,7 +51,7 @@ def test_a_repeated_batch_is_merged_once(io: AnyDatasetIO, spark: Any, lake: str
     arrive(lake, "c", [4], "third")
     run(spark, lake, sink, "checkpoint")
     assert [row["v"] for row in read_rows(io, f"{lake}/t")] == ["first", "corrected", "second", "third"]
-    # Another query counts from 0 again: that is no replay.
+    # Another query counts from 0 again, which is not a replay.
     shutil.rmtree(f"{lake}/arrivals")
     arrive(lake, "d", [1, 2, 5], "anew")
     other = io.foreach_batch(f"{lake}/t", "upsert", "id", query_name="feed again")  # type: ignore[attr-defined]

@@ -37,7 +37,7 @@ def target(path: str) -> int:
 
 
 def stages(spark: Any) -> Callable[[], list[Any]]:
-    """Give what Spark knows of stages that ran since."""
+    """Return what Spark knows of stages that ran since."""
     store = spark.sparkContext._jsc.sc().statusStore()
 
     def listed() -> dict[int, Any]:
@@ -167,7 +167,7 @@ def test_footers_of_many_files_are_read_by_executors(
     monkeypatch.setattr(spark_engine, "_FILES_PER_TASK", 4)
     result = broadcast_io.merge(pa.table({"id": [7, 200], "v": ["new", "new"]}), f"{lake}/t", key_columns="id")
     assert (result.target_count_before, result.updated, result.inserted) == (20, 1, 1)
-    # The first file's tells what the others are compared with.
+    # The others are compared with the footer of the first file.
     assert [Path(name).name for name in here] == ["0.parquet"]
 
 

@@ -256,7 +256,7 @@ def exact(value: Any) -> Any:
 
 
 def content(db: GraphDatabase) -> list[Any]:
-    """Give all records; where a property is int here and float there, it is float."""
+    """Return all records; where a property is int here and float there, it is float."""
     found: list[Any] = []
     for query in ("SELECT properties, id, type, created_at, updated_at FROM nodes", "SELECT properties, * FROM edges"):
         rows = [(json.loads(text), *rest) for text, *rest in db.connection.execute(f"{query} ORDER BY id")]

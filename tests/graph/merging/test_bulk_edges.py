@@ -69,7 +69,7 @@ def test_the_columns_of_ids_may_have_other_names(db: GraphDatabase, ids: list[in
     assert edges(db) == [("E", ids[0], ids[1], {"from_id": "kept"})]
 
 
-def test_nodes_are_found_by_what_they_are(db: GraphDatabase, companies: None) -> None:  # noqa: ARG001 - they are there
+def test_nodes_are_found_by_what_they_are(db: GraphDatabase, companies: None) -> None:  # noqa: ARG001 - the nodes must exist
     """G13. The specification's "Bulk Import with Merge"."""
     for expected in (BulkResult(2, 1), BulkResult(0, 3)):
         assert db.bulk_merge_edges("POSTED_BY", POSTED, from_node=JOB, to_node=COMPANY, on_match="source") == expected
@@ -77,7 +77,7 @@ def test_nodes_are_found_by_what_they_are(db: GraphDatabase, companies: None) ->
 
 
 def test_on_match_may_name_other_columns_than_the_properties(db: GraphDatabase, companies: None) -> None:  # noqa: ARG001
-    """G13. A column that names a node may be laid over as well; none of them is a property of a new edge."""
+    """G13. A column that identifies a node may also overwrite a property; it is not a property of a new edge."""
     on_match = {"source": "later", "job": "job", "town": "city"}
     rows = [{**row, "later": row["source"] * 2} for row in POSTED]
     assert db.bulk_merge_edges("E", rows, from_node=JOB, to_node=COMPANY, on_match=on_match) == BulkResult(2, 1)
@@ -203,7 +203,7 @@ def test_a_unique_index_of_edges_holds(db: GraphDatabase, ids: list[int]) -> Non
     rows = [{"from_id": ids[0], "to_id": other, "code": 1} for other in ids]
     with assert_unchanged(db), pytest.raises(UniqueConstraintError, match="code"):
         db.bulk_merge_edges("E", rows)
-    # As a match it is no key by itself either: the nodes differ.
+    # As a match it is not a key by itself either: the nodes differ.
     with assert_unchanged(db), pytest.raises(UniqueConstraintError, match="code"):
         db.bulk_merge_edges("E", rows, match_on="code")
     assert db.bulk_merge_edges("E", rows[:1] * 2, match_on="code") == BulkResult(1, 1)
@@ -260,7 +260,7 @@ def test_an_endpoint_that_makes_no_sense_is_refused(type_: str, match: Any) -> N
 
 
 def test_a_column_that_identifies_a_node_may_be_a_property_too(db: GraphDatabase, companies: None) -> None:  # noqa: ARG001
-    """G13. It is one if it is a part of the key, or laid over on a match; else it is not."""
+    """G13. It is a property if it is part of the key, or listed in `on_match`; otherwise it is not."""
     rows = [{"job": 1, "city": "Bern", "company": "A"}]
     db.bulk_merge_edges("KEY", rows, from_node=JOB, to_node=COMPANY, match_on="city")
     db.bulk_merge_edges("OVER", rows, from_node=JOB, to_node=COMPANY, on_match="company")

@@ -54,7 +54,7 @@ def test_columns_of_on_match_overwrite_properties(db: GraphDatabase) -> None:
 
 
 def test_on_match_may_name_other_columns_than_the_properties(db: GraphDatabase) -> None:
-    """G13. Such a column is no property of a new node."""
+    """G13. Such a column is not a property of a new node."""
     on_match = {"seen": "seen again", "last": "day", "day": "day", "url": "url"}
     rows = [
         {"url": "/1", "seen": 1, "seen again": 2, "day": "mon"},

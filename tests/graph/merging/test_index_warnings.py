@@ -1,4 +1,4 @@
-"""A merge that has to look at every node of its type says so, once, and names the call that helps."""
+"""A merge that scans every node of its type warns once, and names the call that creates an index."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_index_for_the_match_ends_the_warning(db: GraphDatabase) -> None:
     db.create_property_index("Job", ["url", "site"])
     assert warned(db, "Job", {"site": 1, "url": 1}) == []
     assert warned(db, "Job", {"url": 1}) == []
-    # The index leads by url; nodes of one site stand everywhere in it.
+    # The index starts with the url, so nodes of one site are scattered in it.
     assert len(warned(db, "Job", {"site": 1})) == 1
 
 

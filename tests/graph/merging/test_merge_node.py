@@ -1,4 +1,4 @@
-"""A node is found by its match or created: what is laid over, what is new, and what is refused."""
+"""A node is found by its match or created: which properties are overwritten, new or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What openCypher's conformance tests ask of MERGE, as far as it makes sense for calls instead of a language."""
+"""The scenarios for MERGE of openCypher's conformance tests that apply to calls instead of a language."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_an_edge_is_found_among_many_others(db: GraphDatabase) -> None:
 
 
 def test_an_edge_with_other_properties_is_another_edge(db: GraphDatabase) -> None:
-    """G2. Parallel edges are told apart by the match, and by nothing else."""
+    """G2. Parallel edges are distinguished by the match alone."""
     one, two = db.create_node("A").id, db.create_node("B").id
     db.create_edge(one, "T", two, {"name": "r1"})
     assert db.merge_edge(one, "T", two, match={"name": "r2"}).created

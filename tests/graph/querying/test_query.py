@@ -57,7 +57,7 @@ def some(values: Sequence[Any]) -> st.SearchStrategy[Any]:
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Rows, list[Condition]]:
-    # Few names, so that conditions meet what is there.
+    # Few names, so that conditions often match.
     names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True))
     rows = draw(rows_of(*names))
     stored = [value for row in rows for value in row.values()]

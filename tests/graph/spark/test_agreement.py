@@ -126,7 +126,7 @@ def counts(result: GraphMergeResult) -> tuple[int, ...]:
 
 
 def in_sqlite(db: GraphDatabase) -> list[Any]:
-    """Give a graph without ids and times."""
+    """Return a graph without ids and times."""
     found = read_graph(db)
     keys = {node: properties["k"] for node, (_, properties) in found.nodes.items()}
     nodes = [sorted(properties.items()) for _, properties in found.nodes.values()]

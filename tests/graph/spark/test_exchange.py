@@ -51,7 +51,7 @@ def graph(spark: Any, lake: str) -> ParquetGraph:
 
 
 def counts(result: ExchangeResult) -> dict[Any, tuple[int, int]]:
-    """Give what was created and what was changed of each type."""
+    """Return what was created and what was changed of each type."""
     found: dict[Any, GraphMergeResult] = {**result.nodes, **result.edges}
     return {key: (of.created, of.changed) for key, of in found.items()}
 

@@ -63,7 +63,7 @@ VALUES: list[tuple[str, Any]] = [
 
 
 def ids(spark: Any, expressions: list[str]) -> list[str | None]:
-    """Give the ids of nodes whose match property `k` has these values."""
+    """Return the ids of nodes whose match property `k` has these values."""
     frame = spark.sql("SELECT " + ", ".join(f"{text} AS v{at}" for at, text in enumerate(expressions)))
     kinds = {field.name: to_stored_type(field.dataType, "k", "match") for field in frame.schema.fields}
     columns = [make_node_id("T", {"k": (F.col(name).cast(kind), kind)}) for name, kind in kinds.items()]

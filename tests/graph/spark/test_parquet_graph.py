@@ -53,7 +53,7 @@ def graph(spark: Any, lake: str) -> ParquetGraph:
 
 
 def stored(graph: ParquetGraph, type_: str, kind: str = "nodes") -> list[Record]:
-    """Give the properties of all records of a type, without NULLs."""
+    """Return the properties of all records of a type, without NULLs."""
     frame = graph.nodes(type_) if kind == "nodes" else graph.edges(type_)
     keys = {"id", "type", "src", "dst", "relationship", *TIMES}
     found = [row.asDict(recursive=True) for row in frame.collect()]
@@ -429,7 +429,7 @@ def test_existing_records_are_looked_up_only_if_needed(
     assert looked == []
     assert counts(graph.merge_nodes(frame, "T", match="k", base="n", on_match={"n": F.col("n") + 1})) == (1, 0, 1, 1, 0)
     assert (looked, stored(graph, "T")) == (["id"], [{"k": "a", "n": 2}])
-    # Maps have no order, and are compared as texts.
+    # Maps have no order, and are compared as strings.
     times = spark.sql("SELECT TIMESTAMP'2026-01-01 00:00:00.000001' a, TIMESTAMP'2026-01-01 00:00:00.000002' b")
     for kind in ("timestamp", "timestamp_ntz"):
         maps = times.selectExpr(*(f"map('x', {name}::{kind}) {name}" for name in times.columns))

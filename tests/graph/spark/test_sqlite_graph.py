@@ -102,7 +102,7 @@ def test_what_cannot_be_merged_is_refused_before_anything_is_written(spark: Any,
 
 
 def test_edges_are_merged_as_if_row_by_row(spark: Any, db: GraphDatabase) -> None:
-    """G2, G17. An end may be found by what is no property of the edge, or by one that is."""
+    """G2, G17. An endpoint may be found by columns that are or are not properties of the edge."""
     for url in ("/1", "/2"):
         db.merge_node("Job", {"url": url}, warn_on_missing_index=False)
     graph = SqliteGraph(db)

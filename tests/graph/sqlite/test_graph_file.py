@@ -165,7 +165,7 @@ def test_the_file_says_what_it_is(file: str) -> None:
 
 @pytest.fixture
 def kept(file: str) -> str:
-    """A file with a node that nobody has open."""
+    """A file with one node, not open anywhere."""
     with GraphDatabase(file) as db:
         db.create_node("N", {"name": "a"})
     return file

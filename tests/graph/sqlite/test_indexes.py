@@ -19,7 +19,7 @@ def names(db: GraphDatabase) -> list[str]:
 
 
 def plan_of_the_lookup(db: GraphDatabase, type_: str, match: dict[str, Any]) -> str:
-    """Give SQLite's plan for the statement that a merge finds its nodes with."""
+    """Return SQLite's plan for the statement that a merge finds its nodes with."""
     seen: list[str] = []
     db.connection.set_trace_callback(seen.append)
     db.merge_node(type_, match, warn_on_missing_index=False, touch=False)
@@ -46,7 +46,7 @@ def test_creating_an_index_again_changes_nothing(db: GraphDatabase) -> None:
     made = db.create_property_index("Job", "url", unique=True)
     with assert_unchanged(db):
         assert db.create_property_index("Job", ["url"], unique=True) == made
-        # What is asked for is less than what is there.
+        # The properties asked for are fewer than those of the index.
         assert db.create_property_index("Job", "url") == made
 
 

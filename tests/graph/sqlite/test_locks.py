@@ -1,4 +1,4 @@
-"""A writer waits for another, a reader for nobody, and a wait that is too long ends with an error of its own."""
+"""Writers wait for each other, readers do not wait, and a wait that is too long ends with its own error."""
 
 from __future__ import annotations
 
