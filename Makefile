@@ -1,6 +1,6 @@
-# Everything that this project does from the command line. Needs make and Python 3.11 or newer.
+# All tasks of this project. Needs make and Python 3.11 or newer.
 
-# The Python that .venv is made with; empty means the first one on PATH that is new enough.
+# The Python of .venv; empty means the first one on PATH that is new enough.
 PYTHON ?=
 # Test processes.
 JOBS ?= 2
@@ -14,16 +14,16 @@ STAMP := .venv/.stamp
 OLDEST := .venv-oldest/.stamp
 BROWSER := .venv/.browser
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
-# What DuckDB itself does in a merge, on the oldest one; pytest's status 5 means that ARGS has left out every test.
+# Tests of DuckDB's part in a merge, on the oldest DuckDB; pytest's status 5 means that ARGS deselected every test.
 ON_OLDEST := changes keys merge_property results strategies
 TEST_OLDEST = .venv-oldest/bin/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow" --engine duckdb \
 	$(ON_OLDEST:%=tests/engines/test_%.py) tests/engines/duckdb tests/spec \
 	$(ARGS) || [ $$? -eq 5 ]
 COMPILE = uv=$$(PYTHON="$(PYTHON)" sh scripts/setup.sh --uv) && "$$uv" pip compile --quiet --upgrade --universal \
 	--python-version 3.11 --generate-hashes --no-annotate --custom-compile-command "make lock"
-# Whom `make bench` merges against, each in an environment of its own; fsspeckit needs a newer Python.
+# The peers of `make bench`, each in its own environment; fsspeckit needs a newer Python.
 PEERS := delta-spark deltalake ducklake lance pyiceberg
-# Spark finds Java by JAVA_HOME; the embedded engines run without.
+# Spark finds Java by JAVA_HOME; the embedded engines do not need it.
 WITH_JAVA := java_home=$$(sh scripts/java.sh); [ -z "$$java_home" ] || export JAVA_HOME="$$java_home";
 
 .DEFAULT_GOAL := help
@@ -32,7 +32,7 @@ WITH_JAVA := java_home=$$(sh scripts/java.sh); [ -z "$$java_home" ] || export JA
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-setup: $(STAMP) ## make .venv with the locked requirements and this project
+setup: $(STAMP) ## create .venv with the locked requirements and this project
 
 $(STAMP): pyproject.toml requirements/dev.txt requirements/tools.txt scripts/setup.sh
 	@PYTHON="$(PYTHON)" sh scripts/setup.sh
@@ -46,11 +46,11 @@ $(BROWSER): $(STAMP) requirements/browser.txt
 	@PYTHON="$(PYTHON)" sh scripts/setup.sh --browser
 	@touch $@
 
-test: $(STAMP) $(OLDEST) ## run the whole test suite, after setting up what it needs
+test: $(STAMP) $(OLDEST) ## run every test, after setting up what they need
 	@$(WITH_JAVA) $(PYTEST) $(ARGS)
 	@$(TEST_OLDEST)
 
-test-browser: $(BROWSER) ## look at our pages in a headless Chromium, which is installed if need be
+test-browser: $(BROWSER) ## test HTML pages in headless Chromium, which is installed if missing
 	@chromium=$$(sh scripts/chromium.sh) && CHROMIUM="$$chromium" $(PY) -m pytest tests/browser $(ARGS)
 
 check: lint ## lint, format, types and the fast tests, in under two minutes
@@ -61,15 +61,15 @@ lint: $(STAMP) ## lint, format and types only
 	$(PY) -m ruff format --check
 	$(PY) -m mypy
 
-# The variable silences an advertisement, which is no warning about these pages; --quiet would silence warnings, too.
-docs: $(STAMP) ## build the documentation site into the folder site; a warning or a broken link is an error
+# The variable silences an advertisement of mkdocs; --quiet would silence warnings about these pages, too.
+docs: $(STAMP) ## build the documentation site into the folder site; warnings and broken links are errors
 	@NO_MKDOCS_2_WARNING=1 $(PY) -W error -m mkdocs build --strict
 	@echo "open site/index.html"
 
 demo: $(STAMP) ## run three days of a feed through the pipeline, into the folder demo
 	@JAVA_HOME=$$(sh scripts/java.sh --require) && export JAVA_HOME && $(PY) -m merganser.demo.story demo
 
-bench: $(STAMP) ## merge with this library and with every peer: make bench ARGS="A B --rows 1000000 --only arrow,polars"
+bench: $(STAMP) ## measure merges by merganser and by its peers: make bench ARGS="A B --rows 1000000 --only arrow,polars"
 	@$(WITH_JAVA) $(PY) -m benchmarks.run $(ARGS)
 	@$(WITH_JAVA) [ -n "$(ARGS)" ] || [ -z "$$java_home" ] || $(PY) -m benchmarks.spark
 
@@ -81,5 +81,5 @@ lock: ## pin the newest allowed requirements, with hashes
 	for peer in $(PEERS); do $(COMPILE) benchmarks/peers/$$peer.in --output-file benchmarks/peers/$$peer.txt || exit 1; done
 	$(subst 3.11,3.12,$(COMPILE)) benchmarks/peers/fsspeckit.in --output-file benchmarks/peers/fsspeckit.txt
 
-clean: ## remove everything that make has made
+clean: ## remove everything that make created
 	rm -rf demo site .venv .venv-oldest .peers .tools .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

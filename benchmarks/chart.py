@@ -1,6 +1,6 @@
-"""The times of all scenarios as one SVG picture: a panel for each, a bar for each contender.
+"""The times of all scenarios as one SVG chart: a panel for each, a bar for each contender.
 
-A bar is cut off where it would be ten times as long as the best of ours; its figure stands beside it.
+A bar is cut off at ten times the length of merganser's best; its number is beside it.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from benchmarks.outcome import best
+from benchmarks.report_lines import best
 
 if TYPE_CHECKING:
-    from benchmarks.outcome import Line
+    from benchmarks.report_lines import Line
 
 COLUMNS = 3
 PANEL = 345
@@ -30,9 +30,9 @@ COLORS = {"merganser": "ours", "copy on write": "copies", "merge on read": "read
 
 
 def chart(lines: list[Line], *captions: str) -> str:
-    """Draw the scenarios in which there are peers; `told` are the lines below them."""
+    """Draw the scenarios that have peers; `captions` are the lines below them."""
     every = [[line for line in lines if line.scenario == name] for name in dict.fromkeys(one.scenario for one in lines)]
-    panels = [panel for panel in every if any(not line.ours for line in panel)]
+    panels = [panel for panel in every if any(not line.is_ours for line in panel)]
     bands = [panels[start : start + COLUMNS] for start in range(0, len(panels), COLUMNS)]
     drawn, top = [_legend()], 30
     for band in bands:
@@ -60,7 +60,7 @@ def _legend() -> str:
 
 
 def _panel(lines: list[Line], left: int, top: int) -> str:
-    ours = best([line for line in lines if line.ours]) or best(lines)
+    ours = best([line for line in lines if line.is_ours]) or best(lines)
     unit = ours.figures.seconds if ours and ours.figures else 1.0
     longest = max((line.figures.seconds for line in lines if line.figures), default=unit)
     scale = BAR / min(longest, CUT * unit)

@@ -1,4 +1,4 @@
-"""Made-up rows and the Parquet datasets that hold them; needs NumPy and PyArrow only."""
+"""Generated rows and the Parquet datasets that hold them; needs only NumPy and PyArrow."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ DASHES = (8, 13, 18, 23)
 
 
 def rows(ids: Ids, seed: int) -> pa.Table:
-    """Make up orders for some ids."""
+    """Generate orders for some ids."""
     return pa.table({"id": pa.array(ids, pa.int64()), **_order(ids, seed)})
 
 
 def uuid_rows(ids: Ids, seed: int) -> pa.Table:
-    """Make up orders whose ids are UUIDs, so that rows that were made together do not lie together."""
+    """Generate orders whose ids are UUIDs, so that rows of one batch are scattered."""
     return pa.table({"id": uuids(ids), **_order(ids, seed)})
 
 
 def wide_rows(ids: Ids, seed: int) -> pa.Table:
-    """Make up measurements: an id and 49 numbers and texts."""
+    """Generate measurements: an id and 49 numbers and strings."""
     chance = np.random.default_rng(seed)
     columns: dict[str, pa.Array] = {"id": pa.array(ids, pa.int64())}
     for number in range(1, WIDE):
@@ -48,8 +48,8 @@ def wide_rows(ids: Ids, seed: int) -> pa.Table:
 
 
 def uuids(ids: Ids) -> pa.Array:
-    """Write the UUID of each id, which looks random and is always the same."""
-    words = np.stack([_scattered(ids.astype(np.uint64) * np.uint64(2) + np.uint64(half)) for half in (0, 1)], axis=1)
+    """Derive a UUID from each id, which looks random and is always the same."""
+    words = np.stack([_scatter_bits(ids.astype(np.uint64) * np.uint64(2) + np.uint64(half)) for half in (0, 1)], axis=1)
     bytes_ = words.astype(">u8").view(np.uint8).reshape(len(ids), 16)
     digits = np.stack([bytes_ >> 4, bytes_ & 15], axis=2).reshape(len(ids), 32)
     text = np.full((len(ids), 36), ord("-"), np.uint8)
@@ -60,7 +60,7 @@ def uuids(ids: Ids) -> pa.Array:
 
 
 def write(path: Path, make_rows: MakeRows, row_count: int, files: int, groups: int = 1) -> None:
-    """Write a dataset sorted by number, with as many files, and row groups in each, as asked for."""
+    """Write a dataset sorted by number, with a given number of files and of row groups in each."""
     path.mkdir(parents=True)
     size = row_count // files
     for number in range(files):
@@ -69,12 +69,12 @@ def write(path: Path, make_rows: MakeRows, row_count: int, files: int, groups: i
 
 
 def build(root: Path, row_count: int = ROWS, files: int = FILES) -> Path:
-    """Write the dataset of orders once; later calls find it."""
-    return once(root / f"orders-{row_count}-{files}", lambda path: write(path, rows, row_count, files))
+    """Write the dataset of orders once; later calls reuse it."""
+    return build_once(root / f"orders-{row_count}-{files}", lambda path: write(path, rows, row_count, files))
 
 
-def once(path: Path, make: Callable[[Path], None]) -> Path:
-    """Make a folder unless it is there, whole."""
+def build_once(path: Path, make: Callable[[Path], None]) -> Path:
+    """Create a folder atomically, unless it exists."""
     done = path.with_name(f"{path.name}.done")
     if not done.exists():
         shutil.rmtree(path, ignore_errors=True)
@@ -97,8 +97,8 @@ def _order(ids: Ids, seed: int) -> dict[str, pa.Array]:
     }
 
 
-def _scattered(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Mix the bits of each word so that neighbours are far apart, and no two words fall together."""
+def _scatter_bits(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Mix the bits of each word, so that neighbours are far apart and distinct words stay distinct."""
     words = (words + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

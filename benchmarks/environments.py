@@ -13,17 +13,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 REQUIREMENTS = Path(__file__).parent / "peers"
 ENVIRONMENTS = ROOT / ".peers"
-# The oldest Python that a peer runs on, where this project's own may be too old.
+# The oldest Python that a peer supports, if this project's own may be too old.
 NEWER = {"fsspeckit": (3, 12)}
 
 
-class Failed(Exception):  # noqa: N818  it is the outcome of a contender, no mistake of anyone's
-    """A contender has no figures, for a reason that stands in the table instead."""
+class Failed(Exception):  # noqa: N818  the result of a contender, not a bug
+    """A contender has no figures; the table shows the reason instead."""
 
 
 @cache
 def python_of(name: str | None) -> str:
-    """Return the Python of an environment, which is made unless it is there; None is that of this process."""
+    """Return the Python of an environment, which is created if missing; None is that of this process."""
     if name is None:
         return sys.executable
     requirements = REQUIREMENTS / f"{name}.txt"
@@ -67,7 +67,7 @@ def _run(command: list[str], trouble: str) -> str:
 
 
 def reason(text: str) -> str:
-    """Find the line of an output that says what went wrong."""
+    """Find the line of an output that describes the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:200] if lines else "it said nothing"
 

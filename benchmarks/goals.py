@@ -1,24 +1,24 @@
-"""What this library wants to reach against its peers, and whether it has."""
+"""Goals against peers, and whether they are reached."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.outcome import best
+from benchmarks.report_lines import best
 
 if TYPE_CHECKING:
-    from benchmarks.outcome import Line
+    from benchmarks.report_lines import Line
 
 MEMORY = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A ratio that is to be at most so high; None where a side of it was not measured."""
+    """An upper limit for a ratio; the ratio is None if a side of it was not measured."""
 
     scenario: str
-    told: str
+    description: str
     most: float
     ratio: float | None
 
@@ -30,19 +30,19 @@ class Goal:
         return "reached" if self.ratio <= self.most else "missed"
 
 
-def goals(lines: list[Line]) -> list[Goal]:
-    """Hold every goal against what was measured; of our engines the fastest counts, for memory too."""
+def evaluate_goals(lines: list[Line]) -> list[Goal]:
+    """Compare every goal with the measurements of merganser's fastest engine, for memory too."""
     found = {line.scenario: [one for one in lines if one.scenario == line.scenario] for line in lines}
 
-    def against(scenario: str, told: str, most: float, *peers: str, kind: str = "") -> Goal:
+    def against(scenario: str, description: str, most: float, *peers: str, kind: str = "") -> Goal:
         measured = found.get(scenario, [])
         rivals = [line for line in measured if line.contender in peers or line.kind == kind]
-        return Goal(scenario, told, most, _ratio(_seconds(_ours(measured)), _seconds(rivals)))
+        return Goal(scenario, description, most, _ratio(_seconds(_ours(measured)), _seconds(rivals)))
 
-    def between(scenario: str, other: str, told: str, most: float) -> Goal:
+    def between(scenario: str, other: str, description: str, most: float) -> Goal:
         ours = best(_ours(found.get(scenario, [])))
         same = [line for line in found.get(other, []) if ours and line.contender == ours.contender]
-        return Goal(scenario, told, most, _ratio(_seconds([ours]) if ours else None, _seconds(same)))
+        return Goal(scenario, description, most, _ratio(_seconds([ours]) if ours else None, _seconds(same)))
 
     peer = "time / best copy-on-write peer"
     listed = [against(scenario, peer, 0.8, kind="copy on write") for scenario in "ABD"]
@@ -57,7 +57,7 @@ def goals(lines: list[Line]) -> list[Goal]:
 
 
 def _ours(lines: list[Line]) -> list[Line]:
-    return [line for line in lines if line.ours]
+    return [line for line in lines if line.is_ours]
 
 
 def _seconds(lines: list[Line]) -> float | None:
@@ -77,6 +77,6 @@ def _nothing_written(lines: list[Line]) -> Goal:
 
 def _memory(scenario: str, lines: list[Line]) -> Goal:
     ours = best(_ours(lines))
-    peers = [line.figures.peak_mb for line in lines if line.figures and not line.ours]
+    peers = [line.figures.peak_mb for line in lines if line.figures and not line.is_ours]
     memory = ours.figures.peak_mb if ours and ours.figures else None
     return Goal(scenario, "peak memory / smallest peer", MEMORY, _ratio(memory, min(peers, default=None)))

@@ -1,8 +1,8 @@
 """Merge into a property graph: `python -m benchmarks.graph [--rows N] [--repeat N] [--cpu] [part …]`.
 
-Beside each merge stands the same by hand: a loop of SELECT, then INSERT or UPDATE, or `executemany` of an UPSERT. Both
-write the same rows to the same tables in a fresh file, in one transaction, first as new and then with other values.
-They take turns and the best time of each counts. A run whose counts or values are wrong has no time to report.
+Each merge is compared with the same by hand: a loop of SELECT, then INSERT or UPDATE, or `executemany` of an UPSERT.
+Both write the same rows to the same tables in a fresh file, in one transaction, first as new and then as updates.
+They take turns, and the best time of each counts. A run with wrong counts or values fails.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ UPSERT_EDGE = (
 
 
 def now() -> int:
-    """Return the time as the tables have it."""
+    """Return the time in the format of the tables."""
     return time.time_ns() // 1_000_000
 
 
@@ -69,7 +69,7 @@ def by_hand(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         for statement in MIGRATIONS[0]:
-            # An UPSERT needs it to be unique.
+            # An UPSERT needs a unique index.
             connection.execute(statement.replace("CREATE INDEX edges_out", "CREATE UNIQUE INDEX edges_out"))
         connection.execute(f"CREATE UNIQUE INDEX jobs_by_url ON nodes ({KEY}) WHERE type = 'Job'")
     return connection
@@ -171,7 +171,7 @@ EDGE_MERGES: dict[str, tuple[Merge, Merge]] = {
 
 
 def fill(path: Path, opened: Callable[[Path], Any], nodes: Iterable[tuple[str, Row]]) -> None:
-    """Write nodes as they are, in whatever way is quick."""
+    """Write nodes in the fastest way."""
     database = opened(path)
     connection = database.connection if isinstance(database, GraphDatabase) else database
     connection.execute("BEGIN IMMEDIATE")
@@ -182,7 +182,7 @@ def fill(path: Path, opened: Callable[[Path], Any], nodes: Iterable[tuple[str, R
 
 
 def check(path: Path, table: str, count: int, seen: int, changed: int) -> None:
-    """Count the records, and those that have what the last merge laid over them."""
+    """Check the number of records, and of those with the values of the last merge."""
     connection = sqlite3.connect(path)
     kind = "Job" if table == "nodes" else "POSTED_BY"
     query = f"SELECT count(*), sum(properties ->> '$.seen' = ?) FROM {table} WHERE type = ?"  # noqa: S608
@@ -191,15 +191,15 @@ def check(path: Path, table: str, count: int, seen: int, changed: int) -> None:
     assert found == (count, changed), f"{table}: {found}, not {(count, changed)}"
 
 
-def timed(merge: Merge, database: Any, rows: list[Row], clock: Callable[[], float]) -> float:
-    """Merge, and tell seconds for a row."""
+def time_merge(merge: Merge, database: Any, rows: list[Row], clock: Callable[[], float]) -> float:
+    """Merge, and return the seconds per row."""
     start = clock()
     merge(database, rows)
     return (clock() - start) / len(rows)
 
 
 def compare(merges: tuple[Merge, Merge], table: str, count: int, arguments: argparse.Namespace) -> list[list[float]]:
-    """Time both contenders, in turns, on creating and on matching; the best seconds for a row count."""
+    """Time both contenders in turns, on creating and on matching; return the best seconds per row."""
     batches = [jobs(count, seen) if table == "nodes" else edges(count, seen) for seen in (1, 2)]
     best = [[9e9, 9e9], [9e9, 9e9]]
     for _ in range(arguments.repeat):
@@ -211,7 +211,7 @@ def compare(merges: tuple[Merge, Merge], table: str, count: int, arguments: argp
                     fill(path, opened, companies + [("Job", row) for row in jobs(count, 0)])
                 database = opened(path)
                 for place, rows in enumerate(batches):
-                    times[place] = min(times[place], timed(merge, database, rows, arguments.clock))
+                    times[place] = min(times[place], time_merge(merge, database, rows, arguments.clock))
                     check(path, table, count, seen=1 + place, changed=count)
                 database.close()
     return best
@@ -231,17 +231,17 @@ def print_merges(arguments: argparse.Namespace) -> None:
 
 
 def print_scale(arguments: argparse.Namespace) -> None:
-    """Print what a row costs in a small and in a large graph, of 10,000 rows half of which are there."""
+    """Print the time per row in a small and in a large graph, for 10,000 rows of which half exist."""
     print("\n| merge | its rows lie | into 10,000, µs/row | into 1,000,000, µs/row | ratio |\n|---|---|---|---|---|")
     for in_order, lie in ((True, "together"), (False, "spread over all")):
-        small, large = (scaled(size, arguments, in_order=in_order) for size in (10_000, 1_000_000))
+        small, large = (time_at_size(size, arguments, in_order=in_order) for size in (10_000, 1_000_000))
         for name, seconds in small.items():
             cells = [name, lie, f"{seconds * 1e6:.1f}", f"{large[name] * 1e6:.1f}", f"{large[name] / seconds:.2f}"]
             print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def scaled(size: int, arguments: argparse.Namespace, *, in_order: bool) -> dict[str, float]:
-    """Time merges into a graph of a size: into its last nodes with keys in order, or anywhere with keys in none."""
+def time_at_size(size: int, arguments: argparse.Namespace, *, in_order: bool) -> dict[str, float]:
+    """Time merges into a graph of some size: into its last nodes with sorted keys, or anywhere with random ones."""
     old = jobs(size, 7, in_order=in_order)
     rows = [*(old[-5_000:] if in_order else old[:: size // 5_000]), *jobs(5_000, 7, first=size, in_order=in_order)]
     best: dict[str, float] = {}
@@ -254,17 +254,17 @@ def scaled(size: int, arguments: argparse.Namespace, *, in_order: bool) -> dict[
                 for name, merge, path, opened in zip((kind, f"{kind}, by hand"), merges, full, OPENED, strict=True):
                     copy = Path(folder, "copy.db")
                     shutil.copyfile(path, copy)
-                    # Else a commit would wait for the copy to be written.
+                    # Otherwise a commit would wait for the copy to be written.
                     os.sync()
                     database = opened(copy)
-                    best[name] = min(best.get(name, 9e9), timed(merge, database, rows, arguments.clock))
+                    best[name] = min(best.get(name, 9e9), time_merge(merge, database, rows, arguments.clock))
                     database.close()
                     check(copy, "nodes", size + 5_000, seen=7, changed=10_000)
     return best
 
 
 def print_index(arguments: argparse.Namespace, size: int = 100_000, count: int = 200) -> None:
-    """Print what an index is worth; without one, once is enough."""
+    """Print the effect of an index; without one, a single run is enough."""
     print(
         f"\n| {count} rows into {size:,} nodes | with an index, rows/s | without, rows/s | ratio |\n|---|---|---|---|"
     )
@@ -274,11 +274,11 @@ def print_index(arguments: argparse.Namespace, size: int = 100_000, count: int =
             path = Path(folder, "graph.db")
             fill(path, ours, (("Job", row) for row in jobs(size, 1)))
             database = ours(path)
-            with_index = min(timed(merge, database, rows, arguments.clock) for _ in range(arguments.repeat))
+            with_index = min(time_merge(merge, database, rows, arguments.clock) for _ in range(arguments.repeat))
             database.drop_index("idx_merge_Job_url")
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                without = timed(merge, database, rows, arguments.clock)
+                without = time_merge(merge, database, rows, arguments.clock)
             assert [warning.category for warning in caught] == [MergePerformanceWarning]
             database.close()
             check(path, "nodes", size, seen=2, changed=count)

@@ -1,6 +1,6 @@
 """Other graph libraries, for `benchmarks.graph`: each merges the same nodes twice, in its own natural way.
 
-The second time nothing may be added. Not all of them keep to that, so the nodes they end with are counted.
+The second merge must add nothing. Not all of them achieve that, so the resulting nodes are counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Row: TypeAlias = dict[str, Any]
-# What merges rows, and what counts the nodes.
+# A function that merges rows, and one that counts the nodes.
 Peer: TypeAlias = "tuple[Callable[[list[Row]], object], Callable[[], int]]"
 
 MERGE = (
@@ -28,7 +28,7 @@ MERGE = (
 
 
 def jobs(count: int, seen: int, *, first: int = 0, in_order: bool = False) -> list[Row]:
-    """Make rows, with keys in no order unless it is asked for."""
+    """Generate rows, with keys in random order by default."""
     return [
         {
             "url": f"https://example.com/jobs/{place if in_order else place * 2_654_435_761 % 2**32:08x}",
@@ -134,7 +134,7 @@ def ladybug_bulk(path: str) -> Peer:
 
 
 def networkx(_: str) -> Peer:
-    """In memory, with nothing to find but a dict's key."""
+    """In memory, where a lookup is a dict's."""
     graph = import_module("networkx").DiGraph()
 
     def merge(rows: list[Row]) -> None:
@@ -144,7 +144,7 @@ def networkx(_: str) -> Peer:
     return merge, graph.number_of_nodes
 
 
-# With the most rows that it merges in seconds.
+# Each with the number of rows that it merges within seconds.
 PEERS: dict[str, tuple[Callable[[str], Peer], int]] = {
     "merganser, `merge_node`": (merganser_one, 20_000),
     "merganser, `bulk_merge_nodes`": (merganser_bulk, 20_000),
@@ -158,7 +158,7 @@ PEERS: dict[str, tuple[Callable[[str], Peer], int]] = {
 
 
 def rates(peer: Callable[[str], Peer], rows: int, clock: Callable[[], float]) -> Iterator[str]:
-    """Merge twice, and tell both rates and the nodes that are there in the end."""
+    """Merge twice, and return both rates and the number of nodes at the end."""
     with tempfile.TemporaryDirectory() as folder:
         merge, count = peer(str(Path(folder, "graph.db")))
         for seen in (1, 2):
@@ -170,7 +170,7 @@ def rates(peer: Callable[[str], Peer], rows: int, clock: Callable[[], float]) ->
 
 
 def print_peers(arguments: argparse.Namespace) -> None:
-    """Print a line for each peer; one run, for they are there to tell the order of magnitude."""
+    """Print a line for each peer; one run is enough for the order of magnitude."""
     print("\n| peer | rows | create, rows/s | match, rows/s | nodes in the end |\n|---|---|---|---|---|")
     for name, (peer, most) in PEERS.items():
         rows = min(most, arguments.rows)

@@ -1,4 +1,4 @@
-"""Contenders in turns on fresh copies of a dataset, each in a process of its own."""
+"""Contenders in turns on fresh copies of a dataset, each in its own process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks import oracle
-from benchmarks.data import once
+from benchmarks.data import build_once
 from benchmarks.digest import Digest
 from benchmarks.environments import Failed
-from benchmarks.outcome import Figures, Line
 from benchmarks.process import in_process
+from benchmarks.report_lines import Figures, Line
 from benchmarks.task import Merge, Task
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ State: TypeAlias = "dict[Path, tuple[int, int, int]]"
 MB = 1_000_000
 # A table, its copy and what a merge writes, each as large as the Parquet files.
 LEAST_ROOM = 3
-# Seconds. Whoever takes longer for a merge has one turn.
+# Seconds. A contender that takes longer for a merge has one run.
 LONG = 20.0
-# Seconds after which the time of a file's last change tells it from another version.
+# Seconds after which a file's modification time identifies its version.
 SETTLED = 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A scenario at one size: its files, and the rows that a merge has to leave; None where nothing is merged."""
+    """A scenario at one size: its files, and the expected rows after the merge; None if nothing is merged."""
 
     scenario: Scenario
     dataset: Dataset
@@ -63,8 +63,8 @@ class Setting:
 class Bench:
     """A folder for datasets, and how often and how long contenders may try.
 
-    A contender's table always lies in the folder `live` while it is made, merged into and read: some tables hold their
-    own absolute path.
+    A contender's table is always in the folder `live` while it is created, merged into and read, because some tables
+    store their absolute path.
     """
 
     root: Path
@@ -77,7 +77,7 @@ class Bench:
     _roomy: bool = True
 
     def setting(self, scenario: Scenario) -> Setting:
-        """Write the files of a scenario, and work out what has to come of them."""
+        """Write the files of a scenario, and compute the expected rows."""
         dataset = scenario.dataset(self.row_count)
         files = dataset.build(self.root)
         batch = scenario.batch(dataset)
@@ -97,7 +97,7 @@ class Bench:
         return Setting(scenario, dataset, files, saved, before, warm_files, warm_batch, wanted)
 
     def compare(self, setting: Setting, contenders: Sequence[Contender]) -> list[Line]:
-        """Measure contenders in turns, so that a slow minute hits all; one that fails or takes long has no more."""
+        """Measure contenders in turns, so that a slow minute affects all; a failed or slow one has no further runs."""
         found: dict[str, Figures] = {}
         failed: dict[str, str] = {}
         self._roomy = self._has_room(setting, {contender.form for contender in contenders} - {"plain"})
@@ -125,9 +125,9 @@ class Bench:
             time.sleep(SETTLED)
         if setting.before is not None:
             self._step("merge", setting, contender, batch=setting.before)
-        before = state(self._live)
+        before = list_file_states(self._live)
         measured = self._step("measure", setting, contender, compare=compare)
-        written = sum(size for _, size, _ in changed(before, state(self._live)).values())
+        written = sum(size for _, size, _ in list_changed_files(before, list_file_states(self._live)).values())
         shutil.rmtree(self._live)
         self.versions |= measured.versions
         if setting.wanted is not None and measured.rows is not None:
@@ -137,7 +137,7 @@ class Bench:
         return Figures(measured.seconds, measured.peak_mb, written, measured.scan_seconds)
 
     def forget(self, dataset: Dataset) -> None:
-        """Remove the tables that were made of a dataset."""
+        """Remove the tables that were created from a dataset."""
         for folder in self.root.glob(f"forms/*/{dataset.name}*"):
             shutil.rmtree(folder) if folder.is_dir() else folder.unlink()
 
@@ -152,7 +152,7 @@ class Bench:
         return path
 
     def _copy(self, setting: Setting, contender: Contender) -> None:
-        """Put a fresh copy of the contender's table where it works; where disk is short, the table itself."""
+        """Copy the contender's table to its working folder; if disk space is short, move it."""
         shutil.rmtree(self._live, ignore_errors=True)
         if shutil.disk_usage(self.root).free < (needed := LEAST_ROOM * _size(setting.files)):
             raise Failed(f"it may need {needed / MB:,.0f} MB of disk, and there are not as many")
@@ -167,7 +167,7 @@ class Bench:
             source.rename(target)
 
     def _form(self, setting: Setting, contender: Contender) -> Path:
-        """Make a dataset into a contender's own form once; later calls find it, or why it could not be made."""
+        """Convert a dataset to a contender's own form once; later calls reuse it, or the reason of the failure."""
         known = (contender.form, setting.dataset.name)
         if known in self._failed:
             raise Failed(self._failed[known])
@@ -178,13 +178,13 @@ class Bench:
             self._live.rename(path)
 
         try:
-            return once(self.root / "forms" / contender.form / setting.dataset.name, make)
+            return build_once(self.root / "forms" / contender.form / setting.dataset.name, make)
         except Failed as error:
             self._failed[known] = f"its table could not be made: {error}"
             raise Failed(self._failed[known]) from None
 
     def _has_room(self, setting: Setting, forms: set[str]) -> bool:
-        """Tell whether every form can be kept for the next turn."""
+        """Return whether there is room to keep every form for the next run."""
         missing = [form for form in forms if not (self.root / "forms" / form / setting.dataset.name).exists()]
         return shutil.disk_usage(self.root).free > (LEAST_ROOM + len(missing)) * _size(setting.files)
 
@@ -219,12 +219,12 @@ def _size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
-def state(folder: Path) -> State:
+def list_file_states(folder: Path) -> State:
     """List every file of a folder."""
     found = {file: file.stat() for file in folder.rglob("*") if file.is_file()}
     return {path: (status.st_ino, status.st_size, status.st_mtime_ns) for path, status in found.items()}
 
 
-def changed(before: State, after: State) -> State:
-    """Find the files that are new or not as they were."""
+def list_changed_files(before: State, after: State) -> State:
+    """Find the files that are new or changed."""
     return {path: facts for path, facts in after.items() if before.get(path) != facts}

@@ -1,4 +1,4 @@
-"""What a merge has to leave, worked out file by file with PyArrow alone."""
+"""The expected rows of a merge, computed file by file with PyArrow alone."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class WrongResultError(AssertionError):
-    """A contender has left other rows than it should have."""
+    """A contender left other rows than expected."""
 
 
 def expected(dataset: Path, batch: pa.Table, key: str, update_columns: Sequence[str] = ()) -> Digest:
-    """Fingerprint the dataset with the batch merged into it; `key` alone tells rows apart."""
+    """Fingerprint the dataset with the batch merged into it; `key` alone identifies rows."""
     keys = batch[key].combine_chunks()
     found = Digest()
     for file in sorted(dataset.glob("*.parquet")):
@@ -28,12 +28,12 @@ def expected(dataset: Path, batch: pa.Table, key: str, update_columns: Sequence[
         matched = pc.is_in(table[key], keys)
         found += digest(table.filter(pc.invert(matched)).to_batches())
         if update_columns:
-            found += digest(_updated(table.filter(matched), batch, key, update_columns).to_batches())
+            found += digest(_replace_matched(table.filter(matched), batch, key, update_columns).to_batches())
     return found if update_columns else found + digest(batch.to_batches())
 
 
 def later(earlier: pa.Table, batch: pa.Table, key: str) -> pa.Table:
-    """Make one batch of two that are merged one after the other."""
+    """Combine two batches that are merged one after the other."""
     gone = pc.is_in(earlier[key], batch[key].combine_chunks())
     return pa.concat_tables([earlier.filter(pc.invert(gone)), batch])
 
@@ -46,7 +46,7 @@ def check(found: Digest, wanted: Digest) -> None:
         raise WrongResultError("wrong result: as many rows as there should be, but not the same")
 
 
-def _updated(matched: pa.Table, batch: pa.Table, key: str, update_columns: Sequence[str]) -> pa.Table:
+def _replace_matched(matched: pa.Table, batch: pa.Table, key: str, update_columns: Sequence[str]) -> pa.Table:
     places = pc.index_in(matched[key], batch[key].combine_chunks())
     for name in update_columns:
         matched = matched.set_column(matched.schema.get_field_index(name), name, batch[name].take(places))

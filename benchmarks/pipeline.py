@@ -1,8 +1,8 @@
 """Postings through the pipeline into a Parquet graph, twice: `python -m benchmarks.pipeline FOLDER [--rows N]`.
 
-A day of postings is made up in FOLDER, unless it is there. The pipeline of `benchmarks/postings.toml` reads it from
+A day of postings is generated in FOLDER, unless it exists. The pipeline of `benchmarks/postings.toml` reads it from
 `{feed}/{date}` and writes to `{lake}`, on two cores with a driver of 2 GiB, first into an empty folder and then once
-more. The second run must leave every data file as it is: same path, inode, size and time of change.
+more. The second run must not change any data file: same path, inode, size and modification time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DAY = date(2026, 1, 1)
 PIPELINE = Path(__file__).with_name("postings.toml")
-# How many rows the pipeline leaves in each of its datasets, by the name of a fact.
+# The expected number of rows in each dataset of the pipeline, by the name of a fact.
 EXPECTED = {
     "graph/nodes/type=Job": "urls_so_far",
     "graph/nodes/type=Company": "companies_so_far",
@@ -45,7 +45,7 @@ State: TypeAlias = "dict[str, tuple[int, int, int]]"
 
 @dataclass
 class Peak:
-    """The most memory that the processes of a run had at once, in bytes, and what they wrote to disk."""
+    """The peak memory of all processes of a run, in bytes, and the bytes they wrote to disk."""
 
     all: int = 0
     java: int = 0
@@ -55,7 +55,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run took, and the files that it left."""
+    """Measurements of a run, and the files that it left."""
 
     seconds: float
     peak: Peak
@@ -63,7 +63,7 @@ class Run:
 
 
 def feed(folder: Path, rows: int) -> DayFacts:
-    """Make up the day once; later calls find it."""
+    """Generate the day once; later calls reuse it."""
     done = folder / f"{DAY}-{rows}.facts"
     if done.exists():
         return DayFacts(**json.loads(done.read_text("utf-8")))
@@ -78,12 +78,12 @@ def feed(folder: Path, rows: int) -> DayFacts:
     return facts
 
 
-def tree(root: int) -> list[int]:
-    """List a process and all that descend from it."""
+def list_process_tree(root: int) -> list[int]:
+    """List a process and all its descendants."""
     children: dict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
-            # The name of a program, in parentheses, may hold spaces; the parent's id is the second word behind it.
+            # The name of a program, in parentheses, may contain spaces; the parent's id is the second word after it.
             parent = read(entry / "stat").rpartition(")")[2].split()[1:2]
             children[int(parent[0]) if parent else 0].append(int(entry.name))
     found = [root]
@@ -93,34 +93,34 @@ def tree(root: int) -> list[int]:
 
 
 def read(file: Path) -> str:
-    """Read a file of a process; there is nothing to read where the process has ended."""
+    """Read a file of a process; it is empty if the process has ended."""
     try:
         return file.read_text()
     except OSError:
         return ""
 
 
-def fact(pid: int, file: str, name: str) -> int:
-    """Return a number that the system knows of a process."""
+def read_fact(pid: int, file: str, name: str) -> int:
+    """Return a number that the kernel reports about a process."""
     lines = read(Path(f"/proc/{pid}/{file}")).splitlines()
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), 0)
 
 
 @contextmanager
-def watched(root: int) -> Iterator[Peak]:
+def watch_processes(root: int) -> Iterator[Peak]:
     """Watch the processes of a run; memory that forked workers share counts once for each."""
     peak = Peak()
     done = threading.Event()
 
     def look() -> None:
-        pids = tree(root)
-        memory = {pid: fact(pid, "status", "VmRSS") * 1024 for pid in pids}
+        pids = list_process_tree(root)
+        memory = {pid: read_fact(pid, "status", "VmRSS") * 1024 for pid in pids}
         java = sum(memory[pid] for pid in pids if read(Path(f"/proc/{pid}/comm")).strip() == "java")
         peak.all = max(peak.all, sum(memory.values()))
         peak.java = max(peak.java, java)
         peak.python = max(peak.python, sum(memory.values()) - java)
-        # What an ended process wrote is counted with its parent.
-        peak.written = max(peak.written, sum(fact(pid, "io", "write_bytes") for pid in pids))
+        # Bytes written by a process that ended are counted with its parent.
+        peak.written = max(peak.written, sum(read_fact(pid, "io", "write_bytes") for pid in pids))
 
     def watch() -> None:
         while not done.wait(0.2):
@@ -136,7 +136,7 @@ def watched(root: int) -> Iterator[Peak]:
 
 
 def run(name: str, folder: Path, pipeline: Path) -> Run:
-    """Run the pipeline in a process of its own."""
+    """Run the pipeline in its own process."""
     settings = {"date": str(DAY), "feed": str(folder), "lake": str(folder / "lake")}
     command = [sys.executable, "-m", "merganser.pipeline", str(pipeline)]
     for key, value in settings.items():
@@ -148,32 +148,32 @@ def run(name: str, folder: Path, pipeline: Path) -> Run:
     with (
         log.open("wb") as output,
         subprocess.Popen(command, stdout=output, stderr=output) as process,
-        watched(process.pid) as peak,
+        watch_processes(process.pid) as peak,
     ):
         status = process.wait()
     seconds = time.perf_counter() - begin
     assert status == 0, f"the {name} run ended with {status}, see {log}"
     assert (folder / "reports" / f"{name}.json").exists(), f"the {name} run left no report"
-    return Run(seconds, peak, state(folder / "lake"))
+    return Run(seconds, peak, list_file_states(folder / "lake"))
 
 
-def state(folder: Path) -> State:
-    """List the data files, staged and quarantined ones too."""
+def list_file_states(folder: Path) -> State:
+    """List the data files, including staged and quarantined ones."""
     found = {str(file.relative_to(folder)): file.stat() for file in sorted(folder.rglob("*.parquet"))}
     return {path: (status.st_ino, status.st_size, status.st_mtime_ns) for path, status in found.items()}
 
 
 def check(lake: Path, facts: DayFacts) -> None:
-    """Compare the rows of each dataset with what the feed holds."""
+    """Compare the rows of each dataset with the facts of the feed."""
     for dataset, name in EXPECTED.items():
-        # What is behind a dot or an underscore is no data: staged files, and those that were replaced.
-        files = [file for file in (lake / dataset).rglob("*.parquet") if not hidden(file.relative_to(lake))]
+        # Names that begin with a dot or an underscore are not data: staged and replaced files.
+        files = [file for file in (lake / dataset).rglob("*.parquet") if not is_hidden(file.relative_to(lake))]
         rows = sum(pq.read_metadata(file).num_rows for file in files)
         assert rows == getattr(facts, name), f"{dataset} has {rows:,} rows, not {getattr(facts, name):,}"
 
 
-def hidden(path: Path) -> bool:
-    """Tell whether a reader of datasets passes a path over."""
+def is_hidden(path: Path) -> bool:
+    """Return whether dataset readers skip a path."""
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
@@ -186,7 +186,7 @@ def print_run(name: str, rows: int, ran: Run) -> None:
 
 
 def main() -> None:
-    """Print what both runs took."""
+    """Print the measurements of both runs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="for the feed, the lake, reports and logs")
     parser.add_argument("--rows", type=int, default=10_000_000)

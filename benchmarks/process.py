@@ -1,4 +1,4 @@
-"""One step of a contender, in a process and an environment of its own."""
+"""One step of a contender, in its own process and environment."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from benchmarks.contenders import Contender
     from benchmarks.task import Task
 
-# The process itself watches the time of the merge; making a table and reading it back may take longer.
+# The process itself limits the time of the merge; creating a table and reading it back may take longer.
 PATIENCE = 10
 
 
 def in_process(contender: Contender, task: Task) -> Measured:
-    """Run a step to its end, or as long as it may take."""
+    """Run a step until it ends or its time is up."""
     command = [python_of(contender.environment), "-m", "benchmarks.worker", task.to_json()]
     over = f"over {task.limit:.0f}"
     limit = task.limit + 30 if task.step == "merge" else PATIENCE * task.limit
     environment = variables(contender.environment)
-    # Else a merge that flushes its files would wait for their copies to be written.
+    # Otherwise a merge that flushes its files would wait for their copies to be written.
     os.sync()
     try:
         done = subprocess.run(
@@ -37,7 +37,7 @@ def in_process(contender: Contender, task: Task) -> Measured:
         raise Failed(over)
     if done.returncode == OUT_OF_MEMORY:
         raise Failed("more than its share of memory")
-    # Some libraries end the process with an error after all is done and told.
+    # Some libraries end the process with an error after the figures were printed.
     figures = parse_measured(done.stdout)
     if figures is None:
         raise Failed(reason(done.stderr).replace(task.place, ""))

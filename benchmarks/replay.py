@@ -1,7 +1,7 @@
 """Replay a batch with `skip_unchanged`: `python -m benchmarks.replay [--rows N] [--repeat N] [engine …]`.
 
 Each engine merges 100,000 rows, in every file of the dataset, into a fresh copy, and then the same rows again. The
-replay must write nothing; its time stands beside that of the first run.
+replay must write nothing; its time is printed beside that of the first run.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 
 import merganser as mg
 from benchmarks.data import ROWS
-from benchmarks.measure import State, state
+from benchmarks.measure import State, list_file_states
 from benchmarks.scenarios import SCENARIOS, orders
 
 ENGINES = ("duckdb", "arrow", "spark")
 
 
-def seen(folder: str) -> State:
-    """List every file of a dataset and its control folder but the lock."""
-    return {path: facts for path, facts in state(Path(folder)).items() if path.name != "lock"}
+def list_dataset_state(folder: str) -> State:
+    """List every file of a dataset and its control folder except the lock."""
+    return {path: facts for path, facts in list_file_states(Path(folder)).items() if path.name != "lock"}
 
 
 def measure(engine: str, row_count: int, dataset: Path) -> tuple[float, float]:
@@ -33,17 +33,17 @@ def measure(engine: str, row_count: int, dataset: Path) -> tuple[float, float]:
         path = f"{folder}/t"
         shutil.copytree(dataset, path)
         os.sync()
-        first, updated = timed(engine, batch, path)
+        first, updated = time_merge(engine, batch, path)
         assert updated == batch.num_rows
-        before = seen(folder)
-        again, updated = timed(engine, batch, path)
+        before = list_dataset_state(folder)
+        again, updated = time_merge(engine, batch, path)
         assert updated == 0
-        assert seen(folder) == before, "the replay wrote something"
+        assert list_dataset_state(folder) == before, "the replay wrote something"
     return first, again
 
 
-def timed(engine: str, batch: object, path: str) -> tuple[float, int]:
-    """Merge, and tell seconds and rows updated."""
+def time_merge(engine: str, batch: object, path: str) -> tuple[float, int]:
+    """Merge, and return seconds and updated rows."""
     start = time.perf_counter()
     result = mg.merge(batch, path, "upsert", "id", engine=engine, skip_unchanged=True)
     return time.perf_counter() - start, result.updated

@@ -1,4 +1,4 @@
-"""The scenarios: which dataset, which rows come in, and what is done with them.
+"""The scenarios: the dataset, the incoming rows, and the operation.
 
 Sizes are those of a dataset of ten million rows. A smaller one, `--rows`, has fewer incoming rows in proportion; a
 larger one has no more.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from benchmarks.data import FILES, ROWS, once, rows, uuid_rows, wide_rows, write
+from benchmarks.data import FILES, ROWS, build_once, rows, uuid_rows, wide_rows, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ SMALL_FILES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """What is merged into."""
+    """The target of a scenario."""
 
     kind: str
     make_rows: MakeRows
@@ -41,17 +41,19 @@ class Dataset:
         return f"{self.kind}-{self.row_count}-{self.files}"
 
     def build(self, root: Path) -> Path:
-        """Write the dataset once; later calls find it."""
-        return once(root / self.name, lambda path: write(path, self.make_rows, self.row_count, self.files, self.groups))
+        """Write the dataset once; later calls reuse it."""
+        return build_once(
+            root / self.name, lambda path: write(path, self.make_rows, self.row_count, self.files, self.groups)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One question: how a batch of rows gets into a dataset.
+    """One scenario: a batch of rows is merged into a dataset.
 
-    `ids` chooses the rows. `before` are rows that the contender has merged before the clock starts, in a process of its
-    own; None for none. With `skip_unchanged` a contender that can tell unchanged rows leaves them alone. `aged` files
-    are some seconds old: what merganser learns of younger ones it does not keep, which would save the time for it.
+    `ids` chooses the rows. `before` are rows that the contender merges before the clock starts, in its own process;
+    None for none. With `skip_unchanged`, a contender that can detect unchanged rows skips them. `aged` files are some
+    seconds old: merganser does not cache statistics of younger ones, which would save it that time.
     """
 
     id: str
@@ -96,18 +98,18 @@ def wide(row_count: int) -> Dataset:
 
 
 def by_uuid(row_count: int) -> Dataset:
-    """Describe orders that lie in no order of their keys."""
+    """Describe orders that are not sorted by their keys."""
     return Dataset("uuid", uuid_rows, row_count)
 
 
 def small_files(row_count: int) -> Dataset:
     """Describe a dataset of very many small files."""
-    files = _scaled(SMALL_FILES, row_count)
+    files = _scale_batch_size(SMALL_FILES, row_count)
     return Dataset("small", rows, 100 * files, files)
 
 
-def _scaled(count: int, row_count: int) -> int:
-    """Return a batch its share of a smaller dataset."""
+def _scale_batch_size(count: int, row_count: int) -> int:
+    """Scale the size of a batch with the dataset."""
     return max(10, min(count, count * row_count // ROWS))
 
 
@@ -127,43 +129,43 @@ def _in_files(dataset: Dataset, count: int, *numbers: int) -> Ids:
 
 
 def _one_file(dataset: Dataset) -> Ids:
-    return _in_files(dataset, _scaled(10_000, dataset.row_count), 7)
+    return _in_files(dataset, _scale_batch_size(10_000, dataset.row_count), 7)
 
 
 def _two_files(dataset: Dataset) -> Ids:
-    return _in_files(dataset, _scaled(120_000, dataset.row_count), 3, 20)
+    return _in_files(dataset, _scale_batch_size(120_000, dataset.row_count), 3, 20)
 
 
 def _every_file(dataset: Dataset) -> Ids:
-    return _pick_evenly(dataset, max(dataset.files, _scaled(100_000, dataset.row_count)))
+    return _pick_evenly(dataset, max(dataset.files, _scale_batch_size(100_000, dataset.row_count)))
 
 
 def _new(dataset: Dataset) -> Ids:
-    return np.arange(_scaled(100_000, dataset.row_count)) + dataset.row_count
+    return np.arange(_scale_batch_size(100_000, dataset.row_count)) + dataset.row_count
 
 
 def _one_group(dataset: Dataset) -> Ids:
     size = -(-dataset.row_count // dataset.groups)
-    return _pick_evenly(dataset, _scaled(10_000, 2 * dataset.row_count), 20 * size, 21 * size)
+    return _pick_evenly(dataset, _scale_batch_size(10_000, 2 * dataset.row_count), 20 * size, 21 * size)
 
 
 def _all_over(dataset: Dataset) -> Ids:
-    return _pick_evenly(dataset, _scaled(10_000, 10 * dataset.row_count))
+    return _pick_evenly(dataset, _scale_batch_size(10_000, 10 * dataset.row_count))
 
 
 def _half_known(dataset: Dataset) -> Ids:
-    half = _scaled(1_000, dataset.row_count) // 2
+    half = _scale_batch_size(1_000, dataset.row_count) // 2
     known = np.random.default_rng(BATCH_SEED).choice(dataset.row_count, half, replace=False)
     return np.concatenate([known, np.arange(half) + dataset.row_count])
 
 
 def _half_recent(dataset: Dataset) -> Ids:
-    half = _scaled(1_000, dataset.row_count) // 2
+    half = _scale_batch_size(1_000, dataset.row_count) // 2
     return np.concatenate([_in_files(dataset, half, dataset.files - 1), np.arange(half) + dataset.row_count])
 
 
 def _day_before(dataset: Dataset) -> Ids:
-    half = _scaled(1_000, dataset.row_count) // 2
+    half = _scale_batch_size(1_000, dataset.row_count) // 2
     return np.concatenate([_in_files(dataset, half, dataset.files - 2), np.arange(half) + 2 * dataset.row_count])
 
 
@@ -197,10 +199,10 @@ SCENARIOS = {
 }
 
 
-def chosen(names: Iterable[str]) -> list[Scenario]:
-    """Find scenarios by id or by its letter; all if none is named.
+def find_scenarios(names: Iterable[str]) -> list[Scenario]:
+    """Find scenarios by id or letter; all by default.
 
-    >>> [scenario.id for scenario in chosen(["B", "J"])]
+    >>> [scenario.id for scenario in find_scenarios(["B", "J"])]
     ['B', 'J-cold', 'J-warm']
     """
     wanted = list(names)

@@ -2,7 +2,7 @@
 
 All runs share one warm local session, each on a fresh copy of a dataset of files of a million rows; the contenders take
 turns and the best time counts. `--memory` merges fifty million generated rows on a cluster of two executors instead,
-with a driver of 1 GiB, and prints what the driver needed.
+with a driver of 1 GiB, and prints the driver's memory.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ CONTENDERS: dict[str, Callable[[DataFrame, str], None]] = {
 
 
 def check(source: DataFrame, path: str, row_count: int) -> None:
-    """Compare the dataset with what the merge should have made of it."""
+    """Compare the dataset with the expected rows."""
     after = source.sparkSession.read.parquet(path)
     same = after.join(source, ["id", "amount", "note"]).count()
     assert (after.count(), same) == (row_count, source.count())
@@ -106,7 +106,7 @@ def run(contender: str, source: DataFrame, dataset: Path, row_count: int) -> flo
 def compare(spark: SparkSession, row_count: int, data: Path, repeat: int) -> None:
     """Print the figures of one size."""
     dataset = build(data, row_count, row_count // FILE)
-    for scenario, told in SCENARIOS.items():
+    for scenario, description in SCENARIOS.items():
         source = spark.createDataFrame(rows(ids(scenario, row_count), seed=1_000))
         best: dict[str, float] = {}
         for _ in range(repeat):
@@ -114,11 +114,14 @@ def compare(spark: SparkSession, row_count: int, data: Path, repeat: int) -> Non
                 seconds = run(contender, source, dataset, row_count)
                 best[contender] = min(seconds, best.get(contender, seconds))
         ours, theirs = best.values()
-        print(f"| {row_count:,} | {scenario}: {told} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} |", flush=True)
+        print(
+            f"| {row_count:,} | {scenario}: {description} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} |",
+            flush=True,
+        )
 
 
 @contextmanager
-def watched() -> Iterator[dict[str, float]]:
+def watch_memory() -> Iterator[dict[str, float]]:
     """Watch the memory of this process and of the driver's JVM, its child."""
     peak = {"python": 0.0, "jvm": 0.0}
     done = threading.Event()
@@ -153,7 +156,7 @@ def memory(row_count: int, data: Path) -> None:
         io = SparkDatasetIO(spark)
         io.merge(spark.range(row_count // 2).selectExpr(*columns), f"{folder}/t", key_columns="id")
         begin = time.perf_counter()
-        with watched() as peak:
+        with watch_memory() as peak:
             result = io.merge(spark.range(row_count).selectExpr(*columns), f"{folder}/t", key_columns="id")
         seconds = time.perf_counter() - begin
     assert (result.updated, result.inserted) == (row_count // 2, row_count // 2)
@@ -176,7 +179,7 @@ def main() -> None:
         return
     spark = start("local[*]", "6g")
     with tempfile.TemporaryDirectory(dir=arguments.data) as folder:
-        # The first merge and the first join pay for code that is compiled once.
+        # The first merge and the first join include compilation.
         small = build(Path(folder), 2000, 2)
         for contender in CONTENDERS.values():
             contender(spark.createDataFrame(rows(np.arange(1000), seed=1)), str(small))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.outcome import best
+from benchmarks.report_lines import best
 
 if TYPE_CHECKING:
     from benchmarks.goals import Goal
-    from benchmarks.outcome import Line
+    from benchmarks.report_lines import Line
 
 HEAD = ("contender", "seconds", "peak MB", "MB written", "scan after, s", "merganser's best time / its time")
 GOAL_HEAD = ("scenario", "goal", "at most", "found", "")
@@ -16,7 +16,7 @@ GOAL_HEAD = ("scenario", "goal", "at most", "found", "")
 
 def scenario_table(lines: list[Line]) -> str:
     """Write the contenders of one scenario."""
-    ours = best([line for line in lines if line.ours])
+    ours = best([line for line in lines if line.is_ours])
     reference = ours.figures.seconds if ours and ours.figures else None
     return f"### {lines[0].scenario}: {lines[0].title}\n\n{_table(HEAD, [_cells(line, reference) for line in lines])}"
 
@@ -27,9 +27,15 @@ def goal_table(goals: list[Goal]) -> str:
 
 
 def _goal_cells(goal: Goal) -> list[str]:
-    whole = goal.told.startswith("bytes")
-    found = "" if goal.ratio is None else f"{goal.ratio:,.0f}" if whole else f"{goal.ratio:.2f}"
-    return [goal.scenario, goal.told, f"{goal.most:.0f}" if whole else f"{goal.most:.2f}", found, goal.verdict]
+    is_bytes = goal.description.startswith("bytes")
+    found = "" if goal.ratio is None else f"{goal.ratio:,.0f}" if is_bytes else f"{goal.ratio:.2f}"
+    return [
+        goal.scenario,
+        goal.description,
+        f"{goal.most:.0f}" if is_bytes else f"{goal.most:.2f}",
+        found,
+        goal.verdict,
+    ]
 
 
 def _cells(line: Line, reference: float | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the benchmark asks of a contender's process, and what comes back; needs the standard library only."""
+"""The task for a contender's process, and its measurements; needs only the standard library."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-# How a contender's process ends that has had its share.
+# Exit codes of a contender's process that exceeded a limit.
 OUT_OF_TIME = 75
 OUT_OF_MEMORY = 76
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """What is to be merged, and how; `update_columns` are all that a matched row takes, none means every column."""
+    """Keys and options of a merge; empty `update_columns` mean every column."""
 
     keys: tuple[str, ...]
     update_columns: tuple[str, ...] = ()
@@ -24,9 +24,9 @@ class Merge:
 class Task:
     """One step of one contender.
 
-    `prepare` turns the Parquet files of `files` into the contender's own table in the folder `place`; `merge` merges
-    the batch into it; `measure` merges, or plans, and takes the time, after a first merge of `warm_batch` into a table
-    made of `warm_files`. With `compare` the rows are read back and fingerprinted.
+    `prepare` converts the Parquet files in `files` to the contender's own table in the folder `place`; `merge` merges
+    the batch into it; `measure` times a merge or plan, after a first merge of `warm_batch` into a table of
+    `warm_files`. With `compare` the rows are read back and fingerprinted.
     """
 
     step: Literal["prepare", "merge", "measure"]
@@ -48,17 +48,17 @@ class Task:
     @classmethod
     def from_json(cls, text: str) -> Task:
         """Read the argument of a process."""
-        told = json.loads(text)
-        merge = told.pop("merge")
+        fields = json.loads(text)
+        merge = fields.pop("merge")
         return cls(
             merge=Merge(tuple(merge["keys"]), tuple(merge["update_columns"]), merge["skip_unchanged"]),
-            **told,
+            **fields,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a contender's process has found out about itself; the total of the rows is there if it was asked for."""
+    """Measurements by a contender's process; `total` is set if the task has `compare`."""
 
     seconds: float = 0.0
     peak_mb: float = 0.0

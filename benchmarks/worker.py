@@ -1,7 +1,7 @@
 """Run one step of a contender in this process: `python -m benchmarks.worker TASK`, in the contender's environment.
 
 Figures are the last line on standard output, as JSON. A step that takes too long or too much memory ends the process
-with a status of its own.
+with its own exit code.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from benchmarks.contenders import Table
     from benchmarks.task import Merge
 
-# Of the machine's memory, what one contender may have.
+# The share of the machine's memory that one contender may use.
 MEMORY_SHARE = 0.6
 
 
 def main() -> None:
-    """Do what the argument says."""
-    print(json.dumps(asdict(done(Task.from_json(sys.argv[1])))), flush=True)
+    """Run the task in the argument."""
+    print(json.dumps(asdict(run_step(Task.from_json(sys.argv[1])))), flush=True)
 
 
-def done(task: Task) -> Measured:
+def run_step(task: Task) -> Measured:
     """Run a step; only a measured one has figures."""
     contender = CONTENDERS[task.contender]
     table = contender.open()
     if task.step == "measure":
-        return measured(task, table, {package: version(package) for package in contender.packages})
+        return measure(task, table, {package: version(package) for package in contender.packages})
     if task.step == "prepare":
         table.prepare(_files(task.files), Path(task.place))
     else:
@@ -53,12 +53,12 @@ def done(task: Task) -> Measured:
     return Measured()
 
 
-def measured(task: Task, table: Table, versions: dict[str, str]) -> Measured:
+def measure(task: Task, table: Table, versions: dict[str, str]) -> Measured:
     """Take the time of a merge or plan, then of reading all rows."""
     batch = pq.read_table(task.batch)
     place = Path(task.place)
     _warm_up(task, table)
-    seconds = _timed(task, table, batch, place)
+    seconds = _time_action(task, table, batch, place)
     peak = peak_memory()
     if task.action == "plan":
         return Measured(seconds, peak, versions=versions)
@@ -70,7 +70,7 @@ def measured(task: Task, table: Table, versions: dict[str, str]) -> Measured:
 
 
 def peak_memory() -> float:
-    """Read the peak memory of this process and its children in MB; getrusage may tell the parent's."""
+    """Read the peak memory of this process and its children in MB; getrusage may report the parent's."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
     return sum(_memory(pid, "VmHWM") for pid in ["self", *children])
 
@@ -80,28 +80,28 @@ def _warm_up(task: Task, table: Table) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "warm")
         table.prepare(_files(task.warm_files), place)
-        _doing(task, table)(pq.read_table(task.warm_batch), place, task.merge)
+        _get_action(task, table)(pq.read_table(task.warm_batch), place, task.merge)
 
 
-def _timed(task: Task, table: Table, batch: pa.Table, place: Path) -> float:
+def _time_action(task: Task, table: Table, batch: pa.Table, place: Path) -> float:
     finished = threading.Event()
     watch = threading.Thread(target=_watch, args=(task.limit, finished), daemon=True)
     watch.start()
     start = time.perf_counter()
-    _doing(task, table)(batch, place, task.merge)
+    _get_action(task, table)(batch, place, task.merge)
     seconds = time.perf_counter() - start
     finished.set()
     watch.join()
     return seconds
 
 
-def _doing(task: Task, table: Any) -> Callable[[pa.Table, Path, Merge], None]:
+def _get_action(task: Task, table: Any) -> Callable[[pa.Table, Path, Merge], None]:
     doing: Callable[[pa.Table, Path, Merge], None] = getattr(table, task.action)
     return doing
 
 
 def _watch(limit: float, finished: threading.Event) -> None:
-    """End this process when it has had its share of time or memory."""
+    """End this process when it exceeds its time or memory."""
     most = MEMORY_SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
     end = time.monotonic() + limit
     while not finished.wait(0.1):

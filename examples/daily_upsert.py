@@ -1,6 +1,6 @@
-"""A daily upsert with DuckDB: a few days of merges into one dataset, told as they happen.
+"""A daily upsert with DuckDB: a few days of merges into one dataset, with each step printed.
 
-Give it a folder to keep the result: `python examples/daily_upsert.py lake`.
+Pass a folder to keep the result: `python examples/daily_upsert.py lake`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ io = DuckDBDatasetIO()
 
 
 def main(lake: str) -> None:
-    """Tell the story in a folder; what an earlier run left there is replaced."""
+    """Run all steps in a folder; results of an earlier run are replaced."""
     path = os.path.join(lake, "orders")
 
     say("Monday: the first load, one folder for each day.")
@@ -31,26 +31,26 @@ def main(lake: str) -> None:
     written = io.write_dataset(monday, path, mode="overwrite", partition_columns="day")
     print(f"  rows: {written.row_count}; files: {len(written.files)} new")
 
-    say("Tuesday: an order was paid, two are new. The plan says what will happen to each file, and why:")
+    say("Tuesday: an order was paid, two are new. The plan shows what will happen to each file, and why:")
     tuesday = batch((2, "paid", "5.00", MONDAY), (4, "new", "1.25", TUESDAY), (5, "new", "3.00", TUESDAY))
     print(io.plan(tuesday, path, key_columns="order"))
     show(io.merge(tuesday, path, key_columns="order"))
 
-    say("The same batch again: rows are replaced by their equals, and none is added.")
+    say("The same batch again: rows are replaced with equal ones, and none is added.")
     before = rows(path)
     show(io.merge(tuesday, path, key_columns="order"))
     print(f"  the same {len(before)} rows as before: {rows(path) == before}")
 
     say("A batch that would move an order to another day is refused, and nothing changes.")
-    refused(batch((1, "paid", "9.90", TUESDAY)), path)
+    expect_refusal(batch((1, "paid", "9.90", TUESDAY)), path)
 
-    say("So is a batch that holds one order twice ...")
+    say("So is a batch with a duplicate order ...")
     twice = batch((5, "packed", "3.00", TUESDAY), (5, "sent", "3.00", TUESDAY))
-    refused(twice, path)
-    say("... unless it is told to keep the last of them.")
+    expect_refusal(twice, path)
+    say("... unless the strategy keeps the last of them.")
     show(io.merge(twice, path, strategy="deduplicate", key_columns="order"))
 
-    say("Late at night comes the full list. What it lacks was cancelled, and goes.")
+    say("At night the full list arrives. Orders that it lacks were cancelled, and are deleted.")
     full = batch((1, "paid", "9.90", MONDAY), (2, "paid", "5.00", MONDAY), (5, "sent", "3.00", TUESDAY))
     show(io.merge(full, path, strategy="full_merge", key_columns="order"))
 
@@ -75,7 +75,7 @@ def rows(path: str) -> list[dict[str, object]]:
     return found
 
 
-def refused(source: pa.Table, path: str) -> None:
+def expect_refusal(source: pa.Table, path: str) -> None:
     """Try a merge that fails, and print why."""
     try:
         io.merge(source, path, key_columns="order")
@@ -84,7 +84,7 @@ def refused(source: pa.Table, path: str) -> None:
 
 
 def show(result: MergeResult) -> None:
-    """Print the counts and what became of the files."""
+    """Print the counts of rows and files."""
     counts = ", ".join(f"{count} {name}" for name, count in result.stats.items())
     files = {
         "rewritten": result.rewritten_files,
@@ -92,17 +92,17 @@ def show(result: MergeResult) -> None:
         "untouched": result.preserved_files,
         "removed": result.removed_files,
     }
-    fates = ", ".join(f"{len(paths)} {name}" for name, paths in files.items() if paths)
-    print(f"  rows: {counts}; files: {fates}")
+    counts_of_files = ", ".join(f"{len(paths)} {name}" for name, paths in files.items() if paths)
+    print(f"  rows: {counts}; files: {counts_of_files}")
 
 
 def say(text: str) -> None:
-    """Begin a step of the story."""
+    """Print the heading of a step."""
     print(f"\n{text}")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="A few days of merges into one dataset, told as they happen.")
+    parser = argparse.ArgumentParser(description="A few days of merges into one dataset, with each step printed.")
     parser.add_argument("lake", nargs="?", help="folder for the dataset; without it, a temporary one")
     lake = parser.parse_args().lake
     if lake:

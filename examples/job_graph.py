@@ -1,6 +1,6 @@
-"""A graph of jobs and companies that is imported every day, and may be imported twice on some days.
+"""A graph of jobs and companies that is imported every day, on some days twice.
 
-Give it a folder to keep the result: `python examples/job_graph.py lake`.
+Pass a folder to keep the result: `python examples/job_graph.py lake`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TUESDAY: list[Posting] = [
 
 
 def main(lake: str) -> None:
-    """Tell the story in a folder; what an earlier run left there is met again."""
+    """Run all steps in a folder; the graph of an earlier run is matched again."""
     os.makedirs(lake, exist_ok=True)
     with GraphDatabase(os.path.join(lake, "jobs.db")) as db:
-        # Merges are fast by these, and two runs at once cannot make duplicates.
+        # The indexes make merges fast, and keep two runs at once from creating duplicates.
         db.create_property_index("Job", "url", unique=True)
         db.create_property_index("Company", "name", unique=True)
         for day, postings in (("2026-03-02", MONDAY), ("2026-03-03", TUESDAY), ("2026-03-03", TUESDAY)):
-            created = take(db, postings, day)
+            created = merge_day(db, postings, day)
             print(f"{day}: {created} new; {db.nodes('Job').count()} jobs, {db.nodes('Company').count()} companies")
 
         print("\nJobs at TechCorp:")
@@ -52,12 +52,12 @@ def main(lake: str) -> None:
         print("\nWho shares a company with /job/1:")
         first = db.nodes("Job").where({"url": "/job/1"}).first()
         if first is not None:
-            near = db.traverse(first.id, "POSTED_BY", direction="both", max_depth=2).nodes()
-            print(" ", *(node.properties["url"] for node in near if node.type == "Job"))
+            neighbours = db.traverse(first.id, "POSTED_BY", direction="both", max_depth=2).nodes()
+            print(" ", *(node.properties["url"] for node in neighbours if node.type == "Job"))
 
 
-def take(db: GraphDatabase, postings: list[Posting], day: str) -> int:
-    """Merge a day's postings; gives how many records are new."""
+def merge_day(db: GraphDatabase, postings: list[Posting], day: str) -> int:
+    """Merge a day's postings; return how many records are new."""
     jobs = [{"url": post["url"], "title": post["title"], "first_seen": day, "last_seen": day} for post in postings]
     edges = [{"url": post["url"], "company": post["company"]} for post in postings]
     with db.transaction():

@@ -1,6 +1,6 @@
-"""A stream of files on Spark, merged batch by batch; each batch once, also after a failure.
+"""A stream of files on Spark, merged batch by batch; each batch exactly once, even after a failure.
 
-Needs `merganser[spark]` and Java 17. Give it a folder to keep the result: `python examples/spark_stream.py lake`.
+Needs `merganser[spark]` and Java 17. Pass a folder to keep the result: `python examples/spark_stream.py lake`.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
 
 
 def main(lake: str, spark: SparkSession) -> None:
-    """Tell the story in a folder; what an earlier run left there is replaced."""
+    """Run all steps in a folder; results of an earlier run are replaced."""
     for name in ("arrivals", "readings", ".readings.merganser", "checkpoint"):
         shutil.rmtree(os.path.join(lake, name), ignore_errors=True)
     path = os.path.join(lake, "readings")
 
-    print("Two files have arrived; the query merges each as a batch of its own.")
-    arrive(lake, "1.json", [{"sensor": "a", "value": 1.0}, {"sensor": "b", "value": 2.0}])
-    arrive(lake, "2.json", [{"sensor": "b", "value": 2.5}, {"sensor": "c", "value": 3.0}])
+    print("Two files have arrived; the query merges each as a separate batch.")
+    write_arrival(lake, "1.json", [{"sensor": "a", "value": 1.0}, {"sensor": "b", "value": 2.0}])
+    write_arrival(lake, "2.json", [{"sensor": "b", "value": 2.5}, {"sensor": "c", "value": 3.0}])
     drain(lake, spark)
     show(path, spark)
 
-    print("The query is killed before Spark notes its last batch, and started again: the batch is not merged twice.")
-    for note in ("1", ".1.crc"):
-        os.remove(os.path.join(lake, "checkpoint", "commits", note))
+    print("The query is killed before Spark records its last batch, and started again: the batch is not merged twice.")
+    for name in ("1", ".1.crc"):
+        os.remove(os.path.join(lake, "checkpoint", "commits", name))
     before = len(history(path))
     drain(lake, spark)
     print(f"  new commits: {len(history(path)) - before}")
 
     print("Another file arrives.")
-    arrive(lake, "3.json", [{"sensor": "a", "value": 1.5}])
+    write_arrival(lake, "3.json", [{"sensor": "a", "value": 1.5}])
     drain(lake, spark)
     show(path, spark)
     print("batch ids:", *sorted(str(record.batch_id) for record in history(path)))
 
 
 def drain(lake: str, spark: SparkSession) -> None:
-    """Merge what has arrived since the last time, one file for each batch, and stop."""
+    """Merge the files that arrived since the last run, one per batch, and stop."""
     io = SparkDatasetIO(spark)
     sink = io.foreach_batch(os.path.join(lake, "readings"), "upsert", "sensor", query_name="readings")
 
     def merge(frame: DataFrame, number: int) -> None:
-        # Anything else that a batch needs goes here; the sink gives the merge its batch_id, "readings:0" and so on.
+        # Transform the batch here; the sink passes the merge a batch_id, "readings:0" and so on.
         sink(frame.where("value IS NOT NULL"), number)
 
     stream = spark.readStream.schema("sensor STRING, value DOUBLE").option("maxFilesPerTrigger", 1)
@@ -67,14 +67,14 @@ def drain(lake: str, spark: SparkSession) -> None:
     query.awaitTermination()
 
 
-def arrive(lake: str, name: str, rows: list[dict[str, Any]]) -> None:
-    """Put a file of readings where the stream looks for them."""
+def write_arrival(lake: str, name: str, rows: list[dict[str, Any]]) -> None:
+    """Write a file of readings to the folder of the stream."""
     folder = os.path.join(lake, "arrivals")
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, name)
     with open(path, "w", encoding="utf-8") as stream:
         stream.writelines(json.dumps(row) + "\n" for row in rows)
-    # Spark takes files by age, and these are made in one moment.
+    # Spark reads files by age, and these are written at the same moment.
     age = int(name.partition(".")[0])
     os.utime(path, (age, age))
 

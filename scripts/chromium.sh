@@ -3,9 +3,9 @@
 #
 #     export CHROMIUM="$(scripts/chromium.sh)"
 #
-# Looks at CHROMIUM, then PATH, then the usual folders; where there is none, installs the system's package if that
-# takes no password. Prints nothing but the path on stdout. With no browser to be had it says what to install and
-# fails. --no-install only looks.
+# Searches CHROMIUM, then PATH, then the usual folders. If there is none, installs the system's package if that needs no
+# password. Prints only the path on stdout. If no browser can be installed, prints what to install and fails.
+# --no-install only searches.
 set -eu
 
 . "$(dirname "$0")/packages.sh"
@@ -21,7 +21,7 @@ for argument in "$@"; do
     esac
 done
 
-# path_of BROWSER: its whole path if it runs. Asked of the browser itself: Ubuntu's `chromium-browser` may be a stub.
+# path_of BROWSER: its absolute path if it runs. The browser is run, because Ubuntu's `chromium-browser` may be a stub.
 path_of() {
     have "$1" || return 1
     "$1" --version >/dev/null 2>&1 </dev/null || return 1
@@ -42,7 +42,7 @@ find_chromium() {
     return 1
 }
 
-# Ubuntu's package is a stub for a snap, which a container cannot run; elsewhere one name serves.
+# Ubuntu's package is a stub for a snap, which a container cannot run; other systems use one name.
 chromium_package() {
     case "$1" in
         "" | yum) return 1 ;;
@@ -50,7 +50,7 @@ chromium_package() {
     esac
 }
 
-# One sentence, with the command where the system is known.
+# One sentence, with the command if the system is known.
 advise() {
     case "$1" in
         "" | yum) how="install Chromium or Google Chrome" ;;

@@ -1,4 +1,4 @@
-"""Show the examples of docstrings as code on the documentation site; mkdocs.yml names this for Griffe."""
+"""Griffe extension of mkdocs.yml: show the examples of docstrings as code blocks on the documentation site."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 from griffe import Extension
 
-# An example: lines that begin with `>>>`, and what follows them up to an empty line.
+# An example: a line that begins with `>>>`, and the lines up to an empty line.
 EXAMPLE = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)
 
 
 class DoctestBlocks(Extension):
-    """Put a fence around each example."""
+    """Fence each example."""
 
     def on_object(self, *, obj: Any, **_: Any) -> None:
-        """Change the docstring of whatever has been loaded."""
+        """Fence the examples of a loaded object's docstring."""
         if obj.docstring:
             obj.docstring.value = EXAMPLE.sub(lambda found: f"```pycon\n{found[0]}\n```", obj.docstring.value)

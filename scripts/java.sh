@@ -3,9 +3,9 @@
 #
 #     export JAVA_HOME="$(scripts/java.sh)"
 #
-# Looks at JAVA_HOME, then PATH, then the usual folders; where there is none, installs the system's package if that
-# takes no password. Prints nothing but the home on stdout. With no Java to be had it says what to install and
-# succeeds, since the embedded engines need none; with --require it fails. --no-install only looks.
+# Searches JAVA_HOME, then PATH, then the usual folders. If there is none, installs the system's package if that needs no
+# password. Prints only the home on stdout. If no Java can be installed, prints what to install and succeeds, because the
+# embedded engines need none; with --require it fails. --no-install only searches.
 set -eu
 
 . "$(dirname "$0")/packages.sh"
@@ -24,11 +24,11 @@ for argument in "$@"; do
     esac
 done
 
-# home_of JAVA: the home of that executable if it is new enough. Asked of Java itself: the one on PATH may be a shim.
+# home_of JAVA: the home of that executable if it is new enough. Java itself reports it: the one on PATH may be a shim.
 home_of() {
     have "$1" || return 1
     settings=$("$1" -XshowSettings:properties -version 2>&1) || return 1
-    # 17.0.15, 21-ea and 1.8.0_402 are the forms a version comes in; the last one is "1", which is old enough.
+    # Versions look like 17.0.15, 21-ea and 1.8.0_402; the last one gives "1", which counts as too old.
     version=$(echo "$settings" | sed -n 's/.*version "\([0-9][0-9]*\).*/\1/p' | head -n 1)
     if [ "${version:-0}" -lt "$required" ]; then
         return 1
@@ -57,7 +57,7 @@ find_java() {
     return 1
 }
 
-# The package to install, by what the system calls it.
+# The package to install, by package manager.
 java_package() {
     case "$1" in
         apt-get)
@@ -76,7 +76,7 @@ java_package() {
     esac
 }
 
-# One sentence, with the command where the system is known.
+# One sentence, with the command if the system is known.
 advise() {
     case "$1" in
         "") how="install a Java runtime, version $required or newer, such as Eclipse Temurin $required" ;;

@@ -1,4 +1,4 @@
-# Installing a package of the system. Sourced by the other scripts, POSIX sh.
+# Functions that install packages of the system. Sourced by the other scripts; POSIX sh.
 
 say() { echo "merganser: $*" >&2; }
 
@@ -27,12 +27,12 @@ as_root() {
     if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
-# refresh_packages MANAGER: a new Debian or Ubuntu machine knows no package by name before this.
+# refresh_packages MANAGER: a new Debian or Ubuntu machine has no package lists before this.
 refresh_packages() {
     [ "$1" != apt-get ] || as_root apt-get update -qq >&2 </dev/null
 }
 
-# install_package MANAGER NAME: no questions asked, output on stderr.
+# install_package MANAGER NAME: without questions, output on stderr.
 install_package() {
     case "$1" in
         apt-get) as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" ;;

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Makes .venv: the locked, hashed requirements and this project, editable. Needs Python 3.11 or newer, nothing else:
-# uv is taken from PATH, or installed into .tools. Safe to run again; nothing is downloaded that is there already.
+# Creates .venv with the locked, hashed requirements and this project, editable. Needs only Python 3.11 or newer: uv is
+# taken from PATH, or installed into .tools. Can be run again; existing packages are not downloaded again.
 #
 #     PYTHON=python3.12 scripts/setup.sh    uses that Python
-#     scripts/setup.sh --uv                 only makes sure of uv, and prints its path
-#     scripts/setup.sh --browser            adds what the browser tests need, besides the browser
-#     scripts/setup.sh --oldest             makes .venv-oldest instead, with the oldest DuckDB that is supported
+#     scripts/setup.sh --uv                 only finds or installs uv, and prints its path
+#     scripts/setup.sh --browser            adds the packages of the browser tests, not the browser
+#     scripts/setup.sh --oldest             creates .venv-oldest instead, with the oldest supported DuckDB
 set -eu
 
 . "$(dirname "$0")/packages.sh"
@@ -35,7 +35,7 @@ find_python() {
     fail "no Python 3.11 or newer on PATH: install one, or name it with PYTHON=/path/to/python"
 }
 
-# uv 0.8 is the first to know all the options used here.
+# uv 0.8 is the first with all options used here.
 usable_uv() {
     version=$("$1" --version 2>/dev/null | sed -n 's/^uv \([0-9]*\)\.\([0-9]*\).*/\1 \2/p')
     [ -n "$version" ] || return 1
@@ -52,8 +52,8 @@ find_uv() {
     return 1
 }
 
-# Each way leaves uv in .tools/bin: a private environment; pip alone, which may always write to a folder of its own;
-# virtualenv. Systems that refuse to install beside their own packages are content with all three.
+# Three ways to install uv into .tools/bin: a private environment, pip with its own target folder, and virtualenv. All are
+# allowed on systems that refuse to install beside their own packages.
 install_uv() {
     export PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1
     rm -rf .tools
@@ -104,10 +104,10 @@ if [ "${1:-}" = --uv ]; then
     exit
 fi
 
-# What is on the machine is used; a Python is never downloaded.
+# Only an installed Python is used; none is downloaded.
 export UV_PYTHON_DOWNLOADS=never
 
-# An environment with all that is named, and this project.
+# make_environment FOLDER REQUIREMENTS...: an environment with these requirements and this project.
 make_environment() {
     environment=$1
     shift
@@ -115,10 +115,10 @@ make_environment() {
         "$uv" venv --quiet --clear --python "$python" "$environment"
     fi
     for requirements in "$@"; do
-        # Not `pip sync`, which asks the package index even when all is there.
+        # Not `pip sync`, which queries the package index even if everything is installed.
         "$uv" pip install --quiet --python "$environment" --require-hashes -r "$requirements"
     done
-    # Built with the locked backend that is in the environment, so nothing is fetched for it.
+    # Built with the locked backend of the environment, so nothing is downloaded for it.
     "$uv" pip install --quiet --python "$environment" --no-deps --no-build-isolation --editable .
 }
 

@@ -28,7 +28,7 @@ OPERATIONS = {"insert": ["c", "r", "I", "insert"], "update": ["u", "U", "update"
 
 
 class RefusedError(Exception):
-    """The merge must be refused: `null key`, else `get_operation`, `duplicate key`, `scope`, `partition move`."""
+    """The merge must be refused: `null key`, else `operation`, `duplicate key`, `scope`, `partition move`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

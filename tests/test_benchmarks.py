@@ -18,14 +18,14 @@ from benchmarks.contenders.polars_by_hand import PolarsByHand
 from benchmarks.data import rows, uuids
 from benchmarks.digest import digest
 from benchmarks.environments import Failed
-from benchmarks.goals import goals
+from benchmarks.goals import evaluate_goals
 from benchmarks.measure import LONG, Bench
 from benchmarks.oracle import WrongResultError, check, expected
-from benchmarks.outcome import Figures, Line
 from benchmarks.process import in_process
 from benchmarks.report import Report
+from benchmarks.report_lines import Figures, Line
 from benchmarks.run import run
-from benchmarks.scenarios import SCENARIOS, chosen
+from benchmarks.scenarios import SCENARIOS, find_scenarios
 from benchmarks.task import Measured, Merge, Task
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ LOCAL = [contender for contender in CONTENDERS.values() if contender.environment
 
 def here(_contender: Contender, task: Task) -> Measured:
     """Run a step in this process: a process for each would take minutes."""
-    return worker.done(task)
+    return worker.run_step(task)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_every_scenario_gives_figures_of_every_contender_of_this_environment(sce
     bench = Bench(tmp_path, ROWS, repeat=1, start=here)
     lines = run(bench, [SCENARIOS[scenario]], LOCAL, tmp_path / "out", keep=False)
     assert [line.failure for line in lines] == [None] * len(lines)
-    assert [line.contender for line in lines if line.ours] == ["duckdb", "arrow"]
+    assert [line.contender for line in lines if line.is_ours] == ["duckdb", "arrow"]
     assert len(lines) == (2 if SCENARIOS[scenario].action == "plan" else len(LOCAL))
     written = {line.contender: line.figures.bytes_written for line in lines if line.figures}
     assert (written["arrow"] == 0) == (scenario in {"F", "J-cold", "J-warm"})
@@ -148,7 +148,7 @@ def test_a_failed_contender_is_listed_and_counts_as_the_limit(tmp_path: Path) ->
     report = Report(10, 1, 150, {"pyarrow": "1"}, [ours, over, away])
     assert "| delta-rs | over 150 |" in report.markdown()
     assert "| Lance | no environment: it / said so |" in report.markdown()
-    assert [(goal.ratio, goal.verdict) for goal in goals(report.lines)] == [
+    assert [(goal.ratio, goal.verdict) for goal in evaluate_goals(report.lines)] == [
         (0.01, "reached"),
         (None, "not measured"),
         (None, "not measured"),
@@ -158,10 +158,10 @@ def test_a_failed_contender_is_listed_and_counts_as_the_limit(tmp_path: Path) ->
 
 
 def test_scenarios_and_contenders_are_selected_by_name() -> None:
-    assert [scenario.id for scenario in chosen(["K", "J-cold"])] == ["J-cold", "K-A", "K-C"]
-    assert len(chosen([])) == len(SCENARIOS)
+    assert [scenario.id for scenario in find_scenarios(["K", "J-cold"])] == ["J-cold", "K-A", "K-C"]
+    assert len(find_scenarios([])) == len(SCENARIOS)
     with pytest.raises(ValueError, match="There is no scenario X"):
-        chosen(["X"])
+        find_scenarios(["X"])
 
 
 def test_a_report_keeps_what_is_not_measured_again(tmp_path: Path) -> None:
@@ -169,11 +169,13 @@ def test_a_report_keeps_what_is_not_measured_again(tmp_path: Path) -> None:
         return Line(scenario, "", contender, contender, "merganser", Figures(seconds, 1.0, 0))
 
     Report(ROWS, 3, 150.0, {"a": "1", "b": "1"}, [line("A", "arrow", 1.0), line("B", "arrow", 2.0)]).write(tmp_path)
-    again = Report(ROWS, 3, 150.0, {"b": "2"}, [line("B", "arrow", 3.0), line("A", "duckdb", 4.0)]).joined(tmp_path)
+    again = Report(ROWS, 3, 150.0, {"b": "2"}, [line("B", "arrow", 3.0), line("A", "duckdb", 4.0)]).add_lines_of(
+        tmp_path
+    )
     assert again.lines == [line("A", "duckdb", 4.0), line("A", "arrow", 1.0), line("B", "arrow", 3.0)]
     assert again.versions == {"a": "1", "b": "2"}
     other = Report(ROWS + 1, 3, 150.0, {}, [line("A", "arrow", 1.0)])
-    assert other.joined(tmp_path) is other
+    assert other.add_lines_of(tmp_path) is other
 
 
 def test_a_slow_contender_has_one_run(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.support import get_spark_session
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-STORIES = {
+EXPECTED = {
     "daily_upsert.py": (
         "rows: 3; files: 1 new",
         "rows: 2 inserted, 1 updated, 0 deleted, 5 total; files: 1 rewritten, 1 new",
@@ -50,11 +50,11 @@ ON_SPARK = {
 
 
 def test_every_example_is_tested_here() -> None:
-    assert {path.name for path in EXAMPLES.iterdir() if path.name != "__pycache__"} == {*STORIES, *ON_SPARK}
+    assert {path.name for path in EXAMPLES.iterdir() if path.name != "__pycache__"} == {*EXPECTED, *ON_SPARK}
 
 
 def run(example: Path, lake: Path) -> str:
-    """Run it the way a reader would, in a process of its own."""
+    """Run it as a reader would, in its own process."""
     done = subprocess.run(
         [sys.executable, str(example), str(lake)], check=True, capture_output=True, text=True, timeout=60
     )
@@ -63,12 +63,12 @@ def run(example: Path, lake: Path) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", EXPECTED)
 def test_an_example_prints_its_steps_and_may_be_run_again(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = run(EXAMPLES / name, tmp_path / "lake")
-    for line in STORIES[name]:
+    for line in EXPECTED[name]:
         assert line in first
     monkeypatch.setattr("sys.argv", [name, str(tmp_path / "lake")])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
@@ -81,14 +81,14 @@ def test_an_example_prints_its_steps_and_may_be_run_again(
     assert os.listdir(tmp_path) == ["lake"]
 
 
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", EXPECTED)
 def test_without_a_folder_nothing_is_left_behind(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("sys.argv", [name])
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-    assert STORIES[name][0] in capsys.readouterr().out
+    assert EXPECTED[name][0] in capsys.readouterr().out
     assert os.listdir(tmp_path) == []
 
 
@@ -101,6 +101,6 @@ def test_an_example_on_spark_prints_its_steps_and_may_be_run_again(
     main: Any = runpy.run_path(str(EXAMPLES / name))["main"]
     for _ in range(2):
         main(str(tmp_path), get_spark_session())
-        told = capsys.readouterr().out
+        output = capsys.readouterr().out
         for line in ON_SPARK[name]:
-            assert line in told
+            assert line in output

@@ -1,8 +1,8 @@
 """Who takes part: each contender's name, module and environment.
 
-A module of this package has a class that is made with the variant's name and does what `Table` says. It runs in the
-contender's own environment, so it imports nothing of this project but `benchmarks.task`, the modules here and, for the
-contenders of this project itself, merganser.
+A module of this package has a function `open_table` that takes the variant's name and returns a `Table`. It runs in the
+contender's own environment, so of this project it imports only `benchmarks.task`, the modules here and, for the engines
+of merganser, merganser itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Table(Protocol):
     """A contender's table in a folder."""
 
     def prepare(self, files: Sequence[Path], place: Path) -> None:
-        """Make the table of some Parquet files, each of which stays a file."""
+        """Create the table from Parquet files; each stays a file."""
 
     def merge(self, batch: pa.Table, place: Path, merge: Merge) -> None:
         """Merge rows into the table."""
@@ -40,7 +40,7 @@ class Table(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One who merges: `environment` names its requirements in `benchmarks/peers`, None is this project's own."""
+    """A contender: `environment` names its requirements in `benchmarks/peers`, None is this project's own."""
 
     id: str
     name: str
@@ -49,7 +49,7 @@ class Contender:
     packages: tuple[str, ...]
     environment: str | None = None
     variant: str = ""
-    # Tables of one form are made once for all contenders that have it.
+    # Tables of one form are created once for all contenders with that form.
     form: str = "plain"
 
     def open(self) -> Table:
@@ -94,8 +94,8 @@ CONTENDERS = {
 }
 
 
-def chosen(names: Iterable[str]) -> list[Contender]:
-    """Find contenders by id; all if none is named."""
+def find_contenders(names: Iterable[str]) -> list[Contender]:
+    """Find contenders by id; all by default."""
     wanted = list(names)
     unknown = [name for name in wanted if name not in CONTENDERS]
     if unknown:

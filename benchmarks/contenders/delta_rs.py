@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from benchmarks.task import Merge
 
-# Without streaming, delta-rs looks at the keys of the source first and passes files over that cannot hold them.
+# Without streaming, delta-rs reads the keys of the source first and skips files that cannot contain them.
 SETTINGS: dict[str, dict[str, Any]] = {"default": {}, "best": {"streamed_exec": False}}
 
 
@@ -26,7 +26,7 @@ class DeltaRs:
         self.settings = SETTINGS[variant]
 
     def prepare(self, files: Sequence[Path], place: Path) -> None:
-        """Append file by file, and write down what that makes, so that no one has to read as many commits."""
+        """Append file by file, and write a checkpoint, so that readers need not read every commit."""
         for file in files:
             write_deltalake(place / "t", pq.read_table(file), mode="append")
         DeltaTable(place / "t").create_checkpoint()

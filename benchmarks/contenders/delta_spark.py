@@ -1,4 +1,4 @@
-"""Delta Lake on Spark; its jar comes from Maven, so where that cannot be reached the contender does not start."""
+"""Delta Lake on Spark; its jar comes from Maven, so the contender does not start if Maven cannot be reached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SETTINGS = {
     "spark.driver.memory": "6g",
-    # Reading everything gives more than Spark allows by default.
+    # Reading all rows returns more than Spark allows by default.
     "spark.driver.maxResultSize": "0",
     # The defaults suit a cluster.
     "spark.databricks.delta.snapshotPartitions": "2",
@@ -38,7 +38,7 @@ SETTINGS = {
 
 
 class DeltaSpark:
-    """A Delta table in the folder `t`, made of the Parquet files as they are."""
+    """A Delta table in the folder `t`, created from the Parquet files without rewriting them."""
 
     def __init__(self) -> None:
         builder = SparkSession.builder.master("local[*]")

@@ -1,4 +1,4 @@
-"""The whole dataset, or the one file that it is, rewritten by hand with a statement of DuckDB: no check, no commit."""
+"""The whole dataset rewritten by hand with one statement of DuckDB: no checks, no commit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DuckDBByHand(PlainTable):
     """A statement that reads everything and writes everything."""
 
     def merge(self, batch: pa.Table, place: Path, merge: Merge) -> None:
-        """Merge rows into a new dataset, and put it in the place of the old one."""
+        """Merge rows into a new dataset, and replace the old one with it."""
         old, new = place / "t", place / "new"
         new.mkdir()
         one_file = len(list(old.glob("*.parquet"))) == 1
@@ -49,7 +49,7 @@ def open_table(_variant: str) -> DuckDBByHand:
 
 
 def _query(files: str, merge: Merge) -> str:
-    """Ask for all rows as they are after the merge."""
+    """Build the query for all rows after the merge."""
     keys = ", ".join(merge.keys)
     if not merge.update_columns:
         kept = f"FROM read_parquet('{files}') ANTI JOIN batch USING ({keys})"

@@ -1,4 +1,4 @@
-"""DuckLake, an extension of DuckDB: it writes deletes beside the data, and folds them in when it is asked to."""
+"""DuckLake, an extension of DuckDB: it writes delete files beside the data, and applies them on request."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class DuckLake:
 
     @contextmanager
     def _lake(self, place: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Open the table, and close it again: all that DuckLake has to tell the next reader is in its files then."""
+        """Open the table, and close it again, so that its files hold the complete state."""
         attach = f"ATTACH 'ducklake:{place}/catalog.ducklake' AS lake (DATA_PATH '{place}/data/')"
         self.connection.execute(f"{attach}; USE lake")
         yield self.connection

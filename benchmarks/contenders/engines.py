@@ -25,12 +25,12 @@ class Engine(PlainTable):
 
     def merge(self, batch: pa.Table, place: Path, merge: Merge) -> None:
         """Merge rows into the dataset."""
-        strategy, options = _asked(merge)
+        strategy, options = _to_options(merge)
         mg.merge(batch, place / "t", strategy, merge.keys, engine=self.engine, **options)
 
     def plan(self, batch: pa.Table, place: Path, merge: Merge) -> None:
         """Plan a merge."""
-        strategy, options = _asked(merge)
+        strategy, options = _to_options(merge)
         mg.plan(batch, place / "t", strategy, merge.keys, engine=self.engine, **options)
 
     def read(self, place: Path) -> Iterable[pa.RecordBatch]:
@@ -48,7 +48,7 @@ def open_table(variant: str) -> Engine:
     return Engine(variant)
 
 
-def _asked(merge: Merge) -> tuple[Any, dict[str, Any]]:
+def _to_options(merge: Merge) -> tuple[Any, dict[str, Any]]:
     options: dict[str, Any] = {"skip_unchanged": True} if merge.skip_unchanged else {}
     if not merge.update_columns:
         return "upsert", options

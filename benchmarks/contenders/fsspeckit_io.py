@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fsspeckit.datasets import PyarrowDatasetIO
 
-from benchmarks.contenders.plain import PlainTable, completed
+from benchmarks.contenders.plain import PlainTable, fill_missing_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,10 +21,10 @@ class Fsspeckit(PlainTable):
     """A merge by fsspeckit on PyArrow."""
 
     def merge(self, batch: pa.Table, place: Path, merge: Merge) -> None:
-        """Merge rows into the dataset; it takes whole rows only."""
+        """Merge rows into the dataset; it needs complete rows."""
         io = PyarrowDatasetIO()
         if merge.update_columns:
-            batch = completed(batch, io.read_parquet(str(place / "t")), merge)
+            batch = fill_missing_columns(batch, io.read_parquet(str(place / "t")), merge)
         io.merge(batch, str(place / "t"), "upsert", list(merge.keys))
 
     def read(self, place: Path) -> Iterable[pa.RecordBatch]:

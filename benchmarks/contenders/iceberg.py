@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 
-from benchmarks.contenders.plain import completed
+from benchmarks.contenders.plain import fill_missing_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,10 +33,10 @@ class Iceberg:
         table.add_files([shutil.copyfile(file, place / "data" / file.name).as_uri() for file in files])
 
     def merge(self, batch: pa.Table, place: Path, merge: Merge) -> None:
-        """Merge rows into the table; it takes whole rows only."""
+        """Merge rows into the table; it needs complete rows."""
         table = _catalog(place).load_table(NAME)
         if merge.update_columns:
-            batch = completed(batch, table.scan().to_arrow(), merge)
+            batch = fill_missing_columns(batch, table.scan().to_arrow(), merge)
         table.upsert(batch.cast(table.schema().as_arrow()), join_cols=list(merge.keys))
 
     def read(self, place: Path) -> Iterable[pa.RecordBatch]:

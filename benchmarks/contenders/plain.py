@@ -1,4 +1,4 @@
-"""What contenders share that work on a folder of plain Parquet files."""
+"""Shared code of contenders that work on a folder of plain Parquet files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PlainTable:
-    """A folder of Parquet files, `t` in the contender's place, so that what is put beside it is counted too."""
+    """A folder of Parquet files, `t` in the contender's folder, so that files beside it are counted too."""
 
     def prepare(self, files: Sequence[Path], place: Path) -> None:
         """Copy the files."""
@@ -26,8 +26,8 @@ class PlainTable:
             shutil.copyfile(file, place / "t" / file.name)
 
 
-def completed(batch: pa.Table, old: pa.Table, merge: Merge) -> pa.Table:
-    """Fill up rows with the columns that they lack, for contenders that take whole rows only."""
+def fill_missing_columns(batch: pa.Table, old: pa.Table, merge: Merge) -> pa.Table:
+    """Add the missing columns to rows, for contenders that need complete rows."""
     key = merge.keys[-1]
     found = old.take(pc.index_in(batch[key], old[key].combine_chunks()))
     for name in merge.update_columns:

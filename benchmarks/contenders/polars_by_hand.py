@@ -1,4 +1,4 @@
-"""The files that hold a key of the batch, rewritten by hand with Polars: no check, no commit."""
+"""The files that contain a key of the batch, rewritten by hand with Polars: no checks, no commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PolarsByHand(PlainTable):
-    """A join with each file whose bounds meet the batch."""
+    """A join with each file whose bounds overlap the batch."""
 
     def merge(self, batch: pa.Table, place: Path, merge: Merge) -> None:
         """Merge rows into the files."""
@@ -55,7 +55,7 @@ def open_table(_variant: str) -> PolarsByHand:
 
 
 def _might_hold(file: Path, key: str, ids: pl.Series) -> bool:
-    """Tell whether an id lies within the bounds of a file."""
+    """Return whether an id lies within the bounds of a file."""
     metadata = pq.read_metadata(file)
     place = metadata.schema.names.index(key)
     bounds = [metadata.row_group(group).column(place).statistics for group in range(metadata.num_row_groups)]

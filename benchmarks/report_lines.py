@@ -1,4 +1,4 @@
-"""What was measured, as it goes into the table, the goals and the chart."""
+"""The lines of a report: measurements for the table, the goals and the chart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a contender took; reading everything afterwards is None where nothing was merged."""
+    """Measurements of a contender; `scan_seconds` is None if nothing was merged."""
 
     seconds: float
     peak_mb: float
@@ -38,13 +38,13 @@ class Line:
     failure: str | None = None
 
     @property
-    def ours(self) -> bool:
-        """Tell whether this is an engine of this library."""
+    def is_ours(self) -> bool:
+        """Return whether this is an engine of merganser."""
         return self.kind == "merganser"
 
     @property
     def over(self) -> float | None:
-        """Return the limit in seconds that the contender was over."""
+        """Return the limit in seconds that the contender exceeded."""
         words = (self.failure or "").split()
         return float(words[1]) if len(words) == 2 and words[0] == "over" else None
 
