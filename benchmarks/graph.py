@@ -220,19 +220,19 @@ def compare(merges: tuple[Merge, Merge], table: str, count: int, arguments: argp
 def print_merges(arguments: argparse.Namespace) -> None:
     """Print the rates of every kind of merge beside that by hand."""
     print(
-        "\n| merge | rows | what they meet | merganser, rows/s | by hand, rows/s | ratio |\n|---|---|---|---|---|---|"
+        "\n| merge | rows | existing records | merganser, rows/s | by hand, rows/s | ratio |\n|---|---|---|---|---|---|"
     )
     for table, kinds in (("nodes", NODE_MERGES), ("edges", EDGE_MERGES)):
         for name, merges in kinds.items():
             best = compare(merges, table, arguments.rows, arguments)
-            for what, mine, other in zip(("nothing: create", "all: match"), *best, strict=True):
+            for what, mine, other in zip(("none: create", "all: match"), *best, strict=True):
                 cells = [name, f"{arguments.rows:,}", what, f"{1 / mine:,.0f}", f"{1 / other:,.0f}"]
                 print(f"| {' | '.join(cells)} | {other / mine:.2f} |", flush=True)
 
 
 def print_scale(arguments: argparse.Namespace) -> None:
     """Print the time per row in a small and in a large graph, for 10,000 rows of which half exist."""
-    print("\n| merge | its rows lie | into 10,000, µs/row | into 1,000,000, µs/row | ratio |\n|---|---|---|---|---|")
+    print("\n| merge | matched nodes | into 10,000, µs/row | into 1,000,000, µs/row | ratio |\n|---|---|---|---|---|")
     for in_order, lie in ((True, "together"), (False, "spread over all")):
         small, large = (time_at_size(size, arguments, in_order=in_order) for size in (10_000, 1_000_000))
         for name, seconds in small.items():

@@ -171,7 +171,7 @@ def rates(peer: Callable[[str], Peer], rows: int, clock: Callable[[], float]) ->
 
 def print_peers(arguments: argparse.Namespace) -> None:
     """Print a line for each peer; one run is enough for the order of magnitude."""
-    print("\n| peer | rows | create, rows/s | match, rows/s | nodes in the end |\n|---|---|---|---|---|")
+    print("\n| peer | rows | create, rows/s | match, rows/s | nodes at the end |\n|---|---|---|---|---|")
     for name, (peer, most) in PEERS.items():
         rows = min(most, arguments.rows)
         try:
