@@ -76,7 +76,7 @@ def test_what_holds_no_credentials_is_left_alone(plain: str) -> None:
     assert mask_credentials(plain) == plain
 
 
-def test_what_a_terminal_would_obey_is_escaped() -> None:
+def test_terminal_control_characters_are_escaped() -> None:
     hostile = "a\x1b[2J\x07\r\x7f\x9b\u202e\u2066\u2028\ud800é注 \u200d👩"
     escaped = r"a\x1b[2J\x07\r\x7f\x9b\u202e\u2066\u2028\ud800é注 " + "\u200d👩"
     assert escape_controls(hostile) == escaped

@@ -110,7 +110,7 @@ def test_every_page_is_in_the_navigation(site: Path) -> None:
         assert f'href="{page.stem}.html"' in index or page.stem == "index"
 
 
-def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+def test_nothing_is_loaded_from_the_network(site: Path) -> None:
     for page in site.rglob("*.html"):
         outside = [url for url in Page(page.read_text("utf-8")).fetched if "//" in url]
         assert outside == [], page.name

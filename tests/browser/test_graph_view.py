@@ -265,7 +265,7 @@ def test_everything_can_be_done_with_the_keyboard(graph: Opened) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read_in_both_schemes(browser: Browser, tmp_path: Path, scheme: str) -> None:
+def test_a_view_is_legible_in_both_color_schemes(browser: Browser, tmp_path: Path, scheme: str) -> None:
     found = opened(browser, tmp_path, large(28).to_html("Ring"), color_scheme=scheme)
     behind = found.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (luminance(behind) > 0.5) == (scheme == "light")
@@ -296,7 +296,7 @@ def test_nothing_scrolls_sideways(browser: Browser, tmp_path: Path, width: int) 
     found.page.context.close()
 
 
-def test_those_who_want_no_motion_get_none(browser: Browser, tmp_path: Path) -> None:
+def test_reduced_motion_is_respected(browser: Browser, tmp_path: Path) -> None:
     found = opened(browser, tmp_path, small().to_html(depth=1), reduced_motion="reduce")
     found.node("Job 0").locator(".body").dblclick()
     places = found.page.evaluate(PLACES)

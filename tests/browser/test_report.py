@@ -287,7 +287,9 @@ def test_nothing_scrolls_sideways(report: Opened, width: int) -> None:
 
 @pytest.mark.parametrize("name", ["usual", "extreme", "wrong"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_and_bars_can_be_read_in_both_schemes(browser: Browser, tmp_path: Path, scheme: str, name: str) -> None:
+def test_text_and_bars_are_legible_in_both_color_schemes(
+    browser: Browser, tmp_path: Path, scheme: str, name: str
+) -> None:
     found = opened(browser, tmp_path, name, scheme=scheme)
     behind = found.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (luminance(behind) > 0.5) == (scheme == "light")
@@ -303,7 +305,7 @@ def test_text_and_bars_can_be_read_in_both_schemes(browser: Browser, tmp_path: P
     found.page.context.close()
 
 
-def test_what_a_screen_reader_hears_names_every_bar_and_table(report: Opened) -> None:
+def test_every_bar_and_table_has_an_accessible_name(report: Opened) -> None:
     bars = report.page.locator("svg")
     labelled = report.page.locator('svg[role="img"][aria-labelledby]')
     assert labelled.count() == bars.count()

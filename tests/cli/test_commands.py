@@ -234,7 +234,7 @@ def test_without_click_the_extra_is_named() -> None:
 
 
 @pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("n\n", 1)])
-def test_a_person_is_asked_before_an_undo(
+def test_an_undo_asks_for_confirmation(
     typed: str, code: int, orders: str, tmp_path: Any, cli: Callable[..., Result]
 ) -> None:
     cli("merge", str(tmp_path / "tuesday.csv"), orders, "--key", "id", "--retain", "1")

@@ -180,7 +180,7 @@ def unfinished(place: DatasetFolder) -> list[str]:
 
 @pytest.mark.parametrize("name", ["retained_merge", "partitioned_load", "undo"])
 @pytest.mark.parametrize("next_writer", ["merge", "recover"])
-def test_the_next_writer_removes_unfinished_small_files(
+def test_the_next_writer_removes_temporary_files(
     name: str, next_writer: str, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # C4
@@ -210,7 +210,9 @@ def test_the_next_writer_removes_unfinished_small_files(
     )
 
 
-def test_unfinished_small_files_that_cannot_be_removed_stop_nobody(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_files_that_cannot_be_removed_do_not_stop_a_writer(
+    lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # C4
     place = make_dataset_folder("local", lake)
     SCENARIOS["first_load"].change(place)
@@ -227,7 +229,7 @@ def test_unfinished_small_files_that_cannot_be_removed_stop_nobody(lake: str, mo
     assert len(merganser.history(place.path)) == 2
 
 
-def test_only_unfinished_small_files_are_removed(lake: str) -> None:
+def test_only_temporary_files_are_removed(lake: str) -> None:
     # C4: what a version before this one left, and what is another's
     place = make_dataset_folder("local", lake)
     SCENARIOS["first_load"].change(place)

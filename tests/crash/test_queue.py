@@ -98,7 +98,7 @@ for key in range(first, first + merges):
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_eight_processes_with_fifty_merges_each_all_come_to_their_turn(lake: str) -> None:
+def test_eight_processes_with_fifty_merges_each_all_get_the_lock(lake: str) -> None:
     # C5: with the default lock_timeout
     place = make_dataset_folder("local", lake)
     with contextlib.ExitStack() as running:
@@ -112,7 +112,7 @@ def test_eight_processes_with_fifty_merges_each_all_come_to_their_turn(lake: str
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_eight_threads_with_fifty_merges_each_all_come_to_their_turn(place: DatasetFolder) -> None:
+def test_eight_threads_with_fifty_merges_each_all_get_the_lock(place: DatasetFolder) -> None:
     # C5, C6
 
     def work(number: int) -> None:
@@ -196,7 +196,7 @@ def waiter(place: DatasetFolder) -> Iterator[subprocess.Popen[str]]:
         yield started
 
 
-def test_a_killed_waiter_holds_nobody_up(lake: str) -> None:
+def test_a_killed_waiter_does_not_block_others(lake: str) -> None:
     # C5: the kernel reports its death at once; its ticket is removed at the next check, also by those who do not wait
     place = make_dataset_folder("local", lake)
     with contextlib.ExitStack() as running:
@@ -460,7 +460,7 @@ def test_a_queue_that_somebody_removes_is_made_again(lake: str) -> None:
     assert len(merganser.history(place.path)) == 1
 
 
-def test_writers_that_know_of_no_queue_are_kept_out_too(lake: str) -> None:
+def test_writers_that_ignore_the_queue_are_kept_out_too(lake: str) -> None:
     # C5: the lock is the file that it always was
     place = make_dataset_folder("local", lake)
     insert(place, 1)

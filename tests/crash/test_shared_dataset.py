@@ -190,7 +190,7 @@ def test_a_private_dataset_stays_private(shared: Path, umask: int) -> None:
     ("parent", "umask", "file", "folder"),
     [(0o755, 0o077, 0o600, 0o700), (0o755, 0o022, 0o644, 0o755), (0o1777, 0o022, 0o644, 0o755)],
 )
-def test_a_new_dataset_is_shared_with_nobody_unless_its_folder_is(
+def test_a_new_dataset_is_private_unless_its_folder_is_shared(
     shared: Path, parent: int, umask: int, file: int, folder: int
 ) -> None:
     # C1: in a folder such as /tmp everybody has datasets of his own, also in one that belongs to the user's group
@@ -424,7 +424,7 @@ def test_a_disk_without_locks_is_refused(lake: str, monkeypatch: pytest.MonkeyPa
         merganser.merge(pa.table({"id": [1]}), f"{lake}/t", "upsert", "id")
 
 
-def test_a_note_about_the_holder_that_cannot_be_made_stops_nobody(lake: str) -> None:
+def test_a_holder_note_that_cannot_be_written_does_not_stop_a_merge(lake: str) -> None:
     # C5: a folder of its name can neither be removed nor written, nor read by those who wait
     path = f"{lake}/t"
     merganser.merge(pa.table({"id": [1]}), path, "upsert", "id")

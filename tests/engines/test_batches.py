@@ -57,7 +57,7 @@ def test_a_batch_that_was_committed_is_not_merged_again(io: AnyDatasetIO, lake: 
 
 
 # M7
-def test_a_batch_that_changed_nothing_is_known_too(io: AnyDatasetIO, lake: str) -> None:
+def test_a_batch_that_changed_nothing_is_recorded_too(io: AnyDatasetIO, lake: str) -> None:
     os.makedirs(f"{lake}/t")
     nothing = io.merge(pairs([1], "late"), f"{lake}/t", "update", "id", batch_id="b")
     assert (nothing.updated, nothing.replayed) == (0, False)
@@ -68,7 +68,7 @@ def test_a_batch_that_changed_nothing_is_known_too(io: AnyDatasetIO, lake: str) 
 
 # M7
 @pytest.mark.parametrize("folder_stays", [False, True])
-def test_batches_go_with_the_data_that_was_in_them(io: AnyDatasetIO, lake: str, folder_stays: bool) -> None:
+def test_batch_records_are_discarded_with_their_dataset(io: AnyDatasetIO, lake: str, folder_stays: bool) -> None:
     io.merge(pairs([1], "a"), f"{lake}/t", key_columns="id", batch_id="monday")
     io.merge(pairs([2], "b"), f"{lake}/t", key_columns="id", batch_id="tuesday")
     assert find_committed_batch(f"{lake}/t", "monday") is not None
@@ -100,7 +100,7 @@ def test_a_batch_that_failed_may_be_merged_again(io: AnyDatasetIO, lake: str) ->
 
 
 # M7
-def test_a_batch_that_was_interrupted_while_published_is_known(
+def test_a_batch_that_was_interrupted_while_published_is_recorded(
     io: AnyDatasetIO, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     io.merge(pairs([1], "old"), f"{lake}/t", key_columns="id")

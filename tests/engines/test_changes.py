@@ -86,7 +86,7 @@ def names(files: Sequence[str]) -> list[str]:
 
 
 # M1, T2, W3
-def test_delete_needs_the_keys_alone_and_removes_what_matches(io: AnyDatasetIO, lake: str) -> None:
+def test_delete_needs_only_keys_and_removes_matched_rows(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1, None, 3, 2, 2], ["a", "null", "c", "b", "b again"]))
     put(f"{path}/b.parquet", pairs([4, 5], ["d", "e"]))
@@ -121,7 +121,7 @@ def test_delete_may_empty_a_dataset_and_does_nothing_to_an_empty_folder(io: AnyD
 
 
 # M1, S2, K3
-def test_delete_looks_at_no_other_column(io: AnyDatasetIO, lake: str) -> None:
+def test_delete_ignores_other_columns(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1, 2], ["a", "b"]))
     odd = pa.table({"id": [1], "v": [[1.5]]})
@@ -413,7 +413,7 @@ def test_a_batch_of_changes_is_one_merge(io: AnyDatasetIO, lake: str) -> None:
     ],
     ids=str,
 )
-def test_operations_may_be_spelled_as_they_come(io: AnyDatasetIO, lake: str, given: Any, operations: list[Any]) -> None:
+def test_operations_may_have_any_known_spelling(io: AnyDatasetIO, lake: str, given: Any, operations: list[Any]) -> None:
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pairs([1, 2], ["a", "b"]))
     options: dict[str, Any] = {"operation_column": "op", "operation_values": given}

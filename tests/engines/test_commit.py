@@ -415,7 +415,7 @@ class MoreOfOneFile(MemoryFileSystem):  # type: ignore[misc]
         return {**super().info(path, **options), "ETag": "abc"}
 
 
-def test_what_is_reported_removed_is_gone_whatever_the_store_tells_of_a_file(io: AnyDatasetIO) -> None:
+def test_files_reported_as_removed_are_gone_whatever_the_store_reports(io: AnyDatasetIO) -> None:
     # C6, O2
     root = f"/{uuid.uuid4().hex}"
     path, io.filesystem = f"{root}/t", MoreOfOneFile()

@@ -280,7 +280,7 @@ def test_undo_undoes_commits_one_by_one(io: AnyDatasetIO, path: str) -> None:
 
 
 # M9
-def test_undo_knows_what_was_undone_before(io: AnyDatasetIO, path: str) -> None:
+def test_undo_skips_commits_that_are_already_undone(io: AnyDatasetIO, path: str) -> None:
     first = state(path)
     io.merge(table([0], "one"), path, key_columns="id", retain=5)
     second = state(path)
@@ -313,7 +313,7 @@ def test_a_batch_that_changed_nothing_is_undone_too(path: str) -> None:
 
 
 # M9
-def test_what_other_programs_added_stays(path: str) -> None:
+def test_files_that_other_programs_added_stay(path: str) -> None:
     open_dataset_io("arrow").merge(table([0], "new"), path, key_columns="id", retain=1)
     put(f"{path}/other.parquet", table([77], "other"))
     Path(path, "README.md").write_text("mine")
@@ -500,7 +500,7 @@ def test_a_dataset_in_memory_has_a_history_and_undo(io: AnyDatasetIO) -> None:
 
 
 # M9, C1
-def test_a_control_folder_inside_the_dataset_disturbs_nobody(io: AnyDatasetIO, path: str, lake: str) -> None:
+def test_a_control_folder_inside_the_dataset_does_not_disturb_readers(io: AnyDatasetIO, path: str, lake: str) -> None:
     os.mkdir(f"{path}/.t.merganser")
     before = {name: one for name, one in state(path).items() if name.endswith(".parquet")}
     io.merge(table([0, 99], "new"), path, "full_merge", "id", retain=1)

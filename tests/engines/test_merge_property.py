@@ -211,7 +211,7 @@ def cases(draw: st.DrawFn, engine: str = "arrow") -> Case:
     if rnd.random() < 0.25:
         made = replace(made, written=_table(target, pa.schema([*columns, *partitions], metadata)))
     else:
-        made = replace(made, files=_laid_out(rnd, target, made, pools))
+        made = replace(made, files=_spread_over_files(rnd, target, made, pools))
     sortable = [one.name for one in made.schema if not pa.types.is_nested(one.type) and one.name not in keys]
     made = replace(made, options=_options_drawn(rnd, made, sortable, moving=moving))
     if strategy == "deduplicate" and "sequence_column" not in made.options:
@@ -383,7 +383,7 @@ def _table(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
     return pa.table([build([row[one.name] for row in rows], one.type) for one in schema], schema=schema)
 
 
-def _laid_out(
+def _spread_over_files(
     rnd: random.Random, rows: Sequence[dict[str, Any]], case: Case, pools: dict[str, list[Any]]
 ) -> list[TargetFile]:
     """Spread rows over a few files in each of their partitions, some of them empty, each written in its own way."""
@@ -459,7 +459,7 @@ def write_target(io: DatasetIO[Any, Any, Any], path: str, case: Case) -> dict[st
     """Write the target, and give its rows by file as the oracle sees them."""
     for file in case.files:
         put(f"{path}/{file.rel}", file.table, **file.options)
-    if case.files and not _tells_partitions(case):
+    if case.files and not _sets_partition_types(case):
         # Otherwise they would be strings.
         location = locate(path)
         os.makedirs(choose_control_folder(location))
@@ -471,7 +471,7 @@ def write_target(io: DatasetIO[Any, Any, Any], path: str, case: Case) -> dict[st
     return {rel: file_rows(path, rel, case) for rel in snapshot(path)}
 
 
-def _tells_partitions(case: Case) -> bool:
+def _sets_partition_types(case: Case) -> bool:
     """Return whether a merge takes its partition columns from the source, and so their types."""
     matched, inserts, _ = oracle.STRATEGIES[case.strategy]
     replaced = case.options.get("update_columns", case.partitions.names) if matched == "update" else []
@@ -727,7 +727,7 @@ def _sorted(row: oracle.Row) -> oracle.Row:
 # K3 K4 K5 K6 K8 K9 K10 T1 T2 T3 T4 T5 S1 S4 H1 H2 H3 H4 H5 P1 P5 W1 W3 W4 C2 C7 R1 R2 R5 M1 M2 M3 M4 M5 M6 M8
 @settings(max_examples=4)
 @given(data=st.data())
-def test_a_merge_does_what_the_oracle_says(engine: str, data: st.DataObject) -> None:
+def test_a_merge_agrees_with_the_oracle(engine: str, data: st.DataObject) -> None:
     check(engine, data.draw(cases(engine)))
 
 
@@ -735,7 +735,7 @@ def test_a_merge_does_what_the_oracle_says(engine: str, data: st.DataObject) -> 
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(data=st.data())
-def test_many_merges_do_what_the_oracle_says(engine: str, data: st.DataObject) -> None:
+def test_many_merges_agree_with_the_oracle(engine: str, data: st.DataObject) -> None:
     check(engine, data.draw(cases(engine)))
 
 

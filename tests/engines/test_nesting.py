@@ -129,7 +129,7 @@ def test_the_path_is_reported_as_it_was_given(orders: str, lake: str, monkeypatc
 
 
 # M10
-def test_nothing_of_the_source_is_read_first(io: AnyDatasetIO, orders: str, lake: str) -> None:
+def test_a_nested_target_is_refused_before_the_source_is_read(io: AnyDatasetIO, orders: str, lake: str) -> None:
     for path in (f"{lake}/lake", f"{orders}/day=mon"):
         refused(partial(io.merge, f"{lake}/no/such/file.csv", path, "upsert", "id"), "the dataset", lake=lake)
 

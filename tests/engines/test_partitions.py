@@ -279,7 +279,7 @@ def test_types_that_folder_names_carry(
     ],
     ids=str,
 )
-def test_other_layouts_of_such_types_are_carried_by_value(
+def test_other_layouts_of_partition_types_are_stored_by_value(
     io: AnyDatasetIO, lake: str, kind: pa.DataType, values: list[Any]
 ) -> None:
     source = days([1, 2], values, kind)
@@ -611,7 +611,7 @@ def test_check_partition_moves_false_skips_that_scan(io: AnyDatasetIO, lake: str
 
 
 # H5
-def test_check_partition_moves_false_still_refuses_moves_it_meets(io: AnyDatasetIO, lake: str) -> None:
+def test_check_partition_moves_false_still_refuses_moves_it_finds(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/day=mon/a.parquet", pa.table({"id": [1], "v": ["a"]}))
     put(f"{lake}/t/day=tue/a.parquet", pa.table({"id": [2], "v": ["b"]}))
     with assert_unchanged(f"{lake}/t"), pytest.raises(PartitionMoveError):

@@ -63,7 +63,7 @@ def test_partition_then_bounds_then_scan(io: AnyDatasetIO, lake: str) -> None:
 
 
 # P1
-def test_the_scan_reads_key_columns_alone(io: AnyDatasetIO, lake: str) -> None:
+def test_the_scan_reads_only_key_columns(io: AnyDatasetIO, lake: str) -> None:
     path = put(f"{lake}/t/a.parquet", pa.table({"id": [1, 3, 5], "v": ["x" * 50] * 3}), compression="none")
     chunk = pq.read_metadata(path).row_group(0).column(1)
     data = bytearray(Path(path).read_bytes())
@@ -112,7 +112,7 @@ def test_full_merge_reports_what_is_removed(io: AnyDatasetIO, lake: str) -> None
 
 
 # P2
-def test_the_grain_is_the_row_group(io: AnyDatasetIO, lake: str) -> None:
+def test_row_groups_are_pruned_and_rewritten_one_by_one(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", keyed(list(range(40))), row_group_size=10)
     file = io.plan(keyed([12, 35]), f"{lake}/t", "upsert", "id").files[0]
     assert (file.row_groups, file.candidate_groups, file.affected_groups) == (4, 2, 2)
@@ -139,7 +139,7 @@ def test_a_candidate_row_group_may_turn_out_unaffected(io: AnyDatasetIO, lake: s
 
 
 # P3
-def test_a_hole_between_source_keys_prunes(io: AnyDatasetIO, lake: str) -> None:
+def test_a_gap_between_source_keys_prunes(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", keyed(list(range(10))))
     put(f"{lake}/t/b.parquet", keyed(list(range(100, 110))))
     put(f"{lake}/t/c.parquet", keyed(list(range(200, 210))))

@@ -502,7 +502,7 @@ def test_types_that_parquet_cannot_hold_are_refused_before_anything_is_written(
 
 
 # S5, S2
-def test_such_types_meet_an_existing_target_as_a_type_pair(io: AnyDatasetIO, lake: str) -> None:
+def test_types_that_parquet_cannot_hold_are_compared_with_the_targets_type(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", keyed(["a"]))
     with (
         assert_unchanged(f"{lake}/t"),

@@ -290,7 +290,7 @@ def test_csv_values_meet_the_types_of_the_target(io: AnyDatasetIO, lake: str) ->
     [3, 1.5, b"bytes", [{"id": 1}], {"id": [1]}, object(), {1, 2}, pa.array([1]), iter([])],
     ids=lambda source: type(source).__name__,
 )
-def test_what_carries_no_rows_is_refused_by_its_type(io: AnyDatasetIO, lake: str, source: Any) -> None:
+def test_an_object_without_rows_is_refused_by_its_type(io: AnyDatasetIO, lake: str, source: Any) -> None:
     put(f"{lake}/t/a.parquet", TABLE)
     with assert_unchanged(f"{lake}/t"), pytest.raises(ValueError, match=type(source).__name__):
         io.merge(source, f"{lake}/t", key_columns="id")

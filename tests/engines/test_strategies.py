@@ -52,7 +52,7 @@ def test_running_it_twice_is_running_it_once(io: AnyDatasetIO, lake: str, strate
 
 # T1
 @pytest.mark.parametrize("strategy", ["update", "upsert", "full_merge", "deduplicate"])
-def test_replace_is_the_full_row(io: AnyDatasetIO, lake: str, strategy: Any) -> None:
+def test_a_replaced_row_takes_every_column(io: AnyDatasetIO, lake: str, strategy: Any) -> None:
     old = pa.table({"id": [1], "a": ["old"], "b": [1.5], "c": [[1, 2]]})
     new = pa.table(
         {"id": [1], "a": pa.array([None], pa.string()), "b": [2.5], "c": pa.array([[]], pa.list_(pa.int64()))}
@@ -74,7 +74,7 @@ def test_insert_never_rewrites_an_existing_file(io: AnyDatasetIO, lake: str) -> 
 
 
 # T2
-def test_insert_of_known_keys_alone_writes_nothing(io: AnyDatasetIO, lake: str) -> None:
+def test_insert_of_existing_keys_writes_nothing(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pairs([1, 2], ["a", "b"]))
     with assert_unchanged(f"{lake}/t"):
         result = io.merge(pairs([1, 2], ["x", "y"]), f"{lake}/t", "insert", "id")
@@ -91,7 +91,7 @@ def test_update_never_adds_a_file(io: AnyDatasetIO, lake: str) -> None:
 
 
 # T2
-def test_update_of_unknown_keys_alone_writes_nothing(io: AnyDatasetIO, lake: str) -> None:
+def test_update_of_missing_keys_writes_nothing(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/a.parquet", pairs([1, 5], ["a", "b"]))
     with assert_unchanged(f"{lake}/t"):
         result = io.merge(pairs([3], ["x"]), f"{lake}/t", "update", "id")

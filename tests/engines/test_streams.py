@@ -396,7 +396,7 @@ def test_a_small_merge_needs_no_folder_for_temporary_files(
 
 
 # C7
-def test_no_room_for_a_source_changes_nothing(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_exceeds_the_disk_changes_nothing(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target(f"{lake}/t")
     monkeypatch.setattr(tempfile, "tempdir", f"{lake}/nowhere")
     monkeypatch.setattr(spooling, "MAX_MEMORY_BYTES", 10)

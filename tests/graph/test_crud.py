@@ -29,7 +29,7 @@ def test_a_record_is_read_as_it_was_created(db: GraphDatabase) -> None:
     assert (edge.from_id, edge.to_id) == (job.id, company.id)
 
 
-def test_creating_finds_nothing(db: GraphDatabase) -> None:
+def test_creating_never_matches(db: GraphDatabase) -> None:
     """G16. Unlike a merge."""
     ids = {db.create_node("Job", {"url": "/1"}).id for _ in range(3)}
     edges = {db.create_edge(min(ids), "SAME", max(ids)).id for _ in range(3)}

@@ -254,7 +254,7 @@ class Work(RuleBasedStateMachine):
 
 
 @pytest.mark.slow
-def test_any_work_leaves_the_graph_that_the_oracle_has() -> None:
+def test_any_operations_agree_with_the_oracle() -> None:
     """G1, G2, G3, G4, G5, G6, G8, G10, G11, G13."""
     from hypothesis.stateful import run_state_machine_as_test  # noqa: PLC0415 - pytest would collect it as a test
 

@@ -408,7 +408,7 @@ def test_what_is_not_a_connection_is_refused(given: Any) -> None:
 
 # D6, P6: a broken page may take a whole instance of DuckDB along, and with it all that is in memory
 @pytest.mark.parametrize("filling", [b"\0", b"\xff", b"\x15"])
-def test_a_broken_page_is_named_and_harms_no_one_else(
+def test_a_broken_page_is_named_and_does_not_affect_other_merges(
     lake: str, connection: duckdb.DuckDBPyConnection, filling: bytes
 ) -> None:
     file = put(f"{lake}/t/a.parquet", pa.table({"id": list(range(1000)), "v": ["x"] * 1000}))

@@ -39,7 +39,7 @@ def unsigned(value: Any) -> Any:
 @pytest.mark.parametrize("kind", [*PLAIN, *FLOATS, *NESTED], ids=str)
 @settings(max_examples=10)
 @given(data=st.data())
-def test_values_are_the_same_as_python_says(kind: pa.DataType, data: st.DataObject) -> None:
+def test_values_are_equal_as_in_python(kind: pa.DataType, data: st.DataObject) -> None:
     pool = [None, *data.draw(st.lists(cells(kind), min_size=1, max_size=4))]
     picks = st.lists(st.sampled_from(range(len(pool))), min_size=6, max_size=6)
     one, other = (column([pool[at] for at in data.draw(picks)], kind) for _ in range(2))
@@ -52,7 +52,7 @@ def test_values_are_the_same_as_python_says(kind: pa.DataType, data: st.DataObje
 @pytest.mark.parametrize("kind", [*PLAIN, *FLOATS], ids=str)
 @settings(max_examples=10)
 @given(data=st.data())
-def test_values_are_ordered_as_python_says(kind: pa.DataType, data: st.DataObject) -> None:
+def test_values_are_ordered_as_in_python(kind: pa.DataType, data: st.DataObject) -> None:
     pool = [None, *data.draw(st.lists(cells(kind), min_size=1, max_size=4))]
     picks = st.lists(st.sampled_from(range(len(pool))), min_size=6, max_size=6)
     one, other = (column([pool[at] for at in data.draw(picks)], kind) for _ in range(2))

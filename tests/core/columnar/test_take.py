@@ -93,7 +93,7 @@ def drawn(data: st.DataObject, count: int) -> npt.NDArray[np.int64]:
 # W5
 @settings(max_examples=100)
 @given(data=st.data(), table=tables(even=True))
-def test_rows_are_taken_as_arrow_takes_them(data: st.DataObject, table: pa.Table) -> None:
+def test_taken_rows_equal_those_of_arrows_take(data: st.DataObject, table: pa.Table) -> None:
     rows = drawn(data, table.num_rows)
     same(take(table, rows), table.take(pa.array(rows)))
 

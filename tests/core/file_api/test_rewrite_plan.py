@@ -307,7 +307,7 @@ def test_confirm_compares_tuples_and_takes_partition_columns_from_the_path(lake:
 
 
 # P1
-def test_confirm_reads_key_columns_alone(lake: str) -> None:
+def test_confirm_reads_only_key_columns(lake: str) -> None:
     path = put(f"{lake}/t/a.parquet", pa.table({"id": [1, 2], "v": ["x" * 99, "y"]}), compression="none")
     chunk = pq.read_metadata(path).row_group(0).column(1)
     data = bytearray(Path(path).read_bytes())

@@ -129,7 +129,7 @@ def test_files_that_would_not_become_fewer_are_left_alone(path: str) -> None:
         assert_done(path, target_file_bytes=size + 1)
 
 
-def test_files_end_at_their_size_and_at_their_rows(lake: str) -> None:
+def test_files_end_at_the_size_or_row_limit(lake: str) -> None:
     path = f"{lake}/t"
     for number in range(40):
         put(f"{path}/f{number:02}.parquet", table(number * 100, 100))
@@ -149,7 +149,7 @@ def test_files_end_at_their_size_and_at_their_rows(lake: str) -> None:
     assert_done(path, max_rows_per_file=1500, row_group_size=600, compression="zstd")
 
 
-def test_each_folder_for_itself(lake: str) -> None:
+def test_each_folder_is_compacted_separately(lake: str) -> None:
     path = f"{lake}/t"
     for number, (day, part) in enumerate(itertools.product(("a", "b%20c", "__HIVE_DEFAULT_PARTITION__"), range(2))):
         put(f"{path}/day={day}/f{part}.parquet", table(number * 10))

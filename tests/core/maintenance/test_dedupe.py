@@ -442,9 +442,7 @@ def expected(rows: list[dict[str, Any]], keys: list[str], order_by: list[str]) -
 
 @settings(max_examples=120, deadline=None)
 @given(datasets(), st.booleans())
-def test_any_dataset_keeps_what_the_oracle_keeps(
-    drawn: tuple[dict[str, pa.Table], list[str], list[str]], in_parts: bool
-) -> None:
+def test_dedupe_agrees_with_the_oracle(drawn: tuple[dict[str, pa.Table], list[str], list[str]], in_parts: bool) -> None:
     found, keys, order_by = drawn
     with tempfile.TemporaryDirectory() as lake, mock.patch.object(repeats, "ROWS_PER_PASS", 3 if in_parts else 100):
         path = f"{lake}/t"

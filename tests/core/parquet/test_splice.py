@@ -187,7 +187,7 @@ def prepare_path(path: str) -> SourceFile:
 # -------------------- the same as a whole rewrite
 
 
-def test_spliced_reads_as_rewritten(old: Old, tmp_path: Path) -> None:
+def test_a_spliced_file_reads_like_a_rewritten_one(old: Old, tmp_path: Path) -> None:
     # W1, W2
     replaced = changed(old.groups[1])
     spliced, rewritten = str(tmp_path / "spliced.parquet"), str(tmp_path / "rewritten.parquet")
@@ -439,7 +439,7 @@ class OnlyWrites:
         self.data += bytes(piece)
 
 
-def test_a_writer_need_only_write(arrow: Old, tmp_path: Path) -> None:
+def test_an_output_stream_needs_only_a_write_method(arrow: Old, tmp_path: Path) -> None:
     # W2
     out = OnlyWrites()
     with open(arrow.path, "rb") as file:

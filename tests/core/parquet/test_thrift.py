@@ -101,7 +101,7 @@ def structs(values: st.SearchStrategy[tuple[int, Any]]) -> st.SearchStrategy[Str
 
 @settings(max_examples=150, deadline=None)
 @given(structs(typed_values(2)))
-def test_any_tree_survives(tree: Struct) -> None:
+def test_any_struct_survives_a_round_trip(tree: Struct) -> None:
     data = write_struct(tree)
     again, end = read_struct_at(data, 0)
     assert (again, end) == (tree, len(data))
@@ -110,7 +110,7 @@ def test_any_tree_survives(tree: Struct) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200))
-def test_any_bytes_end_in_a_tree_or_one_error(data: bytes) -> None:
+def test_any_bytes_give_a_struct_or_one_error(data: bytes) -> None:
     for shape in (None, thrift.FILE_METADATA, thrift.OFFSET_INDEX, thrift.BLOOM_FILTER_HEADER):
         try:
             tree = read_struct(data, shape)

@@ -144,7 +144,7 @@ def test_a_wrong_id_is_named_with_its_row_and_column(
         ({"from_id": 1, "to_id": 1, "k": 1, "v": float("nan")}, "'v'"),
     ],
 )
-def test_a_bad_row_leaves_everything_as_it_was(
+def test_a_bad_row_changes_nothing(
     db: GraphDatabase, monkeypatch: pytest.MonkeyPatch, ids: list[int], row: dict[str, Any], word: str, batch: int
 ) -> None:
     """G13."""
@@ -218,7 +218,7 @@ def test_a_bulk_merge_inside_a_transaction_goes_with_it(db: GraphDatabase) -> No
 
 
 @pytest.mark.parametrize("source", [pa.Table.from_pylist, pd.DataFrame, pl.DataFrame, iter])
-def test_rows_come_from_whatever_holds_rows(
+def test_rows_come_from_any_tabular_object(
     db: GraphDatabase, ids: list[int], source: Callable[[list[dict[str, Any]]], Any]
 ) -> None:
     """G13."""

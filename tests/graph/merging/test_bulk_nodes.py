@@ -126,7 +126,7 @@ SOURCES: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
 
 
 @pytest.mark.parametrize("kind", list(SOURCES))
-def test_rows_come_from_whatever_holds_rows(db: GraphDatabase, kind: str) -> None:
+def test_rows_come_from_any_tabular_object(db: GraphDatabase, kind: str) -> None:
     """G13."""
     source = SOURCES[kind]
     assert db.bulk_merge_nodes("Job", source(JOBS), match_on="url", on_match=["seen"]) == BulkResult(2, 1)
@@ -180,7 +180,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize("batch", [1, 3, 10_000])
 @pytest.mark.parametrize("place", [0, 1, 5, 6])
 @pytest.mark.parametrize(("row", "word"), BAD, ids=[str(number) for number in range(len(BAD))])
-def test_a_bad_row_anywhere_leaves_everything_as_it_was(
+def test_a_bad_row_anywhere_changes_nothing(
     db: GraphDatabase, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any], word: str, place: int, batch: int
 ) -> None:
     """G13."""
@@ -199,7 +199,7 @@ def test_a_dict_as_a_key_is_named_with_its_row(db: GraphDatabase, key: Any) -> N
         db.bulk_merge_nodes("N", [{"k": 1}, {"k": key}], match_on="k")
 
 
-def test_rows_that_fail_to_come_leave_everything_as_it_was(db: GraphDatabase) -> None:
+def test_rows_that_fail_to_load_change_nothing(db: GraphDatabase) -> None:
     """G13."""
 
     def rows() -> Any:

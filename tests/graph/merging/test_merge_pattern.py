@@ -84,7 +84,7 @@ def test_element_by_element_only_missing_ones_are_created(db: GraphDatabase) -> 
     assert types(db) == ["Company", "Job"]
 
 
-def test_as_a_whole_everything_is_created_anew(db: GraphDatabase) -> None:
+def test_as_a_whole_an_incomplete_match_creates_everything(db: GraphDatabase) -> None:
     """G14."""
     company = db.create_node("Company", {"name": "A"}).id
     job = db.create_node("Job", {"url": "/1"}).id

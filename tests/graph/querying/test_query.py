@@ -137,7 +137,7 @@ def place(row: dict[str, Any], name: str) -> tuple[int, Any]:
 @example(([{"a": "\ud7ff"}, {"a": "\ue000"}], [("a", "starts_with", "\ud7ff")]))
 @example(([{"a": "\U0010ffff\U0010ffff"}], [("a", "starts_with", "\U0010ffff")]))
 @example(([{"a": [True]}, {"a": [1]}, {"a": [1.0]}], [("a", "=", [1])]))
-def test_where_finds_what_a_loop_finds(case: tuple[Rows, list[Condition]]) -> None:  # G5, G6, G16
+def test_where_agrees_with_a_loop_over_all_nodes(case: tuple[Rows, list[Condition]]) -> None:  # G5, G6, G16
     rows, terms = case
     expected = [number for number, row in enumerate(rows, 1) if all(holds(row, *term) for term in terms)]
     with filled(rows) as db:

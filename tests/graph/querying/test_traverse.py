@@ -172,7 +172,7 @@ def test_shortest_path_has_the_fewest_edges(
     st.none() | st.integers(0, 4),
 )
 @settings(max_examples=100)
-def test_patterns_are_what_nested_loops_find(
+def test_patterns_agree_with_nested_loops(
     graph: Graph,
     start: int | None,
     start_type: str | None,

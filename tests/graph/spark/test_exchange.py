@@ -56,7 +56,7 @@ def counts(result: ExchangeResult) -> dict[Any, tuple[int, int]]:
     return {key: (of.created, of.changed) for key, of in found.items()}
 
 
-def test_a_graph_goes_over_and_back(spark: Any, graph: ParquetGraph, db: GraphDatabase) -> None:
+def test_a_graph_survives_a_round_trip(spark: Any, graph: ParquetGraph, db: GraphDatabase) -> None:
     """G17. Dates, dicts and names that Parquet keeps for itself included; a second time, nothing changes."""
     frame = spark.sql(JOBS)
     graph.merge_nodes(frame, "Job", match="url", base=["n", "type", "o", "seen", "days"])
@@ -136,7 +136,7 @@ def test_what_would_not_be_the_same_graph_is_refused(graph: ParquetGraph, db: Gr
         graph.from_sqlite(db)
 
 
-def test_a_parquet_graph_that_is_not_whole_is_refused(spark: Any, graph: ParquetGraph, db: GraphDatabase) -> None:
+def test_an_incomplete_parquet_graph_is_refused(spark: Any, graph: ParquetGraph, db: GraphDatabase) -> None:
     """G17."""
     frame = spark.sql(JOBS)
     graph.merge_nodes(frame, "Job", match="url")

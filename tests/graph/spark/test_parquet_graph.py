@@ -115,7 +115,7 @@ batches = st.fixed_dictionaries(
 @pytest.mark.slow
 @settings(max_examples=3, phases=[Phase.generate], suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(batches, min_size=2, max_size=2))
-def test_any_batches_leave_what_merging_rows_one_by_one_leaves(
+def test_any_batches_equal_merging_rows_one_by_one(
     spark: Any, tmp_path_factory: pytest.TempPathFactory, steps: list[dict[str, Any]]
 ) -> None:
     graph = ParquetGraph(tmp_path_factory.mktemp("lake") / "graph", spark)
@@ -502,7 +502,7 @@ def test_the_example_of_the_docstring_runs(spark: Any, tmp_path: Path, monkeypat
     assert found.examples
 
 
-def test_what_a_killed_merge_left_of_a_small_file_is_removed(tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_merge_are_removed(tmp_path: Path) -> None:
     # C4
     folder = folders.Folder(tmp_path / "graph", "nodes", "Job", None)
     beside = Path(folder._control_path)

@@ -21,7 +21,7 @@ def names(db: GraphDatabase) -> list[Any]:
     return [properties["name"] for properties in list_nodes(db)]
 
 
-def test_a_transaction_is_kept_as_a_whole(file: str) -> None:
+def test_a_transaction_is_atomic(file: str) -> None:
     """G11."""
     with GraphDatabase(file) as db, GraphDatabase(file) as reader:
         with db.transaction():
@@ -243,7 +243,7 @@ def test_deleting_a_node_deletes_its_edges_and_can_be_undone(db: GraphDatabase) 
     assert len(read_graph(db).edges) == 3
 
 
-def test_a_full_disk_leaves_everything_as_it_was(file: str) -> None:
+def test_a_full_disk_leaves_the_graph_unchanged(file: str) -> None:
     """G11, G13."""
     rows = [{"k": number, "text": "x" * 1000} for number in range(1000)]
     with GraphDatabase(file) as db:
