@@ -89,7 +89,7 @@ def test_rows_that_differ_are_refused_without_an_order(orders: str, cli: Callabl
     with assert_unchanged(orders):
         told = cli("dedupe", orders, "--key", "id", code=1).stderr
     assert "1 key stands in several rows that are not the same, for example id=1." in told
-    assert "order_by" in told
+    assert "--order-by" in told
     assert "--key" in cli("dedupe", orders, code=2).stderr
 
 

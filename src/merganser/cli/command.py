@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 import pyarrow as pa
 
+from merganser.cli.option_names import name_options
 from merganser.core.commit.commit import has_pending_commit
 from merganser.core.storage.location import locate, open_url
 from merganser.core.storage.lock import LOCK_TIMEOUT
@@ -138,8 +139,10 @@ def _format_error(error: BaseException) -> str:
         return "Interrupted."
     if isinstance(error, click.Abort):
         return "Not confirmed."
-    if isinstance(error, OSError) and not isinstance(error, MerganserError):
-        return f"{error}. Check the path, its permissions and the space there."
+    if isinstance(error, MerganserError):
+        return name_options(str(error))
+    if isinstance(error, OSError):
+        return f"{error}. Check the path, its permissions and the free space."
     return str(error)
 
 
