@@ -427,8 +427,8 @@ def test_a_remote_dataset_is_compacted_too() -> None:
 
 def test_bad_arguments_are_refused_before_anything_is_done(path: str) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"target_file_bytes": 0}, "target_file_bytes must be a positive whole number"),
-        ({"target_file_bytes": 1.5}, "target_file_bytes must be a positive whole number"),
+        ({"target_file_bytes": 0}, "target_file_bytes must be a positive integer"),
+        ({"target_file_bytes": 1.5}, "target_file_bytes must be a positive integer"),
         ({"sort_by": ["id", "id"]}, "sort_by names 'id' more than once"),
         ({"sort_by": "nobody"}, "sort_by names 'nobody', which the target lacks"),
         ({"compression": "zip"}, "Unknown compression"),
@@ -474,7 +474,7 @@ def test_another_writers_change_before_publication_is_detected(path: str, monkey
 
 def test_rows_that_got_lost_are_noticed(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("merganser.core.maintenance.compact.pack", lambda pieces, *others: pack(pieces[1:], *others))
-    with assert_unchanged(path), pytest.raises(CountMismatchError, match="20 rows were to be packed"):
+    with assert_unchanged(path), pytest.raises(CountMismatchError, match="20 were planned"):
         merganser.compact(path)
 
 

@@ -1,1 +1,1 @@
-"""Calls that bring in no rows: compact, dedupe and inspect."""
+"""Maintenance of a dataset: compact, dedupe and inspect."""

@@ -1,6 +1,6 @@
-"""Compaction: small files of a folder become few large ones, perhaps sorted, in a commit like any other.
+"""Compaction: rewrite small files of a folder into fewer large ones, optionally sorted, in one commit.
 
-Files of one folder go together if their columns have the same types. Rows, columns and partitions stay what they are.
+Files of a folder are combined if their columns have the same types. Rows, columns and partitions do not change.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from merganser.core.parquet.footer import read_footer
 from merganser.core.storage.location import locate
 from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.core.storage.staging import explain_staging_errors
+from merganser.display import pluralize
 from merganser.errors import CountMismatchError, InvalidArgumentError
 from merganser.progress import ProgressReporter
 
@@ -64,12 +65,11 @@ TARGET_FILE_BYTES = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Bundle:
-    """Files of one folder whose rows go together; `unsorted` says that they have to be written in any case."""
+    """Files of one folder that are rewritten together, by number and as described."""
 
     folder: str
-    files: Sequence[int]
-    pieces: Sequence[CompactionFile]
-    unsorted: bool
+    numbers: Sequence[int]
+    files: Sequence[CompactionFile]
 
 
 def compact(
@@ -87,15 +87,15 @@ def compact(
     dry_run: bool = False,
     ignore_table_format: bool = False,
 ) -> CompactResult:
-    """Put small files of each folder together; a file of `target_file_bytes` or `max_rows_per_file` is left alone.
+    """Rewrite small files of each folder into fewer large ones.
 
-    New files are compressed as the first of those they are made of, unless `compression` says otherwise.
+    A file of `target_file_bytes` or `max_rows_per_file` is kept. New files have the compression of the first file they
+    replace, unless `compression` is given. Files without rows are removed, except one that keeps the schema of an empty
+    dataset.
 
-    Files without rows are removed, but for one that keeps the schema of a dataset that has none.
-
-    With `sort_by`, files that are not yet sorted by these columns are written anew too, each of the new files with keys
-    of its own. What does not fit into memory is kept in a temporary file meanwhile. Running it again does nothing. With
-    `dry_run` nothing is written. `ignore_table_format` is that of `merge`.
+    With `sort_by`, files that are not sorted by these columns are rewritten too, so that their ranges do not overlap;
+    rows that do not fit into memory are spooled to a temporary file. Running it again does nothing. With `dry_run`
+    nothing is written. `ignore_table_format` is that of `merge`.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
@@ -115,62 +115,59 @@ def compact(
         progress=progress,
         ignore_table_format=ignore_table_format,
     )
-    wishes = _make_compact_options(target_file_bytes, max_rows_per_file, sort_by, compression)
+    compact_options = _make_compact_options(options, target_file_bytes, sort_by, compression)
     location = locate(path, filesystem, ignore_table_format=ignore_table_format)
     check_target(location, lists_later=True)
     if dry_run:
         check_no_pending_commit(location)
         target = load_existing(location, refuse_nested=True)
-        gone = sorted([*_list_file_numbers(_find_bundles(target, wishes)), *_find_empty(target)])
-        return _make_result(target, wishes, [], gone, dry_run=True)
+        removed = sorted([*_list_file_numbers(_find_bundles(target, compact_options)), *_find_empty(target)])
+        return _make_result(target, compact_options, [], removed, dry_run=True)
     if not has_files(location) and not has_pending_commit(location):
         raise make_no_files_error(location)
-    teller = ProgressReporter(progress)
+    reporter = ProgressReporter(progress)
     with open_session(location, lock_timeout, started, checked=True) as session:
         target = load_existing(location, refuse_nested=True)
-        bundles = _find_bundles(target, wishes)
-        result = _make_result(target, wishes, [], [])
+        bundles = _find_bundles(target, compact_options)
+        result = _make_result(target, compact_options, [], [])
         if bundles or _find_empty(target):
-            teller.begin("rewrite", len(_list_file_numbers(bundles)), target.rows)
-            with session.staging(teller.on_file_done) as staging, explain_staging_errors(staging):
-                result = _pack_all(session, staging, target, bundles, wishes, options, teller)
-    teller.begin("done")
+            reporter.begin("rewrite", len(_list_file_numbers(bundles)), target.rows)
+            with session.staging(reporter.on_file_done) as staging, explain_staging_errors(staging):
+                result = _compact_bundles(session, staging, target, bundles, compact_options, reporter)
+    reporter.begin("done")
     return result
 
 
 def _make_compact_options(
-    target_file_bytes: int, max_rows_per_file: int, sort_by: Sequence[str] | str, compression: str | None
+    options: Options, target_file_bytes: int, sort_by: Sequence[str] | str, compression: str | None
 ) -> CompactOptions:
     if not isinstance(target_file_bytes, int) or isinstance(target_file_bytes, bool) or target_file_bytes < 1:
-        message = f"target_file_bytes must be a positive whole number, not {target_file_bytes!r}."
+        message = f"target_file_bytes must be a positive integer, not {target_file_bytes!r}."
         raise InvalidArgumentError(message)
-    return CompactOptions(target_file_bytes, max_rows_per_file, to_column_names(sort_by, "sort_by"), compression)
+    return CompactOptions(options, target_file_bytes, to_column_names(sort_by, "sort_by"), compression)
 
 
 def _find_empty(target: Target) -> list[int]:
-    """Choose the files without rows that go: all, but for one where no other file is left to keep the schema."""
+    """List the files without rows to remove: all, except one that keeps the schema if no other file remains."""
     empty = [number for number, file in enumerate(target.files) if not target.file_rows[number] and file.real is None]
     return empty[1:] if len(empty) == len(target.files) else empty
 
 
 def _find_bundles(target: Target, compact_options: CompactOptions) -> list[_Bundle]:
-    """Choose the files to write anew."""
+    """Choose the files to rewrite."""
     check_order_columns(target.schema, compact_options.sort_by, "sort_by", "target")
-    placed = [name for name in compact_options.sort_by if name in target.partition_columns]
-    if placed:
-        message = f"sort_by names the partition column {placed[0]!r}, which all rows of a folder share. Leave it out."
+    constant = [name for name in compact_options.sort_by if name in target.partition_columns]
+    if constant:
+        message = f"sort_by names the partition column {constant[0]!r}, which all rows of a folder share. Leave it out."
         raise InvalidArgumentError(message)
-    together: dict[tuple[str, tuple[pa.DataType, ...]], list[int]] = {}
+    groups: dict[tuple[str, tuple[pa.DataType, ...]], list[int]] = {}
     empty = set(_find_empty(target))
-    for number, kinds in enumerate(_list_column_types(target)):
-        if number in empty:
-            continue
-        # Where the path does not tell a partition column, its values are in the file, and are left there. What a link
-        # leads to lies elsewhere for a reason.
-        if UNKNOWN not in target.partitions[number] and target.files[number].real is None:
+    for number, types in enumerate(_list_column_types(target)):
+        # A file whose path lacks a partition column has its values inside. A linked file is elsewhere for a reason.
+        if number not in empty and UNKNOWN not in target.partitions[number] and target.files[number].real is None:
             folder, slash, _ = target.files[number].rel.rpartition("/")
-            together.setdefault((folder + slash, kinds), []).append(number)
-    found = (_make_bundle(target, folder, numbers, compact_options) for (folder, _), numbers in together.items())
+            groups.setdefault((folder + slash, types), []).append(number)
+    found = (_make_bundle(target, folder, numbers, compact_options) for (folder, _), numbers in groups.items())
     bundles = [bundle for bundle in found if bundle is not None]
     if bundles:
         check_supported_types(target.schema, "target")
@@ -178,14 +175,14 @@ def _find_bundles(target: Target, compact_options: CompactOptions) -> list[_Bund
 
 
 def _list_column_types(target: Target) -> list[tuple[pa.DataType, ...]]:
-    """Give the types of the columns of each file, in the dataset's order of columns."""
+    """List the column types of each file, in the dataset's order of columns."""
     names, summaries = cast("pa.Schema", target.file_schema).names, cast("Summaries", target.summaries)
-    kinds = [tuple(to_plain_type(schema.field(name).type) for name in names) for schema in summaries.schemas]
-    return [kinds[number] for number in summaries.schema_numbers.tolist()]
+    types = [tuple(to_plain_type(schema.field(name).type) for name in names) for schema in summaries.schemas]
+    return [types[number] for number in summaries.schema_numbers.tolist()]
 
 
 def _list_schemas(target: Target, files: Sequence[int]) -> list[pa.Schema]:
-    """Give the schemas of some files, each once."""
+    """List the distinct schemas of some files."""
     summaries = cast("Summaries", target.summaries)
     return [summaries.schemas[number] for number in np.unique(summaries.schema_numbers[list(files)])]
 
@@ -193,123 +190,119 @@ def _list_schemas(target: Target, files: Sequence[int]) -> list[pa.Schema]:
 def _make_bundle(
     target: Target, folder: str, numbers: Sequence[int], compact_options: CompactOptions
 ) -> _Bundle | None:
+    """Choose the files of a folder that are small or not sorted; None if rewriting them would gain nothing."""
     location = target.location
-    if compact_options.sort_by:
-        paths = [target.files[number].rel for number in numbers]
-        pieces = map_in_threads(
-            lambda rel: describe_file(location.store, location.to_path(rel), location.to_display(rel), compact_options),
-            paths,
-        )
-    else:
-        pieces = [
-            CompactionFile(
-                location.to_path(target.files[number].rel), target.files[number].size, target.file_rows[number]
-            )
-            for number in numbers
-        ]
-    chosen = [
-        (number, piece)
-        for number, piece in zip(numbers, pieces, strict=True)
-        if compact_options.is_small(piece) or not piece.is_sorted
-    ]
-    unsorted = not all(piece.is_sorted for _, piece in chosen)
-    if not unsorted and not compact_options.saves_files([piece for _, piece in chosen]):
+
+    def describe(number: int) -> CompactionFile:
+        file = target.files[number]
+        path = location.to_path(file.rel)
+        if compact_options.sort_by:
+            return describe_file(location.store, path, location.to_display(file.rel), compact_options)
+        return CompactionFile(path, file.size, target.file_rows[number])
+
+    # Only the order of a file needs its footer.
+    described = map_in_threads(describe, numbers) if compact_options.sort_by else map(describe, numbers)
+    pairs = zip(numbers, described, strict=True)
+    chosen = {number: file for number, file in pairs if compact_options.is_small(file) or not file.is_sorted}
+    files = list(chosen.values())
+    if all(file.is_sorted for file in files) and not compact_options.saves_files(files):
         return None
-    return _Bundle(folder, [number for number, _ in chosen], [piece for _, piece in chosen], unsorted)
+    return _Bundle(folder, list(chosen), files)
 
 
 def _list_file_numbers(bundles: Sequence[_Bundle]) -> list[int]:
-    return sorted(number for bundle in bundles for number in bundle.files)
+    return sorted(number for bundle in bundles for number in bundle.numbers)
 
 
-def _pack_all(
+def _compact_bundles(
     session: Session,
     staging: Staging,
     target: Target,
     bundles: Sequence[_Bundle],
     compact_options: CompactOptions,
-    options: Options,
     reporter: ProgressReporter,
 ) -> CompactResult:
-    # Rows to be sorted are all kept meanwhile, a row group's otherwise.
+    # Sorting spools all rows of a bundle; without it, a worker has one row group in memory.
     with open_pool(len(bundles), 1 if compact_options.sort_by else WORKERS, "pack") as pool:
-        packed = list(pool.map(lambda bundle: _pack_bundle(target, bundle, compact_options, options, staging), bundles))
+        packed = list(pool.map(lambda bundle: _stage_bundle(target, bundle, compact_options, staging), bundles))
     new = [file for files in packed for file in files]
-    packed_away = _list_file_numbers([bundle for bundle, files in zip(bundles, packed, strict=True) if files])
-    gone = sorted([*packed_away, *_find_empty(target)])
-    result = _make_result(target, compact_options, new, gone)
-    if gone:
+    replaced = _list_file_numbers([bundle for bundle, files in zip(bundles, packed, strict=True) if files])
+    removed = sorted([*replaced, *_find_empty(target)])
+    if removed:
         reporter.begin("commit", len(new))
-        asked = {
-            **({"sort_by": list(compact_options.sort_by)} if compact_options.sort_by else {}),
-            **(
-                {"target_file_bytes": compact_options.target_file_bytes}
-                if compact_options.target_file_bytes != TARGET_FILE_BYTES
-                else {}
-            ),
-        }
-        touched = list_touched_files(target, new, gone)
-        history = make_maintenance_record("compact", options, asked, (target.rows, target.rows), touched)
-        moves, removals = make_moves(target, new), make_removals(target, gone)
+        options, touched = compact_options.options, list_touched_files(target, new, removed)
+        extra = {"sort_by": list(compact_options.sort_by), "target_file_bytes": compact_options.target_file_bytes}
+        changed = {name: value for name, value in extra.items() if value not in ([], TARGET_FILE_BYTES)}
+        history = make_maintenance_record("compact", options, changed, (target.rows, target.rows), touched)
+        moves, removals = make_moves(target, new), make_removals(target, removed)
         commit_files(session, staging, Journal(moves, removals, history=history, retain=options.retain), target)
-    return result
+    return _make_result(target, compact_options, new, removed)
 
 
-def _pack_bundle(
-    target: Target, bundle: _Bundle, compact_options: CompactOptions, options: Options, staging: Staging
-) -> list[NewFile]:
-    """Stage the rows of a bundle as fewer files, or as sorted ones; none if that would not make them fewer."""
-    store, layout = target.location.store, _make_layout(target, bundle, compact_options, options)
-    packed: list[CompactionFile] = []
-    chosen = bundle.pieces
-    while chosen:
-        near = sort_by_bounds(chosen) if compact_options.sort_by else chosen
-        done = [
-            describe_file(store, path, path, compact_options) for path in pack(near, layout, compact_options, staging)
-        ]
-        better = len(done) < len(chosen) or not all(piece.is_sorted for piece in chosen)
-        for piece in chosen if better else done:
-            if piece not in bundle.pieces:
-                store.remove(piece.path)
-        if not better:
-            break
-        packed = [*(piece for piece in packed if piece not in chosen), *done]
-        # Rows in order take up less than they did, so that even fewer files may do.
-        small = [piece for piece in packed if compact_options.is_small(piece)]
-        chosen = small if compact_options.sort_by and compact_options.saves_files(small) else []
+def _stage_bundle(target: Target, bundle: _Bundle, compact_options: CompactOptions, staging: Staging) -> list[NewFile]:
+    """Stage the rows of a bundle as fewer or sorted files; no files if that gains nothing."""
+    store, layout = target.location.store, _make_layout(target, bundle, compact_options)
+    packed = _pack_while_fewer(bundle.files, layout, compact_options, staging)
     for _ in bundle.files:
         staging.on_file_done()
-    if not packed:
-        return []
-    for piece in packed:
-        store.keep_mode(bundle.pieces[0].path, piece.path)
-    before, after = sum(piece.rows for piece in bundle.pieces), sum(piece.rows for piece in packed)
-    if before != after:
+    if packed:
+        _check_row_count(bundle.files, packed)
+    for file in packed:
+        store.keep_mode(bundle.files[0].path, file.path)
+    paths = [file.path for file in packed]
+    footers = read_staged_footers(staging, paths)
+    return [make_new_file(path, bundle.folder, footer) for path, footer in zip(paths, footers, strict=True)]
+
+
+def _pack_while_fewer(
+    files: Sequence[CompactionFile], layout: Layout, compact_options: CompactOptions, staging: Staging
+) -> list[CompactionFile]:
+    """Pack files, and pack the small results again: sorted rows compress better, so fewer files may hold them."""
+    store = staging.location.store
+    packed: list[CompactionFile] = []
+    candidates = files
+    while candidates:
+        ordered = sort_by_bounds(candidates) if compact_options.sort_by else candidates
+        paths = pack(ordered, layout, compact_options, staging)
+        new = [describe_file(store, path, path, compact_options) for path in paths]
+        is_better = len(new) < len(candidates) or not all(file.is_sorted for file in candidates)
+        for file in candidates if is_better else new:
+            if file not in files:
+                store.remove(file.path)
+        if not is_better:
+            break
+        packed = [*(file for file in packed if file not in candidates), *new]
+        small = [file for file in packed if compact_options.is_small(file)]
+        candidates = small if compact_options.sort_by and compact_options.saves_files(small) else []
+    return packed
+
+
+def _check_row_count(before: Sequence[CompactionFile], after: Sequence[CompactionFile]) -> None:
+    planned, staged = sum(file.rows for file in before), sum(file.rows for file in after)
+    if planned != staged:
         message = (
-            f"{before} rows were to be packed, but the staged files hold {after}. Nothing was published; please report "
-            "this."
+            f"Internal error: {pluralize(staged, 'row')} were staged, {planned:,} were planned. Nothing was published; "
+            "please report this."
         )
         raise CountMismatchError(message)
-    staged = [piece.path for piece in packed]
-    footers = read_staged_footers(staging, staged)
-    return [make_new_file(path, bundle.folder, footer) for path, footer in zip(staged, footers, strict=True)]
 
 
-def _make_layout(target: Target, bundle: _Bundle, compact_options: CompactOptions, options: Options) -> Layout:
-    """Describe new files like the first of those whose rows they get; what may be NULL in one of them may be NULL."""
-    location, rel = target.location, target.files[bundle.files[0]].rel
+def _make_layout(target: Target, bundle: _Bundle, compact_options: CompactOptions) -> Layout:
+    """Lay out new files like the first file of the bundle; a column that is nullable in any of them is nullable."""
+    location, options, rel = target.location, compact_options.options, target.files[bundle.numbers[0]].rel
     first = read_footer(location.store, location.to_path(rel), location.to_display(rel))
     metadata, schema = first.metadata, drop_columns(first.schema, target.partition_columns)
-    schemas = _list_schemas(target, bundle.files)
+    schemas = _list_schemas(target, bundle.numbers)
     fields = [
         field.with_type(to_plain_type(field.type)).with_nullable(any(one.field(field.name).nullable for one in schemas))
         for field in schema
     ]
-    told_too = len(schema) < len(first.schema)
+    # Metadata that describes dropped partition columns would not fit the new files.
+    key_values = make_key_values(schema) if len(schema) < len(first.schema) else dict(metadata.metadata or {})
     return Layout(
         pa.schema(fields),
         frozenset(schema.names),
-        make_key_values(schema) if told_too else dict(metadata.metadata or {}),
+        key_values,
         derive_new_file_options(first),
         compact_options.compression or derive_options_by_group(first, [0])[0].get("compression", options.compression),
         options.max_rows_per_file,
@@ -322,24 +315,24 @@ def _make_result(
     target: Target,
     compact_options: CompactOptions,
     new: Sequence[NewFile],
-    gone: Sequence[int],
+    removed: Sequence[int],
     *,
     dry_run: bool = False,
 ) -> CompactResult:
     location = target.location
-    inserted, preserved = [file.to_metadata(location) for file in new], list_preserved_files(target, gone)
+    inserted, preserved = [file.to_metadata(location) for file in new], list_preserved_files(target, removed)
     files = [*inserted, *preserved]
-    planned = dry_run and bool(gone)
+    is_planned = dry_run and bool(removed)
     return CompactResult(
-        target.rows,
-        len(target.files),
-        None if planned else len(files),
-        sum(file.size for file in target.files),
-        None if planned else sum(file.size_bytes or 0 for file in files),
-        files,
-        [file.path for file in inserted],
-        [location.to_display(target.files[number].rel) for number in gone],
-        [file.path for file in preserved],
-        list(compact_options.sort_by),
-        dry_run,
+        row_count=target.rows,
+        file_count_before=len(target.files),
+        file_count_after=None if is_planned else len(files),
+        size_before=sum(file.size for file in target.files),
+        size_after=None if is_planned else sum(file.size_bytes or 0 for file in files),
+        files=files,
+        inserted_files=[file.path for file in inserted],
+        removed_files=[location.to_display(target.files[number].rel) for number in removed],
+        preserved_files=[file.path for file in preserved],
+        sort_by=list(compact_options.sort_by),
+        dry_run=dry_run,
     )

@@ -1,6 +1,6 @@
-"""Packing: the rows of several files written as few large ones, row group by row group, or all of them sorted.
+"""Writing the files of a compaction: row group by row group, or all rows sorted.
 
-A sorted file says so in its footer, so that it need not be sorted again.
+A sorted file declares its order in the footer, so that it is not sorted again.
 """
 
 from __future__ import annotations
@@ -27,44 +27,50 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from merganser.core.model.engine import Layout
+    from merganser.core.model.options import Options
     from merganser.core.parquet.footer import Footer
     from merganser.core.storage.staging import Staging
     from merganser.core.storage.store import Store
 
-# Of a file that is written without sorting, a row group takes up to this part.
+# An unsorted file has at least so many row groups.
 _GROUPS_PER_FILE = 4
 
 
 @dataclass(frozen=True, slots=True)
 class CompactOptions:
-    """How large files are to be, in bytes and rows, what sorts them, and how they are compressed, if not as before."""
+    """The options of `compact`; `compression` None keeps that of the replaced files."""
 
+    options: Options
     target_file_bytes: int
-    max_rows_per_file: int
     sort_by: Sequence[str]
     compression: str | None = None
 
-    def is_small(self, piece: CompactionFile) -> bool:
-        """Say whether a file has room for more."""
-        return piece.size < self.target_file_bytes and piece.rows < self.max_rows_per_file
+    @property
+    def max_rows_per_file(self) -> int:
+        """The most rows in a new file."""
+        return self.options.max_rows_per_file
+
+    def is_small(self, file: CompactionFile) -> bool:
+        """Check whether a file has room for more rows."""
+        return file.size < self.target_file_bytes and file.rows < self.max_rows_per_file
 
     def saves_files(self, small: Sequence[CompactionFile]) -> bool:
-        """Say whether fewer files could hold the rows of these."""
-        size, rows = sum(piece.size for piece in small), sum(piece.rows for piece in small)
+        """Check whether fewer files could hold the rows of these."""
+        size, rows = sum(file.size for file in small), sum(file.rows for file in small)
         fewest = max(1, math.ceil(size / self.target_file_bytes), math.ceil(rows / self.max_rows_per_file))
         return fewest < len(small)
 
-    def estimate_rows_per_file(self, pieces: Sequence[CompactionFile]) -> int:
-        """Say how many rows fill a file, by what they take up now."""
-        size, rows = sum(piece.size for piece in pieces), sum(piece.rows for piece in pieces)
+    def estimate_rows_per_file(self, files: Sequence[CompactionFile]) -> int:
+        """Estimate how many rows fill a file, from their size now."""
+        size, rows = sum(file.size for file in files), sum(file.rows for file in files)
         return max(1, min(self.max_rows_per_file, rows * self.target_file_bytes // max(1, size)))
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionFile:
-    """A file whose rows are to be packed, of the dataset or staged.
+    """A file to compact, of the dataset or staged.
 
-    `is_sorted` says that it is sorted as wished; `lower_bound` is the canonical bound of the first column to sort by.
+    `is_sorted`: sorted by `sort_by`, if that is given. `lower_bound`: the canonical lower bound of its first column.
     """
 
     path: str
@@ -74,53 +80,49 @@ class CompactionFile:
     lower_bound: Any = None
 
 
-def describe_file(store: Store, path: str, shown: str, compact_options: CompactOptions) -> CompactionFile:
-    """Look up what a file's footer tells of its order."""
-    footer = read_footer(store, path, shown)
+def describe_file(store: Store, path: str, display: str, compact_options: CompactOptions) -> CompactionFile:
+    """Describe a file by its footer."""
+    footer = read_footer(store, path, display)
     rows = footer.metadata.num_rows
     if not compact_options.sort_by:
         return CompactionFile(path, footer.size, rows)
-    kind = footer.schema.field(compact_options.sort_by[0]).type
-    bounds = [bound for bound in read_key_bounds(footer, compact_options.sort_by[0], kind) if bound is not None]
-    # A mark speaks of one row group; that one follows the other can be told by their bounds.
-    rising = all(before[1] <= after[0] for before, after in pairwise(bounds))
-    ordered = rising and _has_sorting_columns(footer, compact_options.sort_by)
-    return CompactionFile(path, footer.size, rows, ordered, min((low for low, _ in bounds), default=None))
+    first = compact_options.sort_by[0]
+    bounds = [one for one in read_key_bounds(footer, first, footer.schema.field(first).type) if one is not None]
+    # A footer declares the order within a row group; bounds show the order of row groups.
+    is_rising = all(before[1] <= after[0] for before, after in pairwise(bounds))
+    is_sorted = is_rising and _has_sorting_columns(footer, compact_options.sort_by)
+    return CompactionFile(path, footer.size, rows, is_sorted, min((low for low, _ in bounds), default=None))
 
 
-def sort_by_bounds(pieces: Sequence[CompactionFile]) -> list[CompactionFile]:
-    """Put files that begin with near keys beside each other; those without a bound come last."""
-    known = [piece for piece in pieces if piece.lower_bound is not None]
-    others = [piece for piece in pieces if piece.lower_bound is None]
-    ordered = sorted(known, key=lambda piece: (piece.lower_bound, piece.size, piece.rows))
-    return [*ordered, *sorted(others, key=lambda piece: (piece.size, piece.rows))]
+def sort_by_bounds(files: Sequence[CompactionFile]) -> list[CompactionFile]:
+    """Sort files by their lower bounds; those without one come last."""
+    known = [file for file in files if file.lower_bound is not None]
+    others = [file for file in files if file.lower_bound is None]
+    ordered = sorted(known, key=lambda file: (file.lower_bound, file.size, file.rows))
+    return [*ordered, *sorted(others, key=lambda file: (file.size, file.rows))]
 
 
 def _has_sorting_columns(footer: Footer, sort_by: Sequence[str]) -> bool:
     metadata = footer.metadata
-    marks = tuple(_make_sorting_columns(footer.schema, sort_by))
+    expected = tuple(_make_sorting_columns(footer.schema, sort_by))
     groups = (metadata.row_group(group) for group in range(metadata.num_row_groups))
-    return all(group.sorting_columns[: len(marks)] == marks for group in groups if group.num_rows)
+    return all(group.sorting_columns[: len(expected)] == expected for group in groups if group.num_rows)
 
 
 def _make_sorting_columns(schema: pa.Schema, sort_by: Sequence[str]) -> list[pq.SortingColumn]:
-    """Describe an ascending order, NULL first, by the numbers that the columns have among all leaves."""
-    before = [
+    """Declare an ascending order, NULL first; Parquet numbers the leaf columns."""
+    leaves = [
         sum(count_leaves(field.type) for field in list(schema)[: schema.get_field_index(name)]) for name in sort_by
     ]
-    return [pq.SortingColumn(leaf, descending=False, nulls_first=True) for leaf in before]
+    return [pq.SortingColumn(leaf, descending=False, nulls_first=True) for leaf in leaves]
 
 
 def pack(
-    pieces: Sequence[CompactionFile], layout: Layout, compact_options: CompactOptions, staging: Staging
+    files: Sequence[CompactionFile], layout: Layout, compact_options: CompactOptions, staging: Staging
 ) -> list[str]:
-    """Stage files with all rows of these, in order or sorted: at least one file, if only to keep the schema."""
-    store = staging.location.store
-    rows = _read_row_groups(store, pieces, layout.schema)
-    if compact_options.sort_by:
-        staged = _pack_sorted(rows, layout, compact_options, staging, pieces)
-    else:
-        staged = _pack_in_order(rows, layout, compact_options, staging, sum(piece.rows for piece in pieces))
+    """Stage the rows of files in new ones, in order or sorted; without rows, one file keeps the schema."""
+    write = _pack_sorted if compact_options.sort_by else _pack_in_order
+    staged = write(files, layout, compact_options, staging)
     if staged:
         return staged
     with _open_output(staging, layout, 0) as output:
@@ -129,15 +131,12 @@ def pack(
 
 
 def _pack_in_order(
-    rows: Iterable[tuple[pa.Table, float]],
-    layout: Layout,
-    compact_options: CompactOptions,
-    staging: Staging,
-    count: int,
+    files: Sequence[CompactionFile], layout: Layout, compact_options: CompactOptions, staging: Staging
 ) -> list[str]:
     staged: list[str] = []
+    rows = _read_row_groups(staging.location.store, files, layout.schema)
     groups = _split_row_groups(rows, layout.row_group_size, compact_options.target_file_bytes / _GROUPS_PER_FILE)
-    group_rows = min(count, layout.row_group_size)
+    group_rows = min(sum(file.rows for file in files), layout.row_group_size)
     group = next(groups, None)
     while group is not None:
         with _open_output(staging, layout, group_rows) as output:
@@ -154,31 +153,27 @@ def _pack_in_order(
 
 
 def _pack_sorted(
-    rows: Iterable[tuple[pa.Table, float]],
-    layout: Layout,
-    compact_options: CompactOptions,
-    staging: Staging,
-    pieces: Sequence[CompactionFile],
+    files: Sequence[CompactionFile], layout: Layout, compact_options: CompactOptions, staging: Staging
 ) -> list[str]:
-    kept = spool((batch for table, _ in rows for batch in table.to_batches()), layout.schema)
-    order = sort_rows(kept, compact_options.sort_by)
-    each = compact_options.estimate_rows_per_file(pieces)
+    rows = _read_row_groups(staging.location.store, files, layout.schema)
+    spooled = spool((batch for table, _ in rows for batch in table.to_batches()), layout.schema)
+    order = sort_rows(spooled, compact_options.sort_by)
+    sorting = _make_sorting_columns(layout.schema, compact_options.sort_by)
+    file_rows = compact_options.estimate_rows_per_file(files)
     staged = []
-    for start in range(0, len(order), each):
-        mine = order[start : start + each]
-        group_rows = min(len(mine), layout.row_group_size)
-        with _open_output(
-            staging, layout, group_rows, _make_sorting_columns(layout.schema, compact_options.sort_by)
-        ) as output:
-            for first in range(0, len(mine), group_rows):
-                output.write(take(kept, mine[first : first + group_rows]))
+    for start in range(0, len(order), file_rows):
+        numbers = order[start : start + file_rows]
+        group_rows = min(len(numbers), layout.row_group_size)
+        with _open_output(staging, layout, group_rows, sorting) as output:
+            for first in range(0, len(numbers), group_rows):
+                output.write(take(spooled, numbers[first : first + group_rows]))
         staged.append(output.path)
     return staged
 
 
 @dataclass(slots=True)
 class _Output:
-    """One staged file while it is written."""
+    """A staged file that is being written."""
 
     path: str
     stream: BinaryIO
@@ -210,31 +205,31 @@ def _open_output(
 
 
 def _read_row_groups(
-    store: Store, pieces: Iterable[CompactionFile], schema: pa.Schema
+    store: Store, files: Iterable[CompactionFile], schema: pa.Schema
 ) -> Iterator[tuple[pa.Table, float]]:
-    """Give all rows, a row group at a time, in a file's schema, with the bytes that a row took up."""
-    for piece in pieces:
-        with open_parquet(store, piece.path, read_ahead=not store.is_local) as parquet:
+    """Read all row groups, cast to a schema, each with its mean bytes per row in the file."""
+    for file in files:
+        with open_parquet(store, file.path, read_ahead=not store.is_local) as parquet:
             for group in range(parquet.metadata.num_row_groups):
-                check_writable(find_unwritable_column(parquet.metadata), piece.path)
-                table = read_group(parquet, group, schema.names, piece.path)
+                check_writable(find_unwritable_column(parquet.metadata), file.path)
+                table = read_group(parquet, group, schema.names, file.path)
                 columns = [cast_column(table.column(field.name), field.type, field.name) for field in schema]
-                yield pa.table(columns, schema=schema), piece.size / max(1, piece.rows)
+                yield pa.table(columns, schema=schema), file.size / max(1, file.rows)
 
 
 def _split_row_groups(rows: Iterable[tuple[pa.Table, float]], max_rows: int, max_bytes: float) -> Iterator[pa.Table]:
-    """Lay rows together until they are so many, or took up so many bytes, and go on with those after them."""
-    waiting: list[pa.Table] = []
+    """Combine and split tables into row groups of `max_rows`, or of rows that took `max_bytes` before."""
+    pending: list[pa.Table] = []
     count, size = 0, 0.0
-    for given, each in rows:
-        table = given
+    for found, row_bytes in rows:
+        table = found
         while table.num_rows:
-            room = max(1, min(max_rows - count, math.ceil((max_bytes - size) / each)))
-            waiting.append(table.slice(0, room))
-            count, size = count + waiting[-1].num_rows, size + waiting[-1].num_rows * each
+            room = max(1, min(max_rows - count, math.ceil((max_bytes - size) / row_bytes)))
+            pending.append(table.slice(0, room))
+            count, size = count + pending[-1].num_rows, size + pending[-1].num_rows * row_bytes
             table = table.slice(room)
             if count >= max_rows or size >= max_bytes:
-                yield pa.concat_tables(waiting)
-                waiting, count, size = [], 0, 0.0
-    if waiting:
-        yield pa.concat_tables(waiting)
+                yield pa.concat_tables(pending)
+                pending, count, size = [], 0, 0.0
+    if pending:
+        yield pa.concat_tables(pending)

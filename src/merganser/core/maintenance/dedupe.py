@@ -1,4 +1,4 @@
-"""Deduplication: of the rows of one key one stays, in a commit like any other; other files are left alone."""
+"""Deduplication: keep one row per key, in a commit that rewrites only files with duplicates."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class _Deletions:
-    """The row groups that lose rows, by file, with None for those that lose all, and the files that lose all."""
+    """The rows to delete: row groups of rewritten files that lose some (None: all), and files that lose all."""
 
     changes: Mapping[int, Mapping[int, GroupChange | None]]
     removed: Sequence[int]
@@ -75,10 +75,10 @@ def dedupe(
     dry_run: bool = False,
     ignore_table_format: bool = False,
 ) -> DedupeResult:
-    """Remove rows whose key another row of the dataset has: the highest in `order_by` stays, of equal ones the last.
+    """Remove rows with duplicate keys: the row that is highest in `order_by` is kept, of equal ones the last.
 
-    As in a merge, NULL is lowest and NaN highest, and rows whose key holds NULL or NaN all stay. Without `order_by`,
-    rows of one key go only if they are the same in every column; others are refused. With `dry_run` nothing is written.
+    As in a merge, NULL is lowest and NaN highest, and rows whose key has NULL or NaN are all kept. Without `order_by`,
+    only rows that are equal in every column are removed; others are refused. With `dry_run` nothing is written.
     `ignore_table_format` is that of `merge`.
 
     >>> import merganser, pyarrow as pa, tempfile
@@ -96,27 +96,26 @@ def dedupe(
     request = _Request(normalize_keys(key_columns), to_column_names(order_by, "order_by"), options)
     location = locate(path, filesystem, ignore_table_format=ignore_table_format)
     check_target(location, lists_later=True)
-    teller = ProgressReporter(progress)
+    reporter = ProgressReporter(progress)
     if dry_run:
         check_no_pending_commit(location)
-        target, repeats = _load_duplicates(location, request, teller)
-        losses = _plan_deletions(target, repeats)
-        return _make_result(target, request, repeats, losses, [], dry_run=True)
+        target, duplicates = _load_duplicates(location, request, reporter)
+        return _make_result(target, request, duplicates, _plan_deletions(target, duplicates), dry_run=True)
     if not has_files(location) and not has_pending_commit(location):
         raise make_no_files_error(location)
     with open_session(location, lock_timeout, started, checked=True) as session:
-        target, repeats = _load_duplicates(location, request, teller)
-        losses = _plan_deletions(target, repeats)
-        result = _make_result(target, request, repeats, losses, [])
-        if len(repeats.rows):
+        target, duplicates = _load_duplicates(location, request, reporter)
+        deletions = _plan_deletions(target, duplicates)
+        result = _make_result(target, request, duplicates, deletions)
+        if len(duplicates.rows):
             check_supported_types(target.schema, "target")
-            teller.begin("rewrite", len(losses.changes))
-            with session.staging(teller.on_file_done) as staging, explain_staging_errors(staging):
-                new = _rewrite_files(target, losses, len(repeats.rows), staging)
-                result = _make_result(target, request, repeats, losses, new)
-                teller.begin("commit", len(new))
-                _commit(session, staging, target, request, losses, new, result)
-    teller.begin("done")
+            reporter.begin("rewrite", len(deletions.changes))
+            with session.staging(reporter.on_file_done) as staging, explain_staging_errors(staging):
+                new = _rewrite_files(target, deletions, len(duplicates.rows), staging)
+                result = _make_result(target, request, duplicates, deletions, new)
+                reporter.begin("commit", len(new))
+                _commit(session, staging, target, request, deletions, new, result)
+    reporter.begin("done")
     return result
 
 
@@ -128,23 +127,23 @@ def _load_duplicates(location: Location, request: _Request, reporter: ProgressRe
 
 
 def _plan_deletions(target: Target, duplicates: Duplicates) -> _Deletions:
-    """Say of each file what it loses."""
+    """Group the rows to delete by file and row group."""
     ends = np.cumsum(target.group_rows)
     groups = np.searchsorted(ends, duplicates.rows, side="right")
-    touched, starts, lost = np.unique(groups, return_index=True, return_counts=True)
+    touched, starts, counts = np.unique(groups, return_index=True, return_counts=True)
     positions = np.split(duplicates.rows - (ends - target.group_rows)[groups], starts[1:])
     changes: dict[int, dict[int, GroupChange | None]] = {}
-    for group, gone in zip(touched.tolist(), positions, strict=False):
-        whole = len(gone) == target.group_rows[group]
-        change = None if whole else GroupChange(np.empty(0, np.int64), frozenset(), _take_no_columns, gone)
+    for group, deleted in zip(touched.tolist(), positions, strict=False):
+        loses_all = len(deleted) == target.group_rows[group]
+        change = None if loses_all else GroupChange(np.empty(0, np.int64), frozenset(), _take_no_columns, deleted)
         changes.setdefault(int(target.group_file[group]), {})[int(target.group_number[group])] = change
-    by_file = np.bincount(target.group_file[touched], lost, len(target.files)).astype(np.int64)
+    by_file = np.bincount(target.group_file[touched], counts, len(target.files)).astype(np.int64)
     removed = {file for file in changes if by_file[file] == target.file_rows[file]}
     return _Deletions({file: some for file, some in changes.items() if file not in removed}, sorted(removed))
 
 
 def _take_no_columns(_: Sequence[str]) -> pa.Table:
-    """Give the new values of rows of which none has any."""
+    """Return the new values of updated rows, of which there are none."""
     return pa.table({})
 
 
@@ -169,7 +168,10 @@ def _rewrite_files(target: Target, deletions: _Deletions, expected: int, staging
     before = sum(target.file_rows[file] for file in (*deletions.changes, *deletions.removed))
     after = sum(footer.metadata.num_rows for footer in footers)
     if before - after != expected:
-        message = f"{expected} rows were to go, but {before - after} did. Nothing was published; please report this."
+        message = (
+            f"Internal error: {before - after:,} rows would be deleted, {expected:,} were planned. Nothing was "
+            "published; please report this."
+        )
         raise CountMismatchError(message)
     return new
 
@@ -183,10 +185,10 @@ def _commit(
     new: Sequence[NewFile],
     result: DedupeResult,
 ) -> None:
-    asked = {"order_by": request.order_by} if request.order_by else {}
+    extra = {"order_by": request.order_by} if request.order_by else {}
     touched = list_touched_files(target, new, deletions.removed)
     rows = result.target_count_before, result.target_count_after
-    history = make_maintenance_record("dedupe", request.options, asked, rows, touched, request.keys)
+    history = make_maintenance_record("dedupe", request.options, extra, rows, touched, request.keys)
     moves, removals = make_moves(target, new), make_removals(target, deletions.removed)
     commit_files(session, staging, Journal(moves, removals, history=history, retain=request.options.retain), target)
 
@@ -196,24 +198,23 @@ def _make_result(
     request: _Request,
     duplicates: Duplicates,
     deletions: _Deletions,
-    new: Sequence[NewFile],
+    new: Sequence[NewFile] = (),
     *,
     dry_run: bool = False,
 ) -> DedupeResult:
     location = target.location
     rewritten = [file.to_metadata(location) for file in new]
     preserved = list_preserved_files(target, [*deletions.changes, *deletions.removed])
-    gone = len(duplicates.rows)
     return DedupeResult(
-        target.rows,
-        target.rows - gone,
-        duplicates.key_count,
-        gone,
-        [*rewritten, *preserved],
-        [location.to_display(target.files[file].rel) for file in deletions.changes],
-        [location.to_display(target.files[file].rel) for file in deletions.removed],
-        [file.path for file in preserved],
-        request.keys,
-        request.order_by,
-        dry_run,
+        target_count_before=target.rows,
+        target_count_after=target.rows - len(duplicates.rows),
+        duplicate_keys=duplicates.key_count,
+        deleted=len(duplicates.rows),
+        files=[*rewritten, *preserved],
+        rewritten_files=[location.to_display(target.files[file].rel) for file in deletions.changes],
+        removed_files=[location.to_display(target.files[file].rel) for file in deletions.removed],
+        preserved_files=[file.path for file in preserved],
+        key_columns=request.keys,
+        order_by=request.order_by,
+        dry_run=dry_run,
     )

@@ -1,8 +1,8 @@
-"""Repeated keys: which rows of a dataset have a key that another one has too, and which of them stays.
+"""Duplicate keys: which rows of a dataset share a key, and which of them is kept.
 
-Keys are hashed first, and only rows whose hash comes twice are read again, once, with what decides between them. What
-is read is spooled, and of more than `ROWS_PER_PASS` rows a part of the hashes is looked at at a time, so that memory
-follows the rows of one part: that many, or those of the most frequent key.
+All keys are hashed first. Only rows whose hash occurs twice are read again, once, with the columns that decide between
+them. Tables are spooled, and hashes are handled in passes of about `ROWS_PER_PASS` rows, so memory is bounded by the
+rows of one pass, or by those of the most frequent key.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from merganser.core.model.schema import cast_column, to_plain_type
 from merganser.core.model.validation import format_keys
 from merganser.core.rows.append import assign_partition_codes
 from merganser.core.rows.key_scan import READER_THREADS, make_key_schema, read_key_batches, read_rows
+from merganser.display import pluralize
 from merganser.errors import DuplicateKeyError
 
 if TYPE_CHECKING:
@@ -39,49 +40,50 @@ if TYPE_CHECKING:
 
     RowNumbers = npt.NDArray[np.int64]
 
-# Rows whose hashes are sorted at a time.
+# Rows whose hashes are sorted in one pass.
 ROWS_PER_PASS = 1 << 23
 _HASH_SCHEMA = pa.schema([("hash", pa.uint64()), ("row", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """How many keys stand in several rows, and the rows that go, numbered through the dataset, in order."""
+    """How many keys are duplicates, and the row numbers in the dataset to delete, sorted."""
 
     key_count: int
     rows: RowNumbers
 
 
 def find_duplicates(target: Target, keys: Sequence[str], order_by: Sequence[str]) -> Duplicates:
-    """Of the rows of one key let the highest in `order_by` stay, then the last; without it, all have to be the same.
+    """Find the rows to delete: all rows of a key but the highest in `order_by`, and of equal ones all but the last.
 
-    NULL is lowest and NaN highest. A key with NULL or NaN is no other's.
+    Without `order_by`, rows of one key that are not equal are refused. NULL is lowest and NaN highest. A key with NULL
+    or NaN never equals another.
     """
     scans = plan_scans(target, keys, [0] * len(target.files), np.ones(len(target.group_file), np.bool_))
     hashes = spool(_hash_rows(target, scans, keys), _HASH_SCHEMA)
-    parts = max(1, -(-hashes.num_rows // ROWS_PER_PASS))
-    twice = [_find_repeated_hashes(hashes, part, parts) for part in range(parts)]
-    found = _DuplicateFinder(target, {scan.number: scan for scan in scans}, keys, order_by)
-    every = np.sort(np.concatenate(twice))
-    table = found.read_compared(every)
-    repeats = [
-        found.resolve_rows(rows, table if parts == 1 else _take_rows(table, np.searchsorted(every, rows)))
-        for rows in twice
+    pass_count = max(1, -(-hashes.num_rows // ROWS_PER_PASS))
+    repeated = [_find_repeated_hashes(hashes, number, pass_count) for number in range(pass_count)]
+    finder = _DuplicateFinder(target, {scan.number: scan for scan in scans}, keys, order_by)
+    all_rows = np.sort(np.concatenate(repeated))
+    table = finder.read_compared(all_rows)
+    passes = [
+        finder.resolve_rows(rows, table if pass_count == 1 else _take_rows(table, np.searchsorted(all_rows, rows)))
+        for rows in repeated
     ]
-    differing = sum(one.differing_keys for one in repeats)
+    differing = sum(one.differing_keys for one in passes)
     if differing:
-        sample = pa.concat_tables([one.sample for one in repeats]).slice(0, SAMPLE_SIZE)
+        sample = pa.concat_tables([one.sample for one in passes]).slice(0, SAMPLE_SIZE)
         message = (
-            f"{differing} key{'s stand' if differing != 1 else ' stands'} in several rows that are not the same, for "
-            f"example {format_keys(sample)}. Name with order_by the columns in which the row that stays is highest."
+            f"The dataset has {pluralize(differing, 'duplicate key')} whose rows differ, for example "
+            f"{format_keys(sample)}. Set order_by to the columns that order them; the highest row is kept."
         )
         raise DuplicateKeyError(message)
-    rows = np.concatenate([one.rows for one in repeats])
-    return Duplicates(sum(one.key_count for one in repeats), np.sort(rows))
+    rows = np.concatenate([one.rows for one in passes])
+    return Duplicates(sum(one.key_count for one in passes), np.sort(rows))
 
 
 def _hash_rows(target: Target, scans: Sequence[ScanFile], keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Hash the key of every row that has one, and number the rows."""
+    """Hash the keys without NULL and NaN, with their row numbers."""
     schema = make_key_schema([to_canonical_type(target.get_key_type(name)) for name in keys])
     start = 0
     for batch in read_key_batches(target.location.store, scans, keys, schema):
@@ -97,19 +99,19 @@ def _hash_rows(target: Target, scans: Sequence[ScanFile], keys: Sequence[str]) -
         start += batch.num_rows
 
 
-def _find_repeated_hashes(hashes: pa.Table, part: int, parts: int) -> RowNumbers:
-    """Give the rows whose hash another row has too, of one part of all hashes, in order."""
-    mine = [(batch.column(0).to_numpy(), batch.column(1).to_numpy()) for batch in hashes.to_batches()]
-    if parts > 1:
-        mine = [(values[chosen], rows[chosen]) for values, rows in mine for chosen in [values % parts == part]]
-    values = np.concatenate([np.empty(0, np.uint64), *(some for some, _ in mine)])
+def _find_repeated_hashes(hashes: pa.Table, number: int, pass_count: int) -> RowNumbers:
+    """Find the rows that share their hash, among the hashes of one pass, sorted."""
+    batches = [(batch.column(0).to_numpy(), batch.column(1).to_numpy()) for batch in hashes.to_batches()]
+    if pass_count > 1:
+        batches = [(values[own], rows[own]) for values, rows in batches for own in [values % pass_count == number]]
+    values = np.concatenate([np.empty(0, np.uint64), *(some for some, _ in batches)])
     order = np.argsort(values)
     same = values[order[1:]] == values[order[:-1]]
-    again = np.zeros(len(values), np.bool_)
-    again[1:] |= same
-    again[:-1] |= same
-    rows = np.concatenate([np.empty(0, np.int64), *(some for _, some in mine)])
-    return np.sort(rows[order[again]])
+    is_repeated = np.zeros(len(values), np.bool_)
+    is_repeated[1:] |= same
+    is_repeated[:-1] |= same
+    rows = np.concatenate([np.empty(0, np.int64), *(some for _, some in batches)])
+    return np.sort(rows[order[is_repeated]])
 
 
 def _take_rows(table: pa.Table, rows: RowNumbers) -> pa.Table:
@@ -119,7 +121,7 @@ def _take_rows(table: pa.Table, rows: RowNumbers) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _PassResult:
-    """What one pass found: keys and rows as in `Duplicates`, and keys whose rows differ with nothing to order them."""
+    """The result of one pass: `Duplicates`, and the keys whose rows differ although nothing orders them."""
 
     key_count: int
     rows: RowNumbers
@@ -129,7 +131,7 @@ class _PassResult:
 
 @dataclass(frozen=True, slots=True)
 class _DuplicateFinder:
-    """Reads rows by number, and decides between those of one key."""
+    """Reads rows by number and decides which row of each key is kept."""
 
     target: Target
     scans: dict[int, ScanFile]
@@ -137,44 +139,44 @@ class _DuplicateFinder:
     order_by: Sequence[str]
 
     def resolve_rows(self, rows: RowNumbers, table: pa.Table) -> _PassResult:
-        """Decide between these rows, all of whose keys are among them."""
+        """Choose the rows to delete; `rows` contains every row of its keys."""
         keys = table.select(list(self.keys))
-        stay = find_latest_rows(table, self.keys, self.order_by)
-        # Which of those that stay has the key of each row.
-        codes = assign_partition_codes(keys, take(keys, stay))
-        goes = np.ones(len(rows), np.bool_)
-        goes[stay] = False
-        gone = np.flatnonzero(goes)
-        count = int(np.count_nonzero(np.bincount(codes[gone])))
-        if self.order_by or not len(gone):
-            return _PassResult(count, rows[gone], 0, keys.slice(0, 0))
-        pieces = (gone[start : start + TARGET_CHUNK_ROWS] for start in range(0, len(gone), TARGET_CHUNK_ROWS))
-        others = [piece[~compare_rows(take(table, piece), take(table, stay[codes[piece]]))] for piece in pieces]
-        differing = np.unique(codes[np.concatenate(others)])
-        return _PassResult(count, rows[gone], len(differing), take(keys, stay[differing[:SAMPLE_SIZE]]))
+        kept = find_latest_rows(table, self.keys, self.order_by)
+        # The position in `kept` of the row with the same key.
+        codes = assign_partition_codes(keys, take(keys, kept))
+        is_deleted = np.ones(len(rows), np.bool_)
+        is_deleted[kept] = False
+        deleted = np.flatnonzero(is_deleted)
+        count = int(np.count_nonzero(np.bincount(codes[deleted])))
+        if self.order_by or not len(deleted):
+            return _PassResult(count, rows[deleted], 0, keys.slice(0, 0))
+        chunks = (deleted[start : start + TARGET_CHUNK_ROWS] for start in range(0, len(deleted), TARGET_CHUNK_ROWS))
+        unequal = [chunk[~compare_rows(take(table, chunk), take(table, kept[codes[chunk]]))] for chunk in chunks]
+        differing = np.unique(codes[np.concatenate(unequal)])
+        return _PassResult(count, rows[deleted], len(differing), take(keys, kept[differing[:SAMPLE_SIZE]]))
 
     def read_compared(self, rows: RowNumbers) -> pa.Table:
-        """Read what decides: keys and what orders rows, or without an order all columns."""
-        schema = cast("pa.Schema", self.target.schema)
-        names = list(dict.fromkeys([*self.keys, *self.order_by])) if self.order_by else schema.names
-        goal = pa.schema([pa.field(name, to_plain_type(schema.field(name).type)) for name in names])
+        """Read the columns that decide: keys and `order_by`, or without an order all columns."""
+        found = cast("pa.Schema", self.target.schema)
+        names = list(dict.fromkeys([*self.keys, *self.order_by])) if self.order_by else found.names
+        schema = pa.schema([pa.field(name, to_plain_type(found.field(name).type)) for name in names])
         ends = np.cumsum(self.target.group_rows)
         groups = np.searchsorted(ends, rows, side="right")
-        places, starts = np.unique(groups, return_index=True)
+        touched, starts = np.unique(groups, return_index=True)
         positions = np.split(rows - (ends - self.target.group_rows)[groups], starts[1:])
-        items = list(zip(places.tolist(), positions, strict=False))
+        items = list(zip(touched.tolist(), positions, strict=False))
         batches = (
             batch
-            for some in map_with_prefetch(partial(self._read_group, goal), items, READER_THREADS, "look")
+            for some in map_with_prefetch(partial(self._read_group, schema), items, READER_THREADS, "duplicates")
             for batch in some
         )
-        return spool(batches, goal)
+        return spool(batches, schema)
 
-    def _read_group(self, goal: pa.Schema, item: tuple[int, RowNumbers]) -> list[pa.RecordBatch]:
+    def _read_group(self, schema: pa.Schema, item: tuple[int, RowNumbers]) -> list[pa.RecordBatch]:
         group, positions = item
         scan = self.scans[int(self.target.group_file[group])]
         number = int(self.target.group_number[group])
-        found = read_rows(self.target.location.store, scan, number, goal.names, positions)
-        columns = [cast_column(found[field.name], field.type, field.name) for field in goal]
-        batches: list[pa.RecordBatch] = pa.table(columns, schema=goal).to_batches()
+        found = read_rows(self.target.location.store, scan, number, schema.names, positions)
+        columns = [cast_column(found[field.name], field.type, field.name) for field in schema]
+        batches: list[pa.RecordBatch] = pa.table(columns, schema=schema).to_batches()
         return batches

@@ -1,4 +1,4 @@
-"""What a dataset looks like from outside: its files, the ranges of its keys, and what could be better about them."""
+"""Inspection of a dataset: its files, the ranges of its keys, and possible improvements."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
     from merganser.core.dataset.snapshot import Target
 
-# A file below this many bytes costs more to open than to read.
+# A smaller file costs more to open than to read.
 SMALL_FILE_BYTES = 16 << 20
 _MIN_FILES = 8
-# Files that hold a key, if no better can be told than one in so many, are many.
+# Bounds prune badly if a key may lie in more than one of so many files.
 _POOR_PRUNING_DIVISOR = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRange:
-    """The bounds of one key column over all row groups: lowest, highest, and in how many files one key may lie.
+    """The bounds of one key column, and how many files may contain one key: at most, and on average.
 
-    `unbounded` row groups tell no bounds, so that every merge has to read their keys.
+    `unbounded` counts row groups without bounds, whose keys every merge has to read.
     """
 
     column: str
@@ -46,9 +46,9 @@ class KeyRange:
     unbounded: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection(DisplayMixin):
-    """A dataset as its footers describe it; `findings` say what could be better, and how."""
+    """A dataset as its footers describe it; `findings` suggest improvements."""
 
     path: str
     rows: int
@@ -73,10 +73,10 @@ def inspect(
     filesystem: Any = None,
     ignore_table_format: bool = False,
 ) -> Inspection:
-    """Describe a dataset from its listing and footers, and say what could be better about it.
+    """Describe a dataset from its listing and footers, and suggest improvements.
 
-    With keys, which are then read, also how well a merge on them can leave files out, and how many stand in several
-    rows. `ignore_table_format` is that of `merge`.
+    With `key_columns`, the keys are read too: how many files a merge on them can skip, and how many are duplicates.
+    `ignore_table_format` is that of `merge`.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
@@ -90,55 +90,63 @@ def inspect(
     target = load_existing(location, keys)
     sizes = np.array([file.size for file in target.files])
     ranges = [_make_key_range(target, name) for name in keys]
-    # Any row of a key could stay: they do not differ in it.
-    repeated = find_duplicates(target, keys, order_by=keys).key_count if keys else None
+    # Ordered by the key itself, rows of one key are equal, so none are refused for differing.
+    duplicate_keys = find_duplicates(target, keys, order_by=keys).key_count if keys else None
     return Inspection(
-        location.display,
-        target.rows,
-        int(sizes.sum()),
-        len(sizes),
-        len(target.group_rows),
-        target.partition_columns,
-        len(set(target.partitions)) if target.partition_columns else 0,
-        {one.name: str(one.type) for one in target.schema or ()},
-        int(sizes.min()),
-        int(np.median(sizes)),
-        int(sizes.max()),
-        ranges,
-        repeated,
-        [
+        path=location.display,
+        rows=target.rows,
+        size_bytes=int(sizes.sum()),
+        file_count=len(sizes),
+        row_group_count=len(target.group_rows),
+        partition_columns=target.partition_columns,
+        partition_count=len(set(target.partitions)) if target.partition_columns else 0,
+        columns={one.name: str(one.type) for one in target.schema or ()},
+        smallest_file=int(sizes.min()),
+        median_file=int(np.median(sizes)),
+        largest_file=int(sizes.max()),
+        keys=ranges,
+        duplicate_keys=duplicate_keys,
+        findings=[
             *_list_size_findings(target, sizes),
             *_list_key_findings(ranges, len(sizes)),
-            *_list_duplicate_findings(repeated or 0),
+            *_list_duplicate_findings(duplicate_keys or 0),
         ],
     )
 
 
 def _make_key_range(target: Target, name: str) -> KeyRange:
-    """Lay the bounds of all row groups beside each other."""
+    """Compare the bounds of all row groups."""
     bounds = target.get_bounds([name])
     low, high = bounds.column("min_0"), bounds.column("max_0")
     known = pc.and_(low.is_valid(), high.is_valid()).to_numpy()
-    kind = target.get_key_type(name)
+    data_type = target.get_key_type(name)
     unbounded = int((~known).sum())
     if not known.any():
         files = len(target.files)
-        return KeyRange(name, str(kind), None, None, files, float(files), unbounded)
+        return KeyRange(
+            column=name,
+            type=str(data_type),
+            lowest=None,
+            highest=None,
+            most_files=files,
+            mean_files=float(files),
+            unbounded=unbounded,
+        )
     starts, ends = rank_bounds(low.filter(pa.array(known)), high.filter(pa.array(known)))
     file = np.asarray(target.group_file)[known]
-    # Of each file one range, from its lowest key to its highest.
+    # One range for each file, from its lowest key to its highest.
     order, first = np.unique(file, return_index=True)
     lowest, highest = np.minimum.reduceat(starts, first), np.maximum.reduceat(ends, first)
-    # At the start of a range, as many ranges are open as have begun and not ended.
+    # How many ranges contain the start of each: those that began, less those that ended before.
     opened = np.searchsorted(np.sort(lowest), lowest, side="right") - np.searchsorted(np.sort(highest), lowest)
     return KeyRange(
-        name,
-        str(kind),
-        to_python_value(pc.min(low).as_py(), kind),
-        to_python_value(pc.max(high).as_py(), kind),
-        int(opened.max()) + len(set(np.asarray(target.group_file)[~known].tolist()) - set(order.tolist())),
-        float(opened.mean()),
-        unbounded,
+        column=name,
+        type=str(data_type),
+        lowest=to_python_value(pc.min(low).as_py(), data_type),
+        highest=to_python_value(pc.max(high).as_py(), data_type),
+        most_files=int(opened.max()) + len(set(np.asarray(target.group_file)[~known].tolist()) - set(order.tolist())),
+        mean_files=float(opened.mean()),
+        unbounded=unbounded,
     )
 
 
@@ -147,25 +155,22 @@ def _list_size_findings(target: Target, sizes: np.ndarray[Any, np.dtype[np.int64
     crowded = [count for count in small.values() if count >= _MIN_FILES]
     if not crowded:
         return []
-    told = (
-        f"{sum(crowded):,} files in {pluralize(len(crowded), 'folder')} are smaller than {SMALL_FILE_BYTES >> 20} "
-        "MB. Put them "
-        "together with compact, or merge larger batches."
-    )
-    return [told]
+    folders, limit = pluralize(len(crowded), "folder"), SMALL_FILE_BYTES >> 20
+    advice = "Run compact, or merge larger batches."
+    return [f"{sum(crowded):,} files in {folders} are smaller than {limit} MB. {advice}"]
 
 
 def _list_duplicate_findings(count: int) -> list[str]:
     if not count:
         return []
-    told = "1 key is" if count == 1 else f"{count:,} keys are"
-    return [f"{told} there more than once, and a merge changes all rows of such a key. Keep one with dedupe."]
+    keys = pluralize(count, "duplicate key")
+    return [f"The dataset has {keys}; a merge changes all rows of a key. Run dedupe to keep one row per key."]
 
 
 def _list_key_findings(ranges: Sequence[KeyRange], files: int) -> list[str]:
     found = [
-        f"{one.unbounded:,} row groups tell no bounds of {one.column!r}, so every merge reads their keys. Write files "
-        "with statistics."
+        f"{pluralize(one.unbounded, 'row group')} without bounds of {one.column!r}: every merge reads their keys. "
+        "Write files with statistics."
         for one in ranges
         if one.unbounded
     ]
@@ -173,7 +178,7 @@ def _list_key_findings(ranges: Sequence[KeyRange], files: int) -> list[str]:
     if files >= _MIN_FILES and most > files / _POOR_PRUNING_DIVISOR:
         names = ", ".join(one.column for one in ranges)
         found.append(
-            f"A key of {names} may lie in {most:,.1f} of the {files:,} files, so bounds leave few of them out. Sort "
-            "rows by key, with compact, or partition them by what new rows have in common."
+            f"On average {most:,.1f} of the {files:,} files may contain a given key of {names}, so bounds rule out few "
+            "files. Sort rows by key with compact, or partition by a column whose values new rows share."
         )
     return found
