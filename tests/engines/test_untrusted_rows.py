@@ -96,6 +96,6 @@ def test_a_record_of_ours_that_someone_changed_is_refused(lake: str) -> None:
     data = snapshot(path)
     for journal in (DEEP["object"], "[]", "{}"):
         (staging / "journal.json").write_text(journal, "utf-8")
-        with pytest.raises(UnreadableFileError, match="is not a journal of merganser's"):
+        with pytest.raises(UnreadableFileError, match="is not a journal of merganser:"):
             merganser.recover(path)
         assert snapshot(path) == data

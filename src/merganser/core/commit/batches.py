@@ -1,4 +1,4 @@
-"""Batches by id: a merge under an id that was committed before is not done again (M7).
+"""Batch ids: a batch that was committed before is not merged again (M7).
 
 Each id has a small file in the control folder, written by the commit itself.
 """
@@ -29,13 +29,13 @@ BATCHES = "batches"
 
 
 def make_batch(batch_id: str, result: MergeResult) -> dict[str, Any]:
-    """Describe a merge so that `find_batch` can say what it did; files that it left alone are not listed."""
+    """Make the record of a batch for `find_batch`, without preserved files."""
     changed = [file for file in result.files if file.operation != "preserved"]
     return asdict(replace(result, batch_id=batch_id, files=changed, preserved_files=[], audit=None))
 
 
 def find_batch(store: Store, control: str, batch_id: str) -> MergeResult | None:
-    """Give the result of the batch of this id, if it was committed."""
+    """Return the result of a committed batch."""
     path = _make_path(control, batch_id)
     data = store.read_small(path)
     if data is None:
@@ -50,7 +50,7 @@ def find_batch(store: Store, control: str, batch_id: str) -> MergeResult | None:
 
 
 def find_committed_batch(path: str | os.PathLike[str], batch_id: str, filesystem: Any = None) -> MergeResult | None:
-    """Give the result of the batch of this id, if it was committed to the dataset and its rows are still there.
+    """Return the result of a batch that was committed to a dataset, if its data files still exist.
 
     >>> find_committed_batch("no/such/dataset", "2026-01-02")
     """
@@ -61,7 +61,7 @@ def find_committed_batch(path: str | os.PathLike[str], batch_id: str, filesystem
 
 
 def is_data_missing(location: Location, control: str) -> bool:
-    """Say whether somebody removed the data: the last commit left rows, but there is no data file."""
+    """Check whether the data was removed: the last commit left rows, but there are no data files."""
     if has_files(location):
         return False
     last = next(read_records(location.store, control), None)
@@ -71,26 +71,26 @@ def is_data_missing(location: Location, control: str) -> bool:
 
 
 def forget_lost_batches(location: Location, control: str) -> None:
-    """Let every batch be merged again, if what was in them is gone."""
+    """Forget all batches if the data was removed, so that they can be merged again."""
     batches = f"{control}/{BATCHES}"
     if location.store.get_path_type(batches) is not None and is_data_missing(location, control):
         location.store.remove_folder(batches)
 
 
 def write_batch(store: Store, control: str, batch: Mapping[str, Any]) -> None:
-    """Keep a batch's record."""
+    """Write the record of a batch."""
     store.make_folder(f"{control}/{BATCHES}")
     store.write_small(_make_path(control, batch["batch_id"]), json.dumps(batch, indent=1).encode())
 
 
 def forget_batch(store: Store, control: str, batch_id: str) -> None:
-    """Let a batch be merged again; fine if it is not known."""
+    """Remove the record of a batch, if it exists, so that it can be merged again."""
     store.remove(_make_path(control, batch_id))
     if store.get_path_type(f"{control}/{BATCHES}") is not None:
         store.flush([f"{control}/{BATCHES}"])
 
 
 def _make_path(control: str, batch_id: str) -> str:
-    # Any text may be an id, but not any text a file's name.
+    # Not every id is a valid file name.
     name = hashlib.sha256(batch_id.encode("utf-8", "surrogatepass")).hexdigest()
     return f"{control}/{BATCHES}/{name}.json"

@@ -1,7 +1,7 @@
-"""Where a change feed is, as a journal records it: relative to the dataset where that is possible.
+"""Paths of change feeds in a journal: relative to the dataset where possible.
 
-The change feed of a copied dataset is then the copy's own. One elsewhere belongs to the original, whose recovery
-publishes it.
+A copied dataset then has its own change feed. One at an absolute path belongs to the original, whose recovery publishes
+it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def relativize_feed(staging: Staging, journal: Journal) -> Journal:
         replace(move, target=_PARENT_PREFIX + move.target[len(parent) :]) if move.target.startswith(parent) else move
         for move in journal.feed
     ]
-    elsewhere = any(not move.target.startswith(_PARENT_PREFIX) for move in feed)
-    return replace(journal, feed=feed, mark=_identify_mark(staging) if elsewhere else None)
+    has_outside = any(not move.target.startswith(_PARENT_PREFIX) for move in feed)
+    return replace(journal, feed=feed, mark=_identify_mark(staging) if has_outside else None)
 
 
 def resolve_feed(staging: Staging, journal: Journal) -> Journal:
@@ -45,6 +45,6 @@ def _get_parent(staging: Staging) -> str:
 
 
 def _identify_mark(staging: Staging) -> str | None:
-    """Identify the staging folder, which a copy has another of; None where moving a file changes its identity."""
+    """Identify the staging folder, to recognize a copy; None where moving a file changes its identity."""
     store = staging.location.store
     return store.get_identity(staging.marker) if store.is_local else None

@@ -1,7 +1,6 @@
-"""The commit: from the moment the journal is on disk the change will happen; before it, it never happened.
+"""The commit: once the journal is on disk the change will happen; before, it never happened.
 
-The journal lists every move and removal. Publishing does what it says and may stop anywhere; recovery does what is
-still undone, any number of times.
+The journal lists every move and removal. Publishing may stop anywhere; recovery does the rest, any number of times.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The right to change a dataset, while the lock is held; `has_mark` says that its control folder tells of it."""
+    """The right to change a dataset while its lock is held; `has_mark`: its control folder has the place marker."""
 
     location: Location
     control: str
@@ -59,22 +58,22 @@ class Session:
 
     @contextlib.contextmanager
     def staging(self, file_done: Callable[[], None] = ignore) -> Iterator[Staging]:
-        """Open a staging folder that is gone afterwards, unless its commit is journaled and unfinished."""
+        """Open a staging folder, removed at the end unless its commit is journaled and unfinished."""
         staging = open_staging(self.location, self.control, file_done)
         try:
             yield staging
         except BaseException:
-            # If even this fails, the next merge removes it.
+            # If this fails, the next merge removes the folder.
             with contextlib.suppress(OSError):
                 if self.location.store.read_small(staging.journal) is None:
                     staging.remove()
             raise
-        # What is published stays published; leftovers are the next merge's to remove.
+        # The commit is published; the next merge removes what is left of the folder.
         with contextlib.suppress(OSError):
             staging.remove()
 
     def commit(self, staging: Staging, journal: Journal, check: Callable[[], object] | None = None) -> None:
-        """Make the staged files durable, look once more whether they still fit, journal the change, and publish it."""
+        """Flush the staged files, `check` that the dataset has not changed, write the journal, and publish."""
         store = self.location.store
         check_access(self.location, self.control, journal)
         with store.create(staging.marker):
@@ -96,28 +95,28 @@ class Session:
                 store.write_small(staging.journal, relativize_feed(staging, journal).to_json())
                 self._check_taken_over(staging)
                 publish(self.location, self.control, staging, journal)
-        # What is done must not be done again over a staged file that takes an old one's name.
+        # A later staged file may reuse a name of this journal, which must not be published again.
         with contextlib.suppress(OSError):
             store.remove(staging.journal)
 
     def _check_taken_over(self, staging: Staging) -> None:
-        """Leave a commit alone that another writer has removed, or will finish, because this one had stalled."""
+        """Stop if another writer took over while this one stalled: it removes or completes this commit."""
         _check_staged(staging)
         try:
             self.check_lock()
         except ConcurrentWriteError as error:
             message = (
-                f"Another writer took {self.location.display} over just when this change was decided. It, or "
-                "recover(path), finishes the change; do not run it again."
+                f"Another writer took over {self.location.display} just after this commit was journaled. That writer, "
+                "or recover(path), completes the commit; do not run it again."
             )
             raise ConcurrentWriteError(message) from error
 
     def _complete_record(self, record: HistoryRecord, journal: Journal, staging: Staging) -> HistoryRecord:
-        """Complete a record with what is known at this moment, the last before the commit is decided."""
+        """Fill in what is known only just before the journal is written."""
         store, now = self.location.store, datetime.now(UTC)
         modified = {move.target: store.get_modified_time(f"{staging.folder}/{move.staged}") for move in journal.moves}
         kept = {rel: self.location.to_path(rel) for rel in (journal.replaced if journal.retain else ())}
-        # A link that leads nowhere has nothing to retain.
+        # A broken link has nothing to retain.
         kept = {rel: path for rel, path in kept.items() if store.get_path_type(path) == "file"}
         names = {rel: f"{number}.replaced" for number, rel in enumerate(kept)}
         before = {rel: store.get_modified_time(path) for rel, path in kept.items()}
@@ -140,7 +139,7 @@ class Session:
 
 
 def _read_partitions(store: Store, control: str) -> dict[str, Any]:
-    """Read the partition record as it is; without one, or with a damaged one, it is empty."""
+    """Read the partition record; {} if it is missing or damaged."""
     try:
         found = load_json(store.read_small(f"{control}/{PARTITION_RECORD}") or b"{}")
     except ValueError:
@@ -150,7 +149,7 @@ def _read_partitions(store: Store, control: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _retain_files(location: Location, control: str, staging: Staging, record: HistoryRecord | None) -> Iterator[None]:
-    """Keep what a commit is about to replace, unless it comes to nothing."""
+    """Retain the files that a commit replaces, and remove them again if it fails before its journal."""
     try:
         if record is not None:
             retain_replaced(location, control, record)
@@ -164,7 +163,7 @@ def _retain_files(location: Location, control: str, staging: Staging, record: Hi
 
 @contextlib.contextmanager
 def _translate_publish_errors(location: Location, staging: Staging) -> Iterator[None]:
-    """Say of an error that comes once the journal is there that the change will happen all the same."""
+    """Report an error after the journal was written as an unfinished commit."""
     try:
         yield
     except OSError as error:
@@ -188,10 +187,9 @@ def _check_staged(staging: Staging) -> None:
 def open_session(
     location: Location, timeout: float = LOCK_TIMEOUT, started: float | None = None, *, checked: bool = False
 ) -> Iterator[Session]:
-    """Hold a dataset exclusively, recovered from whatever an earlier writer left unfinished.
+    """Lock a dataset, and recover what an earlier writer left unfinished.
 
-    `started` is when the work began that will be committed, by the monotonic clock; now, if it begins here. `checked`
-    says that `check_target` or `check_alone` was called.
+    `started`: when the work began, by the monotonic clock; default now. `checked`: `check_target` was called.
     """
     started = time.monotonic() if started is None else started
     if not checked:
@@ -207,14 +205,14 @@ def open_session(
 
 
 def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeout: float = LOCK_TIMEOUT) -> bool:
-    """Finish or remove what an interrupted merge left behind; True if there was anything.
+    """Complete or remove what an interrupted commit left; True if there was anything.
 
-    Every merge and write does this first; call it to have the dataset whole before reading it.
+    Every merge and write does this first; call it to repair the dataset before reading it.
 
     >>> recover("no/such/dataset")
     False
     """
-    # A commit that was journaled has to be finished, whatever came into the folder since.
+    # A journaled commit must be completed, whatever was added to the folder since.
     location = locate(path, filesystem, ignore_table_format=True)
     control = choose_control_folder(location)
     if not find_staging(location, control):
@@ -225,7 +223,7 @@ def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeou
 
 
 def has_pending_commit(location: Location) -> bool:
-    """Say whether a journaled commit waits for recovery."""
+    """Check whether a journaled commit waits for recovery."""
     control = choose_control_folder(location)
     with explain_unreadable(location, control):
         found = find_staging(location, control)
@@ -233,10 +231,10 @@ def has_pending_commit(location: Location) -> bool:
 
 
 def check_no_pending_commit(location: Location) -> None:
-    """Refuse to plan while a commit is half published, by another process or by one that was killed."""
+    """Refuse to plan while a commit is partly published, by a running or a killed process."""
     if has_pending_commit(location):
         message = (
-            f"A commit into {location.display} is being published, or was interrupted. Wait for it, or call "
+            f"A commit to {location.display} is being published, or was interrupted. Wait for it, or call "
             "recover(path), then plan again."
         )
         raise DatasetMergeError(message)
@@ -244,9 +242,9 @@ def check_no_pending_commit(location: Location) -> None:
 
 def _recover(location: Location, control: str, names: Collection[str]) -> bool:
     found = find_staging(location, control, names)
-    # Below it only commits write small files, and one that was killed left its staging folder too.
+    # Temporary files in these subfolders come from commits, and a killed one also left a staging folder.
     for folder in (control, *(f"{control}/{name}" for name in (HISTORY, BATCHES) if found)):
-        # They only take room.
+        # Leftovers only take space.
         with contextlib.suppress(OSError):
             location.store.remove_unfinished(folder)
     for staging in found:
@@ -260,5 +258,5 @@ def _recover(location: Location, control: str, names: Collection[str]) -> bool:
 
 
 def _is_abandoned(staging: Staging) -> bool:
-    """Say whether a journal came too late: another writer had cleared the folder that it is in."""
+    """Check for a journal without its marker: recovery deletes an abandoned folder's marker with it."""
     return staging.location.store.get_path_type(staging.marker) is None

@@ -1,6 +1,6 @@
-"""The history: a small, readable record of every commit, in files whose names sort by time.
+"""The history: a small readable record of every commit, in files whose names sort by time.
 
-A record is part of its commit's journal, and is written once all that the journal says is done.
+A record is part of its commit's journal, and is saved when the commit is published.
 """
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ FileChange = Literal["rewritten", "inserted", "removed"]
 
 @dataclass(frozen=True, slots=True)
 class HistoryFile:
-    """One data file that a commit touched, its path relative to the dataset.
+    """One data file that a commit changed, its path relative to the dataset.
 
-    A removed file has rows and size before only, an inserted one after only; an overwrite never counted the rows that
-    it removed. `modified` is when the file that was written was last changed, where a store tells that reliably;
-    `retained` is the name under which the file that was there before is kept for `undo`, and `modified_before` when
-    that was last changed.
+    A removed file has only `rows_before` and `size_before`, an inserted one only `rows` and `size`; an overwrite does
+    not count the rows that it removes. `modified` is the modification time of the new file, if the store reports it
+    reliably. `retained` is the name of the old file that is kept for `undo`, and `modified_before` its time.
     """
 
     path: str
@@ -60,11 +59,11 @@ class HistoryFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryRecord(FilesDisplayMixin):
-    """One commit: when it was, what was asked for and what it did; a count that nobody counted is None.
+    """One commit: its time, options and effects; counts that are not known are None.
 
-    `id`, `committed_at` and `duration`, the seconds until the commit was decided, are set by the commit itself.
-    `options` are those that differ from the defaults. `undoes` is the record whose commit an undo took back, and
-    `partitions_before` what was recorded of partition columns, if the commit changed that.
+    `id`, `committed_at` and `duration`, the seconds until the journal was written, are set by the commit itself.
+    `options` are those that differ from the defaults. `undoes` is the id of the record that an undo reversed, and
+    `partitions_before` the partition record, if the commit changed it.
     """
 
     file_class = HistoryFile
@@ -93,13 +92,13 @@ class HistoryRecord(FilesDisplayMixin):
 
     @classmethod
     def from_plain(cls, found: Mapping[str, Any]) -> HistoryRecord:
-        """Build a record from what JSON made of it."""
+        """Build a record from parsed JSON."""
         committed_at = datetime.fromisoformat(found["committed_at"])
         return cls(**{**found, "committed_at": committed_at, "files": [HistoryFile(**file) for file in found["files"]]})
 
 
 def history(path: str | os.PathLike[str], *, filesystem: Any = None) -> list[HistoryRecord]:
-    """Give the record of every commit into a dataset, the newest first.
+    """List the records of all commits to a dataset, the newest first.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
@@ -114,7 +113,7 @@ def history(path: str | os.PathLike[str], *, filesystem: Any = None) -> list[His
 
 
 def read_records(store: Store, control: str) -> Iterator[HistoryRecord]:
-    """Read the records one by one, the newest first."""
+    """Read the records lazily, the newest first."""
     for name in reversed(_list_names(store, control)):
         path = f"{control}/{HISTORY}/{name}"
         try:
@@ -124,12 +123,12 @@ def read_records(store: Store, control: str) -> Iterator[HistoryRecord]:
                 raise UnreadableFileError(message)
             yield HistoryRecord.from_plain(found)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            message = f"{path} is damaged: {error}. Remove it if it is lost; undo then passes over that commit."
+            message = f"{path} is damaged: {error}. Restore or remove it; without it, undo skips that commit."
             raise UnreadableFileError(message) from error
 
 
 def skip_undone(records: Iterable[HistoryRecord]) -> Iterator[HistoryRecord]:
-    """Leave out undos and what they undid; what undoes is newer, so it comes first."""
+    """Leave out undos and the commits they undid; an undo is newer, so it comes first."""
     undone = set()
     for record in records:
         if record.undoes is not None:
@@ -139,14 +138,14 @@ def skip_undone(records: Iterable[HistoryRecord]) -> Iterator[HistoryRecord]:
 
 
 def save_record(store: Store, control: str, record: HistoryRecord) -> None:
-    """Keep a commit's record."""
+    """Write the record of a commit."""
     store.make_folder(f"{control}/{HISTORY}")
     text = json.dumps({"version": VERSION, **asdict(record)}, indent=1, default=datetime.isoformat)
     store.write_small(f"{control}/{HISTORY}/{record.id}.json", text.encode())
 
 
 def make_record_id(store: Store, control: str, now: datetime) -> str:
-    """Name a record so that it sorts after all there are, even if the clock went back or another machine's is ahead."""
+    """Make an id that sorts after all others, even if the clock went back or another machine's is ahead."""
     newest = "".join(_list_names(store, control)[-1:]).partition("-")[0]
     stamp = now.strftime(ID_TIME_FORMAT)
     if newest >= stamp:
@@ -157,7 +156,7 @@ def make_record_id(store: Store, control: str, now: datetime) -> str:
 
 
 def make_merge_record(engine: str, request: Request, result: MergeResult, files: list[HistoryFile]) -> HistoryRecord:
-    """Describe a merge."""
+    """Make the record of a merge."""
     return HistoryRecord(
         operation="merge",
         strategy=result.strategy,
@@ -180,7 +179,7 @@ def make_merge_record(engine: str, request: Request, result: MergeResult, files:
 def make_write_record(
     engine: str, options: Options, result: WriteResult, before: int | None, files: list[HistoryFile]
 ) -> HistoryRecord:
-    """Describe an append, or an overwrite, which never counted the rows `before` it."""
+    """Make the record of an append, or of an overwrite, whose rows `before` are not counted."""
     appends = before is not None
     return HistoryRecord(
         operation="write_dataset",
@@ -205,7 +204,7 @@ def make_maintenance_record(
     files: list[HistoryFile],
     keys: Sequence[str] = (),
 ) -> HistoryRecord:
-    """Describe what brought in no row: what was asked for beyond the usual options, and the rows before and after."""
+    """Make the record of a maintenance call, with its own options and the row counts before and after."""
     before, after = rows
     return HistoryRecord(
         operation=operation,
@@ -221,21 +220,21 @@ def make_maintenance_record(
 
 
 def _list_changed_options(options: Options) -> dict[str, Any]:
-    """Give the options that differ from their defaults as JSON would have them."""
+    """List the options that differ from their defaults, as JSON values."""
     given = {one.name: (_to_plain(getattr(options, one.name)), _to_plain(one.default)) for one in fields(options)}
-    told_elsewhere = {"batch_id", "progress"}
-    return {name: value for name, (value, default) in given.items() if value != default and name not in told_elsewhere}
+    unlisted = {"batch_id", "progress"}
+    return {name: value for name, (value, default) in given.items() if value != default and name not in unlisted}
 
 
 def _to_plain(value: Any) -> Any:
     if isinstance(value, str | os.PathLike):
-        # Of these only the path of an audit could hold a password.
+        # The path of an audit may contain a password.
         return mask_credentials(os.fspath(value))
     return load_json(json.dumps(value, default=str))
 
 
 def is_record_id(text: str) -> bool:
-    """Say whether a text could name a record."""
+    """Check whether a string has the form of a record id."""
     return _ID_PATTERN.fullmatch(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""The journal of a commit: every move and removal, and what goes with them."""
+"""The journal of a commit: its moves, removals and control files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A staged file and the data file it becomes; `replaces` is the identity of the file it takes the place of."""
+    """A staged file and the data file that it becomes; `replaces` is the identity of the file it overwrites."""
 
     staged: str
     target: str
@@ -31,7 +31,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A data file that goes, and its identity, so that a later file of that name stays."""
+    """A data file to remove, and its identity, so that a later file of that name is not removed."""
 
     target: str
     identity: str
@@ -39,12 +39,12 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Everything a commit does: the partition record if it changes, the batch if it has an id, moves, then removals.
+    """Everything a commit does.
 
-    `feed` are moves to paths outside the dataset; `mark` is the identity of the mark of the staging folder, if one of
-    them is where a copy of the dataset would find the original's.
-    `history` tells what it did. The files that the last `retain` commits replaced or removed are kept; an undo keeps
-    none, and forgets the batch that it undoes.
+    `record` is the new partition record, if it changes, and `batch` that of a batch with an id; an undo has the id to
+    `forget`. `feed` are moves to change feeds outside the dataset; `mark` is the identity of the staging folder's
+    marker, by which recovery of a copied dataset knows that a feed is the original's. `history` is the record of the
+    commit. The files that the last `retain` commits replaced or removed are retained.
     """
 
     moves: Sequence[Move]
@@ -59,17 +59,17 @@ class Journal:
 
     @property
     def replaced(self) -> dict[str, str]:
-        """The files that are replaced or removed, by path, with their identities."""
+        """The identities of the replaced or removed files, by path."""
         replaced = {move.target: move.replaces for move in self.moves if move.replaces is not None}
         return replaced | {removal.target: removal.identity for removal in self.removals}
 
     def to_json(self) -> bytes:
-        """Write the journal as text."""
+        """Write the journal as JSON."""
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1, default=datetime.isoformat).encode()
 
     @classmethod
     def from_json(cls, data: bytes) -> Journal:
-        """Read a journal's text."""
+        """Read a journal from JSON."""
         found = load_json(data)
         if found.pop("version") != VERSION:
             message = "An interrupted commit was made by another version of merganser. Recover with that version."
@@ -85,11 +85,11 @@ def _read_journal(staging: Staging) -> Journal | None:
     try:
         return None if data is None else Journal.from_json(data)
     except (json.JSONDecodeError, UnicodeDecodeError):
-        # Half a journal is none: it is written whole before anything is published.
+        # A truncated journal does not count: nothing is published before it is complete.
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = (
-            f"{staging.journal} is not a journal of merganser's: {error}. Move it out of the control folder to "
-            "discard that commit."
+            f"{staging.journal} is not a journal of merganser: {error}. Move it out of the control folder to discard "
+            "that commit."
         )
         raise UnreadableFileError(message) from error

@@ -1,4 +1,4 @@
-"""Whether this user may publish a commit, checked before it is journaled, and whom to ask if not."""
+"""Permissions to publish a commit, checked before the journal is written."""
 
 from __future__ import annotations
 

@@ -9,9 +9,7 @@ from merganser.core.commit.batches import forget_batch, write_batch
 from merganser.core.commit.history import save_record
 from merganser.core.commit.replaced_files import ReplacedFiles, make_conflict_error
 from merganser.core.commit.retained import find_unreachable, remove_retained
-from merganser.core.storage.staging import (
-    PARTITION_RECORD,
-)
+from merganser.core.storage.staging import PARTITION_RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def publish(location: Location, control: str, staging: Staging, journal: Journal, *, recovering: bool = False) -> None:
-    """Do what the journal says and is still undone; safe to repeat, safe to interrupt."""
+    """Do what the journal lists and is not done yet."""
     store = location.store
     _write_control_files(location, control, journal)
     replaced = ReplacedFiles(staging, journal.replaced)
@@ -33,8 +31,8 @@ def publish(location: Location, control: str, staging: Staging, journal: Journal
     touched += [location.to_path(removal.target) for removal in journal.removals]
     if journal.history is not None:
         save_record(store, control, journal.history)
-    fed = sorted({_get_parent(move.target) for move in journal.feed})
-    store.flush([*_list_folders_to_flush(location, touched), *fed, control])
+    feed_folders = sorted({_get_parent(move.target) for move in journal.feed})
+    store.flush([*_list_folders_to_flush(location, touched), *feed_folders, control])
     if journal.history is not None and journal.history.undoes is not None:
         remove_retained(store, control, [journal.history.undoes])
     elif journal.history is not None:
@@ -42,7 +40,7 @@ def publish(location: Location, control: str, staging: Staging, journal: Journal
 
 
 def _write_control_files(location: Location, control: str, journal: Journal) -> None:
-    """Write to the control folder what must be there before the first file is replaced."""
+    """Write the control files that must exist before the first file is replaced."""
     store = location.store
     if journal.record is not None:
         store.write_small(f"{control}/{PARTITION_RECORD}", json.dumps(journal.record, indent=1).encode())
@@ -55,37 +53,37 @@ def _write_control_files(location: Location, control: str, journal: Journal) -> 
 def _move_files(
     location: Location, staging: Staging, journal: Journal, replaced: ReplacedFiles, *, recovering: bool
 ) -> None:
-    """Put the staged files that still wait in their places."""
+    """Move the staged files that are not in place yet."""
     store, staged = location.store, [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
     folders = {_get_parent(path) for path in staged}
-    waiting = {f"{folder}/{name}" for folder in folders for name in store.list_names(folder)}
-    goals = [location.to_path(move.target) for move in journal.moves] + [move.target for move in journal.feed]
-    folders = {_get_parent(goal) for goal in goals}
-    # One that exists in recovery was perhaps made by the process that was killed.
+    pending = {f"{folder}/{name}" for folder in folders for name in store.list_names(folder)}
+    targets = [location.to_path(move.target) for move in journal.moves] + [move.target for move in journal.feed]
+    folders = {_get_parent(path) for path in targets}
+    # During recovery, an existing folder may be one that the killed process made but did not flush.
     new = {folder for folder in folders if store.is_local and (recovering or store.get_path_type(folder) is None)}
     for folder in sorted(folders):
         store.make_folder(folder)
-    # After a power cut a file could be in neither folder, if it was moved into one that is not yet on the disk.
-    inside = [goal for goal in goals[: len(journal.moves)] if _get_parent(goal) in new]
-    fed = {_get_parent(move.target) for move in journal.feed} & new
-    store.flush([*_list_folders_to_flush(location, inside), *sorted(fed)])
-    for move, path, goal in zip((*journal.moves, *journal.feed), staged, goals, strict=True):
-        if path in waiting:
+    # A file moved into a folder that is not on disk yet would be lost by a power failure.
+    inside = [path for path in targets[: len(journal.moves)] if _get_parent(path) in new]
+    feed_folders = {_get_parent(move.target) for move in journal.feed} & new
+    store.flush([*_list_folders_to_flush(location, inside), *sorted(feed_folders)])
+    for move, path, target in zip((*journal.moves, *journal.feed), staged, targets, strict=True):
+        if path in pending:
             if move not in journal.feed:
                 _check_replaced(location, staging, replaced, move)
-            # Spark refuses a file whose checksum sidecar tells of its predecessor.
-            store.remove(_make_checksum_path(goal))
-            store.replace(path, goal)
+            # Spark refuses a file with the checksum sidecar of its predecessor.
+            store.remove(_make_checksum_path(target))
+            store.replace(path, target)
 
 
 def _find_removed(location: Location, replaced: ReplacedFiles, removals: Sequence[Removal]) -> dict[str, str]:
-    """Give the files that are still to be removed, with their identities now; refuse another's file."""
+    """Find the files that still have to be removed, with their identities; refuse a file of another program."""
     found = location.list_all_files() if removals else {}
-    still = {removal.target: found[removal.target].identity for removal in removals if removal.target in found}
-    for rel, now in still.items():
+    remaining = {removal.target: found[removal.target].identity for removal in removals if removal.target in found}
+    for rel, now in remaining.items():
         if not replaced.is_journaled_file(rel, now):
             raise make_conflict_error(location, rel, "the change")
-    return still
+    return remaining
 
 
 def _remove_files(location: Location, removals: Mapping[str, str]) -> None:
@@ -97,7 +95,7 @@ def _remove_files(location: Location, removals: Mapping[str, str]) -> None:
 
 
 def _check_replaced(location: Location, staging: Staging, replaced: ReplacedFiles, move: Move) -> None:
-    # Elsewhere than locally a copy may stop halfway, and what it left is ours to write again.
+    # An object store copies files; a copy that stopped halfway is our own and is written again.
     if location.store.is_local:
         target = location.to_path(move.target)
         found = location.store.get_identity(target)

@@ -51,7 +51,7 @@ class ReplacedFiles:
         return [self.folder]
 
     def is_journaled_file(self, rel: str, now: str) -> bool:
-        """Say whether a file whose identity is this now is the one that the journal means."""
+        """Check whether a file, by its identity now, is the one that the journal means."""
         location = self.staging.location
         identity = self.identities.get(rel)
         return identity is not None and (

@@ -1,6 +1,6 @@
-"""Retained files: what commits replaced or removed, kept in the control folder so that `undo` can bring it back.
+"""Retained files: what commits replaced or removed, kept in the control folder for `undo`.
 
-Each commit has a folder of its own there, filled before the commit is decided; its record says what is in it.
+Each commit has its own folder, filled before its journal is written; its history record lists the contents.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ RETAINED = "retained"
 
 
 def make_retained_path(control: str, commit: str, name: str) -> str:
-    """Give the path of a file that is retained of a commit."""
+    """Make the path of a retained file of a commit."""
     return f"{control}/{RETAINED}/{commit}/{name}"
 
 
 def retain_replaced(location: Location, control: str, record: HistoryRecord) -> None:
-    """Keep what a commit is about to replace or remove."""
+    """Retain the files that a commit is about to replace or remove."""
     names = {file.path: file.retained for file in record.files if file.retained is not None}
     if not names:
         return
@@ -40,7 +40,7 @@ def retain_replaced(location: Location, control: str, record: HistoryRecord) -> 
 
 
 def is_fully_retained(store: Store, control: str, record: HistoryRecord) -> bool:
-    """Say whether everything that a commit replaced or removed is retained, as it was."""
+    """Check whether all files that a commit replaced or removed are retained unchanged."""
     needed = [file for file in record.files if file.operation != "inserted"]
     if not needed:
         return True
@@ -57,32 +57,32 @@ def is_fully_retained(store: Store, control: str, record: HistoryRecord) -> bool
 
 
 def list_retained_ids(store: Store, control: str) -> list[str]:
-    """List the commits that have retained files, or what is left of them, the oldest first."""
+    """List the ids of commits with retained files, the oldest first."""
     return [name for name in store.list_names(f"{control}/{RETAINED}") if is_record_id(name)]
 
 
 def find_unreachable(store: Store, control: str, limit: int | None) -> list[str]:
-    """Name the commits whose retained files no undo can use, or nobody asks for: all but the newest so many."""
+    """List the commits whose retained files undo cannot use, or that are older than the newest `limit`."""
     ids = list_retained_ids(store, control)
     kept = set(islice(_find_reachable(store, control, set(ids)), limit)) if ids and limit != 0 else set()
     return [one for one in ids if one not in kept]
 
 
-def _find_reachable(store: Store, control: str, waiting: set[str]) -> Iterator[str]:
-    """Name the commits whose retained files undo could use, the newest first, until one that cannot be undone."""
+def _find_reachable(store: Store, control: str, remaining: set[str]) -> Iterator[str]:
+    """List the commits whose retained files undo can use, the newest first, up to one that cannot be undone."""
     for record in skip_undone(read_records(store, control)):
-        if not waiting or not is_fully_retained(store, control, record):
+        if not remaining or not is_fully_retained(store, control, record):
             return
-        if record.id in waiting:
-            waiting.remove(record.id)
+        if record.id in remaining:
+            remaining.remove(record.id)
             yield record.id
 
 
 def remove_retained(store: Store, control: str, ids: Iterable[str]) -> list[str]:
-    """Remove what is retained of commits, and give the folders removed; what cannot be only takes room."""
-    dropped = []
+    """Remove the retained files of commits, and return the removed folders; failures only cost space."""
+    removed = []
     for one in ids:
         with suppress(OSError):
             store.remove_folder(f"{control}/{RETAINED}/{one}")
-            dropped.append(f"{control}/{RETAINED}/{one}")
-    return dropped
+            removed.append(f"{control}/{RETAINED}/{one}")
+    return removed

@@ -1,4 +1,4 @@
-"""Staged files on their way into a dataset: their footers, the places they will have, and what the journal says."""
+"""Staged files that become data files: their footers and paths, and their entries in journal and history."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A staged file with its footer and the place it will have; `replaces` is the number of the file that is there."""
+    """A staged file, its footer and future path; `replaces` is the number of the file that it replaces."""
 
     staged: str
     rel: str
@@ -36,17 +36,17 @@ class NewFile:
 
     @property
     def operation(self) -> Literal["inserted", "rewritten"]:
-        """What becomes of the place."""
+        """Whether the file is new or replaces one."""
         return "inserted" if self.replaces is None else "rewritten"
 
     def to_metadata(self, location: Location) -> MergeFileMetadata:
-        """Tell of the file as it will be."""
+        """Describe the file as it will be."""
         rows = self.footer.metadata.num_rows
         return MergeFileMetadata(location.to_display(self.rel), rows, self.operation, self.footer.size)
 
 
 def make_new_file(staged: str, folder: str, footer: Footer) -> NewFile:
-    """Give a staged file a name of its own in a folder."""
+    """Give a staged file a unique path in a folder."""
     return NewFile(staged, f"{folder}part-{uuid.uuid4().hex}.parquet", footer)
 
 
@@ -55,18 +55,18 @@ def read_staged_footers(staging: Staging, paths: Sequence[str]) -> list[Footer]:
     return map_in_threads(lambda path: read_footer(staging.location.store, path, path), paths)
 
 
-def list_preserved_files(target: Target, gone: Iterable[int]) -> list[MergeFileMetadata]:
-    """Tell of all files but those that are replaced or removed."""
-    left = {*gone}
+def list_preserved_files(target: Target, changed: Iterable[int]) -> list[MergeFileMetadata]:
+    """Describe all files except those that are replaced or removed."""
+    excluded = {*changed}
     return [
         MergeFileMetadata(target.location.to_display(file.rel), target.file_rows[number], "preserved", file.size)
         for number, file in enumerate(target.files)
-        if number not in left
+        if number not in excluded
     ]
 
 
 def make_moves(target: Target, new: Iterable[NewFile]) -> list[Move]:
-    """Say where staged files go, and what they replace there."""
+    """Make the journal's moves of staged files."""
     return [
         Move(
             one.staged.rpartition("/")[2],
@@ -78,12 +78,12 @@ def make_moves(target: Target, new: Iterable[NewFile]) -> list[Move]:
 
 
 def make_removals(target: Target, numbers: Iterable[int]) -> list[Removal]:
-    """Say which files go."""
+    """Make the journal's removals of files."""
     return [Removal(target.files[number].rel, target.files[number].identity) for number in numbers]
 
 
 def list_touched_files(target: Target, new: Iterable[NewFile], removed: Iterable[int]) -> list[HistoryFile]:
-    """List the files of a change for its record; an overwrite has read no footer of what it removes."""
+    """List the changed files for the history; an overwrite does not know the rows of what it removes."""
     rows: Sequence[int | None] = target.file_rows or [None] * len(target.files)
     before = [(count, file.size) for count, file in zip(rows, target.files, strict=True)]
     written = [
@@ -100,7 +100,7 @@ def list_touched_files(target: Target, new: Iterable[NewFile], removed: Iterable
 
 
 def commit_files(session: Session, staging: Staging, journal: Journal, target: Target) -> None:
-    """Commit, if the dataset is still the one that was listed, and keep what was learned of its footers."""
+    """Commit if the dataset has not changed since it was listed, then update the statistics cache."""
     session.commit(staging, journal, lambda: check_listing(target))
     if target.cache_update is not None:
         save_cache(target.cache_update, staging)

@@ -1,4 +1,4 @@
-"""Undo: the last commit taken back, by a commit of its own; and vacuum, which removes what no undo can use."""
+"""Undo of the last commit, by a commit of its own, and vacuum, which removes retained files that undo cannot use."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def undo(
     lock_timeout: float = LOCK_TIMEOUT,
     ignore_table_format: bool = False,
 ) -> HistoryRecord:
-    """Take the last commit back, and give its record; called again, it takes back the one before.
+    """Undo the last commit and return its record; called again, it undoes the commit before.
 
-    Files that the commit replaced or removed have to be retained (`merge(..., retain=1)`). Its `batch_id` may be merged
+    Files that the commit replaced or removed must be retained (`merge(..., retain=1)`). Its `batch_id` can be merged
     again. An undo cannot be undone; run the merge again instead. `ignore_table_format` is that of `merge`.
 
     >>> import merganser, pyarrow as pa, tempfile
@@ -80,9 +80,9 @@ def vacuum(
     filesystem: Any = None,
     lock_timeout: float = LOCK_TIMEOUT,
 ) -> list[str]:
-    """Remove retained files that no undo can reach any more; gives the folders removed, one for each commit.
+    """Remove retained files that undo can no longer use; returns the removed folders, one for each commit.
 
-    With `retain`, only what the newest so many commits with retained files left stays.
+    With `retain`, only the files of the newest `retain` commits that have any are kept.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
@@ -93,7 +93,7 @@ def vacuum(
     """
     if retain is not None:
         check_retain(retain)
-    # What is retained is no part of any table.
+    # Retained files are not part of a table of another format.
     location = locate(path, filesystem, ignore_table_format=True)
     if not list_retained_ids(location.store, choose_control_folder(location)):
         return []
@@ -104,16 +104,16 @@ def vacuum(
 
 
 def _make_undo_journal(last: HistoryRecord, found: Mapping[str, FileInfo], staging: Staging) -> Journal:
-    """Stage what a commit replaced and removed, and turn round all that it did."""
+    """Stage the files that a commit replaced or removed, and reverse what it did."""
     moves, removals = [], []
     for file in last.files:
-        now = found[file.path].identity if file.path in found else None
+        identity = found[file.path].identity if file.path in found else None
         if file.retained is not None:
             staged = staging.make_path()
             staging.location.store.duplicate(make_retained_path(staging.control, last.id, file.retained), staged)
-            moves.append(Move(staged.rpartition("/")[2], file.path, now))
-        elif now is not None:
-            removals.append(Removal(file.path, now))
+            moves.append(Move(staged.rpartition("/")[2], file.path, identity))
+        elif identity is not None:
+            removals.append(Removal(file.path, identity))
     partitions = None if last.partitions_before is None else last.partitions_before or make_record({})
     history = HistoryRecord(
         operation="undo",
@@ -132,37 +132,34 @@ def _make_undo_journal(last: HistoryRecord, found: Mapping[str, FileInfo], stagi
 
 
 def _make_no_commit_error(location: Location) -> UndoError:
-    return UndoError(f"There is no commit into {location.display} to undo. See history(path) for those there were.")
+    return UndoError(f"There is no commit to {location.display} to undo. See history(path) for its commits.")
 
 
 def _check_retained(location: Location, control: str, last: HistoryRecord) -> None:
     if not is_fully_retained(location.store, control, last):
         message = (
-            f"The files that the {_describe_commit(last)} replaced or removed are not retained as they were, so it "
-            "cannot be "
-            "undone. Pass "
-            f"retain=1 or more to the next merges into {location.display}, to be able to undo them."
+            f"The {_describe_commit(last)} cannot be undone: the files that it replaced or removed are not retained "
+            f"unchanged. Pass retain=1 or more to future merges into {location.display} to be able to undo them."
         )
         raise UndoError(message)
 
 
 def _check_unchanged(location: Location, last: HistoryRecord) -> dict[str, FileInfo]:
-    """Refuse to undo what another program has changed since; gives the files as they are."""
+    """Refuse to undo files that another program has changed since; returns all files as they are."""
     found = location.list_all_files()
     for file in last.files:
         if file.operation == "removed":
-            same = file.path not in found
+            is_same = file.path not in found
         else:
-            same = (
+            is_same = (
                 file.path in found
                 and found[file.path].size == file.size
                 and is_same_time(file.modified, location.store.get_modified_time(location.to_path(file.path)))
             )
-        if not same:
+        if not is_same:
             message = (
-                f"{location.to_display(file.path)} was changed by another program after the "
-                f"{_describe_commit(last)}, and undoing "
-                "that would lose the change. Put the file back as it was, or merge the rows that you want instead."
+                f"{location.to_display(file.path)} was changed by another program after the {_describe_commit(last)}; "
+                "undo would lose that change. Restore the file as it was, or merge the rows that you want instead."
             )
             raise UndoError(message)
     return found
