@@ -93,7 +93,7 @@ def test_manager_refuses_nonsense(lake: str) -> None:
             manager.atomic_replace_files([], [])
         folder = manager.create_staging_directory(f"{lake}/t")
         staged = put(f"{folder}/0.staged", ids([2]))
-        with pytest.raises(ValueError, match="Give pairs"):
+        with pytest.raises(ValueError, match="Give each source one"):
             manager.atomic_replace_files([staged], [])
         with pytest.raises(ValueError, match="must be staged"):
             manager.atomic_replace_files([other], [old])
@@ -333,7 +333,7 @@ def test_names_that_a_commit_needs_are_refused(lake: str, name: str) -> None:
     with assert_unchanged(f"{lake}/t"), IncrementalFileManager() as manager:
         folder = manager.create_staging_directory(f"{lake}/t")
         staged = put(f"{folder}/{name}", ids([2]))
-        with pytest.raises(InvalidArgumentError, match="a commit uses that name"):
+        with pytest.raises(InvalidArgumentError, match="commits reserve that name"):
             manager.atomic_replace_files([staged], [old])
         os.remove(staged)
 

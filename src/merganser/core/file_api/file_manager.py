@@ -1,4 +1,4 @@
-"""Replacing data files by hand: staged beside the dataset, published under a journal."""
+"""Manual replacement of data files: staged beside the dataset, published by a journaled commit."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ class IncrementalFileManager:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # What cannot be removed now must not hide why; the next merge removes it.
+        # A failed cleanup must not hide the error; the next merge removes the folder.
         with contextlib.suppress(*([] if error is None else [OSError])):
             self.cleanup_staging_files()
 
     def create_staging_directory(
         self, base_path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
     ) -> str:
-        """Create a hidden `.staging_<uuid>` folder for a dataset, lock the dataset, and give the folder's path.
+        """Lock a dataset, create a hidden `.staging_<uuid>` folder for it, and return the folder's path.
 
         Args:
             base_path: The folder of the dataset, or its fsspec URL; it need not exist.
             filesystem: An fsspec or PyArrow filesystem that has the path.
-            ignore_table_format: Take a table of another format for plain Parquet files.
+            ignore_table_format: Treat a table of another format as plain Parquet files.
         """
         self.cleanup_staging_files()
         location = locate(base_path, filesystem, ignore_table_format=ignore_table_format)
@@ -73,15 +73,15 @@ class IncrementalFileManager:
         return self._staging.folder
 
     def atomic_replace_files(self, source_files: Paths, target_files: Paths, filesystem: Any = None) -> None:
-        """Put staged files in the place of data files, or beside them: all of them or, after a failure, none.
+        """Replace data files by staged files, or add staged files, atomically.
 
         May be called several times. Once the journal is written the replacement will happen: if the process is killed
         or the disk fails, `recover`, or the next merge, completes it.
 
         Args:
             source_files: Staged Parquet files, of any name, in the staging folder or in folders below it.
-            target_files: For each of them the data file that it replaces, or a new path in the dataset.
-            filesystem: An fsspec or PyArrow filesystem that has the paths; without it, that of the staging folder.
+            target_files: For each source file, the data file that it replaces or a new path in the dataset.
+            filesystem: The fsspec or PyArrow filesystem of the paths; default: that of the staging folder.
         """
         if self._session is None or self._staging is None:
             message = "There is no staging folder. Call create_staging_directory first."
@@ -89,7 +89,7 @@ class IncrementalFileManager:
         staging, store = self._staging, self._staging.location.store
         sources, targets = list_paths(source_files, "source_files"), list_paths(target_files, "target_files")
         if len(sources) != len(targets):
-            message = f"{len(sources)} source files cannot replace {len(targets)} target files. Give pairs."
+            message = f"{len(sources)} source files cannot replace {len(targets)} target files. Give each source one."
             raise InvalidArgumentError(message)
         if filesystem is None and not store.is_local:
             filesystem = getattr(store, "filesystem", None)
@@ -110,14 +110,14 @@ class IncrementalFileManager:
             return
         with explain_staging_errors(staging):
             store.flush(sorted({f"{staging.folder}/{folder}" for rel in staged for folder in _list_parents(rel)}))
-            # Left by an earlier call; a commit makes its own.
+            # Left by an earlier call; each commit makes its own.
             store.remove(staging.marker)
             if store.is_local:
                 store.remove_folder(f"{staging.folder}/{REPLACED_LINKS}")
             self._session.commit(staging, Journal(moves))
 
     def cleanup_staging_files(self) -> None:
-        """Remove the staging folder with what is left in it, and unlock the dataset; fine if there is none.
+        """Remove the staging folder, if there is one, and unlock the dataset.
 
         A replacement that is journaled but not fully published is left for `recover`.
         """
@@ -128,20 +128,20 @@ class IncrementalFileManager:
 
 
 def _list_parents(rel: str) -> list[str]:
-    """Name the folders of a relative path, each below the one before."""
-    parts = rel.split("/")[:-1]
-    return ["/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
+    """List the folders of a relative path, outermost first."""
+    names = rel.split("/")[:-1]
+    return ["/".join(names[:depth]) for depth in range(1, len(names) + 1)]
 
 
 def _resolve_staged(staging: Staging, path: str, goal: str, filesystem: Any) -> str:
-    """Give the path of a staged file below the staging folder, if it is there and is Parquet."""
+    """Return the path of a staged Parquet file relative to the staging folder."""
     found = locate(path, filesystem)
     rel = found.root.removeprefix(f"{staging.folder}/")
     if rel == found.root or not staging.location.store.can_reach(found.store):
         message = f"Cannot move {path} onto {goal}: it must be staged. Write it below {staging.folder}."
         raise InvalidArgumentError(message)
     if rel.partition("/")[0] in {JOURNAL, REPLACED_LINKS, MARKER}:
-        message = f"Cannot move {path} onto {goal}: a commit uses that name itself. Give the staged file another."
+        message = f"Cannot move {path} onto {goal}: commits reserve that name. Rename the staged file."
         raise InvalidArgumentError(message)
     if found.store.get_path_type(found.root) != "file":
         message = f"There is no staged file {path}. Write it before replacing {goal} with it."
@@ -151,11 +151,11 @@ def _resolve_staged(staging: Staging, path: str, goal: str, filesystem: Any) -> 
 
 
 def _resolve_target(staging: Staging, path: str, goal: str, filesystem: Any) -> str:
-    """Give the path of a data file below the dataset, if one may be there."""
+    """Return the path of a data file relative to the dataset; refuse paths that cannot be one."""
     location = staging.location
     rel = goal.removeprefix(f"{location.url}/")
     if rel == goal or {"", ".", ".."} & {*rel.split("/")}:
-        # Links of folders are followed, but not that of the file: it stays, and what it leads to is replaced.
+        # A linked file keeps its link, and the file it points to is replaced; linked folders are resolved.
         folder, _, name = goal.rpartition("/")
         found = locate(folder or ("/" if goal.startswith("/") else "."), filesystem)
         inside = location.store.can_reach(found.store) and f"{found.root}/{name}".startswith(f"{location.root}/")
@@ -170,24 +170,24 @@ def _resolve_target(staging: Staging, path: str, goal: str, filesystem: Any) -> 
 
 
 def _check_pairs(staging: Staging, staged: list[str], goals: list[str]) -> None:
-    """Refuse pairs of which not all can be published."""
+    """Refuse duplicate files, and paths that are a file and a folder."""
     location = staging.location
-    # Two paths may be one file, by a link.
+    # Two paths may lead to one file through a link.
     real = [locate(location.to_path(rel), getattr(location.store, "filesystem", None)).root for rel in goals]
-    for what, found, shown in (
+    for what, found, names in (
         ("target", real, [location.to_display(rel) for rel in goals]),
         ("staged file", staged, staged),
     ):
-        times = Counter(found)
-        repeated = [name for name, one in zip(shown, found, strict=True) if times[one] > 1]
+        counts = Counter(found)
+        repeated = [name for name, one in zip(names, found, strict=True) if counts[one] > 1]
         if repeated:
-            message = f"The {what} {repeated[-1]} is given {len(repeated)} times. Give each one once."
+            message = f"The {what} {repeated[-1]} is given {len(repeated)} times. Give each {what} once."
             raise InvalidArgumentError(message)
-    above = {folder for rel in goals for folder in _list_parents(rel)}
+    parents = {folder for rel in goals for folder in _list_parents(rel)}
     blocked = [
-        rel for rel in goals if rel in above or location.store.get_path_type(location.to_path(rel)) == "directory"
+        rel for rel in goals if rel in parents or location.store.get_path_type(location.to_path(rel)) == "directory"
     ]
-    blocked += [rel for rel in sorted(above) if location.store.get_path_type(location.to_path(rel)) == "file"]
+    blocked += [rel for rel in sorted(parents) if location.store.get_path_type(location.to_path(rel)) == "file"]
     if blocked:
         message = f"{location.to_display(blocked[0])} cannot be a file and a folder. Give another target."
         raise InvalidArgumentError(message)

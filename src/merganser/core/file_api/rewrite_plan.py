@@ -1,4 +1,4 @@
-"""The file-level functions that the source documents name: each does one step of a merge by itself."""
+"""File-level functions, each of which does one step of a merge by itself."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 class ParquetFileMetadata:
     """One data file, as its footer and its path describe it.
 
-    `column_stats` has for each column `min`, `max` and `null_count`, None where the footer proves nothing;
+    `column_stats` maps each column to its `min`, `max` and `null_count`, None where the footer does not have them.
     `partition_values` are the strings of the path's folders, None if there are none.
     """
 
@@ -74,12 +74,12 @@ class ParquetMetadataAnalyzer:
         *,
         ignore_table_format: bool = False,
     ) -> list[ParquetFileMetadata]:
-        """Describe every data file of a dataset, in name order; an absent folder has none.
+        """Describe every data file of a dataset, in name order; a missing folder has none.
 
         Args:
             dataset_path: The folder of the dataset, or its fsspec URL.
             filesystem: An fsspec or PyArrow filesystem that has the path.
-            ignore_table_format: Take a table of another format for plain Parquet files.
+            ignore_table_format: Treat a table of another format as plain Parquet files.
 
         >>> import tempfile, merganser
         >>> lake = tempfile.mkdtemp()
@@ -103,10 +103,10 @@ def _describe_file(location: Location, rel: str) -> ParquetFileMetadata:
             continue
         bounds = read_key_bounds(footer, field.name, field.type)
         known = [bound for bound in bounds if bound is not None]
-        whole = bool(bounds) and len(known) == len(bounds)
+        is_bounded = bool(bounds) and len(known) == len(bounds)
         stats[field.name] = {
-            "min": to_python_value(min(low for low, _ in known), field.type) if whole else None,
-            "max": to_python_value(max(high for _, high in known), field.type) if whole else None,
+            "min": to_python_value(min(low for low, _ in known), field.type) if is_bounded else None,
+            "max": to_python_value(max(high for _, high in known), field.type) if is_bounded else None,
             "null_count": nulls.get(field.name.encode(), 0),
         }
     partition = parse_hive_partition_path(rel) or None
@@ -114,7 +114,7 @@ def _describe_file(location: Location, rel: str) -> ParquetFileMetadata:
 
 
 def _count_nulls(footer: Footer) -> dict[bytes, int | None]:
-    """Count the NULLs of each column that is one chunk, None where a row group does not count them."""
+    """Count the NULLs of each column that is not nested; None where a footer does not count them."""
     counts: dict[bytes, int | None] = {}
     for chunks in footer.load_chunks(range(footer.metadata.num_row_groups)).values():
         for chunk in (chunk for chunk in chunks if len(chunk.path) == 1):
@@ -133,14 +133,14 @@ class PartitionPruner:
         source_keys: Any,
         partition_schema: pa.Schema | None = None,
     ) -> list[str]:
-        """Give the paths of the files that might hold a source key, by the key columns that are partition columns.
+        """List the files that might hold a source key, judged by the key columns that are partition columns.
 
         Args:
             file_metadata: The files, as `ParquetMetadataAnalyzer` describes them.
             key_columns: The key column, or several.
             source_keys: The keys: a list of values (of tuples or dicts for several key columns), an Arrow array, or
                 anything that `merge` takes as a source.
-            partition_schema: Types in which the path's strings are read; without it, those of the source keys.
+            partition_schema: Types of the partition values; default: those of the source keys.
 
         >>> files = [ParquetFileMetadata(f"t/day={day}/a.parquet", 1, 9, {}, {"day": day}) for day in ("mon", "tue")]
         >>> PartitionPruner().identify_candidate_files(files, "day", ["tue", "wed"])
@@ -157,7 +157,7 @@ class PartitionPruner:
             bound = pa.array([values[text] for text in texts], to_canonical_type(field.type))
             columns[f"min_{number}"] = columns[f"max_{number}"] = bound
         might = might_match(pa.table(columns), to_canonical_keys(table, keys))
-        return [file.path for file, kept in zip(files, might.tolist(), strict=True) if kept]
+        return [file.path for file, is_candidate in zip(files, might.tolist(), strict=True) if is_candidate]
 
 
 def _parse_path_bound(text: str | None, data_type: pa.DataType) -> Any:
@@ -166,7 +166,7 @@ def _parse_path_bound(text: str | None, data_type: pa.DataType) -> Any:
 
 
 class ConservativeMembershipChecker:
-    """Rules a file out by its statistics, only where they prove that it holds no source key."""
+    """Rules out files whose statistics prove that they hold no source key."""
 
     def __init__(self) -> None:
         self._read: tuple[Any, Any] = (None, None)
@@ -177,13 +177,13 @@ class ConservativeMembershipChecker:
         key_columns: Sequence[str] | str,
         source_keys: Any,
     ) -> bool:
-        """Check whether a file might hold a source key; what its footer does not prove counts as might.
+        """Check whether a file might hold a source key; False only if its statistics rule that out.
 
         Args:
             file_metadata: The file, as `ParquetMetadataAnalyzer` describes it.
             key_columns: The key column, or several.
-            source_keys: The keys, as `PartitionPruner` takes them. What may be readable once only, a generator or an
-                Arrow stream, is read with the first file and kept, so that the same one may be given for every file.
+            source_keys: The keys, as `PartitionPruner` takes them. A generator or an Arrow stream is read once and
+                kept, so that the same one can be given for every file.
 
         >>> file = ParquetFileMetadata("t/a.parquet", 1, 9, {"id": {"min": 10, "max": 20, "null_count": 0}})
         >>> check = ConservativeMembershipChecker().file_might_contain_keys
@@ -192,34 +192,34 @@ class ConservativeMembershipChecker:
         """
         keys = normalize_keys(key_columns)
         given = read_keys(self._make_rereadable(source_keys), keys)
-        # Path values are checked by the pruner: the file's own column of that name means nothing.
-        told = file_metadata.partition_values or {}
-        stats = {name: {} if name in told else file_metadata.column_stats.get(name, {}) for name in keys}
+        # The pruner checks partition values; they override the file's own column of that name.
+        partition = file_metadata.partition_values or {}
+        stats = {name: {} if name in partition else file_metadata.column_stats.get(name, {}) for name in keys}
         bounds = {name: _read_bounds(stats[name]) for name in keys}
         columns = {}
         try:
             table = conform_keys(given, {name: pair.type for name, pair in bounds.items() if pair is not None})
         except (ColumnTypeError, ColumnValueError):
-            # Bounds that are not of the keys' type prove nothing.
+            # Bounds of another type prove nothing.
             return bool(given.num_rows)
         for number, (name, pair) in enumerate(bounds.items()):
-            kind = to_canonical_type(table.schema.field(name).type)
-            sides = pa.nulls(2, kind) if pair is None else to_canonical(pa.chunked_array([pair]))
+            data_type = to_canonical_type(table.schema.field(name).type)
+            sides = pa.nulls(2, data_type) if pair is None else to_canonical(pa.chunked_array([pair]))
             columns[f"min_{number}"], columns[f"max_{number}"] = sides[:1], sides[1:]
         return bool(might_match(pa.table(columns), to_canonical_keys(table, keys))[0])
 
     def _make_rereadable(self, source_keys: Any) -> Any:
-        """Give keys that can be read as often as there are files."""
-        streams = hasattr(source_keys, "__arrow_c_stream__")
-        if not (streams or isinstance(source_keys, Iterator)):
+        """Return keys that can be read more than once."""
+        is_stream = hasattr(source_keys, "__arrow_c_stream__")
+        if not (is_stream or isinstance(source_keys, Iterator)):
             return source_keys
         if self._read[0] is not source_keys:
-            self._read = source_keys, read_arrow(source_keys) if streams else list(source_keys)
+            self._read = source_keys, read_arrow(source_keys) if is_stream else list(source_keys)
         return self._read[1]
 
 
 def _read_bounds(stats: Mapping[str, Any]) -> pa.Array | None:
-    """Give the minimum and the maximum of a column in one type, if they have one."""
+    """Return the minimum and maximum of a column as an array, if they have a common type."""
     try:
         pair = infer_array([stats.get("min"), stats.get("max")])
     except (pa.ArrowException, OverflowError):
@@ -233,10 +233,10 @@ def confirm_affected_files(
     source_keys: Any,
     filesystem: Any = None,
 ) -> list[str]:
-    """Read the key columns, and nothing else, of files to find those that hold a source key.
+    """Read only the key columns of files, to find those that hold a source key.
 
-    Every `name=value` folder of a path gives a partition value, also one above the dataset;
-    `plan_incremental_rewrite` knows where the dataset begins.
+    Every `name=value` folder of a path counts as a partition value, even one above the dataset;
+    `plan_incremental_rewrite` knows the folder of the dataset.
 
     Args:
         candidate_files: Paths of Parquet files.
@@ -267,12 +267,12 @@ def confirm_affected_files(
                 "column that they have."
             )
             raise KeyColumnError(message)
-    alike: dict[Any, list[int]] = {}
+    groups: dict[Any, list[int]] = {}
     for number, file in enumerate(found):
-        # Of one type and one filesystem as a rule: then keys are cast once, and one scan reads all files.
-        alike.setdefault((getattr(file.store, "filesystem", None), *file.types.items()), []).append(number)
+        # Usually there is one group: keys are cast once, and one scan reads all files.
+        groups.setdefault((getattr(file.store, "filesystem", None), *file.types.items()), []).append(number)
     hit: set[int] = set()
-    for numbers in alike.values():
+    for numbers in groups.values():
         table = conform_keys(given, found[numbers[0]].types)
         hit |= _find_matched_files(found[numbers[0]].store, [found[at].make_scan(at, table) for at in numbers], table)
     return [path for number, path in enumerate(paths) if number in hit]
@@ -280,7 +280,7 @@ def confirm_affected_files(
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A file to confirm: the types of the key columns that are read from it, and the values that its path has."""
+    """A file to confirm: the types of the key columns in it, and the partition values of its path."""
 
     store: Store
     path: str
@@ -289,7 +289,7 @@ class _Candidate:
     values: Mapping[str, Any]
 
     def make_scan(self, number: int, table: pa.Table) -> ScanFile:
-        """Describe the scan of all its row groups; a key column that it does not have is NULL."""
+        """Make a scan of all row groups; a missing key column is NULL."""
         constants = {
             field.name: pa.repeat(from_token(self.values.get(field.name), field.type), 1)
             for field in table.schema
@@ -303,7 +303,7 @@ def _open_candidate(path: str, keys: Sequence[str], own: pa.Schema, filesystem: 
     footer = read_footer(location.store, location.root, path)
     schema, folders = footer.schema, parse_hive_partition_path(path, keys)
     values = {name: parse(text, own.field(name).type) for name, text in folders.items()}
-    # Where the path has a value, it wins over the file's own (H1).
+    # A value of the path overrides the file's own (H1).
     values = {name: value for name, value in values.items() if value is not UNKNOWN}
     types = {name: schema.field(name).type for name in keys if name in schema.names and name not in values}
     return _Candidate(location.store, location.root, footer.metadata.num_row_groups, types, values)
@@ -317,7 +317,7 @@ def _find_matched_files(store: Store, scans: Sequence[ScanFile], table: pa.Table
 
 @dataclass(frozen=True, slots=True)
 class IncrementalRewritePlan:
-    """Which files a merge would rewrite, and how many rows they hold; `new_files` is empty in a plan."""
+    """The files that a merge would rewrite and their number of rows; `new_files` is always empty."""
 
     affected_files: list[str]
     unaffected_files: list[str]
@@ -334,16 +334,16 @@ def plan_incremental_rewrite(
     *,
     ignore_table_format: bool = False,
 ) -> IncrementalRewritePlan:
-    """Find the files that hold a source key: by partition and statistics, then by one scan of the keys.
+    """Find the files that hold a source key, by partition and statistics and then by one scan of the keys.
 
     Args:
         dataset_path: The folder of the dataset, or its fsspec URL.
         source_keys: The keys, as `PartitionPruner` takes them.
         key_columns: The key column, or several.
         filesystem: An fsspec or PyArrow filesystem that has the path.
-        partition_schema: Types of the partition columns, for a dataset that has no record of them; without it, those
-            of the source keys.
-        ignore_table_format: Take a table of another format for plain Parquet files.
+        partition_schema: Types of the partition columns of a dataset that has no partition record; default: those of
+            the source keys.
+        ignore_table_format: Treat a table of another format as plain Parquet files.
 
     >>> import tempfile, merganser
     >>> lake = tempfile.mkdtemp()
@@ -360,8 +360,8 @@ def plan_incremental_rewrite(
     check_target(location)
     check_no_pending_commit(location)
     types = {field.name: field.type for schema in (given.schema, partition_schema or ()) for field in schema}
-    known = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
-    # Without the lock, files may be replaced while they are looked at.
+    known = {name: data_type for name, data_type in types.items() if not pa.types.is_null(data_type)}
+    # Without the lock, files may be replaced after their footers were read.
     target = replace(load_target(location, keys, None, known), footers={})
     table = conform_keys(given, {name: target.get_key_type(name) for name in keys} if target.files else {})
     hit: set[int] = set()

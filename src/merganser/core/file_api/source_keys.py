@@ -1,4 +1,4 @@
-"""Keys by themselves: whatever a caller gives as keys becomes one table, read once, in the types of the target."""
+"""Source keys of the file-level functions: any form a caller gives becomes one table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from merganser.errors import ColumnTypeError, InvalidArgumentError, KeyColumnErr
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Arrow takes values of one of these for one type. Of two of them it takes one for the other, and may cut a time off.
+# Values of one family have one Arrow type. Arrow would cast mixed families, and may truncate a time to a date.
 _FAMILIES: tuple[type, ...] = (bool, Number, dt.datetime, dt.date, dt.time, dt.timedelta, str, bytes)
 _EXPECTED = (
     "Give a list of values (of tuples or dicts for several key columns), an Arrow array or table, a pandas or Polars "
@@ -36,7 +36,7 @@ _EXPECTED = (
 
 
 def read_keys(source_keys: Any, keys: Sequence[str], partition_schema: pa.Schema | None = None) -> pa.Table:
-    """Read the key columns, in types of their own; strings become what a partition schema says of their column.
+    """Read the key columns in their own types; a partition schema gives the types of string columns.
 
     NULL and NaN are refused (K3).
     """
@@ -49,7 +49,7 @@ def read_keys(source_keys: Any, keys: Sequence[str], partition_schema: pa.Schema
 
 
 def decode_columns(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Take some columns out of a table, without dictionaries: those may hold a NULL that is not counted."""
+    """Select columns and decode dictionaries, whose NULL values are not counted."""
     columns = [table.column(name) for name in names]
     return pa.table([decode_dictionary(c) if pa.types.is_dictionary(c.type) else c for c in columns], names=list(names))
 
@@ -69,7 +69,7 @@ def check_partition_schema(partition_schema: object) -> None:
 
 
 def infer_array(values: Sequence[Any]) -> pa.Array:
-    """Let Arrow choose a type for Python values, and help it where integers need the unsigned one."""
+    """Let Arrow infer the type of Python values; large integers become uint64."""
     try:
         return pa.array(values, from_pandas=True)
     except OverflowError:
@@ -83,7 +83,7 @@ def _to_table(source_keys: Any, keys: Sequence[str]) -> pa.Table:
             pa.Table.from_struct_array(column) if pa.types.is_struct(column.type) else _to_single_column(column, keys)
         )
     if isinstance(source_keys, str | os.PathLike) or not isinstance(source_keys, Iterable):
-        # Imported here: PyArrow's datasets bring pandas along, which `import merganser.core` must not.
+        # Imported here because PyArrow's datasets import pandas, which `import merganser.core` must not.
         from merganser.core.sources.source import read_source  # noqa: PLC0415
 
         return read_source(source_keys)
@@ -91,16 +91,16 @@ def _to_table(source_keys: Any, keys: Sequence[str]) -> pa.Table:
         message = f"source_keys is a {type(source_keys).__name__}, which is not a list of keys. {_EXPECTED}."
         raise InvalidArgumentError(message)
     if inspect.isgenerator(source_keys) and inspect.getgeneratorstate(source_keys) == inspect.GEN_CLOSED:
-        message = "source_keys is a generator that was read to its end before. Give a list, which can be read again."
+        message = "source_keys is an exhausted generator. Give a list, which can be read again."
         raise InvalidArgumentError(message)
-    # Arrays of NumPy and pandas, unless they hold objects: those may be tuples.
+    # Arrays of NumPy and pandas; objects may be tuples.
     if getattr(getattr(source_keys, "dtype", None), "kind", "O") != "O":
         return _to_single_column(_to_array(source_keys, keys[0]), keys)
     return _from_rows(list(source_keys), keys)
 
 
 def read_arrow(source_keys: Any) -> pa.ChunkedArray:
-    """Read what has the Arrow PyCapsule interface: a column, or a table as a column of structs."""
+    """Read an object with the Arrow PyCapsule interface: a column, or a table as a column of structs."""
     try:
         if hasattr(source_keys, "__arrow_c_stream__"):
             return pa.chunked_array(source_keys)
@@ -121,16 +121,15 @@ def _to_single_column(column: pa.Array | pa.ChunkedArray, keys: Sequence[str]) -
 
 
 def _from_rows(rows: list[Any], keys: Sequence[str]) -> pa.Table:
-    kinds = set(map(type, rows))
-    if kinds and all(issubclass(kind, Mapping) for kind in kinds):
+    types = set(map(type, rows))
+    if types and all(issubclass(one, Mapping) for one in types):
         columns = [_pick_values(rows, name) for name in keys]
-    elif kinds and all(issubclass(kind, tuple | list) for kind in kinds):
+    elif types and all(issubclass(one, tuple | list) for one in types):
         columns = [list(map(itemgetter(at), rows)) for at in _find_positions(rows, keys)]
-    elif rows and (len(keys) > 1 or any(issubclass(kind, Mapping | tuple) for kind in kinds)):
+    elif rows and (len(keys) > 1 or any(issubclass(one, Mapping | tuple) for one in types)):
         message = (
-            f"source_keys holds {_format_types(kinds)}; the key columns are {', '.join(keys)}. Give all keys as "
-            "tuples of "
-            "their values, or all as dicts."
+            f"source_keys holds {_format_types(types)}; the key columns are {', '.join(keys)}. Give all keys as "
+            "tuples of their values, or all as dicts."
         )
         raise InvalidArgumentError(message)
     else:
@@ -139,7 +138,7 @@ def _from_rows(rows: list[Any], keys: Sequence[str]) -> pa.Table:
 
 
 def _find_positions(rows: list[Any], keys: Sequence[str]) -> Sequence[int]:
-    """Find where each key column is in every tuple: where its field is in named tuples and rows of Spark."""
+    """Find the position of each key column in the tuples; named tuples and Spark rows have field names."""
     fields: list[str] = list(getattr(rows[0], "_fields", None) or getattr(rows[0], "__fields__", None) or [])
     if set(keys) <= {*fields} and len(set(map(type, rows))) == 1:
         return [fields.index(name) for name in keys]
@@ -160,42 +159,43 @@ def _pick_values(rows: list[Any], name: str) -> list[Any]:
 
 
 def _to_array(values: Any, name: str) -> pa.Array:
-    """Give Python values the type that Arrow infers, where all are of one."""
-    kinds = set(map(type, values)) - {type(None)} if isinstance(values, list) else set()
+    """Convert Python values to the type that Arrow infers; refuse mixed types."""
+    types = set(map(type, values)) - {type(None)} if isinstance(values, list) else set()
     try:
-        found = _keep_nanoseconds(infer_array(values), values, kinds)
+        found = _keep_nanoseconds(infer_array(values), values, types)
     except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
         message = f"The values of key column {name!r} have no common type: {error}. Give values of one type."
         raise ColumnTypeError(message) from error
-    # NULL is refused later, in whatever disguise: pandas has types of its own for it.
+    # NULL is refused later; pandas has several types for it.
     if not found.null_count:
-        families = {next((family for family in _FAMILIES if issubclass(kind, family)), kind) for kind in kinds}
+        families = {next((family for family in _FAMILIES if issubclass(one, family)), one) for one in types}
         zones = {value.tzinfo is None for value in values} if families == {dt.datetime} else set()
         if len(families) > 1 or len(zones) > 1:
-            what = _format_types(kinds) if len(families) > 1 else "times with a zone and without one"
+            what = _format_types(types) if len(families) > 1 else "times with a zone and without one"
             message = f"The values of key column {name!r} are {what}. Give values of one type."
             raise ColumnTypeError(message)
     return found
 
 
-def _keep_nanoseconds(found: pa.Array, values: Any, kinds: set[type]) -> pa.Array:
-    """Take the times of pandas as exactly as they are: Arrow infers microseconds."""
-    part = next((part for part in ("nanosecond", "nanoseconds") if any(hasattr(kind, part) for kind in kinds)), None)
-    if part is None or not any(getattr(value, part, 0) for value in values):
+def _keep_nanoseconds(found: pa.Array, values: Any, types: set[type]) -> pa.Array:
+    """Keep the nanoseconds of pandas times; Arrow infers microseconds."""
+    names = ("nanosecond", "nanoseconds")
+    attribute = next((name for name in names if any(hasattr(one, name) for one in types)), None)
+    if attribute is None or not any(getattr(value, attribute, 0) for value in values):
         return found
     fine = pa.timestamp("ns", found.type.tz) if pa.types.is_timestamp(found.type) else pa.duration("ns")
     return pa.array(values, fine, from_pandas=True)
 
 
 def _read_as(column: pa.ChunkedArray, name: str, partition_schema: pa.Schema | None) -> pa.ChunkedArray:
-    """Read strings as the text of folders is read: in the type of the partition column."""
+    """Cast strings to the type of their partition column."""
     if partition_schema is None or name not in partition_schema.names:
         return column
-    texts = cast_column(column, to_plain_type(column.type), name)
-    if not pa.types.is_large_string(texts.type):
+    strings = cast_column(column, to_plain_type(column.type), name)
+    if not pa.types.is_large_string(strings.type):
         return column
-    return cast_column(texts, to_plain_type(partition_schema.field(name).type), name)
+    return cast_column(strings, to_plain_type(partition_schema.field(name).type), name)
 
 
-def _format_types(kinds: Iterable[type]) -> str:
-    return " and ".join(sorted(kind.__name__ for kind in kinds))
+def _format_types(types: Iterable[type]) -> str:
+    return " and ".join(sorted(one.__name__ for one in types))

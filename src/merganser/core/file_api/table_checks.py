@@ -1,4 +1,4 @@
-"""The checks that the source documents name: of any two tables, by themselves."""
+"""The checks of a merge as functions on any two tables."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 
 
 class TableLike(Protocol):
-    """The least that validation needs of a table.
+    """The minimum that validation needs of a table.
 
-    A method `null_count(column)`, which counts NULL, saves reading rows. Without it, and without rows to read, NULL is
-    not looked for.
+    A method `null_count(column)` saves reading rows. Without it and without rows, NULL keys are not checked.
     """
 
     @property
@@ -43,7 +42,7 @@ class TableLike(Protocol):
 
 
 def validate_keys_and_schema(source: Any, target: Any, key_columns: Sequence[str] | str) -> None:
-    """Check that the keys exist on both sides and are never NULL in the source, and that the schemas go together.
+    """Check that both sides have the key columns, that no source key is NULL, and that the schemas match.
 
     Args:
         source: A `TableLike`, or anything that `merge` takes as a source. A reader is read to its end.
@@ -87,7 +86,7 @@ def validate_partition_column_immutability(
     key_columns: Sequence[str] | str,
     partition_columns: Sequence[str] | str,
 ) -> None:
-    """Refuse a source that gives a key of the target other partition values.
+    """Refuse a source that changes the partition values of keys in the target.
 
     Args:
         source_table: Anything that `merge` takes as a source. A reader is read to its end.
@@ -121,16 +120,16 @@ def validate_partition_column_immutability(
 
 
 def _open_table(table: Any, side: str) -> Any:
-    """Give something with a schema: a description as it is, rows as a table or a reader."""
-    described = isinstance(getattr(table, "schema", None), pa.Schema)
-    if described and callable(getattr(table, "null_count", None)):
+    """Return an object with a schema: a `TableLike` as it is, rows as a table or a reader."""
+    is_described = isinstance(getattr(table, "schema", None), pa.Schema)
+    if is_described and callable(getattr(table, "null_count", None)):
         return table
-    # Imported here: PyArrow's datasets bring pandas along, which `import merganser.core` must not.
+    # Imported here because PyArrow's datasets import pandas, which `import merganser.core` must not.
     from merganser.core.sources.source import is_source, stream_source  # noqa: PLC0415
 
     if is_source(table):
         return stream_source(table)
-    if described:
+    if is_described:
         return table
     message = (
         f"Cannot read the {side} from {type(table).__name__}. Give an Arrow table, a pandas or Polars frame, a path, "
