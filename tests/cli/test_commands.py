@@ -60,7 +60,7 @@ def test_a_csv_file_is_planned_merged_and_undone(orders: str, tmp_path: Any, cli
         "comparing keys, 2 rows",
         "rewriting files, 0 of 1 file, 2 rows",
         "writing new files, 2 rows",
-        "putting files in place, 0 of 2 files, 2 rows",
+        "publishing files, 0 of 2 files, 2 rows",
     ]
     assert prices(orders) == {1: 1.5, 2: 9.5, 3: 3.5, 4: 4.5}
     assert cli("history", orders).stdout.count("merge upsert") == 2
@@ -247,7 +247,7 @@ def test_an_undo_asks_for_confirmation(
     os.close(theirs)
     os.close(ours)
     assert done.returncode == code
-    assert "Take back the last commit" in done.stderr
+    assert "Undo the last commit" in done.stderr
     if code == 0:
         assert json.loads(done.stdout)["operation"] == "merge"
         assert prices(orders) == {1: 1.5, 2: 2.5, 3: 3.5}
@@ -263,18 +263,18 @@ def test_an_inspection_reports_possible_improvements(tmp_path: Any, cli: Callabl
     shown = cli("inspect", path, "--key", "id").stdout
     assert "21 rows" in shown
     assert "key id: from 0 to 100" in shown
-    assert "keys that are there more than once: 1" in shown
+    assert "duplicate keys: 1" in shown
     for advice in (
         "smaller than 16 MB",
-        "tell no bounds of 'id'",
-        "may lie in 5.5 of the 11 files",
-        "Keep one with dedupe",
+        "1 row group without bounds of 'id'",
+        "5.5 of the 11 files may contain a given key",
+        "Run dedupe to keep one row per key",
     ):
         assert advice in shown
     sorted_ = str(tmp_path / "sorted")
     for number in range(10):
         put(f"{sorted_}/f{number}.parquet", pa.table({"id": [2 * number, 2 * number + 1]}))
-    assert "one key may lie in 1 of 10 files, at most 1" in cli("inspect", sorted_, "--key", "id").stdout
+    assert "1 of 10 files may contain a given key, at most 1" in cli("inspect", sorted_, "--key", "id").stdout
     assert "There are no Parquet files" in cli("inspect", str(tmp_path / "none"), code=1).stderr
 
 

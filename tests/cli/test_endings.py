@@ -58,7 +58,7 @@ def test_an_unanswered_confirmation_is_reported_as_json_too(
     arguments = [command[0], *(str(tmp_path / word) for word in command[1:2]), orders, *command[2:]]
     with assert_unchanged(orders):
         told = answer(*arguments, code=2)["error"]
-        assert (told["exit_code"], "say --yes" in told["message"]) == (2, True)
+        assert (told["exit_code"], "pass --yes" in told["message"]) == (2, True)
         assert "Usage" not in cli(*arguments, code=2).stderr
 
 
@@ -73,7 +73,7 @@ def test_a_commit_stands_even_if_its_output_cannot_be_printed(orders: str, tmp_p
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     assert done.returncode == 0
-    assert done.stderr.splitlines()[-1].startswith("It is done, but the answer cannot be written")
+    assert done.stderr.splitlines()[-1].startswith("The command succeeded, but its output cannot be written")
 
 
 def test_streams_may_be_closed(orders: str, tmp_path: Path) -> None:

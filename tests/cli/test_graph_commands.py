@@ -526,7 +526,7 @@ def test_an_import_asks_before_it_adds_to_other_nodes(jobs: str, tmp_path: Path,
     with assert_unchanged(str(tmp_path)):
         told = cli("graph", "import", "copy.db", "out.json", code=2).stderr
     assert "copy.db has 5 nodes already" in told
-    assert "say --yes" in told
+    assert "pass --yes" in told
     assert content("copy.db") == before
 
 
@@ -572,7 +572,7 @@ def test_vertices_without_a_type_get_one(tmp_path: Path, answer: Read) -> None:
 def test_an_export_asks_before_it_replaces_a_file(out: str, jobs: str, tmp_path: Path, cli: Run) -> None:
     cli("graph", "export", jobs, out)
     with assert_unchanged(str(tmp_path)):
-        assert "say --yes" in cli("graph", "export", jobs, out, code=2).stderr
+        assert "pass --yes" in cli("graph", "export", jobs, out, code=2).stderr
     cli("graph", "merge", jobs, "companies.csv", "--label", "Firm", "--key", "name", "--no-warn-on-missing-index")
     before = snapshot(str(tmp_path))
     cli("graph", "export", jobs, out, "--yes")
@@ -638,7 +638,7 @@ def test_a_view_without_nodes_or_over_a_file_is_refused(jobs: str, tmp_path: Pat
     (tmp_path / "v.html").write_text("mine")
     with assert_unchanged(str(tmp_path)):
         assert "No node is like that" in cli("graph", "view", jobs, "v.html", "--label", "Nobody", code=1).stderr
-        assert "say --yes" in cli("graph", "view", jobs, "v.html", code=2).stderr
+        assert "pass --yes" in cli("graph", "view", jobs, "v.html", code=2).stderr
         assert "There is no folder 'nodir'" in cli("graph", "view", jobs, "nodir/v.html", code=1).stderr
         assert "--depth" in cli("graph", "view", jobs, "v.html", "--depth", "-1", "--yes", code=2).stderr
         assert "--limit" in cli("graph", "view", jobs, "v.html", "--limit", "0", "--yes", code=2).stderr

@@ -39,11 +39,11 @@ def test_compact_combines_files_and_then_has_nothing_to_do(orders: str, cli: Cal
     before = rows(orders)
     with assert_unchanged(orders):
         shown = cli("compact", orders, "--dry-run")
-    assert shown.stdout == f"{orders}: 9 files would be put together, 1 left alone\n"
+    assert shown.stdout == f"{orders}: 9 files would be compacted, 1 left alone\n"
     assert shown.stderr == ""
     done = cli("compact", orders, "--sort-by", "version,id", "--compression", "zstd", "--retain", "1")
-    assert done.stdout == f"{orders}: 10 files put together in 2, 0 left alone; 10 rows as before\n"
-    assert stages(done) == ["rewriting files, 0 of 10 files, 10 rows", "putting files in place, 0 of 2 files, 10 rows"]
+    assert done.stdout == f"{orders}: 10 files compacted into 2, 0 left alone; 10 rows as before\n"
+    assert stages(done) == ["rewriting files, 0 of 10 files, 10 rows", "publishing files, 0 of 2 files, 10 rows"]
     assert rows(orders) == before
     again = cli("compact", orders)
     assert again.stdout == f"{orders}: nothing to compact in 2 files\n"
@@ -65,22 +65,24 @@ def test_compact_takes_the_size_in_megabytes(orders: str, cli: Callable[..., Res
         assert "nothing to compact" in cli("compact", orders, "--target-file-mb", "0.0005").stdout
     assert "--target-file-mb" in cli("compact", orders, "--target-file-mb", "0", code=2).stderr
     options = ("--target-file-mb", "1", "--max-rows-per-file", "4", "--row-group-size", "2", "--lock-timeout", "1")
-    assert "9 files put together in 3" in cli("compact", orders, *options).stdout
+    assert "9 files compacted into 3" in cli("compact", orders, *options).stdout
 
 
 def test_dedupe_keeps_the_highest_row_of_each_key(orders: str, cli: Callable[..., Result]) -> None:
-    lines = "1 row of 1 key {}deleted; 10 rows before, 9 after\nfiles: 0 {}rewritten, 1 {}removed, 9 left alone\n"
+    lines = (
+        "1 row of 1 duplicate key {}deleted; 10 rows before, 9 after\nfiles: 0 {}rewritten, 1 {}removed, 9 left alone\n"
+    )
     with assert_unchanged(orders):
         shown = cli("dedupe", orders, "--key", "id", "--order-by", "version", "--dry-run").stdout
     assert shown == f"{orders}: {lines.format(*['would be '] * 3)}"
     before = snapshot(orders)
     done = cli("dedupe", orders, "--key", "id", "--order-by", "version", "--retain", "1", "--lock-timeout", "1")
     assert done.stdout == f"{orders}: {lines.format('', '', '')}"
-    assert stages(done) == ["comparing keys, 10 rows", "rewriting files, 10 rows", "putting files in place, 10 rows"]
+    assert stages(done) == ["comparing keys, 10 rows", "rewriting files, 10 rows", "publishing files, 10 rows"]
     assert (1, 7) in rows(orders)
     assert (1, 1) not in rows(orders)
     again = cli("dedupe", orders, "--key", "id").stdout
-    assert again == f"{orders}: no key is there more than once in 9 rows\n"
+    assert again == f"{orders}: no duplicate keys in 9 rows\n"
     assert "dedupe: 1 deleted" in cli("undo", orders, "--yes").stdout
     assert snapshot(orders) == before
 
@@ -88,7 +90,7 @@ def test_dedupe_keeps_the_highest_row_of_each_key(orders: str, cli: Callable[...
 def test_rows_that_differ_are_refused_without_an_order(orders: str, cli: Callable[..., Result]) -> None:
     with assert_unchanged(orders):
         told = cli("dedupe", orders, "--key", "id", code=1).stderr
-    assert "1 key stands in several rows that are not the same, for example id=1." in told
+    assert "The dataset has 1 duplicate key whose rows differ, for example id=1." in told
     assert "--order-by" in told
     assert "--key" in cli("dedupe", orders, code=2).stderr
 
@@ -163,8 +165,11 @@ def test_an_interrupted_commit_is_reported(
 
 def test_inspect_advises_what_helps(orders: str, cli: Callable[..., Result], answer: Callable[..., Any]) -> None:
     told = cli("inspect", orders, "--key", "id").stdout
-    assert "* 9 files in 1 folder are smaller than 16 MB. Put them together with compact" in told
-    assert "* 1 key is there more than once, and a merge changes all rows of such a key. Keep one with dedupe." in told
+    assert "* 9 files in 1 folder are smaller than 16 MB. Run compact, or merge larger batches." in told
+    assert (
+        "* The dataset has 1 duplicate key; a merge changes all rows of a key. Run dedupe to keep one row per key."
+        in told
+    )
     found = answer("inspect", orders)
     assert found["duplicate_keys"] is None
     assert [finding.split(".")[0] for finding in found["findings"]] == ["9 files in 1 folder are smaller than 16 MB"]

@@ -116,7 +116,7 @@ def test_types_are_those_that_are_given_or_those_of_the_dataset(
     (tmp_path / name).write_text(second)
     cli("merge", str(tmp_path / name), target, "--key", "id")
     assert merged(target) == [{"id": 7, "code": "00045" if name == "rows.csv" else "2025-01-07 00:00:00"}]
-    assert "is no type" in cli("merge", name, target, "--key", "id", "--column-type", "id=number", code=2).stderr
+    assert "is not a type" in cli("merge", name, target, "--key", "id", "--column-type", "id=number", code=2).stderr
 
 
 def test_files_of_every_kind_patterns_and_urls(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_storage_options_reach_the_filesystem(tmp_path: Path, cli: Callable[...,
     told = cli("history", target, "--storage-option", "auto_mkdir", code=2).stderr
     assert "name=value" in told
     told = cli("history", target, "--storage-option", "secret hunter2", code=2).stderr
-    assert "'--storage-option': it is not of the form name=value." in told
+    assert "'--storage-option': it does not have the form name=value." in told
     assert "hunter2" not in told
 
 
@@ -160,7 +160,7 @@ def test_a_view_of_a_database_reads_no_other_file(tmp_path: Path, cli: Callable[
     assert merged(str(tmp_path / "t")) == [{"id": 2}]
     with assert_unchanged(str(tmp_path / "t")):
         told = cli("merge", f"{file}::other", str(tmp_path / "t"), "--key", "id", code=1).stderr
-    assert "Cannot read the table 'other'" in told
+    assert "Cannot read table 'other'" in told
 
 
 def test_tables_of_databases(tmp_path: Path, cli: Callable[..., Result]) -> None:
@@ -185,14 +185,14 @@ def test_tables_of_databases(tmp_path: Path, cli: Callable[..., Result]) -> None
     cli("merge", f"{large}::rows", str(tmp_path / "t"), "--key", "id")
     assert merged(str(tmp_path / "t")) == ROWS.to_pylist()
     for text, told in (
-        (f"{small}::none", "Cannot read the table 'none'"),
-        (f"{small}::mixed", 'The column id of "mixed" holds integer and text'),
-        (f"{large}::none", "Cannot read the table 'none'"),
+        (f"{small}::none", "Cannot read table 'none'"),
+        (f"{small}::mixed", "Column 'id' of \"mixed\" holds integer and text"),
+        (f"{large}::none", "Cannot read table 'none'"),
         (f"{tmp_path}/none.db::rows", "There is no database file"),
-        (f"{tmp_path}/a.csv::rows", "is no database of SQLite or DuckDB"),
+        (f"{tmp_path}/a.csv::rows", "is not a SQLite or DuckDB database"),
         (str(small), "is a database. Name one of its tables"),
-        (f"{small}::broken", "that its texts are UTF-8"),
-        (f"{small}::large", "Column 'id' has a value that is no double"),
+        (f"{small}::broken", "that its strings are UTF-8"),
+        (f"{small}::large", "Column 'id' has a value that is not double"),
     ):
         assert told in cli("merge", text, str(tmp_path / "new"), "--key", "id", code=1).stderr
 

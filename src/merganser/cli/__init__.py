@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Run the command that the arguments name."""
     try:
-        from merganser.cli.app import app  # noqa: PLC0415  so that what is missing can be named
+        from merganser.cli.app import app  # noqa: PLC0415  to name a missing package
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "merganser":
             raise
@@ -27,6 +27,6 @@ def main() -> None:
 
 
 def _report_unexpected(error_type: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
-    """Tell an error that no command expects; it ends the process with 1."""
-    told = to_printable(f"{error_type.__name__}: {error}")
-    sys.stderr.write(f"Error: {told}\nmerganser did not expect this; --debug shows where it happened.\n")
+    """Print an error that no command expects; the process ends with 1."""
+    message = to_printable(f"{error_type.__name__}: {error}")
+    sys.stderr.write(f"Error: {message}\nThis error is unexpected; --debug shows the traceback.\n")

@@ -10,13 +10,13 @@ COMMANDS = {
     "merge": ("merganser.cli.dataset.write:merge", "Merge keyed rows into a dataset."),
     "plan": ("merganser.cli.dataset.write:plan", "Show what a merge would do to each file, and why."),
     "write": ("merganser.cli.dataset.write:write", "Append rows to a dataset, or overwrite it."),
-    "inspect": ("merganser.cli.dataset.inspect:inspect", "Describe a dataset, and what could be better about it."),
-    "history": ("merganser.cli.dataset.inspect:history", "List the commits into a dataset."),
-    "compact": ("merganser.cli.dataset.maintenance:compact", "Put small files of a dataset together."),
-    "dedupe": ("merganser.cli.dataset.maintenance:dedupe", "Remove rows whose key another row has."),
-    "undo": ("merganser.cli.dataset.recovery:undo", "Take the last commit back."),
-    "recover": ("merganser.cli.dataset.recovery:recover", "Finish or remove what a killed merge left behind."),
-    "vacuum": ("merganser.cli.dataset.recovery:vacuum", "Remove retained files that no undo needs."),
+    "inspect": ("merganser.cli.dataset.inspect:inspect", "Describe a dataset and suggest improvements."),
+    "history": ("merganser.cli.dataset.inspect:history", "List the commits to a dataset."),
+    "compact": ("merganser.cli.dataset.maintenance:compact", "Rewrite small files into fewer large ones."),
+    "dedupe": ("merganser.cli.dataset.maintenance:dedupe", "Remove rows with duplicate keys."),
+    "undo": ("merganser.cli.dataset.recovery:undo", "Undo the last commit."),
+    "recover": ("merganser.cli.dataset.recovery:recover", "Complete or remove what an interrupted merge left."),
+    "vacuum": ("merganser.cli.dataset.recovery:vacuum", "Remove retained files that undo no longer needs."),
     "graph": ("merganser.cli.graph.commands:graph", "Merge into a property graph, ask it and look at it."),
     "run": ("merganser.cli.pipeline:run", "Run a pipeline from its TOML file, on Spark."),
     "demo": ("merganser.cli.pipeline:demo", "Run three days of a made-up feed through the pipeline, on Spark."),
@@ -30,5 +30,5 @@ COMMANDS = {
 def app() -> None:
     """Idempotent MERGE of keyed rows into plain Parquet datasets.
 
-    Exit codes: 0 done; 1 refused or failed, and nothing changed; 2 wrong usage; 3 a commit is unfinished, run recover.
+    Exit codes: 0 success; 1 refused or failed, nothing changed; 2 wrong usage; 3 a commit is unfinished: run recover.
     """

@@ -1,6 +1,6 @@
-"""What every command shares: where answers and messages go, how it ends, and the options that all of them have.
+"""What all commands share: output, messages, exit codes and common options.
 
-The answer goes to standard output, as text or as JSON and then nothing else; messages go to standard error.
+The result goes to standard output, as text or as JSON alone; messages go to standard error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _UNESCAPED = re.compile(f"(?!\\n){CONTROL.pattern}")
 
 
 class CommandOutput:
-    """What a command found or did: lines for people, and plain values for programs."""
+    """The result of a command: lines for people, plain values for programs."""
 
     def __init__(self, values: Any, lines: Iterable[str]) -> None:
         self.values = values
@@ -49,22 +49,22 @@ class CommandOutput:
 
 
 def say(text: str) -> None:
-    """Tell people something, wherever the answer goes."""
+    """Print a message to standard error."""
     click.echo(to_printable(text), err=True)
 
 
 def wrap_command(work: Callable[..., CommandOutput]) -> Callable[..., None]:
-    """Give a command the options that all have, print its answer, and end as its exit code says.
+    """Add the common options to a command, print its result, and turn errors into messages and exit codes.
 
-    A command that changes a dataset calls it `target`.
+    A command that changes a dataset names that argument `target`.
     """
 
-    @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
-    @click.option("--debug", is_flag=True, help="Show where in the code an error comes from.")
+    @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+    @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
     @functools.wraps(work)
     def command(*, as_json: bool, debug: bool, **arguments: Any) -> None:
         try:
-            answer = work(**arguments)
+            output = work(**arguments)
         except click.ClickException as error:
             if as_json:
                 _print_error(error, to_printable(error.format_message()), error.exit_code)
@@ -73,38 +73,38 @@ def wrap_command(work: Callable[..., CommandOutput]) -> Callable[..., None]:
             if debug:
                 raise
             sys.exit(_report_failure(error, arguments, as_json=as_json))
-        _print([_to_json(answer.values)] if as_json else map(_escape_line, answer.lines))
+        _print([_to_json(output.values)] if as_json else map(_escape_line, output.lines))
 
     return command
 
 
 def _print(lines: Iterable[str]) -> None:
-    """Print an answer. Whoever does not want all of it, or has no room for it, does not undo what was done."""
+    """Print lines; a closed pipe or a full disk does not make a finished command fail."""
     try:
         for line in lines:
             click.echo(line)
         sys.stdout.flush()
     except OSError as error:
         if not isinstance(error, BrokenPipeError):
-            say(f"It is done, but the answer cannot be written: {error}.")
-        # Python would try once more when it ends, and fail.
+            say(f"The command succeeded, but its output cannot be written: {error}.")
+        # Python would flush again at exit, and fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _escape_line(text: str) -> str:
-    """Leave nothing in a line that a terminal would obey, but our own colours of single cells."""
-    parts = _COLOURED.split(mask_credentials(text))
-    return "".join(part if at % 2 else escape_controls(part) for at, part in enumerate(parts))
+    """Escape control characters in a line, except the colours of a plan's cells."""
+    pieces = _COLOURED.split(mask_credentials(text))
+    return "".join(piece if at % 2 else escape_controls(piece) for at, piece in enumerate(pieces))
 
 
 def _to_json(values: Any) -> str:
     text = json.dumps(_to_json_value(values), indent=2, ensure_ascii=False, allow_nan=False)
-    # JSON itself escapes only the first 32 characters; the others stand in strings, where this means the same.
+    # json.dumps escapes only the first 32 characters. The others occur in strings only, where \\u means the same.
     return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _to_json_value(value: Any) -> Any:
-    """Give a value a form that JSON has: times as ISO 8601, bytes in hexadecimal, and what is no number as its name."""
+    """Convert a value to JSON types: times to ISO 8601, bytes to hexadecimal, NaN and infinities to their names."""
     if isinstance(value, dict):
         return {str(name): _to_json_value(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -120,17 +120,17 @@ def _to_json_value(value: Any) -> Any:
 
 def _report_failure(error: BaseException, arguments: dict[str, Any], *, as_json: bool) -> int:
     code = UNFINISHED if _is_unfinished(error, arguments) else FAILED
-    told = to_printable(_format_error(error))
+    message = to_printable(_format_error(error))
     if code == UNFINISHED:
-        told = (
-            f"{told}\nA commit is unfinished; the next merge finishes it, and so does: merganser recover "
+        message = (
+            f"{message}\nA commit is unfinished. The next merge completes it, and so does: merganser recover "
             f"{shlex.quote(mask_credentials(arguments['target']))}"
         )
     elif isinstance(error, KeyboardInterrupt | click.Abort):
-        told = f"{told} Nothing was changed."
-    say(f"Error: {told}")
+        message = f"{message} Nothing was changed."
+    say(f"Error: {message}")
     if as_json:
-        _print_error(error, told, code)
+        _print_error(error, message, code)
     return code
 
 
@@ -151,7 +151,7 @@ def _print_error(error: BaseException, message: str, code: int) -> None:
 
 
 def _is_unfinished(error: BaseException, arguments: dict[str, Any]) -> bool:
-    """Say whether a commit waits for recovery; an error of what was given, or of waiting, tells nothing of that."""
+    """Check whether a commit waits for recovery; wrong arguments and lock timeouts are not about that."""
     if isinstance(error, ValueError | TypeError | TimeoutError):
         return False
     try:
@@ -161,12 +161,12 @@ def _is_unfinished(error: BaseException, arguments: dict[str, Any]) -> bool:
 
 
 def locate_target(target: str, options: Sequence[tuple[str, str]]) -> Location:
-    """Find the place of a dataset."""
+    """Locate a dataset."""
     return locate(target, open_filesystem(target, options))
 
 
 def check_exists(target: str, options: Sequence[tuple[str, str]]) -> None:
-    """Refuse a place where there is no dataset, nor the control folder of one."""
+    """Refuse a path that has neither a dataset nor a control folder."""
     location = locate_target(target, options)
     if all(location.store.get_path_type(path) is None for path in (location.root, choose_control_folder(location))):
         message = f"There is no dataset at {target}. Check the path."
@@ -174,31 +174,32 @@ def check_exists(target: str, options: Sequence[tuple[str, str]]) -> None:
 
 
 def storage_option() -> Decorator:
-    """Take what a remote filesystem needs, as `key=value`."""
+    """Add the options of a remote filesystem, as `key=value`."""
     return click.option(
         "--storage-option",
         type=pair,
         multiple=True,
         metavar="KEY=VALUE",
-        help="For fsspec, of a URL: endpoint_url, key, secret, … Repeatable.",
+        help="Option of the fsspec filesystem of a URL: endpoint_url, key, secret, … Repeatable.",
     )
 
 
 def columns_option(name: str, *spelled: str, help_text: str, required: bool = False) -> Decorator:
-    """Take names of columns."""
+    """Add an option that takes column names."""
     return click.option(
         name, *spelled, type=columns, metavar="COLUMN,…", multiple=True, required=required, help=help_text
     )
 
 
 retain_option = click.option(
-    "--retain", type=click.IntRange(min=0), default=0, show_default=True, help="Commits that can be undone."
+    "--retain", type=click.IntRange(min=0), default=0, show_default=True, help="Number of commits that can be undone."
 )
+_positive = click.IntRange(min=1)
 max_rows_option = click.option(
-    "--max-rows-per-file", type=click.IntRange(min=1), default=5_000_000, show_default=True, help="Of new files."
+    "--max-rows-per-file", type=_positive, default=5_000_000, show_default=True, help="Maximum rows in a new file."
 )
 row_group_option = click.option(
-    "--row-group-size", type=click.IntRange(min=1), default=500_000, show_default=True, help="Rows, of new files."
+    "--row-group-size", type=_positive, default=500_000, show_default=True, help="Maximum rows in a new row group."
 )
 timeout_option = click.option(
     "--lock-timeout",
@@ -212,19 +213,19 @@ timeout_option = click.option(
 table_format_option = click.option(
     "--ignore-table-format",
     is_flag=True,
-    help="Use TARGET as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or DuckLake table.",
+    help="Treat a Delta Lake, Iceberg, Hudi, Lance or DuckLake table as plain Parquet files.",
 )
 
 
 def open_filesystem(path: str, options: Sequence[tuple[str, str]]) -> Any:
-    """Open the filesystem of a URL with storage options; None leaves that to merganser."""
+    """Open the filesystem of a URL with storage options; None: the default one."""
     if not options or "://" not in path:
         return None
     return open_url(path, **{key: parse_value(value) for key, value in options})[0]
 
 
 def parse_value(text: str) -> Any:
-    """Take a value for what it would be in JSON, else for a text."""
+    """Parse a value as JSON; what is not JSON is a string."""
     try:
         return load_json(text)
     except ValueError:
@@ -232,40 +233,40 @@ def parse_value(text: str) -> Any:
 
 
 def pair(text: str) -> tuple[str, str]:
-    """Take an option of the form `name=value`."""
+    """Parse an option of the form `name=value`."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         # Not quoted: it may be a secret.
-        message = "it is not of the form name=value."
+        message = "it does not have the form name=value."
         raise click.BadParameter(message)
     return name, value
 
 
 def columns(text: str) -> list[str]:
-    """Take an option that names columns, with commas between them; it may be given several times as well."""
+    """Parse column names separated by commas."""
     names = _split_commas(text)
     if not all(names):
-        message = f"{text!r} names no column between two commas."
+        message = f"{text!r} has an empty column name."
         raise click.BadParameter(message)
     return names
 
 
 def _split_commas(text: str) -> list[str]:
-    """Take apart what has commas between it, or in it if it is quoted."""
+    """Split at commas outside of double quotes."""
     try:
-        return [part.strip() for part in next(csv.reader([text], skipinitialspace=True))]
+        return [name.strip() for name in next(csv.reader([text], skipinitialspace=True))]
     except csv.Error as error:
-        message = f"{text!r} cannot be taken apart at its commas: {error}. Put double quotes around each name."
+        message = f"{text!r} cannot be split at its commas: {error}. Put double quotes around each name."
         raise click.BadParameter(message) from error
 
 
 def flatten_names(given: Sequence[Sequence[str]]) -> list[str]:
-    """Put together what an option named in several places."""
+    """Join the names of a repeated option."""
     return [name for names in given for name in names]
 
 
 def group_pairs(given: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
-    """Put together the values that an option gave to each name, several with commas between them."""
+    """Collect the comma-separated values of each name of a repeated option."""
     found: dict[str, list[str]] = {}
     for name, text in given:
         found.setdefault(name, []).extend(_split_commas(text))
@@ -277,9 +278,9 @@ class _ConfirmationRequired(click.ClickException):
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something that cannot be taken back; where nobody can answer, `--yes` has to."""
+    """Ask before something that cannot be undone; without a terminal, require `--yes`."""
     if yes:
         return
     if not os.isatty(0):
-        raise _ConfirmationRequired(f"{question} Nobody is there to answer; say --yes if that is meant.")
+        raise _ConfirmationRequired(f"{question} There is no terminal to answer on; pass --yes to confirm.")
     click.confirm(to_printable(question), abort=True, err=True)

@@ -1,4 +1,4 @@
-"""Commands by name, each loaded when it is run, so that help comes at once."""
+"""A command group that imports a command only when it runs, so that help is fast."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _escape_usage_errors() -> Iterator[None]:
-    """Let no argument that a usage error quotes do something to a terminal, or give a password away."""
+    """Escape control characters and mask passwords in the arguments that a usage error quotes."""
     try:
         yield
     except click.ClickException as error:
@@ -26,14 +26,14 @@ def _escape_usage_errors() -> Iterator[None]:
 
 
 class LazyGroup(click.Group):
-    """A group whose table gives, for each command, `module:function` and its help in a line."""
+    """A group whose table gives `module:function` and one line of help for each command."""
 
     def __init__(self, *arguments: Any, table: Mapping[str, tuple[str, str]], **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.table = table
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  they are always the same
-        """Give the names, in the order of the table."""
+        """List the names in the order of the table."""
         return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  as above
@@ -47,16 +47,16 @@ class LazyGroup(click.Group):
             sys.exit("Error: Interrupted. Nothing was changed.")
 
     def make_context(self, *arguments: Any, **options: Any) -> click.Context:
-        """Take the arguments of the group itself."""
+        """Parse the arguments of the group."""
         with _escape_usage_errors():
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, with arguments of its own."""
+        """Run the command."""
         with _escape_usage_errors():
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  as above
         """List the commands without loading them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, told) for name, (_, told) in self.table.items()])
+            formatter.write_dl([(name, help_text) for name, (_, help_text) in self.table.items()])

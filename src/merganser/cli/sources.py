@@ -1,4 +1,4 @@
-"""Sources by name: files, patterns and URLs, standard input, and tables of SQLite and DuckDB files."""
+"""Sources of the command line: files, patterns, URLs, standard input, and tables of SQLite and DuckDB files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TABLE_SEPARATOR = "::"
 FORMATS = ("parquet", "csv", "tsv", "json", "arrow")
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _DATABASE_SUFFIXES = (".sqlite", ".sqlite3", ".db", ".duckdb")
-# Formats that tell no types.
+# Formats without column types.
 _UNTYPED_FORMATS = ("csv", "tsv", "json", "jsonl", "ndjson")
 _BATCH_ROWS = 50_000
 
@@ -42,7 +42,7 @@ def open_source(
     *,
     allow_path: bool = False,
 ) -> Any:
-    """Open what a source is called on the command line; `far` says that others can read files, and better."""
+    """Open a SOURCE argument; with `allow_path`, return the path of plain files for Spark to read itself."""
     if text == STDIN:
         return _read_stdin(reading)
     file, mark, table = text.partition(TABLE_SEPARATOR)
@@ -58,20 +58,20 @@ def open_source(
 
 
 def use_target_types(text: str, reading: ReadOptions, target: Location) -> ReadOptions:
-    """Read texts with types of the dataset that they go into, where a guess could differ and lose something."""
+    """Use the target's column types for CSV and JSON where a guessed type could lose something."""
     if (reading.file_format or _guess_format_from_name(text)) not in _UNTYPED_FORMATS:
         return reading
     try:
         schema = load_target(target, [], None, {}).schema or ()
     except (MerganserError, OSError):
-        # Whatever is wrong there, the merge tells better.
+        # The merge reports it better.
         return reading
     kept = {field.name: field.type for field in schema if _is_ambiguous_type(field.type)}
     return replace(reading, types={**kept, **reading.types})
 
 
 def _guess_format_from_name(text: str) -> str:
-    """Tell the format by a name; standard input may be text."""
+    """Guess the format from a name; standard input may be CSV."""
     stem = re.sub(r"\.(gz|bz2|zst|xz)$", "", text.lower())
     return "csv" if text == STDIN else stem.rpartition(".")[2]
 
@@ -82,51 +82,50 @@ def _is_ambiguous_type(data_type: pa.DataType) -> bool:
 
 
 def column_type(text: str) -> tuple[str, pa.DataType]:
-    """Take an option of the form `column=type`."""
-    name, kind = pair(text)
-    decimal = re.fullmatch(r"decimal(?:128)?\((\d+), ?(\d+)\)", kind)
+    """Parse an option of the form `column=type`."""
+    name, alias = pair(text)
+    decimal = re.fullmatch(r"decimal(?:128)?\((\d+), ?(\d+)\)", alias)
     try:
-        return name, pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else pa.type_for_alias(kind)
+        return name, pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else pa.type_for_alias(alias)
     except (ValueError, pa.ArrowInvalid) as error:
-        message = (
-            f"{kind!r} is no type. Examples: string, int64, float64, bool, date32, timestamp[us], decimal128(38,0)."
-        )
+        examples = "string, int64, float64, bool, date32, timestamp[us], decimal128(38,0)"
+        message = f"{alias!r} is not a type. Examples: {examples}."
         raise click.BadParameter(message) from error
 
 
 reading_options = (
-    click.option("--format", "form", type=click.Choice(FORMATS), help="Of the source; default what its name tells."),
+    click.option("--format", "form", type=click.Choice(FORMATS), help="Format of SOURCE; default: by its name."),
     click.option(
         "--column-type",
         type=column_type,
         multiple=True,
         metavar="COLUMN=TYPE",
-        help="Of CSV and JSON, where types are guessed: string, int64, decimal128(38,0), … Repeatable.",
+        help="Type of a CSV or JSON column, instead of a guess: string, int64, decimal128(38,0), … Repeatable.",
     ),
-    click.option("--delimiter", help="Between the values of CSV; default a comma."),
+    click.option("--delimiter", help="Delimiter of CSV values; default: a comma."),
 )
 
 
 def make_reading(given: Mapping[str, Any]) -> ReadOptions:
-    """Put these options together."""
+    """Collect the options of `reading_options`."""
     return ReadOptions(given["form"], dict(given["column_type"]), given["delimiter"])
 
 
 def _read_stdin(reading: ReadOptions) -> pa.Table:
     if sys.stdin is None:
-        message = "Standard input is closed. Send the rows to it, or name a file."
+        message = "Standard input is closed. Send rows to it, or name a file."
         raise InvalidArgumentError(message)
     data = sys.stdin.buffer.read()
     form = reading.file_format or _guess_format_from_bytes(data)
     try:
         return READERS[f".{form}"](io.BytesIO(data), reading)
     except (pa.ArrowException, OSError) as error:
-        message = f"Cannot read standard input as {form}: {error}. Say --format, or check what is sent."
+        message = f"Cannot read standard input as {form}: {error}. Set --format, or check the input."
         raise UnreadableFileError(message) from error
 
 
 def _guess_format_from_bytes(data: bytes) -> str:
-    """Tell the format of bytes by how they begin."""
+    """Guess the format from the first bytes."""
     if data.startswith(b"PAR1"):
         return "parquet"
     if data.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
@@ -135,7 +134,6 @@ def _guess_format_from_bytes(data: bytes) -> str:
 
 
 def _read_table(file: str, table: str) -> Any:
-    """Open a table of a database file."""
     if not os.path.isfile(file):
         message = f"There is no database file {file}. Check the path of the source."
         raise InvalidArgumentError(message)
@@ -145,7 +143,7 @@ def _read_table(file: str, table: str) -> Any:
         return _read_sqlite(file, table)
     if start[8:12] == b"DUCK":
         return _read_duckdb(file, table)
-    message = f"{file} is no database of SQLite or DuckDB. Name a file without {TABLE_SEPARATOR}, or another one."
+    message = f"{file} is not a SQLite or DuckDB database. Name another, or give a file without {TABLE_SEPARATOR}."
     raise InvalidArgumentError(message)
 
 
@@ -153,15 +151,15 @@ def _read_duckdb(file: str, table: str) -> pa.RecordBatchReader:
     import duckdb  # noqa: PLC0415  other sources do without
 
     try:
-        # A view of the file is SQL of whoever made it, which must not read other files or load an extension.
+        # A view runs SQL of its author, which must not read other files or load an extension.
         connection = duckdb.connect(file, read_only=True, config={"enable_external_access": "false"})
         reader = connection.table(table).to_arrow_reader(_BATCH_ROWS)
     except duckdb.Error as error:
-        message = f"Cannot read the table {table!r} of {file}: {error}. Check the name of the table."
+        message = f"Cannot read table {table!r} of {file}: {error}. Check the name of the table."
         raise UnreadableFileError(message) from error
 
     def batches() -> Iterator[pa.RecordBatch]:
-        # Rows are read as long as the connection is open.
+        # The reader needs the open connection.
         with connection:
             yield from reader
 
@@ -192,11 +190,11 @@ def _read_sqlite(file: str, table: str) -> pa.RecordBatchReader:
 
 @contextmanager
 def _translate_errors(file: str, table: str) -> Iterator[None]:
-    """Say which table cannot be read."""
+    """Raise SQLite's errors as ours, with the file and table."""
     try:
         yield
     except sqlite3.Error as error:
-        message = f"Cannot read the table {table!r} of {file}: {error}. Check its name, and that its texts are UTF-8."
+        message = f"Cannot read table {table!r} of {file}: {error}. Check its name, and that its strings are UTF-8."
         raise UnreadableFileError(message) from error
 
 
@@ -204,14 +202,14 @@ def _make_array(values: Sequence[Any], field: pa.Field) -> pa.Array:
     try:
         return pa.array(values, field.type)
     except pa.ArrowInvalid as error:
-        message = f"Column {field.name!r} has a value that is no {field.type}: {error}. Cast it to one type first."
+        message = f"Column {field.name!r} has a value that is not {field.type}: {error}. Cast the column to one type."
         raise UnreadableFileError(message) from error
 
 
 def _infer_sqlite_type(connection: sqlite3.Connection, table: str, column: str) -> pa.DataType:
-    """Tell the type of a column by what is in it: SQLite lets every row have its own."""
-    kinds = connection.execute(f"SELECT DISTINCT typeof({_quote(column)}) FROM {table}")  # noqa: S608  quoted
-    match sorted(kind for (kind,) in kinds if kind != "null"):
+    """Infer the type of a column from its values, because SQLite lets every row have its own."""
+    storage_classes = connection.execute(f"SELECT DISTINCT typeof({_quote(column)}) FROM {table}")  # noqa: S608  quoted
+    match sorted(name for (name,) in storage_classes if name != "null"):
         case ["integer"]:
             return pa.int64()
         case ["real"] | ["integer", "real"]:
@@ -219,10 +217,10 @@ def _infer_sqlite_type(connection: sqlite3.Connection, table: str, column: str) 
         case ["blob"]:
             return pa.binary()
         case ["text"] | []:
-            # Of NULLs alone nothing is known; a text may become any type.
+            # NULLs alone have no type; a string can become any type.
             return pa.string()
         case several:
-            message = f"The column {column} of {table} holds {' and '.join(several)}. Cast it to one type first."
+            message = f"Column {column!r} of {table} holds {' and '.join(several)}. Cast it to one type."
             raise UnreadableFileError(message)
 
 

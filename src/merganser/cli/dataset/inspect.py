@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target", type=click.Path())
-@columns_option("--key", "key_columns", help_text="Columns that name a row, to look into.")
+@columns_option("--key", "key_columns", help_text="Columns that identify a row, to analyse.")
 @storage_option()
 @table_format_option
 @wrap_command
@@ -40,10 +40,10 @@ def inspect(
     storage_option: Sequence[tuple[str, str]],
     ignore_table_format: bool,
 ) -> CommandOutput:
-    """Describe a dataset, and what could be better about it.
+    """Describe a dataset and suggest improvements.
 
-    TARGET is a folder or URL. With --key, also the range of the keys, in how many files one key may lie, and how many
-    keys are there more than once.
+    TARGET is a folder or URL. With --key, also show the range of the keys, how many files may contain one key, and the
+    number of duplicate keys.
     """
     found = inspect_dataset(
         target,
@@ -55,25 +55,24 @@ def inspect(
 
 
 def _format_inspection(found: Inspection) -> Iterator[str]:
-    parts = f" in {pluralize(found.partition_count, 'partition')} by {', '.join(found.partition_columns)}"
+    partitions = f" in {pluralize(found.partition_count, 'partition')} by {', '.join(found.partition_columns)}"
     yield f"{found.path}: {pluralize(found.rows, 'row')}, {_format_bytes(found.size_bytes)}"
     yield (
-        f"files: {found.file_count:,}{parts if found.partition_columns else ''}, "
+        f"files: {found.file_count:,}{partitions if found.partition_columns else ''}, "
         f"{pluralize(found.row_group_count, 'row group')}; "
         f"smallest {_format_bytes(found.smallest_file)}, median {_format_bytes(found.median_file)}, "
         f"largest {_format_bytes(found.largest_file)}"
     )
     yield "columns:"
-    wide = max(map(len, found.columns))
-    yield from (f"  {name:<{wide}}  {kind}" for name, kind in found.columns.items())
+    width = max(map(len, found.columns))
+    yield from (f"  {name:<{width}}  {data_type}" for name, data_type in found.columns.items())
     for key in found.keys:
         yield (
-            f"key {key.column}: from {key.lowest} to {key.highest}; one key may lie in "
-            f"{key.mean_files:.3g} of {pluralize(found.file_count, 'file')}, "
-            f"at most {key.most_files:,}"
+            f"key {key.column}: from {key.lowest} to {key.highest}; {key.mean_files:.3g} of "
+            f"{pluralize(found.file_count, 'file')} may contain a given key, at most {key.most_files:,}"
         )
     if found.duplicate_keys is not None:
-        yield f"keys that are there more than once: {found.duplicate_keys:,}"
+        yield f"duplicate keys: {found.duplicate_keys:,}"
     yield from (f"* {finding}" for finding in found.findings)
 
 
@@ -86,13 +85,13 @@ def _format_bytes(size: int) -> str:
 
 @click.command()
 @click.argument("target", type=click.Path())
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Of commits, the newest.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Number of commits to list.")
 @storage_option()
 @wrap_command
 def history(target: str, limit: int, storage_option: Sequence[tuple[str, str]]) -> CommandOutput:
-    """List the commits into a dataset.
+    """List the commits to a dataset.
 
-    TARGET is a folder or URL.
+    TARGET is a folder or URL. The newest commit comes first.
     """
     check_exists(target, storage_option)
     records = records_of(target, filesystem=open_filesystem(target, storage_option))[:limit]
@@ -100,13 +99,13 @@ def history(target: str, limit: int, storage_option: Sequence[tuple[str, str]]) 
 
 
 def format_record(record: HistoryRecord) -> str:
-    """Describe a commit in a line."""
-    what = record.strategy or record.mode or ""
+    """Format a commit as one line."""
+    name = " ".join(filter(None, (record.operation, record.strategy or record.mode)))
     counts = [
         f"{count:,} {word}"
         for word, count in (("inserted", record.inserted), ("updated", record.updated), ("deleted", record.deleted))
         if count
     ]
     batch = f" (batch {record.batch_id})" if record.batch_id else ""
-    told = ", ".join(counts) or "no row changed"
-    return f"{record.committed_at:%Y-%m-%d %H:%M:%S} UTC  {record.operation} {what}: {told}{batch}".replace(" :", ":")
+    changes = ", ".join(counts) or "no row changed"
+    return f"{record.committed_at:%Y-%m-%d %H:%M:%S} UTC  {name}: {changes}{batch}"

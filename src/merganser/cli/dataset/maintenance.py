@@ -1,4 +1,4 @@
-"""`compact` and `dedupe`: what keeps a dataset in order without bringing in rows."""
+"""`compact` and `dedupe`."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from merganser.core.model.result import CompactResult, DedupeResult
 
 _MB = 1 << 20
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be done, and stop.")
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 
 
 @click.command()
 @click.argument("target", type=click.Path())
-@columns_option("--sort-by", help_text="Columns that the rows of a folder are sorted by.")
+@columns_option("--sort-by", help_text="Columns to sort the rows of a folder by.")
 @click.option(
     "--target-file-mb",
     type=click.FloatRange(min=0, max=1 << 20, min_open=True),
     default=TARGET_FILE_BYTES / _MB,
     show_default=True,
-    help="Smaller files are put together.",
+    help="Size of new files in MB; smaller files are compacted.",
 )
-@click.option("--compression", type=click.Choice(CODECS), help="Of new files; default that of the old ones.")
+@click.option("--compression", type=click.Choice(CODECS), help="Codec for new files; default: that of the old ones.")
 @max_rows_option
 @row_group_option
 @retain_option
@@ -68,9 +68,9 @@ def compact(
     storage_option: Sequence[tuple[str, str]],
     ignore_table_format: bool,
 ) -> CommandOutput:
-    """Put small files of a dataset together.
+    """Rewrite small files into fewer large ones.
 
-    TARGET is a folder or URL. Files of one folder become few of about --target-file-mb; larger ones are left alone,
+    TARGET is a folder or URL. Small files of a folder become files of about --target-file-mb. Larger files are kept,
     unless --sort-by is given and they are not sorted yet. No row changes, and running it again does nothing.
     """
     with show_progress() as progress:
@@ -93,8 +93,8 @@ def compact(
 
 @click.command()
 @click.argument("target", type=click.Path())
-@columns_option("--key", "key_columns", help_text="Columns that name a row.", required=True)
-@columns_option("--order-by", help_text="Of rows of one key, the highest stays.")
+@columns_option("--key", "key_columns", help_text="Columns that identify a row.", required=True)
+@columns_option("--order-by", help_text="Columns that order rows of one key; the highest is kept.")
 @retain_option
 @timeout_option
 @_dry_run_option
@@ -112,10 +112,10 @@ def dedupe(
     storage_option: Sequence[tuple[str, str]],
     ignore_table_format: bool,
 ) -> CommandOutput:
-    """Remove rows whose key another row has.
+    """Remove rows with duplicate keys.
 
-    TARGET is a folder or URL. Of the rows of one key the highest by --order-by stays; without it, rows go only if they
-    are the same in every column. Files that lose no row are left alone.
+    TARGET is a folder or URL. The row that is highest by --order-by is kept for each key. Without --order-by, only rows
+    that are equal in every column are removed. Files without duplicates are kept as they are.
     """
     with show_progress() as progress:
         result = dedupe_dataset(
@@ -135,23 +135,24 @@ def dedupe(
 def _format_compact(result: CompactResult, target: str) -> str:
     if not result.removed_files:
         return f"{target}: nothing to compact in {pluralize(result.file_count_before, 'file')}"
-    together, left = pluralize(len(result.removed_files), "file"), len(result.preserved_files)
+    removed, kept = pluralize(len(result.removed_files), "file"), len(result.preserved_files)
     if result.dry_run:
-        return f"{target}: {together} would be put together, {left:,} left alone"
+        return f"{target}: {removed} would be compacted, {kept:,} left alone"
     if not result.inserted_files:
-        return f"{target}: {together} without rows removed, {left:,} left alone"
+        return f"{target}: {removed} without rows removed, {kept:,} left alone"
     return (
-        f"{target}: {together} put together in {len(result.inserted_files):,}, {left:,} left alone; "
+        f"{target}: {removed} compacted into {len(result.inserted_files):,}, {kept:,} left alone; "
         f"{pluralize(result.row_count, 'row')} as before"
     )
 
 
 def _format_dedupe(result: DedupeResult, target: str) -> list[str]:
     if not result.deleted:
-        return [f"{target}: no key is there more than once in {pluralize(result.target_count_before, 'row')}"]
+        return [f"{target}: no duplicate keys in {pluralize(result.target_count_before, 'row')}"]
     would = "would be " if result.dry_run else ""
+    keys = pluralize(result.duplicate_keys, "duplicate key")
     rows = (
-        f"{target}: {pluralize(result.deleted, 'row')} of {pluralize(result.duplicate_keys, 'key')} {would}deleted; "
+        f"{target}: {pluralize(result.deleted, 'row')} of {keys} {would}deleted; "
         f"{pluralize(result.target_count_before, 'row')} before, {result.target_count_after:,} after"
     )
     files = (

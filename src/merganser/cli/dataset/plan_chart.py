@@ -1,7 +1,8 @@
-"""A plan as a picture: a line for each partition, a cell for each file, and what every cell means."""
+"""A chart of a plan: a line for each partition, a cell for each file, and a legend."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from merganser.core.merge.planner import FilePlan, MergePlan
 
-# Worst first: where one cell stands for several files, it shows the worst of them.
+# Worst first: a cell for several files shows the worst of them.
 CELLS = {
     "removed": click.style("✕", fg="red"),
     "rewritten": click.style("█", fg="yellow"),
@@ -26,7 +27,7 @@ _MAX_REASONS = 12
 
 
 def format_plan(plan: MergePlan, width: int) -> Iterator[str]:
-    """Draw a plan, so many columns wide, and list the files that change."""
+    """Draw a plan `width` characters wide, and list the files that change."""
     skipped = f", {plan.skipped:,} skipped" if plan.skipped else ""
     yield f"{plan.strategy} of {pluralize(plan.source_count, 'row')} into {plan.path} on {', '.join(plan.key_columns)}:"
     yield f"  {plan.inserted:,} inserted, {plan.updated:,} updated, {plan.deleted:,} deleted{skipped}"
@@ -45,20 +46,21 @@ def _draw_partitions(plan: MergePlan, width: int) -> Iterator[str]:
         rows.setdefault(folder, []).append(_classify_file(file))
     if len(rows) > _MAX_PARTITIONS:
         rows = _keep_touched(rows)
-    wide = min(_MAX_NAME_WIDTH, max(map(len, rows)))
-    room = max(10, width - wide - 2)
-    for name, kinds in rows.items():
-        shown = name if len(name) <= wide else f"…{name[len(name) - wide + 1 :]}"
-        yield f"{shown:<{wide}}  {_draw_cells(kinds, room)}" if wide else _draw_cells(kinds, room)
-    counts = {kind: sum(kinds.count(kind) for kinds in rows.values()) for kind in CELLS}
-    yield "  ".join(f"{mark} {kind} {counts[kind]:,}" for kind, mark in CELLS.items())
+    name_width = min(_MAX_NAME_WIDTH, max(map(len, rows)))
+    cell_count = max(10, width - name_width - 2)
+    for name, categories in rows.items():
+        label = name if len(name) <= name_width else f"…{name[len(name) - name_width + 1 :]}"
+        cells = _draw_cells(categories, cell_count)
+        yield f"{label:<{name_width}}  {cells}" if name_width else cells
+    counts = Counter(category for categories in rows.values() for category in categories)
+    yield "  ".join(f"{cell} {category} {counts[category]:,}" for category, cell in CELLS.items())
 
 
 def _keep_touched(rows: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Where there are too many partitions to draw, draw those that are looked into, and the others in one line."""
-    touched = {name: kinds for name, kinds in rows.items() if set(kinds) != {"left out"}}
+    """Keep the first partitions that are read, and combine all others in one row."""
+    touched = {name: categories for name, categories in rows.items() if set(categories) != {"left out"}}
     first = dict(list(touched.items())[:_MAX_PARTITIONS])
-    rest = [kind for name, kinds in rows.items() if name not in first for kind in kinds]
+    rest = [category for name, categories in rows.items() if name not in first for category in categories]
     return {**first, f"{len(rows) - len(first):,} more": rest} if rest else first
 
 
@@ -67,11 +69,11 @@ def _classify_file(file: FilePlan) -> str:
     return changed.get(file.action) or ("scanned" if file.candidate_groups else "left out")
 
 
-def _draw_cells(categories: Sequence[str], room: int) -> str:
-    """Draw files in no more cells than there is room for."""
-    each = -(-len(categories) // room)
-    parts = [categories[start : start + each] for start in range(0, len(categories), each)]
-    return "".join(CELLS[next(kind for kind in CELLS if kind in part)] for part in parts)
+def _draw_cells(categories: Sequence[str], cell_count: int) -> str:
+    """Draw files in at most `cell_count` cells."""
+    per_cell = -(-len(categories) // cell_count)
+    cells = [categories[start : start + per_cell] for start in range(0, len(categories), per_cell)]
+    return "".join(CELLS[next(category for category in CELLS if category in files)] for files in cells)
 
 
 def _list_reasons(files: Sequence[FilePlan]) -> Iterator[str]:
@@ -81,9 +83,5 @@ def _list_reasons(files: Sequence[FilePlan]) -> Iterator[str]:
         yield f"{file.action} {file.path}: {file.reason} ({groups})"
     if len(changed) > _MAX_REASONS:
         yield f"… and {len(changed) - _MAX_REASONS:,} more; --json lists them all"
-    kept: dict[str, int] = {}
-    for file in files:
-        if file.action == "preserve":
-            kept[file.reason] = kept.get(file.reason, 0) + 1
-    for reason, count in sorted(kept.items(), key=lambda item: -item[1]):
+    for reason, count in Counter(file.reason for file in files if file.action == "preserve").most_common():
         yield f"leave {pluralize(count, 'file')} alone: {reason}"

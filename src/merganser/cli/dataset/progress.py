@@ -1,4 +1,4 @@
-"""How far a merge has come: a bar on a terminal, a line for each stage elsewhere; both on standard error."""
+"""Progress on standard error: a bar on a terminal, otherwise a line for each stage."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ STAGES = {
     "plan": "comparing keys",
     "rewrite": "rewriting files",
     "add": "writing new files",
-    "commit": "putting files in place",
+    "commit": "publishing files",
 }
 _BAR_WIDTH = 24
 
 
 @contextmanager
 def show_progress() -> Iterator[ProgressCallback]:
-    """Show what is told, until it ends."""
-    shown = _Bar() if sys.stderr is not None and sys.stderr.isatty() else _Lines()
+    """Give a callback that displays progress."""
+    display = _Bar() if sys.stderr is not None and sys.stderr.isatty() else _Lines()
     try:
-        yield shown
+        yield display
     finally:
-        shown.close()
+        display.close()
 
 
 class _Lines:
-    """A line for each stage."""
+    """Prints a line for each stage."""
 
     def __init__(self) -> None:
         self._stage = ""
@@ -47,14 +47,14 @@ class _Lines:
             say(f"{time.strftime('%H:%M:%S')} {_format_progress(progress)}")
 
     def close(self) -> None:
-        """Leave what was printed."""
+        """Do nothing: the printed lines stay."""
 
 
 class _Bar:
-    """One line that changes, and is gone at the end."""
+    """Shows a progress bar that disappears at the end."""
 
     def __init__(self) -> None:
-        from rich.console import Console  # noqa: PLC0415  a terminal alone needs it
+        from rich.console import Console  # noqa: PLC0415  only for terminals
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn  # noqa: PLC0415  as above
         from rich.progress import Progress as Bars  # noqa: PLC0415  as above
 
@@ -68,7 +68,7 @@ class _Bar:
         if progress.stage not in STAGES:
             return
         if progress.stage != self._stage:
-            # How long files take is learnt anew.
+            # The remaining time is estimated for each stage.
             self._stage = progress.stage
             self._bars.reset(self._task)
         self._bars.update(
@@ -76,7 +76,7 @@ class _Bar:
         )
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the bar."""
         self._bars.stop()
 
 

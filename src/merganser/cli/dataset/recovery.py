@@ -27,7 +27,7 @@ from merganser.printable import mask_credentials
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+_yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.command()
@@ -45,21 +45,21 @@ def undo(
     storage_option: Sequence[tuple[str, str]],
     ignore_table_format: bool,
 ) -> CommandOutput:
-    """Take the last commit back.
+    """Undo the last commit.
 
-    TARGET is the dataset. What the commit replaced must have been retained (--retain of merge and write), unless it
-    only added files. Called again, it takes back the commit before.
+    TARGET is a folder or URL. The files that the commit replaced must have been retained (merge --retain, write
+    --retain); a commit that only added files can always be undone. Run again, it undoes the commit before.
     """
     filesystem = open_filesystem(target, storage_option)
     records = records_of(target, filesystem=filesystem)
-    done = {record.undoes for record in records}
-    last = next((record for record in records if record.operation != "undo" and record.id not in done), None)
+    undone = {record.undoes for record in records}
+    last = next((record for record in records if record.operation != "undo" and record.id not in undone), None)
     if last is not None:
-        confirm(f"Take back the last commit into {target}, {format_record(last)}?", yes=yes)
+        confirm(f"Undo the last commit to {target}, {format_record(last)}?", yes=yes)
     record = undo_commit(
         target, filesystem=filesystem, lock_timeout=lock_timeout, ignore_table_format=ignore_table_format
     )
-    return CommandOutput(record.to_dict(), [f"taken back: {format_record(record)}"])
+    return CommandOutput(record.to_dict(), [f"undone: {format_record(record)}"])
 
 
 @click.command()
@@ -68,20 +68,20 @@ def undo(
 @storage_option()
 @wrap_command
 def recover(target: str, *, lock_timeout: float, storage_option: Sequence[tuple[str, str]]) -> CommandOutput:
-    """Finish or remove what a killed merge left behind.
+    """Complete or remove what an interrupted merge left.
 
-    TARGET is the dataset. Every merge does this first; call it to have the dataset whole before the next one.
+    TARGET is a folder or URL. Every merge does this first; run it to repair the dataset before the next one.
     """
     check_exists(target, storage_option)
     found = recover_dataset(target, filesystem=open_filesystem(target, storage_option), lock_timeout=lock_timeout)
-    told = "recovered what an interrupted merge had left" if found else "nothing to recover"
-    return CommandOutput({"path": mask_credentials(target), "recovered": found}, [f"{target}: {told}"])
+    outcome = "recovered from an interrupted merge" if found else "nothing to recover"
+    return CommandOutput({"path": mask_credentials(target), "recovered": found}, [f"{target}: {outcome}"])
 
 
 @click.command()
 @click.argument("target", type=click.Path())
 @click.option(
-    "--retain", type=int, help="Keep what the newest so many commits retained; default all that undo can use."
+    "--retain", type=int, help="Number of newest commits that undo can still undo; default: all it can undo now."
 )
 @timeout_option
 @_yes_option
@@ -90,16 +90,16 @@ def recover(target: str, *, lock_timeout: float, storage_option: Sequence[tuple[
 def vacuum(
     target: str, *, retain: int | None, lock_timeout: float, yes: bool, storage_option: Sequence[tuple[str, str]]
 ) -> CommandOutput:
-    """Remove retained files that no undo needs.
+    """Remove retained files that undo no longer needs.
 
-    TARGET is the dataset. With --retain N, older commits than the newest N cannot be undone any more.
+    TARGET is a folder or URL. With --retain N, only the newest N commits can be undone afterwards.
     """
     check_exists(target, storage_option)
-    confirm(f"Remove retained files of {target} for good?", yes=yes)
+    confirm(f"Remove retained files of {target} permanently?", yes=yes)
     removed = vacuum_dataset(
         target, retain=retain, filesystem=open_filesystem(target, storage_option), lock_timeout=lock_timeout
     )
     return CommandOutput(
         {"path": mask_credentials(target), "removed": removed},
-        [f"{target}: removed what {pluralize(len(removed), 'commit')} had retained"],
+        [f"{target}: removed retained files of {pluralize(len(removed), 'commit')}"],
     )
