@@ -42,6 +42,8 @@ def spell(command: str, message: str) -> str:
         ("compact", "target_file_bytes must be positive.", "--target-file-mb must be positive."),
         ("plan", "Wait, or call recover(path), then plan.", "Wait, or run merganser recover PATH, then plan."),
         ("plan", "Call recover('my lake/x') to finish.", "Run merganser recover 'my lake/x' to finish."),
+        ("plan", "call recover('a, b')", "run merganser recover 'a, b'"),
+        ("merge", "Rewrite (write_dataset('a', mode='overwrite')).", "Rewrite (merganser write a --mode overwrite)."),
         ("merge", "each other's locks. Call recover(path).", "each other's locks. Run merganser recover PATH."),
         ("merge", "See write_dataset('a', <new folder>).", "See merganser write a NEW_FOLDER."),
         ("merge", "Rewrite (write_dataset with mode='overwrite').", "Rewrite (merganser write with --mode overwrite)."),

@@ -93,12 +93,12 @@ def commit(place: DatasetFolder, work: Commit, fault: Fault) -> None:
 def make_record(moves: list[Move], removals: list[Removal]) -> HistoryRecord:
     """Describe a commit of files of one digit each."""
     written = [
-        HistoryFile(move.target, "rewritten", 1, 1, 1, 1)
+        HistoryFile(path=move.target, operation="rewritten", rows=1, size=1, rows_before=1, size_before=1)
         if move.replaces
-        else HistoryFile(move.target, "inserted", 1, 1)
+        else HistoryFile(path=move.target, operation="inserted", rows=1, size=1)
         for move in moves
     ]
-    removed = [HistoryFile(removal.target, "removed", size_before=1) for removal in removals]
+    removed = [HistoryFile(path=removal.target, operation="removed", size_before=1) for removal in removals]
     return HistoryRecord(operation="merge", files=[*written, *removed])
 
 

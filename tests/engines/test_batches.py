@@ -148,7 +148,7 @@ def test_a_journal_that_was_written_too_late_is_ignored(lake: str, moves: bool) 
         # Another writer took this one for dead and removed what it had staged, and then its journal arrived.
         staging = open_staging(location, session.control)
         moved = [Move("a.staged", one.rel, one.identity), Move("b.staged", "part-new.parquet")] if moves else []
-        journal = Journal(moved, [Removal(other.rel, other.identity)], None, make_batch("b", result))
+        journal = Journal(moved, [Removal(other.rel, other.identity)], batch=make_batch("b", result))
         location.store.write_small(staging.journal, journal.to_json())
     before = snapshot(path)
     assert recover(path)

@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import sys
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -40,12 +41,12 @@ _COLOURED = re.compile("(\x1b\\[[0-9]+m[█▒·✕]\x1b\\[0m)")
 _UNESCAPED = re.compile(f"(?!\\n){CONTROL.pattern}")
 
 
+@dataclass(frozen=True, slots=True)
 class CommandOutput:
     """The result of a command: lines for people, plain values for programs."""
 
-    def __init__(self, values: Any, lines: Iterable[str]) -> None:
-        self.values = values
-        self.lines = lines
+    values: Any
+    lines: Iterable[str]
 
 
 def say(text: str) -> None:
@@ -191,16 +192,13 @@ def columns_option(name: str, *spelled: str, help_text: str, required: bool = Fa
     )
 
 
-retain_option = click.option(
-    "--retain", type=click.IntRange(min=0), default=0, show_default=True, help="Number of commits that can be undone."
-)
-_positive = click.IntRange(min=1)
-max_rows_option = click.option(
-    "--max-rows-per-file", type=_positive, default=5_000_000, show_default=True, help="Maximum rows in a new file."
-)
-row_group_option = click.option(
-    "--row-group-size", type=_positive, default=500_000, show_default=True, help="Maximum rows in a new row group."
-)
+def _count_option(name: str, minimum: int, default: int, help_text: str) -> Decorator:
+    return click.option(name, type=click.IntRange(minimum), default=default, show_default=True, help=help_text)
+
+
+retain_option = _count_option("--retain", 0, 0, "Number of commits that can be undone.")
+max_rows_option = _count_option("--max-rows-per-file", 1, 5_000_000, "Maximum rows in a new file.")
+row_group_option = _count_option("--row-group-size", 1, 500_000, "Maximum rows in a new row group.")
 timeout_option = click.option(
     "--lock-timeout",
     type=click.FloatRange(min=0),
@@ -208,8 +206,6 @@ timeout_option = click.option(
     show_default=True,
     help="Seconds to wait for another writer.",
 )
-
-
 table_format_option = click.option(
     "--ignore-table-format",
     is_flag=True,

@@ -15,6 +15,7 @@ _COMMANDS = {"write_dataset": "write"}
 _OTHER_OPTIONS = {"retain": click.Option(["--retain"]), "mode": click.Option(["--mode"])}
 
 _LITERAL = r"'[^']*'|\w+(?:\.\w+)*"
+_ARGUMENT = re.compile(rf"(?:([a-z_]+)=)?({_LITERAL}|<[^>]*>)")
 _TOKENS = re.compile(
     # Calls are the only place where quoted text is translated: recover('lake/orders').
     r"(?:(?P<call>[Cc])all )?\b(?P<function>[a-z_]+)\((?P<arguments>[^()]*)\)"
@@ -44,15 +45,14 @@ def name_options(message: str) -> str:
             return next(iter(option.opts if value == "True" else option.secondary_opts), None)
         return f"{option.opts[-1]} {_quote(value)}"
 
-    def spell_argument(text: str) -> str:
-        name, equals, value = text.strip().partition("=")
-        return (spell_option(name, value) if equals else None) or _quote(text.strip())
+    def spell_argument(name: str, value: str) -> str:
+        return spell_option(name, value) or _quote(value)
 
     def replace(found: re.Match[str]) -> str:
         text = found[0]
         if found["function"] in commands:
             verb = {"C": "Run ", "c": "run "}.get(found["call"], "")
-            words = [spell_argument(one) for one in found["arguments"].split(",") if one.strip()]
+            words = [spell_argument(*one.groups("")) for one in _ARGUMENT.finditer(found["arguments"])]
             return " ".join([f"{verb}merganser {commands[found['function']]}", *words])
         if found["option"]:
             spelled = spell_option(found["option"], found["value"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -33,24 +33,14 @@ if TYPE_CHECKING:
 @storage_option()
 @table_format_option
 @wrap_command
-def inspect(
-    target: str,
-    *,
-    key_columns: Sequence[Sequence[str]],
-    storage_option: Sequence[tuple[str, str]],
-    ignore_table_format: bool,
-) -> CommandOutput:
+def inspect(target: str, *, key_columns: Sequence[Sequence[str]], **given: Any) -> CommandOutput:
     """Describe a dataset and suggest improvements.
 
     TARGET is a folder or URL. With --key, also show the range of the keys, how many files may contain one key, and the
     number of duplicate keys.
     """
-    found = inspect_dataset(
-        target,
-        flatten_names(key_columns),
-        filesystem=open_filesystem(target, storage_option),
-        ignore_table_format=ignore_table_format,
-    )
+    filesystem = open_filesystem(target, given.pop("storage_option"))
+    found = inspect_dataset(target, flatten_names(key_columns), filesystem=filesystem, **given)
     return CommandOutput(found.to_dict(), _format_inspection(found))
 
 

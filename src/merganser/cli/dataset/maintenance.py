@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,8 +27,6 @@ from merganser.core.model.options import CODECS
 from merganser.display import pluralize
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from merganser.core.model.result import CompactResult, DedupeResult
 
 _MB = 1 << 20
@@ -54,20 +52,7 @@ _dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would 
 @storage_option()
 @table_format_option
 @wrap_command
-def compact(
-    target: str,
-    *,
-    sort_by: Sequence[Sequence[str]],
-    target_file_mb: float,
-    compression: str | None,
-    max_rows_per_file: int,
-    row_group_size: int,
-    retain: int,
-    lock_timeout: float,
-    dry_run: bool,
-    storage_option: Sequence[tuple[str, str]],
-    ignore_table_format: bool,
-) -> CommandOutput:
+def compact(target: str, *, target_file_mb: float, **given: Any) -> CommandOutput:
     """Rewrite small files into fewer large ones.
 
     TARGET is a folder or URL. Small files of a folder become files of about --target-file-mb. Larger files are kept,
@@ -76,17 +61,9 @@ def compact(
     with show_progress() as progress:
         result = compact_dataset(
             target,
-            sort_by=flatten_names(sort_by),
             target_file_bytes=max(1, round(target_file_mb * _MB)),
-            compression=compression,
-            max_rows_per_file=max_rows_per_file,
-            row_group_size=row_group_size,
-            retain=retain,
-            lock_timeout=lock_timeout,
             progress=progress,
-            filesystem=open_filesystem(target, storage_option),
-            dry_run=dry_run,
-            ignore_table_format=ignore_table_format,
+            **_make_arguments(target, given, "sort_by"),
         )
     return CommandOutput(result.to_dict(), [_format_compact(result, target)])
 
@@ -101,35 +78,21 @@ def compact(
 @storage_option()
 @table_format_option
 @wrap_command
-def dedupe(
-    target: str,
-    *,
-    key_columns: Sequence[Sequence[str]],
-    order_by: Sequence[Sequence[str]],
-    retain: int,
-    lock_timeout: float,
-    dry_run: bool,
-    storage_option: Sequence[tuple[str, str]],
-    ignore_table_format: bool,
-) -> CommandOutput:
+def dedupe(target: str, **given: Any) -> CommandOutput:
     """Remove rows with duplicate keys.
 
     TARGET is a folder or URL. The row that is highest by --order-by is kept for each key. Without --order-by, only rows
     that are equal in every column are removed. Files without duplicates are kept as they are.
     """
     with show_progress() as progress:
-        result = dedupe_dataset(
-            target,
-            flatten_names(key_columns),
-            flatten_names(order_by),
-            retain=retain,
-            lock_timeout=lock_timeout,
-            progress=progress,
-            filesystem=open_filesystem(target, storage_option),
-            dry_run=dry_run,
-            ignore_table_format=ignore_table_format,
-        )
+        result = dedupe_dataset(target, progress=progress, **_make_arguments(target, given, "key_columns", "order_by"))
     return CommandOutput(result.to_dict(), _format_dedupe(result, target))
+
+
+def _make_arguments(target: str, given: dict[str, Any], *column_options: str) -> dict[str, Any]:
+    """Turn the options of a command into arguments of the library."""
+    filesystem = open_filesystem(target, given.pop("storage_option"))
+    return {**given, "filesystem": filesystem, **{name: flatten_names(given[name]) for name in column_options}}
 
 
 def _format_compact(result: CompactResult, target: str) -> str:

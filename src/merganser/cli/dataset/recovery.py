@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -37,14 +37,7 @@ _yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmat
 @storage_option()
 @table_format_option
 @wrap_command
-def undo(
-    target: str,
-    *,
-    lock_timeout: float,
-    yes: bool,
-    storage_option: Sequence[tuple[str, str]],
-    ignore_table_format: bool,
-) -> CommandOutput:
+def undo(target: str, *, yes: bool, storage_option: Sequence[tuple[str, str]], **given: Any) -> CommandOutput:
     """Undo the last commit.
 
     TARGET is a folder or URL. The files that the commit replaced must have been retained (merge --retain, write
@@ -56,9 +49,7 @@ def undo(
     last = next((record for record in records if record.operation != "undo" and record.id not in undone), None)
     if last is not None:
         confirm(f"Undo the last commit to {target}, {format_record(last)}?", yes=yes)
-    record = undo_commit(
-        target, filesystem=filesystem, lock_timeout=lock_timeout, ignore_table_format=ignore_table_format
-    )
+    record = undo_commit(target, filesystem=filesystem, **given)
     return CommandOutput(record.to_dict(), [f"undone: {format_record(record)}"])
 
 
@@ -87,19 +78,13 @@ def recover(target: str, *, lock_timeout: float, storage_option: Sequence[tuple[
 @_yes_option
 @storage_option()
 @wrap_command
-def vacuum(
-    target: str, *, retain: int | None, lock_timeout: float, yes: bool, storage_option: Sequence[tuple[str, str]]
-) -> CommandOutput:
+def vacuum(target: str, *, yes: bool, storage_option: Sequence[tuple[str, str]], **given: Any) -> CommandOutput:
     """Remove retained files that undo no longer needs.
 
     TARGET is a folder or URL. With --retain N, only the newest N commits can be undone afterwards.
     """
     check_exists(target, storage_option)
     confirm(f"Remove retained files of {target} permanently?", yes=yes)
-    removed = vacuum_dataset(
-        target, retain=retain, filesystem=open_filesystem(target, storage_option), lock_timeout=lock_timeout
-    )
-    return CommandOutput(
-        {"path": mask_credentials(target), "removed": removed},
-        [f"{target}: removed retained files of {pluralize(len(removed), 'commit')}"],
-    )
+    removed = vacuum_dataset(target, filesystem=open_filesystem(target, storage_option), **given)
+    line = f"{target}: removed retained files of {pluralize(len(removed), 'commit')}"
+    return CommandOutput({"path": mask_credentials(target), "removed": removed}, [line])

@@ -205,9 +205,9 @@ def open_session(
 
 
 def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeout: float = LOCK_TIMEOUT) -> bool:
-    """Complete or remove what an interrupted commit left; True if there was anything.
+    """Finish or remove what an interrupted merge left behind; True if there was anything.
 
-    Every merge and write does this first; call it to repair the dataset before reading it.
+    Every merge and write does this first; call it to have the dataset whole before reading it.
 
     >>> recover("no/such/dataset")
     False

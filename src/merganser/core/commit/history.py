@@ -37,7 +37,7 @@ Operation = Literal["merge", "write_dataset", "compact", "dedupe", "undo"]
 FileChange = Literal["rewritten", "inserted", "removed"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryFile:
     """One data file that a commit changed, its path relative to the dataset.
 
@@ -98,7 +98,7 @@ class HistoryRecord(FilesDisplayMixin):
 
 
 def history(path: str | os.PathLike[str], *, filesystem: Any = None) -> list[HistoryRecord]:
-    """List the records of all commits to a dataset, the newest first.
+    """Give the record of every commit into a dataset, the newest first.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
@@ -201,7 +201,6 @@ def make_maintenance_record(
     options: Options,
     extra_options: Mapping[str, Any],
     rows: tuple[int, int],
-    files: list[HistoryFile],
     keys: Sequence[str] = (),
 ) -> HistoryRecord:
     """Make the record of a maintenance call, with its own options and the row counts before and after."""
@@ -215,7 +214,6 @@ def make_maintenance_record(
         inserted=0,
         updated=0,
         deleted=before - after,
-        files=files,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ class Journal:
     moves: Sequence[Move]
     removals: Sequence[Removal] = ()
     record: Mapping[str, Any] | None = None
+    _: KW_ONLY
     batch: Mapping[str, Any] | None = None
     feed: Sequence[Move] = ()
     history: HistoryRecord | None = None

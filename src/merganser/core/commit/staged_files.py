@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from merganser.core.columnar.threads import map_in_threads
 from merganser.core.commit.history import HistoryFile
-from merganser.core.commit.journal import Move, Removal
+from merganser.core.commit.journal import Journal, Move, Removal
 from merganser.core.dataset.snapshot import check_listing
 from merganser.core.dataset.statistics_cache import save_cache
 from merganser.core.model.result import MergeFileMetadata
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from merganser.core.commit.commit import Session
-    from merganser.core.commit.journal import Journal
+    from merganser.core.commit.history import FileChange, HistoryRecord
     from merganser.core.dataset.snapshot import Target
     from merganser.core.parquet.footer import Footer
     from merganser.core.storage.location import Location
@@ -65,16 +65,10 @@ def list_preserved_files(target: Target, changed: Iterable[int]) -> list[MergeFi
     ]
 
 
-def make_moves(target: Target, new: Iterable[NewFile]) -> list[Move]:
+def make_moves(target: Target, new: Sequence[NewFile]) -> list[Move]:
     """Make the journal's moves of staged files."""
-    return [
-        Move(
-            one.staged.rpartition("/")[2],
-            one.rel,
-            None if one.replaces is None else target.files[one.replaces].identity,
-        )
-        for one in new
-    ]
+    identities = [None if one.replaces is None else target.files[one.replaces].identity for one in new]
+    return [Move(one.staged.rpartition("/")[2], one.rel, old) for one, old in zip(new, identities, strict=True)]
 
 
 def make_removals(target: Target, numbers: Iterable[int]) -> list[Removal]:
@@ -85,18 +79,27 @@ def make_removals(target: Target, numbers: Iterable[int]) -> list[Removal]:
 def list_touched_files(target: Target, new: Iterable[NewFile], removed: Iterable[int]) -> list[HistoryFile]:
     """List the changed files for the history; an overwrite does not know the rows of what it removes."""
     rows: Sequence[int | None] = target.file_rows or [None] * len(target.files)
-    before = [(count, file.size) for count, file in zip(rows, target.files, strict=True)]
-    written = [
-        HistoryFile(
-            one.rel,
-            one.operation,
-            one.footer.metadata.num_rows,
-            one.footer.size,
-            *(() if one.replaces is None else before[one.replaces]),
+
+    def describe(rel: str, change: FileChange, footer: Footer | None, replaced: int | None) -> HistoryFile:
+        return HistoryFile(
+            path=rel,
+            operation=change,
+            rows=None if footer is None else footer.metadata.num_rows,
+            size=None if footer is None else footer.size,
+            rows_before=None if replaced is None else rows[replaced],
+            size_before=None if replaced is None else target.files[replaced].size,
         )
-        for one in new
-    ]
-    return [*written, *(HistoryFile(target.files[at].rel, "removed", None, None, *before[at]) for at in removed)]
+
+    written = [describe(one.rel, one.operation, one.footer, one.replaces) for one in new]
+    return [*written, *(describe(target.files[number].rel, "removed", None, number) for number in removed)]
+
+
+def make_journal(
+    target: Target, new: Sequence[NewFile], removed: Sequence[int], record: HistoryRecord, retain: int
+) -> Journal:
+    """Make the journal of a commit that only writes and removes data files, with the history record's files."""
+    history = replace(record, files=list_touched_files(target, new, removed))
+    return Journal(make_moves(target, new), make_removals(target, removed), history=history, retain=retain)
 
 
 def commit_files(session: Session, staging: Staging, journal: Journal, target: Target) -> None:

@@ -42,9 +42,9 @@ def undo(
     lock_timeout: float = LOCK_TIMEOUT,
     ignore_table_format: bool = False,
 ) -> HistoryRecord:
-    """Undo the last commit and return its record; called again, it undoes the commit before.
+    """Take the last commit back, and give its record; called again, it takes back the one before.
 
-    Files that the commit replaced or removed must be retained (`merge(..., retain=1)`). Its `batch_id` can be merged
+    Files that the commit replaced or removed have to be retained (`merge(..., retain=1)`). Its `batch_id` may be merged
     again. An undo cannot be undone; run the merge again instead. `ignore_table_format` is that of `merge`.
 
     >>> import merganser, pyarrow as pa, tempfile
@@ -80,9 +80,9 @@ def vacuum(
     filesystem: Any = None,
     lock_timeout: float = LOCK_TIMEOUT,
 ) -> list[str]:
-    """Remove retained files that undo can no longer use; returns the removed folders, one for each commit.
+    """Remove retained files that no undo can reach any more; gives the folders removed, one for each commit.
 
-    With `retain`, only the files of the newest `retain` commits that have any are kept.
+    With `retain`, only what the newest so many commits with retained files left stays.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
@@ -123,7 +123,12 @@ def _make_undo_journal(last: HistoryRecord, found: Mapping[str, FileInfo], stagi
         deleted=last.inserted,
         files=[
             HistoryFile(
-                file.path, REVERSED_CHANGE[file.operation], file.rows_before, file.size_before, file.rows, file.size
+                path=file.path,
+                operation=REVERSED_CHANGE[file.operation],
+                rows=file.rows_before,
+                size=file.size_before,
+                rows_before=file.rows,
+                size_before=file.size,
             )
             for file in last.files
         ],

@@ -15,14 +15,11 @@ import pyarrow as pa
 from merganser.core.columnar.threads import WORKERS, map_in_threads, open_pool
 from merganser.core.commit.commit import check_no_pending_commit, has_pending_commit, open_session
 from merganser.core.commit.history import make_maintenance_record
-from merganser.core.commit.journal import Journal
 from merganser.core.commit.staged_files import (
     commit_files,
     list_preserved_files,
-    list_touched_files,
-    make_moves,
+    make_journal,
     make_new_file,
-    make_removals,
     read_staged_footers,
 )
 from merganser.core.dataset.file_statistics import drop_columns
@@ -87,15 +84,15 @@ def compact(
     dry_run: bool = False,
     ignore_table_format: bool = False,
 ) -> CompactResult:
-    """Rewrite small files of each folder into fewer large ones.
+    """Put small files of each folder together; a file of `target_file_bytes` or `max_rows_per_file` is left alone.
 
-    A file of `target_file_bytes` or `max_rows_per_file` is kept. New files have the compression of the first file they
-    replace, unless `compression` is given. Files without rows are removed, except one that keeps the schema of an empty
-    dataset.
+    New files are compressed as the first of those they are made of, unless `compression` says otherwise.
 
-    With `sort_by`, files that are not sorted by these columns are rewritten too, so that their ranges do not overlap;
-    rows that do not fit into memory are spooled to a temporary file. Running it again does nothing. With `dry_run`
-    nothing is written. `ignore_table_format` is that of `merge`.
+    Files without rows are removed, but for one that keeps the schema of a dataset that has none.
+
+    With `sort_by`, files that are not yet sorted by these columns are written anew too, each of the new files with keys
+    of its own. What does not fit into memory is kept in a temporary file meanwhile. Running it again does nothing. With
+    `dry_run` nothing is written. `ignore_table_format` is that of `merge`.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
@@ -115,7 +112,7 @@ def compact(
         progress=progress,
         ignore_table_format=ignore_table_format,
     )
-    compact_options = _make_compact_options(options, target_file_bytes, sort_by, compression)
+    compact_options = CompactOptions(options, target_file_bytes, to_column_names(sort_by, "sort_by"), compression)
     location = locate(path, filesystem, ignore_table_format=ignore_table_format)
     check_target(location, lists_later=True)
     if dry_run:
@@ -136,15 +133,6 @@ def compact(
                 result = _compact_bundles(session, staging, target, bundles, compact_options, reporter)
     reporter.begin("done")
     return result
-
-
-def _make_compact_options(
-    options: Options, target_file_bytes: int, sort_by: Sequence[str] | str, compression: str | None
-) -> CompactOptions:
-    if not isinstance(target_file_bytes, int) or isinstance(target_file_bytes, bool) or target_file_bytes < 1:
-        message = f"target_file_bytes must be a positive integer, not {target_file_bytes!r}."
-        raise InvalidArgumentError(message)
-    return CompactOptions(options, target_file_bytes, to_column_names(sort_by, "sort_by"), compression)
 
 
 def _find_empty(target: Target) -> list[int]:
@@ -230,12 +218,11 @@ def _compact_bundles(
     removed = sorted([*replaced, *_find_empty(target)])
     if removed:
         reporter.begin("commit", len(new))
-        options, touched = compact_options.options, list_touched_files(target, new, removed)
+        options = compact_options.options
         extra = {"sort_by": list(compact_options.sort_by), "target_file_bytes": compact_options.target_file_bytes}
         changed = {name: value for name, value in extra.items() if value not in ([], TARGET_FILE_BYTES)}
-        history = make_maintenance_record("compact", options, changed, (target.rows, target.rows), touched)
-        moves, removals = make_moves(target, new), make_removals(target, removed)
-        commit_files(session, staging, Journal(moves, removals, history=history, retain=options.retain), target)
+        record = make_maintenance_record("compact", options, changed, (target.rows, target.rows))
+        commit_files(session, staging, make_journal(target, new, removed, record, options.retain), target)
     return _make_result(target, compact_options, new, removed)
 
 

@@ -22,6 +22,7 @@ from merganser.core.model.validation import check_writable
 from merganser.core.parquet.footer import count_leaves, find_unwritable_column, read_footer, read_key_bounds
 from merganser.core.rows.append import open_new_writer
 from merganser.core.rows.key_scan import open_parquet, read_group
+from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,6 +45,12 @@ class CompactOptions:
     target_file_bytes: int
     sort_by: Sequence[str]
     compression: str | None = None
+
+    def __post_init__(self) -> None:
+        size = self.target_file_bytes
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            message = f"target_file_bytes must be a positive integer, not {size!r}."
+            raise InvalidArgumentError(message)
 
     @property
     def max_rows_per_file(self) -> int:

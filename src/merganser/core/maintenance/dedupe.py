@@ -12,14 +12,11 @@ import pyarrow as pa
 from merganser.core.columnar.threads import WORKERS, open_pool
 from merganser.core.commit.commit import check_no_pending_commit, has_pending_commit, open_session
 from merganser.core.commit.history import make_maintenance_record
-from merganser.core.commit.journal import Journal
 from merganser.core.commit.staged_files import (
     NewFile,
     commit_files,
     list_preserved_files,
-    list_touched_files,
-    make_moves,
-    make_removals,
+    make_journal,
     read_staged_footers,
 )
 from merganser.core.dataset.snapshot import check_target, has_files, load_existing, make_no_files_error
@@ -75,10 +72,10 @@ def dedupe(
     dry_run: bool = False,
     ignore_table_format: bool = False,
 ) -> DedupeResult:
-    """Remove rows with duplicate keys: the row that is highest in `order_by` is kept, of equal ones the last.
+    """Remove rows whose key another row of the dataset has: the highest in `order_by` stays, of equal ones the last.
 
-    As in a merge, NULL is lowest and NaN highest, and rows whose key has NULL or NaN are all kept. Without `order_by`,
-    only rows that are equal in every column are removed; others are refused. With `dry_run` nothing is written.
+    As in a merge, NULL is lowest and NaN highest, and rows whose key holds NULL or NaN all stay. Without `order_by`,
+    rows of one key go only if they are the same in every column; others are refused. With `dry_run` nothing is written.
     `ignore_table_format` is that of `merge`.
 
     >>> import merganser, pyarrow as pa, tempfile
@@ -186,11 +183,10 @@ def _commit(
     result: DedupeResult,
 ) -> None:
     extra = {"order_by": request.order_by} if request.order_by else {}
-    touched = list_touched_files(target, new, deletions.removed)
     rows = result.target_count_before, result.target_count_after
-    history = make_maintenance_record("dedupe", request.options, extra, rows, touched, request.keys)
-    moves, removals = make_moves(target, new), make_removals(target, deletions.removed)
-    commit_files(session, staging, Journal(moves, removals, history=history, retain=request.options.retain), target)
+    record = make_maintenance_record("dedupe", request.options, extra, rows, request.keys)
+    journal = make_journal(target, new, deletions.removed, record, request.options.retain)
+    commit_files(session, staging, journal, target)
 
 
 def _make_result(

@@ -73,10 +73,10 @@ def inspect(
     filesystem: Any = None,
     ignore_table_format: bool = False,
 ) -> Inspection:
-    """Describe a dataset from its listing and footers, and suggest improvements.
+    """Describe a dataset from its listing and footers, and say what could be better about it.
 
-    With `key_columns`, the keys are read too: how many files a merge on them can skip, and how many are duplicates.
-    `ignore_table_format` is that of `merge`.
+    With keys, which are then read, also how well a merge on them can leave files out, and how many stand in several
+    rows. `ignore_table_format` is that of `merge`.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"

@@ -357,11 +357,11 @@ def _commit(
         journal = Journal(
             moves,
             removals,
-            prepared.partition_record if moves or removals else None,
-            batch,
-            [Move(staged.rpartition("/")[2], target) for staged, target in audit.files],
-            make_merge_record(engine, request, result, touched),
-            request.options.retain,
+            record=prepared.partition_record if moves or removals else None,
+            batch=batch,
+            feed=[Move(staged.rpartition("/")[2], target) for staged, target in audit.files],
+            history=make_merge_record(engine, request, result, touched),
+            retain=request.options.retain,
         )
         commit_files(session, staging, journal, target)
         save_filters(
