@@ -17,7 +17,7 @@ from merganser.core.commit import commit
 from merganser.core.commit.batches import find_committed_batch, make_batch
 from merganser.core.commit.commit import open_session
 from merganser.core.commit.journal import Journal, Move, Removal
-from merganser.core.dataset.snapshot import list_files
+from merganser.core.dataset.listing import list_files
 from merganser.core.storage.location import locate
 from merganser.core.storage.staging import open_staging
 from merganser.errors import (

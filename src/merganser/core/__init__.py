@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from merganser.core.commit.commit import recover
 from merganser.core.commit.history import HistoryFile, HistoryRecord
-from merganser.core.dataset.snapshot import list_dataset_files
+from merganser.core.dataset.listing import list_dataset_files
 from merganser.core.file_api.file_manager import IncrementalFileManager
 from merganser.core.file_api.rewrite_plan import (
     ConservativeMembershipChecker,

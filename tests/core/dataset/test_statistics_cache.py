@@ -42,7 +42,7 @@ from merganser.errors import SchemaMismatchError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from merganser.core.dataset.snapshot import Target
+    from merganser.core.dataset.target import Target
     from merganser.core.model.strategy import MergeStrategy
 
 IO = open_dataset_io("arrow")

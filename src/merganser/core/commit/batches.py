@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.commit.history import read_records
-from merganser.core.dataset.snapshot import has_files
+from merganser.core.dataset.listing import has_files
 from merganser.core.model.result import MergeFileMetadata, MergeResult
 from merganser.core.storage.location import locate
 from merganser.core.storage.staging import choose_control_folder

@@ -20,7 +20,7 @@ from merganser.core.commit.permissions import check_access, describe_denied
 from merganser.core.commit.publish import _get_parent, publish
 from merganser.core.commit.replaced_files import ReplacedFiles
 from merganser.core.commit.retained import remove_retained, retain_replaced
-from merganser.core.dataset.snapshot import check_not_nested, check_target
+from merganser.core.dataset.listing import check_not_nested, check_target
 from merganser.core.storage.location import locate
 from merganser.core.storage.lock import LOCK_TIMEOUT, hold_lock
 from merganser.core.storage.staging import (

@@ -15,7 +15,8 @@ from merganser.core.commit.retained import (
     make_retained_path,
     remove_retained,
 )
-from merganser.core.dataset.snapshot import check_not_nested, make_record
+from merganser.core.dataset.listing import check_not_nested
+from merganser.core.dataset.snapshot import make_record
 from merganser.core.model.options import check_retain
 from merganser.core.storage.location import locate
 from merganser.core.storage.lock import LOCK_TIMEOUT

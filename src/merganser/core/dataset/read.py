@@ -20,7 +20,7 @@ from merganser.errors import UnsupportedFileError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from merganser.core.dataset.snapshot import Target
+    from merganser.core.dataset.target import Target
     from merganser.core.parquet.footer import Footer
     from merganser.core.storage.location import Location
 

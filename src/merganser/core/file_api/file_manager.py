@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from merganser.core.commit.commit import open_session
 from merganser.core.commit.journal import Journal, Move
-from merganser.core.dataset.snapshot import is_data_file
+from merganser.core.dataset.listing import is_data_file
 from merganser.core.parquet.footer import read_footer
 from merganser.core.storage.location import list_paths, locate
 from merganser.core.storage.staging import JOURNAL, MARKER, REPLACED_LINKS, explain_staging_errors, open_staging

@@ -12,8 +12,10 @@ import pyarrow as pa
 
 from merganser.core.columnar.threads import map_in_threads
 from merganser.core.commit.commit import check_no_pending_commit
+from merganser.core.dataset.listing import check_target, list_files
 from merganser.core.dataset.nesting import check_above
-from merganser.core.dataset.snapshot import check_target, list_files, load_target, to_canonical_value
+from merganser.core.dataset.snapshot import load_target
+from merganser.core.dataset.target import to_canonical_value
 from merganser.core.file_api.source_keys import (
     check_partition_schema,
     conform_keys,

@@ -23,7 +23,8 @@ from merganser.core.commit.staged_files import (
     read_staged_footers,
 )
 from merganser.core.dataset.file_statistics import drop_columns
-from merganser.core.dataset.snapshot import check_target, has_files, load_existing, make_no_files_error
+from merganser.core.dataset.listing import check_target, has_files
+from merganser.core.dataset.snapshot import load_existing, make_no_files_error
 from merganser.core.maintenance.compact_writer import (
     CompactionFile,
     CompactOptions,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from merganser.core.commit.commit import Session
     from merganser.core.commit.staged_files import NewFile
     from merganser.core.dataset.file_statistics import Summaries
-    from merganser.core.dataset.snapshot import Target
+    from merganser.core.dataset.target import Target
     from merganser.core.storage.staging import Staging
     from merganser.progress import ProgressCallback
 

@@ -19,7 +19,8 @@ from merganser.core.commit.staged_files import (
     make_journal,
     read_staged_footers,
 )
-from merganser.core.dataset.snapshot import check_target, has_files, load_existing, make_no_files_error
+from merganser.core.dataset.listing import check_target, has_files
+from merganser.core.dataset.snapshot import load_existing, make_no_files_error
 from merganser.core.maintenance.duplicates import find_duplicates
 from merganser.core.model.keys import normalize_keys
 from merganser.core.model.options import Options, to_column_names
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from merganser.core.commit.commit import Session
-    from merganser.core.dataset.snapshot import Target
+    from merganser.core.dataset.target import Target
     from merganser.core.maintenance.duplicates import Duplicates
     from merganser.core.model.engine import RewrittenFile
     from merganser.core.storage.location import Location

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from merganser.core.dataset.snapshot import Target
+    from merganser.core.dataset.target import Target
     from merganser.core.model.engine import ScanFile
 
     RowNumbers = npt.NDArray[np.int64]

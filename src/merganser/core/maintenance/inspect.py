@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from merganser.core.dataset.snapshot import Target
+    from merganser.core.dataset.target import Target
 
 # A smaller file costs more to open than to read.
 SMALL_FILE_BYTES = 16 << 20

@@ -27,7 +27,8 @@ from merganser.core.commit.staged_files import (
     make_removals,
     read_staged_footers,
 )
-from merganser.core.dataset.snapshot import Template, check_target
+from merganser.core.dataset.listing import check_target
+from merganser.core.dataset.target import Template
 from merganser.core.merge.audit import find_feed, make_audit
 from merganser.core.merge.filter_pruning import save_filters
 from merganser.core.merge.planner import MergePlan, decide

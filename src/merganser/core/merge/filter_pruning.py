@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from merganser.core.columnar.hashing import Hashes
     from merganser.core.dataset.file_statistics import DataFile
-    from merganser.core.dataset.snapshot import Target
+    from merganser.core.dataset.target import Target
     from merganser.core.model.engine import Engine, GivenT, MatchesT, ScanFile, SourceT
     from merganser.core.rows.key_filter import KeyFilter
     from merganser.core.rows.key_scan import OpenFile

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from merganser.core.dataset.snapshot import Target
+    from merganser.core.dataset.target import Target
     from merganser.core.merge.prepare import PreparedMerge
     from merganser.core.merge.scope import Scope
     from merganser.core.model.engine import Engine, GivenT, SourceFacts, SourceT

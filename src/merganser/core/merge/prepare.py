@@ -7,14 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import pyarrow as pa
 
-from merganser.core.dataset.snapshot import (
-    Target,
-    find_partition_columns,
-    list_files,
-    load_target,
-    make_record,
-    read_record,
-)
+from merganser.core.dataset.listing import find_partition_columns, list_files
+from merganser.core.dataset.snapshot import load_target, make_record, read_record
+from merganser.core.dataset.target import Target
 from merganser.core.merge.scope import check_source, make_scope
 from merganser.core.model.engine import SourceT
 from merganser.core.model.option_checks import OPERATIONS

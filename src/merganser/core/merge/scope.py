@@ -13,7 +13,7 @@ from merganser.errors import InvalidArgumentError, PartitionValueError
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from merganser.core.dataset.snapshot import Target
+    from merganser.core.dataset.target import Target
     from merganser.core.model.partitions import Unknown
 
 

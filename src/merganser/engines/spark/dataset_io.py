@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
-from merganser.core.dataset.snapshot import check_target
+from merganser.core.dataset.listing import check_target
 from merganser.core.merge.dataset_io import DatasetIO
 from merganser.core.model.keys import normalize_keys
 from merganser.core.model.options import check_order, make_options, make_request

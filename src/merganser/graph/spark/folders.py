@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from merganser.core.commit.batches import find_committed_batch
 from merganser.core.commit.commit import has_pending_commit, recover
-from merganser.core.dataset.snapshot import list_files
+from merganser.core.dataset.listing import list_files
 from merganser.core.model.options import check_batch_id
 from merganser.core.model.partitions import make_folder_name, parse_hive_partition_path
 from merganser.core.parquet.footer import read_footer

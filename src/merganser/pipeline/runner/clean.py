@@ -18,7 +18,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 from pyspark.sql.types import StringType, StructType
 
-from merganser.core.dataset.snapshot import check_no_table_format
+from merganser.core.dataset.listing import check_no_table_format
 from merganser.core.storage.location import locate
 from merganser.errors import PipelineError, UnsupportedFileError
 from merganser.graph.sqlite.sql import quote_spark_identifier
