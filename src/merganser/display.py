@@ -37,9 +37,9 @@ class FilesDisplayMixin(DisplayMixin):
 
     def to_arrow(self) -> pa.Table:
         """Give the files as a table, a row each."""
-        kinds = {"int": pa.int64(), "float": pa.float64()}
+        arrow_types = {"int": pa.int64(), "float": pa.float64()}
         schema = [
-            (one.name, kinds.get(str(one.type).partition(" ")[0], pa.string())) for one in fields(self.file_class)
+            (one.name, arrow_types.get(str(one.type).partition(" ")[0], pa.string())) for one in fields(self.file_class)
         ]
         return pa.Table.from_pylist([to_plain(file) for file in self.files], pa.schema(schema))
 

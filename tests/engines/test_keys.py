@@ -275,7 +275,7 @@ def test_zoned_and_naive_timestamps_never_compare(
     io: AnyDatasetIO, lake: str, have: str | None, given: str | None
 ) -> None:
     io.merge(pairs([0], ["a"], pa.timestamp("us", have)), f"{lake}/t", key_columns="id")
-    with assert_unchanged(f"{lake}/t"), pytest.raises(TypeError, match=r"'id'.*never compare"):
+    with assert_unchanged(f"{lake}/t"), pytest.raises(TypeError, match=r"'id'.*cannot be compared"):
         io.merge(pairs([0], ["b"], pa.timestamp("us", given)), f"{lake}/t", key_columns="id")
 
 

@@ -401,7 +401,7 @@ def test_upper_folders_of_another_spelling_are_used_again(io: AnyDatasetIO, lake
     ("value", "message"),
     [
         ("", "empty string"),
-        (NULL_FOLDER, "stands for NULL"),
+        (NULL_FOLDER, "means NULL"),
         ("x" * 252, "256 bytes, over the limit of 255"),
         ("東" * 84, "256 bytes, over the limit of 255"),
         ("%" * 84, "256 bytes, over the limit of 255"),
@@ -438,9 +438,9 @@ YEAR_10000 = 253_402_300_800
 def test_values_that_do_not_read_back_are_refused(io: AnyDatasetIO, lake: str, far: pa.Array) -> None:
     io.merge(days([1], numbered([0], far.type)), f"{lake}/t", key_columns="id", partition_columns="day")
     for path in (f"{lake}/t", f"{lake}/new"):
-        with assert_unchanged(path), pytest.raises(PartitionValueError, match=r"'day' .*does not read back"):
+        with assert_unchanged(path), pytest.raises(PartitionValueError, match=r"'day' .*cannot be read back"):
             io.merge(days([2], far), path, key_columns="id", partition_columns="day")
-        with assert_unchanged(path), pytest.raises(PartitionValueError, match=r"'day' .*does not read back"):
+        with assert_unchanged(path), pytest.raises(PartitionValueError, match=r"'day' .*cannot be read back"):
             io.write_dataset(days([2], far), path, partition_columns="day")
     assert not os.path.exists(f"{lake}/new")
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 from merganser.core.columnar.take import align_chunks, take
 from merganser.core.dataset.read import open_dataset
 from merganser.core.merge.dataset_io import DatasetIO
+from merganser.core.model.casts import conform
 from merganser.core.model.keys import count_null_keys, find_latest_rows
-from merganser.core.model.schema import conform
 from merganser.core.rows.match_actions import assign_actions, find_delete_rows
 from merganser.core.rows.matches import Matches
 from merganser.core.rows.table_engine import TableEngine, collect_key_facts, find_columns_with_nulls, find_matches

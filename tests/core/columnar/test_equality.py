@@ -13,8 +13,9 @@ from tests.support import to_plain_values
 from tests.values import FLOATS, NESTED, PLAIN, build, cells
 
 from merganser.core.columnar.equality import compare_rows
+from merganser.core.model.casts import cast_column
 from merganser.core.model.keys import is_at_least
-from merganser.core.model.schema import cast_column, to_plain_type
+from merganser.core.model.schema import to_plain_type
 
 
 def column(values: list[Any], kind: pa.DataType) -> pa.ChunkedArray:

@@ -22,8 +22,8 @@ from tests.support import put, to_plain_rows
 from tests.values import BYTES, DECIMALS, FLOATS, INTEGERS, PLAIN, STRINGS, TIMES, build, cells
 
 from merganser.core.dataset.snapshot import load_target
+from merganser.core.model.casts import conform
 from merganser.core.model.keys import to_canonical_keys
-from merganser.core.model.schema import conform
 from merganser.core.parquet.thrift import FILE_METADATA, Struct, ThriftList, read_struct, write_struct
 from merganser.core.rows.bounds import might_match
 from merganser.core.storage.location import locate

@@ -31,19 +31,19 @@ def compare_rows(one: pa.Table, other: pa.Table) -> npt.NDArray[np.bool_]:
 
 def compare_arrays(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
     """Compare two arrays of one plain type."""
-    kind = one.type
-    if isinstance(kind, pa.BaseExtensionType):
+    data_type = one.type
+    if isinstance(data_type, pa.BaseExtensionType):
         return compare_arrays(one.storage, other.storage)
     present, there = _get_validity(one), _get_validity(other)
     both: npt.NDArray[np.bool_] = present == there
-    if pa.types.is_null(kind):
+    if pa.types.is_null(data_type):
         return both
-    if pa.types.is_struct(kind):
+    if pa.types.is_struct(data_type):
         inside = _compare_fields(one.flatten(), other.flatten(), len(one))
-    elif pa.types.is_map(kind):
-        entries = pa.list_(pa.struct([kind.key_field, kind.item_field]))
+    elif pa.types.is_map(data_type):
+        entries = pa.list_(pa.struct([data_type.key_field, data_type.item_field]))
         return compare_arrays(one.cast(entries), other.cast(entries))
-    elif pa.types.is_nested(kind):
+    elif pa.types.is_nested(data_type):
         return _compare_lists(one, other, present, there)
     else:
         inside = _compare_plain(one, other)
@@ -55,11 +55,11 @@ def is_identical(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
 
     Of floats inside others it is not known, so the answer is no.
     """
-    kind = one.type
-    if pa.types.is_floating(kind):
-        bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[kind.bit_width]
+    data_type = one.type
+    if pa.types.is_floating(data_type):
+        bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[data_type.bit_width]
         return bool(to_array(one).view(bits).equals(to_array(other).view(bits)))
-    return not _has_floats(kind) and bool(one.equals(other))
+    return not _has_floats(data_type) and bool(one.equals(other))
 
 
 def _has_floats(data_type: pa.DataType) -> bool:

@@ -107,9 +107,9 @@ def to_columns(reference: ReferenceFile, found: Sequence[FileSummary], known: Se
             numbers[one.schema] = len(schemas)
             schemas.append(one.schema)
     columns = {"rows": pa.array(chain.from_iterable(one.group_rows for one in found), pa.int64())}
-    for at, (name, kind) in enumerate(reference.key_types.items()):
+    for at, (name, data_type) in enumerate(reference.key_types.items()):
         bounds = [bound for one in found for bound in one.bounds[name]]
-        columns[f"min_{at}"], columns[f"max_{at}"] = _to_arrays(bounds, to_canonical_type(kind))
+        columns[f"min_{at}"], columns[f"max_{at}"] = _to_arrays(bounds, to_canonical_type(data_type))
     return Summaries(
         schemas,
         np.array([numbers[one.schema] for one in found], np.int64),
@@ -119,19 +119,19 @@ def to_columns(reference: ReferenceFile, found: Sequence[FileSummary], known: Se
     )
 
 
-def _to_arrays(bounds: Sequence[Bound], kind: pa.DataType) -> tuple[pa.Array, pa.Array]:
+def _to_arrays(bounds: Sequence[Bound], data_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
     try:
-        return pa.array([bound and bound[0] for bound in bounds], kind), pa.array(
-            [bound and bound[1] for bound in bounds], kind
+        return pa.array([bound and bound[0] for bound in bounds], data_type), pa.array(
+            [bound and bound[1] for bound in bounds], data_type
         )
     except (OverflowError, pa.ArrowInvalid):
         # A bound that no key of this type can have proves nothing.
-        return _to_arrays([bound if _can_hold(kind, bound) else None for bound in bounds], kind)
+        return _to_arrays([bound if _can_hold(data_type, bound) else None for bound in bounds], data_type)
 
 
-def _can_hold(kind: pa.DataType, bound: Bound) -> bool:
+def _can_hold(data_type: pa.DataType, bound: Bound) -> bool:
     try:
-        pa.array(bound or (), kind)
+        pa.array(bound or (), data_type)
     except (OverflowError, pa.ArrowInvalid):
         return False
     return True
@@ -163,20 +163,20 @@ class ReferenceFile:
             own = footer.schema.remove_metadata()
             self.check_columns(own, shown)
         schema = self.schema if own is None else own
-        for name, kind in self.partition_types.items():
+        for name, data_type in self.partition_types.items():
             if (
                 name not in file.folders
                 and name in schema.names
-                and not is_same_logical_type(schema.field(name).type, kind)
+                and not is_same_logical_type(schema.field(name).type, data_type)
             ):
                 message = (
                     f"{shown} stands outside the {name}=… folders and holds {name!r} as {schema.field(name).type}, "
-                    f"where the dataset has {kind}. Move the file out."
+                    f"where the dataset has {data_type}. Move the file out."
                 )
                 raise SchemaMismatchError(message)
         return FileSummary(
             tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)),
-            {name: read_key_bounds(footer, name, kind) for name, kind in self.key_types.items()},
+            {name: read_key_bounds(footer, name, data_type) for name, data_type in self.key_types.items()},
             own,
             footer if self.keeps_footers else None,
         )

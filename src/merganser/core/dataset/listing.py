@@ -139,11 +139,11 @@ def has_files(location: Location) -> bool:
 
 
 def _exists(location: Location) -> bool:
-    kind = location.store.get_path_type(location.root)
-    if kind == "file":
+    path_type = location.store.get_path_type(location.root)
+    if path_type == "file":
         message = f"{location.display} is a file; a dataset is a folder. Give the folder that holds the Parquet files."
         raise TargetPathError(message)
-    return kind is not None
+    return path_type is not None
 
 
 def is_data_file(rel: str) -> bool:

@@ -129,11 +129,11 @@ def _read_instants(location: Location, path: str, footer: Footer) -> Iterator[tu
 
 def _make_expression(target: Target, file: int) -> pads.Expression:
     expression = pads.scalar(True)  # noqa: FBT003  Arrow's own signature
-    for name, kind in target.partition_types.items():
+    for name, data_type in target.partition_types.items():
         value = target.get_path_value(file, name)
         if value is UNKNOWN:
             continue
         column = pads.field(name)
-        equal = column.is_null() if value is None else column == pads.scalar(from_token(value, kind))
+        equal = column.is_null() if value is None else column == pads.scalar(from_token(value, data_type))
         expression = expression & equal
     return expression

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from merganser.core.model.keys import check_key_type
 from merganser.core.model.partitions import (
     check_partition_type,
 )
-from merganser.core.model.schema import check_unique, to_value_type
+from merganser.core.model.schema import check_unique, decode_schema, encode_schema, to_value_type
 from merganser.core.parquet.encode import derive_new_file_options, find_bloom_filter_columns
 from merganser.core.parquet.footer import find_unwritable_column, read_footer
 from merganser.core.storage.staging import PARTITION_RECORD, choose_control_folder
@@ -70,8 +69,8 @@ def load_target(
     # A record outlives its files only when someone removed them by hand: then the source begins anew.
     record = read_record(location) if files else {}
     types = {name: to_value_type(record.get(name) or source_types.get(name) or pa.string()) for name in names}
-    for name, kind in types.items():
-        check_partition_type(kind, name)
+    for name, data_type in types.items():
+        check_partition_type(data_type, name)
     if not files:
         return Target(location, (), None, types, None, None)
     first = read_footer(location.store, location.to_path(files[0].rel), location.to_display(files[0].rel))
@@ -167,7 +166,7 @@ def read_record(location: Location) -> dict[str, pa.DataType]:
     if data is None:
         return {}
     try:
-        schema = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(load_json(data)["schema"])))
+        schema = decode_schema(load_json(data)["schema"])
     except (ValueError, KeyError, TypeError, OSError) as error:
         message = (
             f"{path} is damaged: {error}. Remove it; the types of the partition columns then come from the source."
@@ -178,6 +177,5 @@ def read_record(location: Location) -> dict[str, pa.DataType]:
 
 def make_record(types: Mapping[str, pa.DataType]) -> dict[str, Any]:
     """Describe partition types for people and, exactly, for `read_record`."""
-    schema = pa.schema(list(types.items()))
-    encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
-    return {"columns": {name: str(kind) for name, kind in types.items()}, "schema": encoded}
+    encoded = encode_schema(pa.schema(list(types.items())))
+    return {"columns": {name: str(data_type) for name, data_type in types.items()}, "schema": encoded}

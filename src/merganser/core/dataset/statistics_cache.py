@@ -7,7 +7,6 @@ A cache that is lost, damaged or made by other rules costs time, never rows.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from contextlib import suppress
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.dataset.file_statistics import Summaries, to_columns
-from merganser.core.model.schema import is_same_logical_type
+from merganser.core.model.schema import decode_schema, encode_schema, is_same_logical_type
 from merganser.core.storage.staging import choose_control_folder
 from merganser.errors import SchemaMismatchError
 from merganser.safe_json import load_json
@@ -147,8 +146,10 @@ class _Cache:
 
 def _find_path_columns(reference: ReferenceFile, schema: pa.Schema) -> frozenset[str]:
     """Name the partition columns that a file holds in another type, so that its path has to tell them."""
-    held = {name: kind for name, kind in reference.partition_types.items() if name in schema.names}
-    return frozenset(name for name, kind in held.items() if not is_same_logical_type(schema.field(name).type, kind))
+    held = {name: data_type for name, data_type in reference.partition_types.items() if name in schema.names}
+    return frozenset(
+        name for name, data_type in held.items() if not is_same_logical_type(schema.field(name).type, data_type)
+    )
 
 
 def _format_parquet_schema(reference: ReferenceFile) -> str:
@@ -162,8 +163,8 @@ def _encode_cache(update: CacheUpdate) -> bytes:
     summaries = update.summaries.take(np.flatnonzero(settled))
     used = np.unique([0, *summaries.schema_numbers])
     about = {
-        "keys": _encode_schema(pa.schema(list(summaries.key_types.items()))),
-        "schemas": [_encode_schema(summaries.schemas[number]) for number in used[1:]],
+        "keys": encode_schema(pa.schema(list(summaries.key_types.items()))),
+        "schemas": [encode_schema(summaries.schemas[number]) for number in used[1:]],
         "parquet_schema": _format_parquet_schema(update.reference),
     }
     groups = summaries.groups.combine_chunks().to_struct_array().combine_chunks()
@@ -192,12 +193,12 @@ def _read_cache(reference: ReferenceFile) -> _Cache | None:
         with pa.ipc.open_stream(content) as reader:
             entries = reader.read_next_batch()
         about = load_json(entries.schema.metadata[b"about"])
-        key_types = {field.name: field.type for field in _decode_schema(about["keys"])}
+        key_types = {field.name: field.type for field in decode_schema(about["keys"])}
         have = {field.name: field.type for field in reference.schema} | dict(reference.partition_types)
         if not key_types.items() <= have.items():
             return None
         summaries = Summaries(
-            [reference.schema, *(_decode_schema(text) for text in about["schemas"])],
+            [reference.schema, *(decode_schema(text) for text in about["schemas"])],
             entries.column("schema").to_numpy(),
             entries.column("groups").value_lengths().to_numpy(),
             pa.Table.from_struct_array(entries.column("groups").values),
@@ -214,11 +215,3 @@ def _digest(content: bytes | memoryview) -> bytes:
     made = hashlib.sha256(f"{VERSION} {pa.__version__} ".encode())
     made.update(content)
     return made.digest()
-
-
-def _encode_schema(schema: pa.Schema) -> str:
-    return base64.b64encode(schema.serialize().to_pybytes()).decode()
-
-
-def _decode_schema(text: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))

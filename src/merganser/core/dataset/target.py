@@ -71,7 +71,7 @@ class Target:
         """Every column of the dataset, those of the files first; None while there are no files."""
         if self.file_schema is None:
             return None
-        fields = [pa.field(name, kind) for name, kind in self.partition_types.items()]
+        fields = [pa.field(name, data_type) for name, data_type in self.partition_types.items()]
         return pa.schema([*self.file_schema, *fields], self.file_schema.metadata)
 
     @cached_property
@@ -118,7 +118,8 @@ class Target:
 
     def _parse_partition(self, folders: Mapping[str, str | None]) -> tuple[Hashable | Unknown, ...]:
         return tuple(
-            parse(folders[name], kind) if name in folders else UNKNOWN for name, kind in self.partition_types.items()
+            parse(folders[name], data_type) if name in folders else UNKNOWN
+            for name, data_type in self.partition_types.items()
         )
 
     def get_path_value(self, file: int, column: str) -> Hashable | Unknown:
@@ -194,13 +195,13 @@ class Target:
         types = {**{field.name: field.type for field in self.file_schema or ()}, **self.partition_types}
         return {name for name in keys if name in types and not pa.types.is_floating(types[name])}
 
-    def _to_path_bounds(self, name: str, kind: pa.DataType) -> pa.Array:
+    def _to_path_bounds(self, name: str, data_type: pa.DataType) -> pa.Array:
         """Give the canonical value that each file's path tells of a column, NULL where it does not or tells NULL."""
         known = [None if value is UNKNOWN else value for value in self.get_path_values(name)]
         exact = {value: to_canonical_value(value, self.partition_types[name]) for value in {*known} - {None}}
-        return pa.array([exact.get(value) for value in known], kind)
+        return pa.array([exact.get(value) for value in known], data_type)
 
 
-def to_canonical_value(value: Any, kind: pa.DataType) -> Any:
+def to_canonical_value(value: Any, data_type: pa.DataType) -> Any:
     """Give the canonical form of a partition token of this type."""
-    return to_canonical(pa.chunked_array([pa.array([from_token(value, kind)], kind)]))[0].as_py()
+    return to_canonical(pa.chunked_array([pa.array([from_token(value, data_type)], data_type)]))[0].as_py()

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.file_api.source_keys import decode_columns
+from merganser.core.model.casts import conform
 from merganser.core.model.keys import (
     SOURCE_ROW,
     count_null_keys,
@@ -18,7 +19,7 @@ from merganser.core.model.keys import (
     to_canonical_keys,
 )
 from merganser.core.model.options import to_column_names
-from merganser.core.model.schema import check_columns, check_types, check_unique, conform
+from merganser.core.model.schema import check_columns, check_types, check_unique
 from merganser.core.model.validation import check_key_columns, check_moves, check_null_keys, check_partition_columns
 from merganser.errors import InvalidArgumentError
 

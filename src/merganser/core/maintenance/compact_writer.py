@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from merganser.core.columnar.spool import spool
 from merganser.core.columnar.take import empty_table, take
+from merganser.core.model.casts import cast_column
 from merganser.core.model.keys import sort_rows
-from merganser.core.model.schema import cast_column
 from merganser.core.model.validation import check_writable
 from merganser.core.parquet.footer import count_leaves, find_unwritable_column, read_footer, read_key_bounds
 from merganser.core.rows.append import open_new_writer

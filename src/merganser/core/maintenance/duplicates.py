@@ -21,9 +21,10 @@ from merganser.core.columnar.spool import spool
 from merganser.core.columnar.take import TARGET_CHUNK_ROWS, take
 from merganser.core.columnar.threads import map_with_prefetch
 from merganser.core.merge.planner import plan_scans
+from merganser.core.model.casts import cast_column
 from merganser.core.model.engine import SAMPLE_SIZE
 from merganser.core.model.keys import find_latest_rows, to_canonical_type
-from merganser.core.model.schema import cast_column, to_plain_type
+from merganser.core.model.schema import to_plain_type
 from merganser.core.model.validation import format_keys
 from merganser.core.rows.append import assign_partition_codes
 from merganser.core.rows.key_scan import READER_THREADS, make_key_schema, read_key_batches, read_rows

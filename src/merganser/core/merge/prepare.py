@@ -11,19 +11,13 @@ from merganser.core.dataset.listing import find_partition_columns, list_files
 from merganser.core.dataset.snapshot import load_target, make_record, read_record
 from merganser.core.dataset.target import Target
 from merganser.core.merge.scope import check_source, make_scope
+from merganser.core.model.casts import make_operation_field
 from merganser.core.model.engine import SourceT
 from merganser.core.model.option_checks import OPERATIONS
 from merganser.core.model.options import check_order
 from merganser.core.model.partitions import UNKNOWN, check_partition_type, list_tokens, make_folder_name, render
 from merganser.core.model.projection import drop_operation_column, find_projection, uses_column
-from merganser.core.model.schema import (
-    check_columns,
-    check_types,
-    check_unique,
-    make_operation_field,
-    to_stored_schema,
-    to_value_type,
-)
+from merganser.core.model.schema import check_columns, check_types, check_unique, to_stored_schema, to_value_type
 from merganser.core.model.strategy import Action, MergePolicy, find_rule
 from merganser.core.model.validation import (
     check_duplicate_keys,

@@ -1,7 +1,7 @@
-"""Keys: their names, their canonical form, and exact vectorised matching.
+"""Keys: names, canonical form, order and vectorised matching.
 
-Two keys are equal when their canonical forms are: strings as bytes, instants as integers, floats without a negative
-zero. Footers are decoded into the same form, so one comparison serves matching and pruning.
+Two keys are equal when their canonical forms are: strings as bytes, instants as integers, floats without negative zero.
+Footer statistics are decoded into the same form, so matching and pruning compare alike.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.model.schema import decode_dictionary
+from merganser.core.model.partitions import from_token, to_integer_type
+from merganser.core.model.schema import to_storage
 from merganser.errors import InvalidArgumentError, UnsupportedTypeError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 SOURCE_ROW = "source_row"
-# Bytes of the widest decimals.
-_WIDTH = 32
+_DECIMAL_BYTES = pa.decimal256(1, 0).byte_width
 
 
 def normalize_keys(key_columns: Sequence[str] | str) -> list[str]:
@@ -49,98 +49,96 @@ def normalize_keys(key_columns: Sequence[str] | str) -> list[str]:
     return list(names)
 
 
-def check_key_type(kind: pa.DataType, column: str) -> None:
-    """Refuse key types that have no equality."""
-    if pa.types.is_nested(kind):
-        message = f"Key column {column!r} has type {kind}; a key must be a plain value. Choose another key column."
+def check_key_type(data_type: pa.DataType, column: str) -> None:
+    """Refuse nested types as keys."""
+    if pa.types.is_nested(data_type):
+        message = f"Key column {column!r} has type {data_type}; a key must be a plain value. Choose another key column."
         raise UnsupportedTypeError(message)
 
 
-def to_canonical_type(kind: pa.DataType) -> pa.DataType:
-    """Give the type of the canonical form of a key column."""
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_decimal(kind):
-        wide = pa.types.is_decimal256(kind)
-        return pa.decimal256(76, kind.scale) if wide else pa.decimal128(38, kind.scale)
-    if pa.types.is_floating(kind):
+def to_canonical_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type of a key column's canonical form."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        data_type = data_type.storage_type
+    if pa.types.is_dictionary(data_type):
+        data_type = data_type.value_type
+    if pa.types.is_decimal(data_type):
+        wide = pa.types.is_decimal256(data_type)
+        return pa.decimal256(76, data_type.scale) if wide else pa.decimal128(38, data_type.scale)
+    if pa.types.is_floating(data_type):
         return pa.float64()
-    if pa.types.is_uint64(kind):
+    if pa.types.is_uint64(data_type):
         return pa.uint64()
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_temporal(kind):
+    if pa.types.is_integer(data_type) or pa.types.is_boolean(data_type) or pa.types.is_temporal(data_type):
         return pa.int64()
     return pa.large_binary()
 
 
 def to_canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Give the canonical form of a key column: equal bytes mean equal keys, and order is the footer's order."""
-    if isinstance(column.type, pa.BaseExtensionType):
-        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
-    if pa.types.is_dictionary(column.type):
-        column = decode_dictionary(column)
-    goal = to_canonical_type(column.type)
+    """Return a key column in canonical form: equal keys have equal bytes, and order as in footer statistics."""
+    column = to_storage(column)
+    canonical_type = to_canonical_type(column.type)
     if pa.types.is_temporal(column.type):
-        narrow = pa.int32() if column.type.bit_width == pa.int32().bit_width else pa.int64()
-        column = pa.chunked_array([chunk.view(narrow) for chunk in column.chunks], narrow)
-    column = column.cast(goal)
-    if pa.types.is_floating(goal):
-        # Adding zero turns -0.0 into 0.0 and leaves every other value alone.
+        integer = to_integer_type(column.type)
+        column = pa.chunked_array([chunk.view(integer) for chunk in column.chunks], integer)
+    column = column.cast(canonical_type)
+    if pa.types.is_floating(canonical_type):
+        # Adding zero turns -0.0 into 0.0 and changes no other value.
         column = pc.add(column, 0.0)
     return column
 
 
 def to_comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Give a canonical column in a type that other systems compare as Arrow does: their decimals end at 38 digits.
+    """Return a canonical column in a type that DuckDB and Spark order as Arrow does: their decimals end at 38 digits.
 
     >>> [value.as_py()[0] for value in to_comparable(pa.chunked_array([pa.array([-1, 1], pa.decimal256(76, 0))]))]
     [127, 128]
     """
     if not pa.types.is_decimal256(column.type):
         return column
-    return pa.chunked_array([_to_ordered_bytes(chunk) for chunk in column.chunks], pa.binary(_WIDTH))
+    return pa.chunked_array([_to_ordered_bytes(chunk) for chunk in column.chunks], pa.binary(_DECIMAL_BYTES))
 
 
-def to_comparable_type(kind: pa.DataType) -> pa.DataType:
-    """Give the type of what `to_comparable` makes."""
-    return pa.binary(_WIDTH) if pa.types.is_decimal256(kind) else kind
+def to_comparable_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type of the columns that `to_comparable` returns."""
+    return pa.binary(_DECIMAL_BYTES) if pa.types.is_decimal256(data_type) else data_type
 
 
 def _to_ordered_bytes(decimals: pa.Array) -> pa.Array:
-    """Write the integers under decimals with the highest byte first and the sign turned round: bytes in their order."""
+    """Encode the integers under decimals big-endian with the sign bit flipped, so that bytes sort as the numbers do."""
     validity, data = decimals.buffers()
-    raw = np.frombuffer(data, np.uint8).reshape(-1, _WIDTH)[decimals.offset : decimals.offset + len(decimals)]
-    turned = raw[:, ::-1].copy()
-    turned[:, 0] ^= 0x80
-    plain = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_WIDTH), len(decimals), [None, pa.py_buffer(turned)])
-    return plain if validity is None else pc.if_else(decimals.is_valid(), plain, None)
+    raw = np.frombuffer(data, np.uint8).reshape(-1, _DECIMAL_BYTES)[decimals.offset : decimals.offset + len(decimals)]
+    flipped = raw[:, ::-1].copy()
+    flipped[:, 0] ^= 0x80
+    encoded = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(_DECIMAL_BYTES), len(decimals), [None, pa.py_buffer(flipped)]
+    )
+    return encoded if validity is None else pc.if_else(decimals.is_valid(), encoded, None)
 
 
-def to_python_value(value: Any, kind: pa.DataType) -> Any:
-    """Give a canonical value of a key of this type as the Python value that people know, or None if there is none."""
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == pa.string_view():
+def to_python_value(value: Any, data_type: pa.DataType) -> Any:
+    """Convert a canonical key value to the Python value of this type, or None where Python has none."""
+    if isinstance(data_type, pa.BaseExtensionType):
+        data_type = data_type.storage_type
+    if pa.types.is_dictionary(data_type):
+        data_type = data_type.value_type
+    if pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or data_type == pa.string_view():
         try:
             return value.decode()
         except UnicodeDecodeError:
             return None
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(data_type):
         return bool(value)
-    if not pa.types.is_temporal(kind):
+    if not pa.types.is_temporal(data_type):
         return value
-    narrow = pa.int32() if kind.bit_width == pa.int32().bit_width else pa.int64()
     try:
-        return pa.array([value], narrow).view(kind)[0].as_py()
+        return from_token(value, data_type).as_py()
     except (OverflowError, ValueError):
         return None
 
 
 def to_canonical_keys(table: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Give the key columns in canonical form, named by position so that any column name may be a key."""
+    """Return the key columns in canonical form, named by position to avoid clashes with other columns."""
     return pa.table([to_canonical(table.column(name)) for name in keys], names=name_key_columns(len(keys)))
 
 
@@ -150,7 +148,7 @@ def name_key_columns(count: int) -> list[str]:
 
 
 def count_null_keys(table: pa.Table, keys: Sequence[str]) -> dict[str, int]:
-    """Count the rows of each key column that are NULL or NaN; columns without any are left out."""
+    """Count NULL and NaN in each key column that has any."""
     counts = {}
     for name in keys:
         column = table.column(name)
@@ -163,19 +161,19 @@ def count_null_keys(table: pa.Table, keys: Sequence[str]) -> dict[str, int]:
 
 
 def find_duplicate_keys(table: pa.Table, keys: Sequence[str], limit: int) -> tuple[int, pa.Table]:
-    """Count the keys that stand in more than one row, and show the first of them in row order."""
+    """Count the keys of more than one row, and return up to `limit` of them in row order."""
     names, found = name_key_columns(len(keys)), to_canonical_keys(table, keys)
     if any(map(_is_ascending, found.columns)):
         return 0, table.select(keys).slice(0, 0)
     numbered = found.append_column(SOURCE_ROW, number_rows(table.num_rows))
     groups = numbered.group_by(names).aggregate([(SOURCE_ROW, "count"), (SOURCE_ROW, "min")])
-    twice = groups.filter(pc.greater(groups.column(f"{SOURCE_ROW}_count"), 1))
-    first = np.sort(twice.column(f"{SOURCE_ROW}_min").to_numpy())[:limit]
-    return twice.num_rows, table.select(keys).take(first)
+    duplicates = groups.filter(pc.greater(groups.column(f"{SOURCE_ROW}_count"), 1))
+    first = np.sort(duplicates.column(f"{SOURCE_ROW}_min").to_numpy())[:limit]
+    return duplicates.num_rows, table.select(keys).take(first)
 
 
 def _is_ascending(column: pa.ChunkedArray) -> bool:
-    """Say whether whole numbers rise from row to row, as those of an export often do: then no two are the same."""
+    """Check for strictly ascending integers, common in exports, which cannot have duplicates."""
     if not pa.types.is_integer(column.type) or column.null_count:
         return False
     numbers = column.to_numpy()
@@ -183,7 +181,7 @@ def _is_ascending(column: pa.ChunkedArray) -> bool:
 
 
 def find_latest_rows(table: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Find the row that counts for each key: the highest in `order_by`, then the last; rows in table order.
+    """Find the latest row of each key: the highest in `order_by`, of equal ones the last. Rows are in table order.
 
     NULL is lowest and NaN highest, as in DuckDB and Spark.
     """
@@ -196,13 +194,13 @@ def find_latest_rows(table: pa.Table, keys: Sequence[str], order_by: Sequence[st
 
 
 def sort_rows(table: pa.Table, order_by: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Give the rows from the lowest to the highest in these columns; equal ones keep their order.
+    """Return row numbers sorted by these columns, stably and ascending.
 
     NULL is lowest and NaN highest.
     """
     if not order_by:
         return np.arange(table.num_rows)
-    columns = [part for name in order_by for part in _to_sort_columns(table.column(name))]
+    columns = [column for name in order_by for column in _to_sort_columns(table.column(name))]
     names = name_key_columns(len(columns))
     sort_keys = [(name, "ascending", "at_start") for name in names]
     indices = pc.sort_indices(pa.table(columns, names=names), sort_keys=sort_keys)
@@ -210,7 +208,7 @@ def sort_rows(table: pa.Table, order_by: Sequence[str]) -> npt.NDArray[np.int64]
 
 
 def _to_sort_columns(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
-    """Give a column in forms that Arrow orders as we do, the first of which counts most: NaN is the highest number."""
+    """Return columns to sort by, the first before the second: NaN is the highest number, unlike in Arrow."""
     column = to_canonical(column)
     if not pa.types.is_floating(column.type):
         return [column]
@@ -219,7 +217,7 @@ def _to_sort_columns(column: pa.ChunkedArray) -> list[pa.ChunkedArray]:
 
 
 def is_at_least(new: pa.ChunkedArray, old: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Say of each value whether it is at least the one beside it, in the order of `find_latest_rows`.
+    """Compare two columns row by row, `new >= old`, in the order of `find_latest_rows`.
 
     >>> column = lambda *values: pa.chunked_array([pa.array(values, pa.float64())])
     >>> is_at_least(column(2, 1, None, 1, None), column(2, 2, 2, None, None)).tolist()
@@ -228,9 +226,9 @@ def is_at_least(new: pa.ChunkedArray, old: pa.ChunkedArray) -> npt.NDArray[np.bo
     tied, higher = np.ones(len(new), np.bool_), np.zeros(len(new), np.bool_)
     for left, right in zip(_to_sort_columns(new), _to_sort_columns(old), strict=True):
         above, equal = (_to_mask(compare(left, right)) for compare in (pc.greater, pc.equal))
-        nothing, instead = (column.is_null().to_numpy() for column in (left, right))
-        higher |= tied & (above | (instead & ~nothing))
-        tied &= equal | (instead & nothing)
+        is_new_null, is_old_null = (column.is_null().to_numpy() for column in (left, right))
+        higher |= tied & (above | (is_old_null & ~is_new_null))
+        tied &= equal | (is_old_null & is_new_null)
     return higher | tied
 
 
@@ -239,12 +237,12 @@ def _to_mask(answers: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 
 
 def join_keys(target: pa.RecordBatchReader, source: pa.Table, positions: Sequence[str]) -> pa.Table:
-    """Match canonical target keys, streamed, against canonical source keys.
+    """Join a stream of canonical target keys with canonical source keys.
 
-    The target streams `positions` columns beside its keys; the result holds them and the `source_row` of each match,
-    in no order. NULL matches nothing. Several target rows with one key are several matches.
+    The result has the target's `positions` columns and the `source_row` of each match, in no order. NULL matches
+    nothing. Several target rows with one key are several matches.
     """
-    # Imported here: where pandas is installed this brings it along, which `import merganser` must not.
+    # Imported late: it imports pandas where that is installed, which `import merganser` must not.
     from pyarrow import acero  # noqa: PLC0415
 
     names = name_key_columns(source.num_columns - 1)

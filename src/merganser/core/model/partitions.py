@@ -1,7 +1,7 @@
-"""Hive paths: partition values live in folder names, as text.
+"""Hive partition paths: folder names that hold partition values as strings.
 
-The text is read and written here and nowhere else, so that every engine agrees on it. Only the ASCII characters that
-Spark escapes are percent-encoded; other scripts stay raw, because Spark decodes percent-encoded UTF-8 wrongly.
+Only this module reads and writes them, so all engines agree. Only the ASCII characters that Spark escapes are
+percent-encoded; other scripts stay raw, because Spark decodes percent-encoded UTF-8 wrongly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 
 
 class Unknown:
-    """The partition value of a file whose path does not tell it."""
+    """The partition value of a file whose path does not contain it."""
 
     def __repr__(self) -> str:
         return "UNKNOWN"
@@ -59,7 +59,7 @@ def parse_hive_partition_path(
 
 
 def make_folder_name(column: str, text: str | None) -> str:
-    """Spell one partition folder; values that no folder can carry are refused.
+    """Return the name of a partition folder; values that a folder name cannot hold are refused.
 
     >>> make_folder_name("day", "2025-01-01")
     'day=2025-01-01'
@@ -69,16 +69,16 @@ def make_folder_name(column: str, text: str | None) -> str:
     if text is None:
         text = HIVE_NULL
     elif text == "":
-        message = f"Partition column {column!r} holds an empty string, which a folder name cannot carry. Use NULL."
+        message = f"Partition column {column!r} holds an empty string, which a folder name cannot hold. Use NULL."
         raise PartitionValueError(message)
     elif text == HIVE_NULL:
-        message = f"Partition column {column!r} holds the text {HIVE_NULL!r}, which stands for NULL. Use NULL itself."
+        message = f"Partition column {column!r} holds the string {HIVE_NULL!r}, which means NULL in a path. Use NULL."
         raise PartitionValueError(message)
     name = f"{_escape(column)}={_escape(text)}"
     try:
         length = len(name.encode())
     except UnicodeEncodeError as error:
-        message = f"Partition column {column!r} holds text that is not valid Unicode: {text!r}. Clean it first."
+        message = f"Partition column {column!r} holds a string that is not valid Unicode: {text!r}. Correct it."
         raise PartitionValueError(message) from error
     if length > MAX_NAME_BYTES:
         message = (
@@ -90,86 +90,90 @@ def make_folder_name(column: str, text: str | None) -> str:
 
 
 def render(values: pa.ChunkedArray, column: str) -> list[str | None]:
-    """Turn partition values into the text of their folders, before escaping; each must read back as itself."""
+    """Format partition values as in folder names, before escaping; each must parse back to itself."""
     check_partition_type(values.type, column)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    texts: list[str | None] = [_to_string(value, column) for value in values.cast(pa.large_string())]
+    strings: list[str | None] = [_to_string(value, column) for value in values.cast(pa.large_string())]
     if pa.types.is_timestamp(values.type):
-        # Spark writes no trailing zeros; one spelling for one instant, whatever the unit.
-        texts = [text if text is None or "." not in text else text.rstrip("0").rstrip(".") for text in texts]
-    for text, value in zip(texts, values, strict=True):
+        # As Spark does: one spelling of an instant, whatever the unit.
+        strings = [text if text is None or "." not in text else text.rstrip("0").rstrip(".") for text in strings]
+    for text, value in zip(strings, values, strict=True):
         if parse(text, values.type) != to_token(value):
             message = (
-                f"Partition column {column!r} holds {text}, which does not read back from a folder name. Change it."
+                f"Partition column {column!r} holds {text}, which cannot be read back from a folder name. Change it."
             )
             raise PartitionValueError(message)
-    return texts
+    return strings
 
 
 def _to_string(value: pa.Scalar, column: str) -> str | None:
     try:
         return value.as_py()  # type: ignore[no-any-return]
     except UnicodeDecodeError as error:
-        message = f"Partition column {column!r} holds text that is not valid UTF-8: {error.object!r}. Clean it first."
+        message = f"Partition column {column!r} holds a string that is not valid UTF-8: {error.object!r}. Correct it."
         raise PartitionValueError(message) from error
 
 
-def parse(text: str | None, kind: pa.DataType) -> Hashable | Unknown:
-    """Turn one folder's text into a value that compares equal exactly when the typed values do."""
+def parse(text: str | None, data_type: pa.DataType) -> Hashable | Unknown:
+    """Parse the value in a folder name into a token; UNKNOWN if it is not of this type."""
     if text is None:
         return None
     try:
-        return to_token(pa.scalar(text, pa.large_string()).cast(_to_plain_type(kind)))
+        return to_token(pa.scalar(text, pa.large_string()).cast(_to_plain_type(data_type)))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return UNKNOWN
 
 
 def to_token(value: pa.Scalar) -> Hashable:
-    """Give a hashable Python value for a partition value, equal exactly when the typed values are equal."""
+    """Convert a partition value to a hashable token; tokens are equal exactly when the values are."""
     if not value.is_valid:
         return None
     if pa.types.is_dictionary(value.type):
         value = value.value
-    # Instants and days as numbers: Python's calendar is shorter than Arrow's.
+    # Instants and days are numbers, because Python's calendar is shorter than Arrow's.
     return value.value if pa.types.is_temporal(value.type) else value.as_py()  # type: ignore[no-any-return]
 
 
-def from_token(value: Any, kind: pa.DataType) -> pa.Scalar:
-    """Give a token back its type."""
-    if value is None or not pa.types.is_temporal(kind):
-        return pa.scalar(value, kind)
-    narrow = pa.int32() if kind.bit_width == pa.int32().bit_width else pa.int64()
-    return pa.array([value], narrow).view(kind)[0]
+def from_token(value: Any, data_type: pa.DataType) -> pa.Scalar:
+    """Convert a token to a value of its type."""
+    if value is None or not pa.types.is_temporal(data_type):
+        return pa.scalar(value, data_type)
+    return pa.array([value], to_integer_type(data_type)).view(data_type)[0]
 
 
-def check_partition_type(kind: pa.DataType, column: str) -> None:
-    """Refuse types whose text form would not come back as the same value everywhere."""
-    plain = _to_plain_type(kind)
+def to_integer_type(temporal: pa.DataType) -> pa.DataType:
+    """Return the integer type with which a temporal type is stored."""
+    return pa.int32() if temporal.bit_width == pa.int32().bit_width else pa.int64()
+
+
+def check_partition_type(data_type: pa.DataType, column: str) -> None:
+    """Refuse types whose string form some reader would parse as another value."""
+    plain = _to_plain_type(data_type)
     is_text = pa.types.is_string(plain) or pa.types.is_large_string(plain)
     is_zoneless = pa.types.is_timestamp(plain) and plain.tz is None
     exact = pa.types.is_integer(plain) or pa.types.is_boolean(plain) or pa.types.is_decimal(plain)
     if not (is_text or is_zoneless or exact or pa.types.is_date(plain)):
         message = (
-            f"Partition column {column!r} has type {kind}, which folder names cannot carry exactly. "
-            "Partition by integers, strings, booleans, dates, decimals or timestamps without a zone."
+            f"Partition column {column!r} has type {data_type}, which folder names cannot hold exactly. "
+            "Partition by integers, strings, booleans, dates, decimals or timestamps without a time zone."
         )
         raise UnsupportedTypeError(message)
 
 
 def list_tokens(table: pa.Table, columns: Iterable[str]) -> list[tuple[Hashable, ...]]:
-    """Give the partition tuple of every row of a small table of distinct partition values."""
+    """Return the tokens of each row of a table of partition values."""
     return list(zip(*([to_token(value) for value in table.column(name)] for name in columns), strict=True))
 
 
-def _to_plain_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if kind == pa.string_view():
+def _to_plain_type(data_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(data_type):
+        data_type = data_type.value_type
+    if data_type == pa.string_view():
         return pa.large_string()
-    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
-        return pa.decimal128(kind.precision, kind.scale)
-    return kind
+    if pa.types.is_decimal32(data_type) or pa.types.is_decimal64(data_type):
+        return pa.decimal128(data_type.precision, data_type.scale)
+    return data_type
 
 
 def _escape(text: str) -> str:

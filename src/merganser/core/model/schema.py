@@ -1,57 +1,52 @@
-"""Schemas: which columns go together, and casts that lose nothing.
+"""Schemas: whether columns of source and target match, which types can be cast, and types in plain form.
 
-A source column may enter a target column when every one of its values can (S3). Which pairs of types are allowed at
-all is decided from the types alone; whether each value fits is decided by the cast.
+A source column fits a target column when all of its values do (S3). `is_castable` decides from the types alone which
+pairs are allowed; whether each value fits is decided by the cast.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from merganser.errors import ColumnTypeError, ColumnValueError, SchemaMismatchError
+from merganser.errors import ColumnTypeError, SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-
-_OPERATIONS = b"merganser:operations"
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
 
 def check_columns(source: pa.Schema, target: pa.Schema, needed: Collection[str] | None = None) -> None:
-    """Refuse a source that lacks a column of the target, or of the few that are needed, or has another one (S2)."""
+    """Refuse a source with columns that the target lacks, or without those `needed`, by default all (S2)."""
     have, want = set(source.names), set(target.names)
     missing = [name for name in target.names if name not in have and (needed is None or name in needed)]
     unknown = [name for name in source.names if name not in want]
     if missing or unknown:
         message = (
-            f"Source and target columns differ: missing from the source: {_format_names(missing)}; "
-            f"unknown to the target: {_format_names(unknown)}. Select, rename or add columns in the source."
+            f"Source and target columns differ: missing from the source: {format_names(missing)}; "
+            f"unknown to the target: {format_names(unknown)}. Select, rename or add columns in the source."
         )
         raise SchemaMismatchError(message)
 
 
 def check_unique(schema: pa.Schema, side: str) -> None:
-    """Refuse columns that no name tells apart."""
-    twice = sorted(name for name, count in Counter(schema.names).items() if count > 1)
-    if twice:
-        message = f"The {side} has several columns named {_format_names(twice)}. Rename them so that each is unique."
+    """Refuse duplicate column names."""
+    duplicates = sorted(name for name, count in Counter(schema.names).items() if count > 1)
+    if duplicates:
+        message = f"The {side} has several columns named {format_names(duplicates)}. Rename them to unique names."
         raise SchemaMismatchError(message)
 
 
 def check_types(source: pa.Schema, target: pa.Schema) -> None:
-    """Refuse type pairs that no value could cross without loss (S3, K6)."""
+    """Refuse source types that cannot be cast to the target's without loss (S3, K6)."""
     for field in target:
         have = source.field(field.name).type
         if not is_castable(have, field.type):
             hint = ""
             if pa.types.is_timestamp(have) and pa.types.is_timestamp(field.type):
-                hint = " A timestamp with a zone and one without never compare."
+                hint = " A timestamp with a time zone and one without cannot be compared."
             message = (
                 f"Column {field.name!r} has type {have} in the source and {field.type} in the target, which cannot be "
                 f"cast without loss.{hint} Cast the column in the source."
@@ -60,7 +55,7 @@ def check_types(source: pa.Schema, target: pa.Schema) -> None:
 
 
 def check_same_schema(first: pa.Schema, other: pa.Schema, first_path: str, other_path: str) -> None:
-    """Refuse a dataset whose files disagree about their columns."""
+    """Refuse two files of a dataset with different columns or types."""
     if set(first.names) == set(other.names):
         differing = [
             name for name in first.names if not is_same_logical_type(first.field(name).type, other.field(name).type)
@@ -69,9 +64,9 @@ def check_same_schema(first: pa.Schema, other: pa.Schema, first_path: str, other
         differing = sorted(set(first.names) ^ set(other.names))
     if differing:
         name = differing[0]
-        kinds = [str(s.field(name).type) if name in s.names else "absent" for s in (first, other)]
+        types = [str(s.field(name).type) if name in s.names else "absent" for s in (first, other)]
         message = (
-            f"The files of the dataset disagree about column {name!r}: {kinds[0]} in {first_path}, {kinds[1]} in "
+            f"The files of the dataset disagree about column {name!r}: {types[0]} in {first_path}, {types[1]} in "
             f"{other_path}. Rewrite the dataset with one schema first (write_dataset with mode='overwrite')."
         )
         raise SchemaMismatchError(message)
@@ -82,76 +77,87 @@ def check_same_columns(first: pa.Schema, other: pa.Schema, first_path: str, othe
     differing = sorted(set(first.names) ^ set(other.names))
     if differing:
         message = (
-            f"The source files {first_path} and {other_path} do not both have {_format_names(differing)}. Read "
-            "them apart."
+            f"The source files {first_path} and {other_path} do not both have {format_names(differing)}. Pass them "
+            "one by one."
         )
         raise SchemaMismatchError(message)
 
 
-def to_plain_type(kind: pa.DataType) -> pa.DataType:
-    """Give the type that holds the same values, has every Arrow kernel and no 2 GB limit: no dictionaries, no views."""
-    if pa.types.is_dictionary(kind):
-        kind = to_plain_type(kind.value_type)
-    elif kind in (pa.string(), pa.string_view()):
-        kind = pa.large_string()
-    elif kind in (pa.binary(), pa.binary_view()):
-        kind = pa.large_binary()
-    elif pa.types.is_date64(kind):
-        # Parquet has days only.
-        kind = pa.date32()
-    return _map_children(kind, _to_plain_field)
+def to_plain_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type with the same values, all Arrow kernels and no 2 GB limit: no dictionaries, no views."""
+    if pa.types.is_dictionary(data_type):
+        data_type = to_plain_type(data_type.value_type)
+    elif data_type in (pa.string(), pa.string_view()):
+        data_type = pa.large_string()
+    elif data_type in (pa.binary(), pa.binary_view()):
+        data_type = pa.large_binary()
+    elif pa.types.is_date64(data_type):
+        # Parquet dates are days.
+        data_type = pa.date32()
+    return _map_children(data_type, _to_plain_field)
 
 
-def _map_children(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
-    """Change what is inside a nested type; a list view becomes the list."""
-    if pa.types.is_struct(kind):
-        kind = pa.struct([change(field) for field in kind])
-    elif pa.types.is_map(kind):
-        kind = pa.map_(change(kind.key_field), change(kind.item_field))
-    elif pa.types.is_list(kind) or pa.types.is_list_view(kind):
-        kind = pa.list_(change(kind.value_field))
-    elif pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
-        kind = pa.large_list(change(kind.value_field))
-    elif pa.types.is_fixed_size_list(kind):
-        kind = pa.list_(change(kind.value_field), kind.list_size)
-    return kind
+def _map_children(data_type: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+    """Apply a change to the fields of a nested type; a list view becomes a list."""
+    if pa.types.is_struct(data_type):
+        data_type = pa.struct([change(field) for field in data_type])
+    elif pa.types.is_map(data_type):
+        data_type = pa.map_(change(data_type.key_field), change(data_type.item_field))
+    elif pa.types.is_list(data_type) or pa.types.is_list_view(data_type):
+        data_type = pa.list_(change(data_type.value_field))
+    elif pa.types.is_large_list(data_type) or pa.types.is_large_list_view(data_type):
+        data_type = pa.large_list(change(data_type.value_field))
+    elif pa.types.is_fixed_size_list(data_type):
+        data_type = pa.list_(change(data_type.value_field), data_type.list_size)
+    return data_type
 
 
 def to_plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Give a schema in plain types, with its metadata."""
+    """Return a schema in plain types, with its metadata."""
     return pa.schema([_to_plain_field(field) for field in schema], schema.metadata)
 
 
-def to_value_type(kind: pa.DataType) -> pa.DataType:
-    """Give the type of single values of a column: what a dictionary holds, strings for views, days for dates."""
-    if pa.types.is_dictionary(kind):
-        return to_value_type(kind.value_type)
-    if pa.types.is_date64(kind):
+def to_value_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type of a column's values: a dictionary's value type, string for views, date32 for dates."""
+    if pa.types.is_dictionary(data_type):
+        return to_value_type(data_type.value_type)
+    if pa.types.is_date64(data_type):
         return pa.date32()
-    return pa.string() if kind == pa.string_view() else kind
+    return pa.string() if data_type == pa.string_view() else data_type
 
 
 def to_stored_schema(schema: pa.Schema, partition_columns: Collection[str]) -> pa.Schema:
-    """Give the schema that a first file of these columns gets: Parquet has no seconds, only milliseconds and finer."""
+    """Return the schema of a dataset's first file: milliseconds instead of seconds, which Parquet lacks."""
     fields = [field if field.name in partition_columns else _to_stored_field(field) for field in schema]
     return pa.schema(fields, schema.metadata)
 
 
 def _to_stored_field(field: pa.Field) -> pa.Field:
-    kind = field.type
-    if pa.types.is_timestamp(kind) and kind.unit == "s":
-        kind = pa.timestamp("ms", kind.tz)
-    elif kind == pa.time32("s"):
-        kind = pa.time32("ms")
-    elif pa.types.is_dictionary(kind):
-        kind = pa.dictionary(kind.index_type, _to_stored_field(pa.field("", kind.value_type)).type, kind.ordered)
-    return field.with_type(_map_children(kind, _to_stored_field))
+    data_type = field.type
+    if pa.types.is_timestamp(data_type) and data_type.unit == "s":
+        data_type = pa.timestamp("ms", data_type.tz)
+    elif data_type == pa.time32("s"):
+        data_type = pa.time32("ms")
+    elif pa.types.is_dictionary(data_type):
+        data_type = pa.dictionary(
+            data_type.index_type, _to_stored_field(pa.field("", data_type.value_type)).type, data_type.ordered
+        )
+    return field.with_type(_map_children(data_type, _to_stored_field))
 
 
 def make_key_values(schema: pa.Schema) -> dict[bytes, bytes]:
-    """Give the key-value metadata of a new file: the schema's own, and the Arrow schema that readers restore."""
-    stored = base64.b64encode(schema.serialize().to_pybytes())
-    return {**(schema.metadata or {}), b"ARROW:schema": stored}
+    """Return the key-value metadata of a new file: the schema's own, and the Arrow schema that readers restore."""
+    return {**(schema.metadata or {}), b"ARROW:schema": encode_schema(schema).encode()}
+
+
+def encode_schema(schema: pa.Schema) -> str:
+    """Serialise a schema as a string; `decode_schema` reverses it."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def decode_schema(text: str) -> pa.Schema:
+    """Read a schema that `encode_schema` wrote."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
 def _to_plain_field(field: pa.Field) -> pa.Field:
@@ -159,7 +165,7 @@ def _to_plain_field(field: pa.Field) -> pa.Field:
 
 
 def is_same_logical_type(one: pa.DataType, other: pa.DataType) -> bool:
-    """Say whether two types hold the same values, however Arrow lays them out."""
+    """Check whether two types hold the same values, whatever their Arrow layout."""
     one, other = _to_logical_type(one), _to_logical_type(other)
     if pa.types.is_struct(one) and pa.types.is_struct(other):
         return [f.name for f in one] == [f.name for f in other] and _holds_pairwise(one, other, is_same_logical_type)
@@ -167,8 +173,8 @@ def is_same_logical_type(one: pa.DataType, other: pa.DataType) -> bool:
         return is_same_logical_type(one.key_type, other.key_type) and is_same_logical_type(
             one.item_type, other.item_type
         )
-    if _is_listlike(one) and _is_listlike(other):
-        sizes = [kind.list_size if pa.types.is_fixed_size_list(kind) else None for kind in (one, other)]
+    if is_list_like(one) and is_list_like(other):
+        sizes = [data_type.list_size if pa.types.is_fixed_size_list(data_type) else None for data_type in (one, other)]
         return sizes[0] == sizes[1] and is_same_logical_type(one.value_type, other.value_type)
     if pa.types.is_decimal(one) and pa.types.is_decimal(other):
         return bool(one.precision == other.precision and one.scale == other.scale)
@@ -177,15 +183,15 @@ def is_same_logical_type(one: pa.DataType, other: pa.DataType) -> bool:
     return bool(one == other)
 
 
-def _to_logical_type(kind: pa.DataType) -> pa.DataType:
-    kind = to_plain_type(kind.storage_type if isinstance(kind, pa.JsonType) else kind)
-    if pa.types.is_large_string(kind):
+def _to_logical_type(data_type: pa.DataType) -> pa.DataType:
+    data_type = to_plain_type(data_type.storage_type if isinstance(data_type, pa.JsonType) else data_type)
+    if pa.types.is_large_string(data_type):
         return pa.string()
-    return pa.binary() if pa.types.is_large_binary(kind) else kind
+    return pa.binary() if pa.types.is_large_binary(data_type) else data_type
 
 
 def is_castable(have: pa.DataType, want: pa.DataType) -> bool:
-    """Say whether values of one type can become another type, each losing nothing or being refused."""
+    """Check whether a cast between two types either keeps each value or refuses it."""
     have, want = _to_logical_type(have), _to_logical_type(want)
     if have == want or pa.types.is_null(have):
         return True
@@ -193,8 +199,8 @@ def is_castable(have: pa.DataType, want: pa.DataType) -> bool:
         return [f.name for f in have] == [f.name for f in want] and _holds_pairwise(have, want, _is_nested_castable)
     if pa.types.is_map(have) and pa.types.is_map(want):
         return _is_nested_castable(have.key_type, want.key_type) and _is_nested_castable(have.item_type, want.item_type)
-    if _is_listlike(have) and _is_listlike(want):
-        sizes = {kind.list_size for kind in (have, want) if pa.types.is_fixed_size_list(kind)}
+    if is_list_like(have) and is_list_like(want):
+        sizes = {data_type.list_size for data_type in (have, want) if pa.types.is_fixed_size_list(data_type)}
         return len(sizes) < 2 and _is_nested_castable(have.value_type, want.value_type)  # noqa: PLR2004  two sizes differ
     return _is_plain_castable(have, want)
 
@@ -203,9 +209,11 @@ def _is_plain_castable(have: pa.DataType, want: pa.DataType) -> bool:
     if pa.types.is_timestamp(have) and pa.types.is_timestamp(want):
         return (have.tz is None) == (want.tz is None)
     groups: tuple[Callable[[pa.DataType], bool], ...] = (
-        lambda kind: pa.types.is_integer(kind) or pa.types.is_decimal(kind),
-        lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
-        lambda kind: pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind) or kind == pa.uuid(),
+        lambda data_type: pa.types.is_integer(data_type) or pa.types.is_decimal(data_type),
+        lambda data_type: pa.types.is_integer(data_type) or pa.types.is_floating(data_type),
+        lambda data_type: (
+            pa.types.is_binary(data_type) or pa.types.is_fixed_size_binary(data_type) or data_type == pa.uuid()
+        ),
         pa.types.is_date,
         pa.types.is_time,
         pa.types.is_duration,
@@ -214,8 +222,7 @@ def _is_plain_castable(have: pa.DataType, want: pa.DataType) -> bool:
 
 
 def _is_nested_castable(have: pa.DataType, want: pa.DataType) -> bool:
-    # Arrow narrows floats silently, and asks a decimal for room for every integer; inside a nested value neither can be
-    # helped.
+    # Inside nested values, Arrow narrows floats silently and wants decimals with room for every integer.
     if pa.types.is_decimal(want) and pa.types.is_integer(have):
         return False
     if pa.types.is_floating(want) and not is_same_logical_type(have, want):
@@ -227,187 +234,31 @@ def _holds_pairwise(one: pa.DataType, other: pa.DataType, test: Callable[[pa.Dat
     return all(test(left.type, right.type) for left, right in zip(one, other, strict=True))
 
 
-def _is_listlike(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Order and cast columns to a target schema, in plain types; a value that does not fit is an error (S3).
-
-    A field of `make_operation_field` becomes a column that says of each row whether it deletes.
-    """
-    columns = [_conform_column(table.column(field.name), field) for field in schema]
-    return pa.table(columns, schema=conform_schema(schema))
-
-
-def _conform_column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    operations = (field.metadata or {}).get(_OPERATIONS)
-    if operations is None:
-        return cast_column(column, to_plain_type(field.type), field.name)
-    return _decode_operations(column, json.loads(operations), field.name)
-
-
-def make_operation_field(name: str, values: Mapping[str, Sequence[Any]]) -> pa.Field:
-    """Describe the column that tells what a row does, by the values that it has for each operation."""
-    return pa.field(name, pa.bool_(), metadata={_OPERATIONS: json.dumps(values)})
-
-
-def find_operation_column(schema: pa.Schema) -> str | None:
-    """Find the field of `make_operation_field` in a schema that rows are to be conformed to."""
-    return next((field.name for field in schema if _OPERATIONS in (field.metadata or {})), None)
-
-
-def _decode_operations(column: pa.ChunkedArray, values: Mapping[str, Sequence[Any]], name: str) -> pa.ChunkedArray:
-    # A column that holds nothing but NULL may not know its type.
-    column = column.cast(pa.large_string()) if pa.types.is_null(column.type) else _unwrap(column)
-    known = [value for some in values.values() for value in some]
-    try:
-        column = column.cast(to_plain_type(column.type))
-        is_known, deletes = (
-            pc.is_in(column, pa.array(some, column.type)) for some in (known, values.get("delete", ()))
-        )
-    except (pa.ArrowException, TypeError, OverflowError) as error:
-        message = (
-            f"Operation column {name!r} has type {column.type}, which cannot hold all of {_format_names(known)}. "
-            "Name its "
-            "values with operation_values."
-        )
-        raise ColumnTypeError(message) from error
-    strange = column.filter(pc.invert(is_known))
-    if len(strange):
-        message = (
-            f"Operation column {name!r} holds {format_value(strange[0])}, which is none of {_format_names(known)}. "
-            "Correct "
-            "it, or name its meaning with operation_values."
-        )
-        raise ColumnValueError(message)
-    return deletes
-
-
-def conform_schema(schema: pa.Schema) -> pa.Schema:
-    """Give the schema that `conform` casts to."""
-    # A required target column may still get NULL from a source; validation speaks of that, not the cast.
-    return pa.schema([pa.field(field.name, to_plain_type(field.type)) for field in schema])
-
-
-def cast_column(column: pa.ChunkedArray, kind: pa.DataType, name: str) -> pa.ChunkedArray:
-    """Cast one column, or say which value stands in the way."""
-    if column.type == kind:
-        return column
-    try:
-        return _cast(column, kind)
-    except pa.ArrowNotImplementedError as error:
-        message = f"Column {name!r} cannot be cast from {column.type} to {kind}: {error}. Cast it in the source."
-        raise ColumnTypeError(message) from error
-    except (pa.ArrowInvalid, OverflowError) as error:
-        value = _find_misfit(column, kind)
-        message = (
-            f"Column {name!r} holds {value} ({column.type}), which does not fit the target's {kind}. "
-            "Correct the value, or cast the column in the source."
-        )
-        raise ColumnValueError(message) from error
-
-
-def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    if isinstance(kind, pa.BaseExtensionType):
-        storage = _cast(column, kind.storage_type)
-        return pa.chunked_array([pa.ExtensionArray.from_storage(kind, chunk) for chunk in storage.chunks], kind)
-    column = _cast_through_decimal(_unwrap(column), kind)
-    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_fixed_size_binary(column.type):
-        _check_width(column, kind)
-    result = column.cast(kind, safe=True)
-    if pa.types.is_float16(kind) or (pa.types.is_float32(kind) and pa.types.is_float64(column.type)):
-        _check_narrowing(column, result)
-    if pa.types.is_date64(column.type) and not result.cast(column.type).equals(column):
-        message = "a date64 is not a whole day"
-        raise pa.ArrowInvalid(message)
-    if pa.types.is_time32(column.type) and not result.cast(column.type, safe=False).equals(column):
-        message = "a time is beyond its type"
-        raise pa.ArrowInvalid(message)
-    if _has_null_where_required(result, kind):
-        message = "a nested value is NULL where the target declares it never NULL"
-        raise pa.ArrowInvalid(message)
-    return result
-
-
-def _has_null_where_required(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        present = column.filter(column.is_valid())
-        children = [(field, pc.struct_field(present, [at])) for at, field in enumerate(kind)]
-    elif pa.types.is_map(kind):
-        entries = pa.list_(pa.struct([kind.key_field, kind.item_field]))
-        return _has_null_where_required(column.cast(entries), entries)
-    elif _is_listlike(kind):
-        children = [(kind.value_field, pc.list_flatten(column))]
-    else:
-        return False
-    return any(
-        (not field.nullable and values.null_count > 0) or _has_null_where_required(values, field.type)
-        for field, values in children
+def is_list_like(data_type: pa.DataType) -> bool:
+    """Check for a list, large list or fixed-size list."""
+    return bool(
+        pa.types.is_list(data_type) or pa.types.is_large_list(data_type) or pa.types.is_fixed_size_list(data_type)
     )
 
 
-def _unwrap(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def to_storage(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Replace an extension type with its storage type, and a dictionary with its values."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
-    if pa.types.is_dictionary(column.type):
-        column = decode_dictionary(column)
-    if pa.types.is_nested(column.type):
-        # Arrow casts all values under a list, those outside a slice as well: taking leaves them behind. It takes no
-        # views, so these go first.
-        column = column.cast(to_plain_type(column.type)).take(pa.array(np.arange(len(column))))
-    return column
+    return decode_dictionary(column) if pa.types.is_dictionary(column.type) else column
 
 
 def decode_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Give the values of a dictionary column; Arrow has no cast for a dictionary of views."""
-    kind = to_plain_type(column.type)
-    chunks = [pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(kind)) for chunk in column.chunks]
-    return pa.chunked_array([chunk.cast(kind) for chunk in chunks], kind)
-
-
-def _cast_through_decimal(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Go by way of a decimal that Arrow can cast exactly from and to."""
-    if pa.types.is_decimal32(column.type) or pa.types.is_decimal64(column.type):
-        column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
-    if pa.types.is_decimal(kind) and pa.types.is_integer(column.type):
-        # Arrow demands room for every value of the integer type; we only ask that these values fit.
-        column = column.cast(pa.decimal128(20, 0))
-    if pa.types.is_integer(kind) and pa.types.is_decimal(column.type):
-        column = column.cast(pa.decimal256(76, 0)).cast(pa.decimal128(38, 0))
-    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
-        column = column.cast(pa.decimal128(kind.precision, kind.scale))
-    return column
-
-
-def _check_width(column: pa.ChunkedArray, kind: pa.DataType) -> None:
-    if pc.all(pc.equal(pc.binary_length(column), kind.byte_width)).as_py() is False:
-        message = f"a value is not {kind.byte_width} bytes long"
-        raise pa.ArrowInvalid(message)
-
-
-def _check_narrowing(column: pa.ChunkedArray, result: pa.ChunkedArray) -> None:
-    back = result.cast(column.type)
-    same = pc.or_(pc.equal(back, column), pc.is_nan(column))
-    if pc.all(same).as_py() is False:
-        message = "a value is not exact in the narrower float"
-        raise pa.ArrowInvalid(message)
-
-
-def _find_misfit(column: pa.ChunkedArray, kind: pa.DataType) -> str:
-    start, end = 0, len(column)
-    while end - start > 1:
-        middle = (start + end) // 2
-        try:
-            _cast(column.slice(start, middle - start), kind)
-            start = middle
-        except (pa.ArrowInvalid, OverflowError):
-            end = middle
-    return format_value(column[start])
+    """Return the values of a dictionary column; Arrow cannot cast a dictionary of views."""
+    data_type = to_plain_type(column.type)
+    chunks = [
+        pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(data_type)) for chunk in column.chunks
+    ]
+    return pa.chunked_array([chunk.cast(data_type) for chunk in chunks], data_type)
 
 
 def format_value(value: pa.Scalar) -> str:
-    """Show a value in a message; instants beyond Python's calendar as numbers, text that is none as bytes."""
+    """Format a value for a message: instants beyond Python's calendar as numbers, invalid UTF-8 as bytes."""
     if isinstance(value, pa.DictionaryScalar):
         return format_value(value.value)
     try:
@@ -418,16 +269,17 @@ def format_value(value: pa.Scalar) -> str:
         return "an instant beyond Python's calendar" if pa.types.is_nested(value.type) else str(value.value)
 
 
-def _format_names(names: Iterable[str]) -> str:
+def format_names(names: Iterable[str]) -> str:
+    """Format names for a message."""
     return ", ".join(map(repr, names)) or "none"
 
 
 def get_plain_column(table: pa.Table, name: str, schema: pa.Schema) -> pa.ChunkedArray:
-    """Give a column of a table in the type of a schema."""
-    column, kind = table.column(name), schema.field(name).type
-    return column if column.type == kind else column.cast(kind)
+    """Return a column of a table, cast to its type in a schema."""
+    column, data_type = table.column(name), schema.field(name).type
+    return column if column.type == data_type else column.cast(data_type)
 
 
 def select_fields(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Give the part of a schema that these columns make."""
+    """Return the schema of some columns."""
     return pa.schema([schema.field(name) for name in names])

@@ -1,4 +1,4 @@
-"""Validation: facts in; an error or nothing out. Nothing is written before all of it has passed."""
+"""Checks of schemas and source facts, all of which pass before anything is written."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from merganser.core.model.strategy import Rule
 
 
-# PyArrow's reader refuses a Parquet schema of over 100, which counts the root and the values.
+# PyArrow's reader refuses a Parquet schema of over 100 levels, two of which are the root and the values.
 _MAX_LEVELS = 98
 
 
 def check_key_columns(schema: pa.Schema, keys: Iterable[str], side: str) -> None:
-    """Refuse keys that a side does not have (K2) or cannot compare (K7)."""
+    """Refuse keys that the source or target lacks (K2) or cannot compare (K7)."""
     for name in keys:
         if name not in schema.names:
             message = f"Key column {name!r} is missing from the {side}. Its columns are: {', '.join(schema.names)}."
@@ -39,7 +39,7 @@ def check_key_columns(schema: pa.Schema, keys: Iterable[str], side: str) -> None
 
 
 def check_partition_columns(schema: pa.Schema, columns: Sequence[str], side: str) -> None:
-    """Refuse partition columns that a side does not have."""
+    """Refuse partition columns that the source or target lacks."""
     missing = [name for name in columns if name not in schema.names]
     if missing:
         message = (
@@ -60,15 +60,15 @@ def check_order_columns(schema: pa.Schema, columns: Sequence[str], argument: str
 def check_null_keys(counts: Mapping[str, int]) -> None:
     """Refuse NULL keys (K3)."""
     if counts:
-        shown = ", ".join(f"{name!r} in {rows} row{'s' * (rows != 1)}" for name, rows in counts.items())
-        message = f"The source has NULL or NaN in key columns: {shown}. Filter or fill those rows before merging."
+        columns = ", ".join(f"{name!r} in {rows} row{'s' * (rows != 1)}" for name, rows in counts.items())
+        message = f"The source has NULL or NaN in key columns: {columns}. Filter or fill those rows before merging."
         raise KeyColumnError(message)
 
 
 def check_duplicate_keys(facts: SourceFacts, rule: Rule) -> None:
-    """Refuse two source rows with one key (K5), and advise what keeps the strategy's meaning."""
+    """Refuse two source rows with one key (K5)."""
     if facts.duplicate_keys:
-        # deduplicate is an upsert: it inserts where update does not, and replaces where insert does not.
+        # deduplicate is an upsert, so it is no remedy for strategies that do less.
         remedy = (
             "Use strategy='deduplicate' to keep one row per key, or set sequence_column to the column that orders them."
             if rule.replaces and rule.inserts and not rule.deletes_missing
@@ -82,7 +82,7 @@ def check_duplicate_keys(facts: SourceFacts, rule: Rule) -> None:
 
 
 def check_required(facts: SourceFacts, required: Iterable[str]) -> None:
-    """Refuse NULL in a column that the target declares never NULL (S1)."""
+    """Refuse NULL in a column that the target requires (S1)."""
     for name in required:
         if name in facts.columns_with_nulls:
             message = f"Column {name!r} holds NULL in the source, but the target declares it never NULL. Fill it first."
@@ -90,7 +90,7 @@ def check_required(facts: SourceFacts, required: Iterable[str]) -> None:
 
 
 def check_insert_columns(missing: Sequence[str]) -> None:
-    """Refuse new rows without a column that the target declares never NULL."""
+    """Refuse new rows without a column that the target requires."""
     if missing:
         message = (
             f"insert_columns leaves out {', '.join(map(repr, missing))}, which the target declares never NULL. Add it."
@@ -110,49 +110,49 @@ def check_moves(moved: int, sample: pa.Table, partition_columns: Sequence[str]) 
 
 
 def check_supported_types(schema: pa.Schema, side: str) -> None:
-    """Refuse types that PyArrow cannot read again, or reads or casts wrongly once they span chunks (S5)."""
+    """Refuse types that PyArrow cannot read back, or reads or casts wrongly across chunks (S5)."""
     for field in schema:
-        # First: what follows, and the name of the type, go down to its last level.
+        # First, because the next check and the type's name recurse through all levels.
         if _count_levels(field.type) > _MAX_LEVELS:
             message = (
                 f"Column {field.name!r} of the {side} is nested over {_MAX_LEVELS} levels deep, where a list counts "
-                "as two; PyArrow could not read it again. Flatten it, or store it as a string."
+                "as two; PyArrow could not read it back. Flatten it, or store it as a string."
             )
             raise UnsupportedTypeError(message)
         if _is_unsupported(field.type):
             message = (
                 f"Column {field.name!r} of the {side} has type {field.type}: a list view, or a dictionary inside a "
-                "nested type, is not carried. Cast it to the plain list or value type first."
+                "nested type, is not supported. Cast it to the plain list or value type first."
             )
             raise UnsupportedTypeError(message)
 
 
-def _count_levels(kind: pa.DataType) -> int:
-    most, open_ = 0, [(kind, 0)]
-    while open_:
-        inner, level = open_.pop()
-        most = max(most, level)
-        # A list, but not a struct, is a repeated group inside a group of Parquet.
+def _count_levels(data_type: pa.DataType) -> int:
+    deepest, pending = 0, [(data_type, 0)]
+    while pending:
+        inner, level = pending.pop()
+        deepest = max(deepest, level)
+        # In Parquet a list is a repeated group inside a group, so it has two levels.
         level += 1 if pa.types.is_struct(inner) or pa.types.is_map(inner) else 2
-        open_ += [(inner.field(at).type, level) for at in range(inner.num_fields)]
-    return most
+        pending += [(inner.field(at).type, level) for at in range(inner.num_fields)]
+    return deepest
 
 
-def _is_unsupported(kind: pa.DataType, *, is_nested: bool = False) -> bool:
-    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+def _is_unsupported(data_type: pa.DataType, *, is_nested: bool = False) -> bool:
+    if pa.types.is_list_view(data_type) or pa.types.is_large_list_view(data_type):
         return True
-    if pa.types.is_dictionary(kind):
-        return is_nested or pa.types.is_nested(kind.value_type)
-    return any(_is_unsupported(kind.field(at).type, is_nested=True) for at in range(kind.num_fields))
+    if pa.types.is_dictionary(data_type):
+        return is_nested or pa.types.is_nested(data_type.value_type)
+    return any(_is_unsupported(data_type.field(at).type, is_nested=True) for at in range(data_type.num_fields))
 
 
 def check_storable(schema: pa.Schema) -> None:
-    """Refuse column types that Parquet cannot hold (S5)."""
+    """Refuse types that Parquet cannot store (S5)."""
     for field in schema:
         try:
             pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
         except (pa.ArrowException, OSError) as error:
-            message = f"Column {field.name!r} has type {field.type}, which Parquet cannot hold: {error}. Cast it first."
+            message = f"Column {field.name!r} has type {field.type}, which Parquet cannot store: {error}. Cast it."
             raise UnsupportedTypeError(message) from error
 
 
@@ -167,6 +167,6 @@ def check_writable(column: str | None, path: str) -> None:
 
 
 def format_keys(sample: pa.Table) -> str:
-    """Show a few keys."""
+    """Format a few keys for a message."""
     rows = ([(name, sample.column(name)[row]) for name in sample.column_names] for row in range(sample.num_rows))
     return "; ".join(", ".join(f"{name}={format_value(value)}" for name, value in row) for row in rows)

@@ -202,20 +202,22 @@ def to_arrow_schema(metadata: pq.FileMetaData) -> pa.Schema:
 
 
 def _apply_logical_types(field: pa.Field, leaves: Iterator[Any]) -> pa.Field:
-    kind = field.type
-    if pa.types.is_struct(kind):
-        kind = pa.struct([_apply_logical_types(child, leaves) for child in kind])
-    elif pa.types.is_map(kind):
-        kind = pa.map_(_apply_logical_types(kind.key_field, leaves), _apply_logical_types(kind.item_field, leaves))
-    elif pa.types.is_list(kind):
-        kind = pa.list_(_apply_logical_types(kind.value_field, leaves))
-    elif pa.types.is_large_list(kind):
-        kind = pa.large_list(_apply_logical_types(kind.value_field, leaves))
-    elif pa.types.is_fixed_size_list(kind):
-        kind = pa.list_(_apply_logical_types(kind.value_field, leaves), kind.list_size)
+    data_type = field.type
+    if pa.types.is_struct(data_type):
+        data_type = pa.struct([_apply_logical_types(child, leaves) for child in data_type])
+    elif pa.types.is_map(data_type):
+        data_type = pa.map_(
+            _apply_logical_types(data_type.key_field, leaves), _apply_logical_types(data_type.item_field, leaves)
+        )
+    elif pa.types.is_list(data_type):
+        data_type = pa.list_(_apply_logical_types(data_type.value_field, leaves))
+    elif pa.types.is_large_list(data_type):
+        data_type = pa.large_list(_apply_logical_types(data_type.value_field, leaves))
+    elif pa.types.is_fixed_size_list(data_type):
+        data_type = pa.list_(_apply_logical_types(data_type.value_field, leaves), data_type.list_size)
     else:
-        kind = _resolve_leaf_type(kind, next(leaves))
-    return field.with_type(kind)
+        data_type = _resolve_leaf_type(data_type, next(leaves))
+    return field.with_type(data_type)
 
 
 def _resolve_leaf_type(data_type: pa.DataType, leaf: Any) -> pa.DataType:

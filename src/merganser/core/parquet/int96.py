@@ -60,9 +60,9 @@ def decode_columns(table: pa.Table, columns: Iterable[str], schema: pa.Schema, d
     for name in columns:
         number = table.schema.get_field_index(name)
         if number >= 0:
-            kind, column = schema.field(name).type, table.column(number)
+            data_type, column = schema.field(name).type, table.column(number)
             where = f"Column {name!r} of {display_path}"
-            chunks = [_decode_array(chunk, kind, where) for chunk in column.chunks or [pa.array([], column.type)]]
+            chunks = [_decode_array(chunk, data_type, where) for chunk in column.chunks or [pa.array([], column.type)]]
             table = table.set_column(number, name, pa.chunked_array(chunks))
     return table
 

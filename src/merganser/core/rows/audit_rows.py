@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from merganser.core.columnar.take import null_array, take, to_array
+from merganser.core.model.casts import cast_column
 from merganser.core.model.engine import ACTION_COLUMN, OLD_ROW_COLUMN, AuditSpec
-from merganser.core.model.schema import cast_column
 from merganser.core.model.strategy import Action
 from merganser.core.rows.key_scan import read_rows
 

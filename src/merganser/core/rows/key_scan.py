@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 
 from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.columnar.threads import open_pool
+from merganser.core.model.casts import cast_column
 from merganser.core.model.keys import join_keys, name_key_columns, to_canonical
-from merganser.core.model.schema import cast_column, to_plain_type
+from merganser.core.model.schema import to_plain_type
 from merganser.core.parquet.footer import load_footer
 from merganser.errors import MerganserError, UnreadableFileError
 

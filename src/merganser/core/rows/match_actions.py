@@ -12,9 +12,9 @@ import pyarrow as pa
 from merganser.core.columnar.equality import compare_rows
 from merganser.core.columnar.take import take
 from merganser.core.columnar.threads import WORKERS, open_pool
+from merganser.core.model.casts import cast_column
 from merganser.core.model.engine import OTHER_PARTITION, SAMPLE_SIZE, UNKNOWN_PARTITION, MatchCounts
 from merganser.core.model.keys import is_at_least
-from merganser.core.model.schema import cast_column
 from merganser.core.model.strategy import Action
 from merganser.core.rows.append import assign_partition_codes
 from merganser.core.rows.key_scan import read_rows

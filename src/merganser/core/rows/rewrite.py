@@ -21,8 +21,9 @@ from merganser.core.columnar.dictionaries import (
 )
 from merganser.core.columnar.equality import is_identical
 from merganser.core.columnar.threads import WORKERS, balance_columns, open_pool
+from merganser.core.model.casts import cast_column
 from merganser.core.model.engine import RewrittenFile
-from merganser.core.model.schema import cast_column, get_plain_column, select_fields, to_plain_schema
+from merganser.core.model.schema import get_plain_column, select_fields, to_plain_schema
 from merganser.core.model.validation import check_writable
 from merganser.core.parquet.encode import (
     derive_options_by_group,

@@ -123,10 +123,10 @@ def find_files(
     """Find what a path means: files, or the folder of a dataset."""
     location = locate(path, filesystem)
     filesystem = location.store.filesystem if isinstance(location.store, RemoteStore) else fsspec.filesystem("file")
-    kind = location.store.get_path_type(location.root)
-    if kind == "directory":
+    path_type = location.store.get_path_type(location.root)
+    if path_type == "directory":
         return location
-    found = [location.root] if kind == "file" else []
+    found = [location.root] if path_type == "file" else []
     if not found and any(mark in location.root for mark in "*?["):
         found = sorted(filesystem.glob(location.root))
     if not found:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from merganser.core.columnar.spool import spool
 from merganser.core.columnar.take import TARGET_CHUNK_ROWS, align_chunks, take
+from merganser.core.model.casts import conform, conform_schema
 from merganser.core.model.engine import SAMPLE_SIZE, SourceFacts
 from merganser.core.model.keys import (
     SOURCE_ROW,
@@ -28,7 +29,6 @@ from merganser.core.model.keys import (
     to_comparable,
     to_comparable_type,
 )
-from merganser.core.model.schema import conform, conform_schema
 from merganser.core.rows.match_actions import assign_actions, find_delete_rows
 from merganser.core.rows.matches import Matches
 from merganser.core.rows.table_engine import TableEngine, drop_delete_rows, find_columns_with_nulls

@@ -12,7 +12,7 @@ import pyarrow as pa
 from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.dataset.read import to_arrow_dataset
 from merganser.core.dataset.snapshot import load_target
-from merganser.core.model.schema import cast_column
+from merganser.core.model.casts import cast_column
 from merganser.core.sources.files import SourceFiles, check_folder, find_files
 from merganser.core.storage.location import locate
 from merganser.core.storage.remote import RemoteStore

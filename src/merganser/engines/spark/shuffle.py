@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 
+from merganser.core.model.casts import conform_schema
 from merganser.core.model.engine import SAMPLE_SIZE, UNKNOWN_PARTITION, AppendedFile, MatchCounts
 from merganser.core.model.keys import name_key_columns, to_canonical_type
-from merganser.core.model.schema import conform_schema
 from merganser.core.model.strategy import Action
 from merganser.core.rows.key_scan import POSITION_COLUMNS, make_key_schema
 from merganser.core.rows.match_actions import list_compared_columns

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from merganser.core.columnar.hashing import hash_keys
 from merganser.core.columnar.spool import spool
 from merganser.core.columnar.take import align_chunks, take
+from merganser.core.model.casts import conform_schema
 from merganser.core.model.keys import (
     name_key_columns,
     to_canonical,
@@ -22,7 +23,6 @@ from merganser.core.model.keys import (
     to_comparable,
     to_comparable_type,
 )
-from merganser.core.model.schema import conform_schema
 from merganser.core.rows.append import assign_partition_codes, write_rows
 from merganser.core.rows.audit_rows import keep_tables, list_changed_rows, list_inserted_rows
 from merganser.core.rows.bounds import might_match

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.columnar.take import coalesce_batches, empty_table
-from merganser.core.model.schema import conform, conform_schema, find_operation_column
+from merganser.core.model.casts import conform, conform_schema, find_operation_column
 from merganser.core.storage.staging import explain_staging_errors
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class SourceSchemas:
         return self.conform_batch(pa.record_batch(columns, schema=self.transport))
 
     def conform_batch(self, batch: pa.RecordBatch) -> pa.Table:
-        """Cast rows as `merganser.core.model.schema.conform` does."""
+        """Cast rows as `merganser.core.model.casts.conform` does."""
         return conform(pa.Table.from_batches([batch]), self.target)
 
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import NullType, StructType
 
-from merganser.core.model.schema import check_types, conform, is_same_logical_type
+from merganser.core.model.casts import conform
+from merganser.core.model.schema import check_types, is_same_logical_type
 from merganser.engines.spark.jobs import tag_errors, translate_errors
 from merganser.engines.spark.types import to_arrow_schema
 from merganser.errors import InvalidArgumentError

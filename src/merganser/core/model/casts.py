@@ -1,0 +1,184 @@
+"""Casts of source columns to the target's types: a value that would lose something is an error (S3)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merganser.core.model.schema import format_names, format_value, is_list_like, to_plain_type, to_storage
+from merganser.errors import ColumnTypeError, ColumnValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+_OPERATIONS = b"merganser:operations"
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Order and cast columns to a target schema, in plain types.
+
+    A field made by `make_operation_field` becomes a boolean column: whether the row is a delete.
+    """
+    columns = [_conform_column(table.column(field.name), field) for field in schema]
+    return pa.table(columns, schema=conform_schema(schema))
+
+
+def _conform_column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    operations = (field.metadata or {}).get(_OPERATIONS)
+    if operations is None:
+        return cast_column(column, to_plain_type(field.type), field.name)
+    return _decode_operations(column, json.loads(operations), field.name)
+
+
+def make_operation_field(name: str, values: Mapping[str, Sequence[Any]]) -> pa.Field:
+    """Describe the column that holds each row's operation, by the values that stand for each operation."""
+    return pa.field(name, pa.bool_(), metadata={_OPERATIONS: json.dumps(values)})
+
+
+def find_operation_column(schema: pa.Schema) -> str | None:
+    """Return the name of the field that `make_operation_field` made, if the schema has one."""
+    return next((field.name for field in schema if _OPERATIONS in (field.metadata or {})), None)
+
+
+def _decode_operations(column: pa.ChunkedArray, values: Mapping[str, Sequence[Any]], name: str) -> pa.ChunkedArray:
+    # A column of NULLs only may have the null type.
+    column = column.cast(pa.large_string()) if pa.types.is_null(column.type) else _unwrap(column)
+    known = [value for some in values.values() for value in some]
+    try:
+        column = column.cast(to_plain_type(column.type))
+        is_known, deletes = (
+            pc.is_in(column, pa.array(some, column.type)) for some in (known, values.get("delete", ()))
+        )
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        message = (
+            f"Operation column {name!r} has type {column.type}, which cannot hold all of {format_names(known)}. "
+            "Set operation_values to the values that it has."
+        )
+        raise ColumnTypeError(message) from error
+    unknown = column.filter(pc.invert(is_known))
+    if len(unknown):
+        message = (
+            f"Operation column {name!r} holds {format_value(unknown[0])}, which is none of {format_names(known)}. "
+            "Correct it, or map it to an operation with operation_values."
+        )
+        raise ColumnValueError(message)
+    return deletes
+
+
+def conform_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema that `conform` casts to."""
+    # NULL in a required column is reported by validation, which knows more than the cast: nullable here.
+    return pa.schema([pa.field(field.name, to_plain_type(field.type)) for field in schema])
+
+
+def cast_column(column: pa.ChunkedArray, data_type: pa.DataType, name: str) -> pa.ChunkedArray:
+    """Cast one column, or raise an error that quotes the first value that does not fit."""
+    if column.type == data_type:
+        return column
+    try:
+        return _cast(column, data_type)
+    except pa.ArrowNotImplementedError as error:
+        message = f"Column {name!r} cannot be cast from {column.type} to {data_type}: {error}. Cast it in the source."
+        raise ColumnTypeError(message) from error
+    except (pa.ArrowInvalid, OverflowError) as error:
+        value = _find_misfit(column, data_type)
+        message = (
+            f"Column {name!r} holds {value} ({column.type}), which does not fit the target's {data_type}. "
+            "Correct the value, or cast the column in the source."
+        )
+        raise ColumnValueError(message) from error
+
+
+def _cast(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    if isinstance(data_type, pa.BaseExtensionType):
+        storage = _cast(column, data_type.storage_type)
+        return pa.chunked_array(
+            [pa.ExtensionArray.from_storage(data_type, chunk) for chunk in storage.chunks], data_type
+        )
+    column = _cast_through_decimal(_unwrap(column), data_type)
+    if pa.types.is_fixed_size_binary(data_type) and not pa.types.is_fixed_size_binary(column.type):
+        _check_width(column, data_type)
+    result = column.cast(data_type, safe=True)
+    if pa.types.is_float16(data_type) or (pa.types.is_float32(data_type) and pa.types.is_float64(column.type)):
+        _check_narrowing(column, result)
+    if pa.types.is_date64(column.type) and not result.cast(column.type).equals(column):
+        message = "a date64 has a time of day"
+        raise pa.ArrowInvalid(message)
+    if pa.types.is_time32(column.type) and not result.cast(column.type, safe=False).equals(column):
+        message = "a time is out of the range of its type"
+        raise pa.ArrowInvalid(message)
+    if _has_null_where_required(result, data_type):
+        message = "a nested value is NULL where the target declares it never NULL"
+        raise pa.ArrowInvalid(message)
+    return result
+
+
+def _has_null_where_required(column: pa.ChunkedArray, data_type: pa.DataType) -> bool:
+    if pa.types.is_struct(data_type):
+        present = column.filter(column.is_valid())
+        children = [(field, pc.struct_field(present, [at])) for at, field in enumerate(data_type)]
+    elif pa.types.is_map(data_type):
+        entries = pa.list_(pa.struct([data_type.key_field, data_type.item_field]))
+        return _has_null_where_required(column.cast(entries), entries)
+    elif is_list_like(data_type):
+        children = [(data_type.value_field, pc.list_flatten(column))]
+    else:
+        return False
+    return any(
+        (not field.nullable and values.null_count > 0) or _has_null_where_required(values, field.type)
+        for field, values in children
+    )
+
+
+def _unwrap(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    column = to_storage(column)
+    if pa.types.is_nested(column.type):
+        # Arrow casts all values under a list, even those outside a slice, which `take` drops. `take` does not support
+        # views, so these are cast first.
+        column = column.cast(to_plain_type(column.type)).take(pa.array(np.arange(len(column))))
+    return column
+
+
+def _cast_through_decimal(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    """Cast to an intermediate decimal where Arrow has no exact direct cast."""
+    if pa.types.is_decimal32(column.type) or pa.types.is_decimal64(column.type):
+        column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
+    if pa.types.is_decimal(data_type) and pa.types.is_integer(column.type):
+        # Arrow demands room for every value of the integer type; here only the values present have to fit.
+        column = column.cast(pa.decimal128(20, 0))
+    if pa.types.is_integer(data_type) and pa.types.is_decimal(column.type):
+        column = column.cast(pa.decimal256(76, 0)).cast(pa.decimal128(38, 0))
+    if pa.types.is_decimal32(data_type) or pa.types.is_decimal64(data_type):
+        column = column.cast(pa.decimal128(data_type.precision, data_type.scale))
+    return column
+
+
+def _check_width(column: pa.ChunkedArray, data_type: pa.DataType) -> None:
+    if pc.all(pc.equal(pc.binary_length(column), data_type.byte_width)).as_py() is False:
+        message = f"a value is not {data_type.byte_width} bytes long"
+        raise pa.ArrowInvalid(message)
+
+
+def _check_narrowing(column: pa.ChunkedArray, result: pa.ChunkedArray) -> None:
+    back = result.cast(column.type)
+    same = pc.or_(pc.equal(back, column), pc.is_nan(column))
+    if pc.all(same).as_py() is False:
+        message = "a value has no exact narrower float"
+        raise pa.ArrowInvalid(message)
+
+
+def _find_misfit(column: pa.ChunkedArray, data_type: pa.DataType) -> str:
+    start, end = 0, len(column)
+    while end - start > 1:
+        middle = (start + end) // 2
+        try:
+            _cast(column.slice(start, middle - start), data_type)
+            start = middle
+        except (pa.ArrowInvalid, OverflowError):
+            end = middle
+    return format_value(column[start])
