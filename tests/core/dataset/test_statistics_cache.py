@@ -396,7 +396,7 @@ def test_a_partition_column_inside_files_is_checked_if_the_path_lacks_it(lake: s
     numbers = source.set_column(3, "day", pa.array([2]))
     with (
         record_opened_files() as names,
-        pytest.raises(SchemaMismatchError, match=r"f2.parquet stands outside the day=… folders"),
+        pytest.raises(SchemaMismatchError, match=r"f2.parquet is outside the day=… folders"),
     ):
         IO.plan(numbers, path, "insert", "id")
     # If the path has the column, the value in the file does not matter.

@@ -1,4 +1,4 @@
-"""What planning needs of each data file: rows and key bounds of its row groups, and whether its columns fit."""
+"""Statistics of data files for planning: the rows and key bounds of each row group, and the file's schema."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from merganser.core.model.keys import to_canonical_type
 from merganser.core.model.schema import check_same_schema, is_same_logical_type
 from merganser.core.parquet.footer import read_footer, read_key_bounds
+from merganser.core.storage.store import FileInfo
 from merganser.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -22,47 +23,35 @@ if TYPE_CHECKING:
     from merganser.core.parquet.footer import Bound, Footer
     from merganser.core.storage.location import Location
 
-    # By the path of the file.
+    # By relative path.
     Footers: TypeAlias = Mapping[str, Footer]
 
-# The coarsest clock of a filesystem has steps of two seconds. A file that changed so shortly before it was listed may
-# change once more and look the same.
+# The coarsest filesystem clock has steps of two seconds: a file that changed this shortly before it was listed may
+# change again and keep its version.
 SETTLE_NANOSECONDS = 2_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """One data file: where it is, what it was when listed, and the partition text of its folders.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile(FileInfo):
+    """A listed data file, with the partition values in its path as strings."""
 
-    `version`, `changed` and `real` are those of `FileInfo`.
-    """
-
-    rel: str
-    size: int
-    identity: str
     folders: Mapping[str, str | None]
-    version: str | None = None
-    changed: int = 0
-    real: str | None = None
 
     @property
     def key(self) -> bytes:
-        """Name this version of this file."""
+        """The cache key of this version of this file."""
         version = self.version or ""
-        # Any text may be a path, also one that is no valid Unicode.
+        # A path need not be valid Unicode.
         return f"{self.size}:{len(version)}:{version}{self.rel}".encode("utf-8", "surrogatepass")
 
     def is_settled(self, listed_at: int) -> bool:
-        """Say whether the next change of a file that was listed at this time will give it another version."""
+        """Check whether the next change is sure to give the file another version."""
         return self.version is not None and self.changed + SETTLE_NANOSECONDS <= listed_at
 
 
 @dataclass(frozen=True, slots=True)
 class FileSummary:
-    """What planning needs of one footer: rows and key bounds of each row group, and its schema.
-
-    The schema is None where the Parquet schema is that of the first file. The footer itself is there if it is kept.
-    """
+    """The statistics of one file; `schema` is None if the first file has the same Parquet schema."""
 
     group_rows: tuple[int, ...]
     bounds: Mapping[str, list[Bound]]
@@ -72,10 +61,10 @@ class FileSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """The summaries of many files, in columns.
+    """The statistics of many files in columns.
 
-    Of each file the number of its schema, 0 for that of the first file, and how many row groups it has; of each row
-    group of all files `rows`, and canonical `min_<i>` and `max_<i>` of each key column, NULL where nothing is proven.
+    For each file, the index of its schema (0 is the first file's) and its number of row groups. `groups` has a row for
+    each row group: `rows`, and canonical `min_<i>` and `max_<i>` of each key column, NULL if unknown.
     """
 
     schemas: Sequence[pa.Schema]
@@ -85,12 +74,12 @@ class Summaries:
     key_types: Mapping[str, pa.DataType]
 
     def get_bounds(self, key: str) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-        """Give the minima and maxima of a key column."""
+        """Return the minima and maxima of a key column."""
         at = list(self.key_types).index(key)
         return self.groups.column(f"min_{at}"), self.groups.column(f"max_{at}")
 
     def take(self, files: npt.NDArray[np.int64]) -> Summaries:
-        """Give those of some files, in this order."""
+        """Select files, in this order."""
         counts = self.group_counts[files]
         starts = np.cumsum(self.group_counts) - self.group_counts
         shift = starts[files] - (np.cumsum(counts) - counts)
@@ -98,22 +87,22 @@ class Summaries:
         return replace(self, schema_numbers=self.schema_numbers[files], group_counts=counts, groups=groups)
 
 
-def to_columns(reference: ReferenceFile, found: Sequence[FileSummary], known: Sequence[pa.Schema] = ()) -> Summaries:
-    """Put summaries in columns; schemas that are known beside the first file's keep their numbers."""
+def to_columns(reference: ReferenceFile, files: Sequence[FileSummary], known: Sequence[pa.Schema] = ()) -> Summaries:
+    """Convert summaries to columns; the first schemas are the reference file's and the `known` ones."""
     schemas = [reference.schema, *known]
     numbers: dict[pa.Schema | None, int] = {None: 0} | {schema: number for number, schema in enumerate(known, 1)}
-    for one in found:
-        if one.schema not in numbers:
-            numbers[one.schema] = len(schemas)
-            schemas.append(one.schema)
-    columns = {"rows": pa.array(chain.from_iterable(one.group_rows for one in found), pa.int64())}
+    for file in files:
+        if file.schema not in numbers:
+            numbers[file.schema] = len(schemas)
+            schemas.append(file.schema)
+    columns = {"rows": pa.array(chain.from_iterable(file.group_rows for file in files), pa.int64())}
     for at, (name, data_type) in enumerate(reference.key_types.items()):
-        bounds = [bound for one in found for bound in one.bounds[name]]
+        bounds = [bound for file in files for bound in file.bounds[name]]
         columns[f"min_{at}"], columns[f"max_{at}"] = _to_arrays(bounds, to_canonical_type(data_type))
     return Summaries(
         schemas,
-        np.array([numbers[one.schema] for one in found], np.int64),
-        np.array([len(one.group_rows) for one in found], np.int64),
+        np.array([numbers[file.schema] for file in files], np.int64),
+        np.array([len(file.group_rows) for file in files], np.int64),
         pa.table(columns),
         reference.key_types,
     )
@@ -121,12 +110,11 @@ def to_columns(reference: ReferenceFile, found: Sequence[FileSummary], known: Se
 
 def _to_arrays(bounds: Sequence[Bound], data_type: pa.DataType) -> tuple[pa.Array, pa.Array]:
     try:
-        return pa.array([bound and bound[0] for bound in bounds], data_type), pa.array(
-            [bound and bound[1] for bound in bounds], data_type
-        )
+        low, high = (pa.array([bound and bound[side] for bound in bounds], data_type) for side in (0, 1))
     except (OverflowError, pa.ArrowInvalid):
-        # A bound that no key of this type can have proves nothing.
+        # A bound outside the type's range proves nothing.
         return _to_arrays([bound if _can_hold(data_type, bound) else None for bound in bounds], data_type)
+    return low, high
 
 
 def _can_hold(data_type: pa.DataType, bound: Bound) -> bool:
@@ -137,11 +125,11 @@ def _can_hold(data_type: pa.DataType, bound: Bound) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceFile:
-    """The first file of a dataset, by which the others are measured, and of what columns bounds are wanted.
+    """The first file of a dataset, with which others are compared, and the key columns whose bounds are read.
 
-    Footers of few files are kept: of many they would fill memory.
+    `keeps_footers` is for few files: the footers of many would fill memory.
     """
 
     location: Location
@@ -153,24 +141,23 @@ class ReferenceFile:
     keeps_footers: bool = False
 
     def summarise(self, file: DataFile) -> FileSummary:
-        """Read the footer of a file, and refuse one whose columns do not fit."""
+        """Read the footer of a file; columns that differ from the reference file's are refused."""
         is_first = file.rel == self.file.rel
-        shown = self.location.to_display(file.rel)
-        footer = self.footer if is_first else read_footer(self.location.store, self.location.to_path(file.rel), shown)
+        display_path = self.location.to_display(file.rel)
+        footer = (
+            self.footer if is_first else read_footer(self.location.store, self.location.to_path(file.rel), display_path)
+        )
         metadata = footer.metadata
         own = None
         if not (is_first or metadata.schema.equals(self.footer.metadata.schema)):
             own = footer.schema.remove_metadata()
-            self.check_columns(own, shown)
+            self.check_columns(own, display_path)
         schema = self.schema if own is None else own
         for name, data_type in self.partition_types.items():
-            if (
-                name not in file.folders
-                and name in schema.names
-                and not is_same_logical_type(schema.field(name).type, data_type)
-            ):
+            own_type = schema.field(name).type if name in schema.names and name not in file.folders else data_type
+            if not is_same_logical_type(own_type, data_type):
                 message = (
-                    f"{shown} stands outside the {name}=… folders and holds {name!r} as {schema.field(name).type}, "
+                    f"{display_path} is outside the {name}=… folders and holds {name!r} as {own_type}, "
                     f"where the dataset has {data_type}. Move the file out."
                 )
                 raise SchemaMismatchError(message)
@@ -181,13 +168,13 @@ class ReferenceFile:
             footer if self.keeps_footers else None,
         )
 
-    def check_columns(self, schema: pa.Schema, shown: str) -> None:
-        """Refuse a schema that disagrees with the first file's, partition columns aside."""
+    def check_columns(self, schema: pa.Schema, display_path: str) -> None:
+        """Refuse a schema that differs from the reference file's in other than partition columns."""
         here, there = drop_columns(self.schema, self.partition_types), drop_columns(schema, self.partition_types)
-        check_same_schema(here, there, self.location.to_display(self.file.rel), shown)
+        check_same_schema(here, there, self.location.to_display(self.file.rel), display_path)
 
 
 def drop_columns(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
-    """Leave columns out of a schema."""
-    gone = set(names)
-    return pa.schema([field for field in schema if field.name not in gone], schema.metadata)
+    """Return a schema without some columns."""
+    dropped = set(names)
+    return pa.schema([field for field in schema if field.name not in dropped], schema.metadata)

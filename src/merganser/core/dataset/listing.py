@@ -1,4 +1,4 @@
-"""The data files of a dataset: one listing, and refusals where a folder is not one dataset of plain Parquet files."""
+"""Lists the data files of a dataset, and refuses a folder that is not exactly one dataset of plain Parquet files."""
 
 from __future__ import annotations
 
@@ -7,20 +7,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.dataset.file_statistics import DataFile
-from merganser.core.dataset.nesting import check_above, check_below, is_mark
+from merganser.core.dataset.nesting import check_above, check_below, is_marker
 from merganser.core.dataset.table_formats import check_tables, is_ducklake
 from merganser.core.model.partitions import (
     parse_hive_partition_path,
 )
-from merganser.core.parquet.footer import MAGIC
+from merganser.core.parquet.footer import MAGIC, translate_read_errors
 from merganser.core.storage.local import DANGLING
 from merganser.core.storage.location import locate
 from merganser.core.storage.staging import choose_control_folder, find_owner
-from merganser.errors import (
-    TargetPathError,
-    UnreadableFileError,
-    UnsupportedFileError,
-)
+from merganser.errors import TargetPathError, UnsupportedFileError
 
 if TYPE_CHECKING:
     import os
@@ -39,8 +35,8 @@ def list_dataset_files(
 
     Args:
         dataset_path: The folder of the dataset, or its fsspec URL.
-        filesystem: An fsspec or PyArrow filesystem that has the path.
-        ignore_table_format: Take a table of another format for plain Parquet files.
+        filesystem: The fsspec or PyArrow filesystem of the path.
+        ignore_table_format: Treat a table of another format as plain Parquet files.
 
     >>> list_dataset_files("no/such/dataset")
     []
@@ -53,7 +49,7 @@ def list_dataset_files(
 def list_files(location: Location, *, refuse_nested: bool = False) -> list[DataFile]:
     """List the data files below a root (P7); a listing that fails is an error, never an empty dataset (P6).
 
-    With `alone`, for whoever is going to write, a root with another dataset below it is refused (M10).
+    With `refuse_nested`, which writers pass, another dataset below the root is an error (M10).
     """
     files, others = _find_files(location, refuse_nested=refuse_nested)
     for rel in others:
@@ -62,27 +58,19 @@ def list_files(location: Location, *, refuse_nested: bool = False) -> list[DataF
 
 
 def _find_files(location: Location, *, refuse_nested: bool) -> tuple[list[DataFile], list[str]]:
-    """Find data files and other visible files, in no order, unless tables or datasets are below the root."""
+    """Find data files and other visible files, in no order; tables of other formats and nested datasets are refused."""
     if not _exists(location):
         return [], []
-    files, others, marks = _walk(location)
-    check_tables(location, marks)
-    if refuse_nested:
-        check_below(location, marks, (file.real for file in files if file.real is not None))
-    return files, others
-
-
-def _walk(location: Location) -> tuple[list[DataFile], list[str], list[str]]:
-    """Give the data files, other visible files, and whatever tells of other datasets or of another table format."""
     files: list[DataFile] = []
     others: list[str] = []
-    marks: list[str] = []
-    read = cache(parse_hive_partition_path)
+    # Paths that reveal another dataset or a table of another format.
+    markers: list[str] = []
+    parse_folder = cache(parse_hive_partition_path)
 
     def enter(folder: str) -> bool:
         name = folder.rpartition("/")[2]
-        if is_mark(name):
-            marks.append(folder)
+        if is_marker(name):
+            markers.append(folder)
         return _is_visible(name)
 
     for info in location.store.walk(location.root, enter):
@@ -90,20 +78,31 @@ def _walk(location: Location) -> tuple[list[DataFile], list[str], list[str]]:
         if not _is_visible(name):
             continue
         if name.endswith(SUFFIX):
-            folders = read(folder + slash)
-            files.append(DataFile(info.rel, info.size, info.identity, folders, info.version, info.changed, info.real))
+            file = DataFile(
+                rel=info.rel,
+                size=info.size,
+                identity=info.identity,
+                version=info.version,
+                changed=info.changed,
+                real=info.real,
+                folders=parse_folder(folder + slash),
+            )
+            files.append(file)
             if is_ducklake(name):
-                marks.append(info.rel)
+                markers.append(info.rel)
         elif info.identity != DANGLING:
             others.append(info.rel)
-    return files, others, marks
+    check_tables(location, markers)
+    if refuse_nested:
+        check_below(location, markers, (file.real for file in files if file.real is not None))
+    return files, others
 
 
 def check_target(location: Location, *, lists_later: bool = False) -> None:
-    """Refuse to write where another dataset is below or above, before anything is made or read there (M10).
+    """Refuse to write inside or around another dataset, before anything is created or read there (M10).
 
-    `listed_at` says that the data files are going to be listed, and then what is below is found without a second
-    listing. Before a first write they are listed here all the same, so that a refusal leaves no control folder behind.
+    With `lists_later`, the caller lists the data files anyway and finds nested datasets then. A first write lists here
+    all the same, so that a refusal leaves no control folder behind.
     """
     check_above(location, refuse_nested=True)
     if not lists_later or not _has_control(location):
@@ -111,7 +110,7 @@ def check_target(location: Location, *, lists_later: bool = False) -> None:
 
 
 def _has_control(location: Location) -> bool:
-    """Say whether there is a control folder that is this dataset's, and not that of one below."""
+    """Check for a control folder of this dataset, not of one nested in it."""
     store, control = location.store, choose_control_folder(location)
     if store.get_path_type(control) is None:
         return False
@@ -119,23 +118,23 @@ def _has_control(location: Location) -> bool:
 
 
 def check_not_nested(location: Location) -> None:
-    """Refuse a root with another dataset below or above it, as `check_target` does, whatever other files are there."""
+    """Refuse a root inside or around another dataset, like `check_target`, whatever other files are there."""
     check_above(location, refuse_nested=True)
     _find_files(location, refuse_nested=True)
 
 
 def check_no_table_format(location: Location) -> None:
-    """Refuse a folder that is, contains or is part of a table of another format."""
+    """Refuse a folder that is, contains or lies inside a table of another format."""
     check_above(location, refuse_nested=False)
     _find_files(location, refuse_nested=False)
 
 
 def has_files(location: Location) -> bool:
-    """Say whether there is any data file below a root, looking no further than the first."""
+    """Check for any data file below a root, stopping at the first."""
     if not _exists(location):
         return False
-    found = (info.rel for info in location.store.walk(location.root, lambda rel: _is_visible(rel.rpartition("/")[2])))
-    return any(rel.endswith(SUFFIX) and _is_visible(rel.rpartition("/")[2]) for rel in found)
+    found = location.store.walk(location.root, lambda rel: _is_visible(rel.rpartition("/")[2]))
+    return any(is_data_file(info.rel) for info in found)
 
 
 def _exists(location: Location) -> bool:
@@ -147,7 +146,7 @@ def _exists(location: Location) -> bool:
 
 
 def is_data_file(rel: str) -> bool:
-    """Check whether a relative path is that of a data file: not hidden, nor in a hidden folder (P7)."""
+    """Check whether a relative path is a data file: not hidden, nor in a hidden folder (P7)."""
     return rel.endswith(SUFFIX) and all(map(_is_visible, rel.split("/")))
 
 
@@ -156,23 +155,19 @@ def _is_visible(name: str) -> bool:
 
 
 def _check_suffix(location: Location, rel: str) -> None:
-    try:
-        with location.store.open_reader(location.to_path(rel)) as stream:
-            start = stream.read(len(MAGIC))
-    except OSError as error:
-        message = f"Cannot read {location.to_display(rel)}: {error}. Restore or remove the file."
-        raise UnreadableFileError(message) from error
+    display_path = location.to_display(rel)
+    with translate_read_errors(display_path), location.store.open_reader(location.to_path(rel)) as stream:
+        start = stream.read(len(MAGIC))
     if start == MAGIC:
         message = (
-            f"{location.to_display(rel)} holds Parquet data but does not end in {SUFFIX}: some readers would see its "
-            "rows "
-            "and others not. Rename it to end in .parquet, or move it out of the dataset."
+            f"{display_path} holds Parquet data but does not end in {SUFFIX}: some readers would see its rows and "
+            "others not. Rename it to end in .parquet, or move it out of the dataset."
         )
         raise UnsupportedFileError(message)
 
 
 def find_partition_columns(files: Iterable[DataFile]) -> list[str]:
-    """Read the partition columns off the paths, in path order."""
+    """Return the partition columns of the paths, in path order."""
     names: dict[str, None] = {}
     for file in files:
         names.update(dict.fromkeys(file.folders))

@@ -1,6 +1,6 @@
-"""One folder is one dataset: a target has no other dataset below it and is not part of one (M10).
+"""One folder is one dataset: a target contains no other dataset and lies inside none (M10).
 
-What is below is recognised in the listing that is made anyway, what is above by a few names in each folder.
+Nested datasets are found in the listing that is made anyway, enclosing ones by a few names in each parent folder.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from merganser.core.storage.store import Store
 
 _CONTROL = re.compile(re.escape(name_control_folder("@")).replace("@", "(.+)"))
-# Any of these in a control folder tells of a commit; before there were marks, only history and record did.
+# Names that a commit leaves in a control folder; versions before the place markers left only history and record.
 _COMMITTED = frozenset({BESIDE, INSIDE, HISTORY, PARTITION_RECORD})
 
 
-def is_mark(name: str) -> bool:
-    """Say whether a folder of this name may tell of a dataset, or of a table of another format."""
+def is_marker(name: str) -> bool:
+    """Check whether a folder's name may be that of a control folder or of a table format's log."""
     return name in LOGS or (name.startswith(".") and _CONTROL.fullmatch(name) is not None)
 
 
 def check_below(location: Location, folders: Iterable[str], linked: Iterable[str]) -> None:
-    """Refuse a target with another dataset below it: by the folders met there, and by the files that links lead to."""
+    """Refuse a target with a nested dataset, found by folders in the target or by the targets of linked files."""
     for folder in sorted(folders):
         if _CONTROL.fullmatch(folder.rpartition("/")[2]):
             _check_control(location, location.to_path(folder))
-    # Of each folder one file will do.
+    # One file per folder is enough.
     for path in {path.rpartition("/")[0]: path for path in linked}.values():
         found = find_enclosing_dataset(location.store, path)
         if found is not None and found.path != location.root:
@@ -52,7 +52,7 @@ def check_below(location: Location, folders: Iterable[str], linked: Iterable[str
 
 
 def _check_control(location: Location, path: str) -> None:
-    """Refuse the dataset that a control folder below belongs to, and a second control folder of the target."""
+    """Refuse a control folder in the target of a nested dataset, or a second one of the target itself."""
     store, own = location.store, choose_control_folder(location)
     control = _read_control(store, path)
     if path == own and not control.has_commits:
@@ -60,17 +60,15 @@ def _check_control(location: Location, path: str) -> None:
     if control.owner == location.root:
         if path != own:
             raise _make_two_mounts_error(location, own, path)
-    # What is left of a dataset that somebody removed does not count, but a first load does.
+    # The control folder of a removed dataset is ignored, but not that of a first load.
     elif control.has_staging or (control.has_commits and store.get_path_type(control.owner) == "directory"):
-        below = len(location.root) + 1
-        raise _make_contains_error(
-            location, location.to_display(control.owner[below:]), location.to_display(path[below:])
-        )
+        owner, folder = (location.to_display(full[len(location.root) + 1 :]) for full in (control.owner, path))
+        raise _make_contains_error(location, owner, folder)
 
 
 def _make_two_mounts_error(location: Location, own: str, other: str) -> TargetPathError:
     return TargetPathError(
-        f"{location.display} has two control folders, {own} and {other}: its writers come through two mounts and do "
+        f"{location.display} has two control folders, {own} and {other}: its writers use two mounts and do "
         "not see each other's locks. Let all of them use this path, call recover(path) through the other mount to "
         f"complete a pending commit, then remove {other}; its history and retained files are lost with it."
     )
@@ -91,7 +89,7 @@ def _format_remedy(dataset: str, control: str) -> str:
 
 
 def check_above(location: Location, *, refuse_nested: bool) -> None:
-    """Refuse a root inside a table of another format, and with `alone` one inside another dataset."""
+    """Refuse a root inside a table of another format and, with `refuse_nested`, inside another dataset."""
     if not refuse_nested and location.ignore_table_format:
         return
     levels = list(_scan_parents(location.store, location.root))
@@ -122,7 +120,7 @@ def find_enclosing_dataset(store: Store, path: str) -> DatasetFolder | None:
 
 @dataclass(frozen=True, slots=True)
 class _ParentFolder:
-    """A folder above a path, the name below it that leads to the path, and which marks are in the folder."""
+    """A folder above a path, its child that leads to the path, and the markers `found` in it."""
 
     folder: str
     child: str
@@ -130,7 +128,7 @@ class _ParentFolder:
 
 
 def _scan_parents(store: Store, path: str) -> Iterator[_ParentFolder]:
-    """Look into each folder above a path, the nearest first."""
+    """Yield the folders above a path, nearest first."""
     folder, _, child = path.rpartition("/")
     while child and (folder or store.is_local):
         wanted = {*LOGS, name_control_folder(child), name_control_folder(folder.rpartition("/")[2])}
@@ -141,11 +139,11 @@ def _scan_parents(store: Store, path: str) -> Iterator[_ParentFolder]:
 def _find_nearest(store: Store, levels: Iterable[_ParentFolder], own: str | None = None) -> DatasetFolder | None:
     for number, level in enumerate(levels):
         beside, inside = name_control_folder(level.child), name_control_folder(level.folder.rpartition("/")[2])
-        # What is beside the path itself is its own, unless the folder around it has the same name.
+        # A control folder beside the path is its own, unless the parent folder has the same name.
         for name in dict.fromkeys((inside, beside) if number else (inside,)):
             path = f"{level.folder}/{name}"
             control = _read_control(store, path) if name in level.found else None
-            # In the control folder of the path itself, a staging folder alone is that of its own first load.
+            # A staging folder alone in the path's own control folder belongs to its first load.
             if control is None or not (control.has_commits or (control.has_staging and path != own)):
                 continue
             if control.owner == level.folder or (number and name == beside):
@@ -155,7 +153,7 @@ def _find_nearest(store: Store, levels: Iterable[_ParentFolder], own: str | None
 
 @dataclass(frozen=True, slots=True)
 class _ControlFolder:
-    """A control folder: the dataset it belongs to, and what is in it. A call that was refused may leave only a lock."""
+    """A control folder: its dataset, and what it holds. A refused call may leave only a lock."""
 
     owner: str
     has_commits: bool
@@ -169,7 +167,7 @@ def _read_control(store: Store, control: str) -> _ControlFolder:
 
 
 def _spell(location: Location, above: str) -> str:
-    """Spell a folder above the root the way the caller spelled the root, where that shows it."""
+    """Return a folder above the root as the caller spelled it in the root, if it is part of that."""
     below = location.root[len(above) :]
     spelled = location.display.removesuffix(below) if location.display.endswith(below) else above
     return spelled or "/"

@@ -1,8 +1,7 @@
-"""The cache of bounds: what footers told, kept in the control folder, so that only files that changed are opened.
+"""The cache of file statistics in the control folder, so that only footers of changed files are read.
 
-An entry holds for one version of one file: its path, its size, and what storage tells of its content, which locally is
-inode, mtime and ctime, elsewhere the ETag. A merge or write that commits saves what it learned; a plan only reads.
-A cache that is lost, damaged or made by other rules costs time, never rows.
+An entry is valid for one version of one file: path, size, and inode, mtime and ctime on a local disk, else the ETag.
+Commits save new statistics; plans only read them. A cache that is missing, damaged or outdated costs time, never rows.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ if TYPE_CHECKING:
     from merganser.core.storage.staging import Staging
 
 CACHE_NAME = "bounds.cache"
-# To be raised with every change of what is stored here, or of what `footer.key_bounds` takes for proven.
+# To be raised with every change of what is stored here, or of the bounds that `read_key_bounds` trusts.
 VERSION = 2
-# A cache of so many files saves ten times what it costs to read and write: footers take some 0.3 ms each, it takes 3.
+# From here on the cache saves far more than its 3 ms: a footer takes some 0.3 ms.
 MIN_FILES = 64
 _DIGEST = 32
 
 
 @dataclass(frozen=True, slots=True)
 class CacheUpdate:
-    """What was learned and is not all in the cache: the summaries of files, listed from this time on."""
+    """Statistics to save, some of them not in the cache yet; the listing began at `listed_at`."""
 
     reference: ReferenceFile
     files: Sequence[DataFile]
@@ -55,7 +54,7 @@ def summarise_files(
     listed_at: int,
     run_tasks: Callable[[Callable[[DataFile], FileSummary], Sequence[DataFile]], list[FileSummary]],
 ) -> tuple[Summaries, Footers, CacheUpdate | None]:
-    """Summarise files, listed from this time on, in nanoseconds: from the cache, or else from their footers."""
+    """Load the statistics of files from the cache or from their footers; `listed_at` is in nanoseconds."""
     if len(files) < MIN_FILES:
         read = run_tasks(replace(reference, keeps_footers=True).summarise, files)
         return to_columns(reference, read), _collect_footers(files, read), None
@@ -64,26 +63,26 @@ def summarise_files(
         missing, found = files, run_tasks(reference.summarise, files)
         summaries = to_columns(reference, found)
     else:
-        # Bounds of other merges' keys are kept up, so that merges on different keys can take turns.
+        # The bounds of keys of other merges are kept, so that merges on different keys can alternate.
         reference = replace(reference, key_types={**cache.summaries.key_types, **reference.key_types})
         places = cache.find(reference, files)
         missing = [files[number] for number in np.flatnonzero(places < 0).tolist()]
         found = run_tasks(replace(reference, keeps_footers=len(missing) < MIN_FILES).summarise, missing)
         summaries = _join(cache.summaries, to_columns(reference, found, cache.summaries.schemas[1:]), places)
-    new = any(file.is_settled(listed_at) for file in missing)
+    has_new = any(file.is_settled(listed_at) for file in missing)
     return (
         summaries,
         _collect_footers(missing, found),
-        CacheUpdate(reference, files, summaries, listed_at) if new else None,
+        CacheUpdate(reference, files, summaries, listed_at) if has_new else None,
     )
 
 
 def _collect_footers(files: Sequence[DataFile], read: Sequence[FileSummary]) -> Footers:
-    return {file.rel: one.footer for file, one in zip(files, read, strict=True) if one.footer is not None}
+    return {file.rel: found.footer for file, found in zip(files, read, strict=True) if found.footer is not None}
 
 
 def save_cache(update: CacheUpdate, staging: Staging) -> None:
-    """Put what was learned in the place of the cache; where that cannot be, it is learned again another time."""
+    """Replace the cache; a failure is ignored, because the statistics can be read again."""
     store, staged = staging.location.store, staging.make_path()
     with suppress(OSError, pa.ArrowException):
         data = _encode_cache(update)
@@ -93,7 +92,7 @@ def save_cache(update: CacheUpdate, staging: Staging) -> None:
 
 
 def _join(cached: Summaries, read: Summaries, places: npt.NDArray[np.int64]) -> Summaries:
-    """Take each file's summary from its place in the cache, or where it has none, the next of those just read."""
+    """Take each file's statistics from its place in the cache or, at -1, the next of those just read."""
     if not (places >= 0).any():
         return read
     both = Summaries(
@@ -109,16 +108,16 @@ def _join(cached: Summaries, read: Summaries, places: npt.NDArray[np.int64]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Cache:
-    """A cache as it was read: versions of files, and their summaries."""
+    """The cache: keys of file versions, and their statistics."""
 
     versions: pa.LargeBinaryArray
     summaries: Summaries
     is_first_known: bool
 
     def find(self, reference: ReferenceFile, files: Sequence[DataFile]) -> npt.NDArray[np.int64]:
-        """Give the place of each file that is here in this version, with the bounds wanted and columns that fit; or -1.
+        """Return the place of each file, or -1 if its version, the bounds or matching columns are missing.
 
-        A file whose columns do not fit is to be read, perhaps to be refused.
+        A file with other columns is read again, which may refuse it.
         """
         if reference.key_types.keys() != self.summaries.key_types.keys():
             return np.full(len(files), -1)
@@ -129,9 +128,8 @@ class _Cache:
             here = (places >= 0) & (numbers == number)
             if not self._fits(reference, number):
                 places[here] = -1
-            elif told := _find_path_columns(reference, schema):
-                untold = [at for at in np.flatnonzero(here).tolist() if not told <= files[at].folders.keys()]
-                places[untold] = -1
+            elif columns := _find_path_columns(reference, schema):
+                places[[at for at in np.flatnonzero(here).tolist() if not columns <= files[at].folders.keys()]] = -1
         return places
 
     def _fits(self, reference: ReferenceFile, number: int) -> bool:
@@ -145,7 +143,7 @@ class _Cache:
 
 
 def _find_path_columns(reference: ReferenceFile, schema: pa.Schema) -> frozenset[str]:
-    """Name the partition columns that a file holds in another type, so that its path has to tell them."""
+    """Find partition columns that files of this schema hold in another type, so that their paths must have them."""
     held = {name: data_type for name, data_type in reference.partition_types.items() if name in schema.names}
     return frozenset(
         name for name, data_type in held.items() if not is_same_logical_type(schema.field(name).type, data_type)
@@ -153,13 +151,13 @@ def _find_path_columns(reference: ReferenceFile, schema: pa.Schema) -> frozenset
 
 
 def _format_parquet_schema(reference: ReferenceFile) -> str:
-    # The first line tells where in memory it is.
+    # The first line has its memory address.
     return str(reference.footer.metadata.schema).partition("\n")[2]
 
 
 def _encode_cache(update: CacheUpdate) -> bytes:
     settled = np.array([file.is_settled(update.listed_at) for file in update.files])
-    versions = [file.key for file, lasts in zip(update.files, settled.tolist(), strict=True) if lasts]
+    versions = [file.key for file, is_settled in zip(update.files, settled.tolist(), strict=True) if is_settled]
     summaries = update.summaries.take(np.flatnonzero(settled))
     used = np.unique([0, *summaries.schema_numbers])
     about = {
@@ -183,7 +181,7 @@ def _encode_cache(update: CacheUpdate) -> bytes:
 
 
 def _read_cache(reference: ReferenceFile) -> _Cache | None:
-    """Read the cache; None if there is none, or none that was made by the rules of today and of columns of today."""
+    """Read the cache; None if it is missing, damaged, or of another version or other columns."""
     location = reference.location
     with suppress(OSError, ValueError, pa.ArrowException):
         data = location.store.read_small(f"{choose_control_folder(location)}/{CACHE_NAME}") or b""
@@ -211,7 +209,7 @@ def _read_cache(reference: ReferenceFile) -> _Cache | None:
 
 
 def _digest(content: bytes | memoryview) -> bytes:
-    # Arrow decodes statistics and schemas, so that its version belongs to the rules.
-    made = hashlib.sha256(f"{VERSION} {pa.__version__} ".encode())
-    made.update(content)
-    return made.digest()
+    # Arrow decodes statistics and schemas, so its version matters too.
+    digest = hashlib.sha256(f"{VERSION} {pa.__version__} ".encode())
+    digest.update(content)
+    return digest.digest()

@@ -152,7 +152,7 @@ def prepare_overwrite(
     terms = MergePolicy(find_rule("insert"), frozenset())
     facts = engine.collect_facts(handle, [], columns, None, terms)
     check_required(facts, [field.name for field in have if not field.nullable])
-    target = Target(location, tuple(found), None, types, None, None)
+    target = Target(location=location, files=tuple(found), partition_types=types)
     everything = frozenset(have.names)
     folders = _assign_folders(target, facts)
     return PreparedMerge(handle, facts.rows, facts, terms, everything, target, schema, folders, make_record(types))

@@ -116,13 +116,13 @@ class Footer:
 
 def read_footer(store: Store, path: str, display_path: str) -> Footer:
     """Read one footer; a file that cannot be read or must not be rewritten is an error that names it."""
-    with _translate_read_errors(display_path), store.open_input(path) as stream:
+    with translate_read_errors(display_path), store.open_input(path) as stream:
         return load_footer(stream, display_path)
 
 
 def load_footer(stream: pa.NativeFile, display_path: str) -> Footer:
     """Read the footer of an open file."""
-    with _translate_read_errors(display_path):
+    with translate_read_errors(display_path):
         size = stream.size()
         guess = stream.read_at(min(size, _TAIL_READ_BYTES), max(0, size - _TAIL_READ_BYTES))
         length = _read_footer_length(guess, size, display_path)
@@ -146,7 +146,8 @@ def parse_footer(raw: bytes, size: int, display_path: str) -> Footer:
 
 
 @contextmanager
-def _translate_read_errors(display_path: str) -> Iterator[None]:
+def translate_read_errors(display_path: str) -> Iterator[None]:
+    """Name the file that cannot be read, and the remedy."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The disk of this machine: real renames, and fsync."""
+"""The store of a local disk: atomic renames, hard links and fsync."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from merganser.core.storage.store import FileInfo, Store, is_same_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-# The identity of a link that leads nowhere: perhaps to a disk that is not mounted.
+# The identity of a dangling link, perhaps to a disk that is not mounted.
 DANGLING = "dangling"
 FLUSH_THREADS = 8
-_UNFINISHED = re.compile(r".+\.[0-9a-f]{32}\.new")
+_TEMPORARY = re.compile(r".+\.[0-9a-f]{32}\.new")
 
 
 class LocalStore(Store):
-    """The disk of this machine; what is new takes group and permissions from the folder `model`, if one is given."""
+    """The local disk; new files take group and permissions from `access_folder`, if given."""
 
     is_local = True
 
@@ -49,12 +49,16 @@ class LocalStore(Store):
                     elif entry.is_file():
                         status = entry.stat()
                         identity = _format_identity(status)
-                        version = f"{identity}:{status.st_ctime_ns}"
-                        changed = max(status.st_mtime_ns, status.st_ctime_ns)
-                        real = os.path.realpath(entry.path) if linked or entry.is_symlink() else None
-                        yield FileInfo(rel, status.st_size, identity, version, changed, real)
+                        yield FileInfo(
+                            rel=rel,
+                            size=status.st_size,
+                            identity=identity,
+                            version=f"{identity}:{status.st_ctime_ns}",
+                            changed=max(status.st_mtime_ns, status.st_ctime_ns),
+                            real=os.path.realpath(entry.path) if linked or entry.is_symlink() else None,
+                        )
                     elif entry.is_symlink():
-                        yield FileInfo(rel, 0, DANGLING)
+                        yield FileInfo(rel=rel, size=0, identity=DANGLING)
 
     def get_path_type(self, path: str) -> str | None:
         try:
@@ -91,7 +95,7 @@ class LocalStore(Store):
         return self.open_new(path)
 
     def open_new(self, path: str) -> BinaryIO:
-        """Create a file, with the group and permissions of the model; fails if it exists."""
+        """Create a file, with the group and permissions of `access_folder`; fails if it exists."""
         stream = open(path, "xb")  # noqa: SIM115  the caller closes it
         self._inherit_access(path, stream.fileno())
         return stream
@@ -110,37 +114,37 @@ class LocalStore(Store):
             self._inherit_access(path, descriptor)
 
     def _inherit_access(self, path: str, descriptor: int) -> None:
-        """Let a new file or folder be shared as the model is; a disk without groups or permissions stays as it is."""
+        """Share a new file or folder as `access_folder` is, unless the disk has no groups or permissions."""
         if self._access_folder is None:
             return
         with contextlib.suppress(OSError):
-            status, model = os.stat(descriptor), self._access_folder
-            while model == path or not os.path.isdir(model):
-                model = os.path.dirname(model)
-            wanted = _derive_access(status, os.stat(model), exists=model == self._access_folder)
-            if wanted != (stat.S_IMODE(status.st_mode), status.st_gid):
-                _set_access(descriptor, *wanted)
+            status, folder = os.stat(descriptor), self._access_folder
+            while folder == path or not os.path.isdir(folder):
+                folder = os.path.dirname(folder)
+            access = _derive_access(status, os.stat(folder), exists=folder == self._access_folder)
+            if access != (stat.S_IMODE(status.st_mode), status.st_gid):
+                _set_access(descriptor, *access)
 
     def find_unwritable(self, files: Iterable[str], folders: Iterable[str]) -> str | None:
-        # The file that a link leads to is replaced, not the link.
+        # A link stays; the file behind it is replaced.
         real = (os.path.realpath(file) if os.path.islink(file) else file for file in files)
         for folder in sorted({*map(os.path.dirname, real), *folders}):
-            made = folder
-            while not os.path.lexists(made):
-                made = os.path.dirname(made)
-            if not os.access(made, os.W_OK | os.X_OK):
-                return made
+            existing = folder
+            while not os.path.lexists(existing):
+                existing = os.path.dirname(existing)
+            if not os.access(existing, os.W_OK | os.X_OK):
+                return existing
         return None
 
     def flush(self, paths: Iterable[str]) -> None:
-        # Disks take many such requests at once, and answer them together.
+        # Disks serve many such requests at once.
         files = list(paths)
         with open_pool(len(files), FLUSH_THREADS, "flush") as pool:
             for done in [pool.submit(_fsync, path) for path in files]:
                 done.result()
 
     def replace(self, source: str, target: str) -> None:
-        # A data file may be a symlink, perhaps to another disk: the link stays, what it points at is replaced.
+        # A data file may be a symlink, perhaps to another disk: the link stays, its target is replaced.
         real = os.path.realpath(target)
         try:
             os.replace(source, real)
@@ -149,14 +153,14 @@ class LocalStore(Store):
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
-            # Always the same name, so that a repeated attempt cleans up after a killed one.
+            # A fixed name, so that a retry cleans up after a killed attempt.
             beside = os.path.join(os.path.dirname(real), f".{os.path.basename(real)}.staged")
             try:
                 shutil.copy2(source, beside)
                 self.keep_mode(source, beside)
                 self.flush([beside])
                 os.replace(beside, real)
-                # The other copy goes only once this one lasts.
+                # The source is removed only once the copy is durable.
                 self.flush([os.path.dirname(real)])
             finally:
                 self.remove(beside)
@@ -166,7 +170,7 @@ class LocalStore(Store):
         return other.is_local
 
     def link(self, path: str, link: str) -> bool:
-        # The system would link a link, not the file that it leads to.
+        # `os.link` would link the symlink, not its target.
         real = os.path.realpath(path) if os.path.islink(path) else path
         try:
             try:
@@ -175,7 +179,7 @@ class LocalStore(Store):
                 self.remove(link)
                 os.link(real, link)
         except OSError:
-            # Another disk, a disk without links, a file that is not ours. An old link must not be taken for this one.
+            # Another disk, no support for links, or another user's file. A stale link must not remain.
             self.remove(link)
             return False
         return True
@@ -186,14 +190,14 @@ class LocalStore(Store):
         except (FileNotFoundError, NotADirectoryError):
             return False
         if os.path.samestat(found, reference):
-            # The copy has the link too, which a change in place would change as well: time has to tell.
+            # Both are links to one file, which may have been changed in place: only the time can tell.
             size, modified, _ = map(int, identity.split(":"))
             return found.st_size == size and is_same_time(modified, found.st_mtime_ns)
         return self.has_same_content(path, kept)
 
     def duplicate(self, path: str, copy: str) -> None:
         if not self.link(path, copy):
-            # What stands against a link and a copy is told by the copy.
+            # An error that prevents both is raised by the copy.
             real = os.path.realpath(path)
             shutil.copy2(real, copy)
             self.keep_mode(real, copy)
@@ -221,7 +225,7 @@ class LocalStore(Store):
 
     def remove_unfinished(self, folder: str) -> None:
         for name in self.list_names(folder):
-            if _UNFINISHED.fullmatch(name):
+            if _TEMPORARY.fullmatch(name):
                 self.remove(f"{folder}/{name}")
 
     def read_small(self, path: str) -> bytes | None:
@@ -241,7 +245,7 @@ class LocalStore(Store):
 
 
 def describe_owner(path: str) -> str:
-    """Name the owner, group and permissions of a path, or of the nearest folder above it that exists."""
+    """Describe owner, group and mode of a path, or of the nearest parent folder that exists."""
     path = os.path.abspath(path)
     while not os.path.lexists(path):
         path = os.path.dirname(path)
@@ -255,13 +259,13 @@ def describe_owner(path: str) -> str:
 
 
 def _derive_access(new: os.stat_result, folder: os.stat_result, *, exists: bool) -> tuple[int, int]:
-    """Give the permissions and the group that something new takes from a dataset's folder.
+    """Return mode and group of a new file or folder in a dataset.
 
-    A group that can write to the folder can write to what is new there. Apart from that the folder only narrows what
-    the umask allows. Until the folder `exists` the model is the folder above it, which narrows nothing.
+    A group that can write to the dataset's folder can write to new files there. Apart from that, the folder only
+    narrows what the umask allows. Until it `exists`, `folder` is its parent, which narrows nothing.
     """
     bits, own = stat.S_IMODE(folder.st_mode), stat.S_IMODE(new.st_mode)
-    # In a sticky folder everybody has files of his own.
+    # In a sticky folder, each user has files of their own.
     sticky = bool(bits & stat.S_ISVTX)
     if not exists and (sticky or not bits & stat.S_IWGRP):
         return own, new.st_gid
@@ -276,18 +280,18 @@ def _set_access(descriptor: int, mode: int, group: int, owner: int = -1) -> None
     try:
         os.chown(descriptor, owner, group)
     except PermissionError:
-        # Only root may give a file away, and everyone else only to a group of his own.
+        # Only root may change the owner, and other users may choose only groups of their own.
         with contextlib.suppress(PermissionError):
             os.chown(descriptor, -1, group)
         if os.stat(descriptor).st_gid != group:
-            # The permissions were meant for another group: this one may do what everybody may.
+            # The permissions were meant for another group: this one gets those of others.
             mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
     os.chmod(descriptor, mode)
 
 
 @contextlib.contextmanager
 def _open_descriptor(path: str) -> Iterator[int]:
-    """Open a file or folder, not a link that another user of the folder has put in its place."""
+    """Open a file or folder, but not a link that another user put in its place."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         yield descriptor

@@ -1,4 +1,4 @@
-"""Any fsspec filesystem: renames are copy and delete, folders exist by holding files."""
+"""The store of any fsspec filesystem."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
     import fsspec
 
-# Filesystems whose `find` is one flat listing that raises what goes wrong.
+# Filesystems whose `find` is one flat listing that raises its errors.
 FLAT_LISTING_PROTOCOLS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"}
 
-# What filesystems call a tag of the content, and the time of its last change.
+# Names under which filesystems report a tag of the content, and the time of the last change.
 _TAGS = ("ETag", "etag", "md5Hash")
 _TIMES = ("LastModified", "last_modified", "mtime", "updated")
 
 
 class RemoteStore(Store):
-    """Any fsspec filesystem: renames are copy and delete, folders exist by holding files."""
+    """Any fsspec filesystem: a rename is a copy and a delete, and empty folders may not exist."""
 
     is_local = False
 
@@ -48,14 +48,15 @@ class RemoteStore(Store):
             rel = info["name"].removesuffix("/")[skip:]
             parent = rel.rpartition("/")[0]
             if not parent or enters(parent):
-                identity, size = _format_identity(info), int(info["size"] or 0)
-                changed = _read_change_time(info)
-                yield FileInfo(rel, size, identity, None if changed is None else identity, changed or 0)
+                identity, changed = _format_identity(info), _read_change_time(info)
+                version = None if changed is None else identity
+                size = int(info["size"] or 0)
+                yield FileInfo(rel=rel, size=size, identity=identity, version=version, changed=changed or 0)
 
     def _list_files(self, folder: str, enter: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
         """List files below a folder in one request where the filesystem can, else folder by folder.
 
-        fsspec's own walk leaves out folders that it cannot list, and so would lose their rows.
+        fsspec's own walk skips folders that it cannot list, which would lose their rows.
         """
         protocol = self.filesystem.protocol
         if FLAT_LISTING_PROTOCOLS & set([protocol] if isinstance(protocol, str) else protocol):
@@ -89,7 +90,7 @@ class RemoteStore(Store):
         try:
             found = self.filesystem.ls(folder, detail=True)
         except OSError:
-            # Credentials may be limited to one prefix of a bucket, which stores report in different ways.
+            # Credentials may be limited to a prefix of the bucket, which stores report with different errors.
             return set()
         folders = (info["name"].rstrip("/").rpartition("/")[2] for info in found if info["type"] == "directory")
         return set(names).intersection(folders)
@@ -106,10 +107,10 @@ class RemoteStore(Store):
 
     @property
     def is_in_memory(self) -> bool:
-        """Whether files are in this process, where no other can reach them."""
+        """Whether files are in the memory of this process."""
         filesystem = self.filesystem
         while filesystem is not None and not isinstance(filesystem, MemoryFileSystem):
-            # One may stand before another.
+            # A filesystem may wrap another.
             filesystem = getattr(filesystem, "fs", None)
         return filesystem is not None
 
@@ -120,19 +121,19 @@ class RemoteStore(Store):
 
     def open_reader(self, path: str) -> BinaryIO:
         stream = self.filesystem.open(path, "rb")
-        # A file in memory is one object for all who open it, and they would share its position.
+        # All openers of a file in memory get the same object, and would share its position.
         return io.BytesIO(stream.getvalue()) if isinstance(stream, io.BytesIO) else cast("BinaryIO", stream)
 
     def create(self, path: str) -> BinaryIO:
         return cast("BinaryIO", self.filesystem.open(path, "wb"))
 
     def create_exclusively(self, path: str, data: bytes) -> bool:
-        """Create a small file, if there is none; says whether it was this call that did."""
+        """Create a small file unless it exists; returns whether this call created it."""
         try:
             self.filesystem.pipe_file(path, data, mode="create")
         except FileExistsError:
             return False
-        # Some filesystems accept the mode and ignore it: the file is whose content stands.
+        # Some filesystems ignore the mode: the content shows whose write won.
         return self.read_small(path) == data
 
     def make_folder(self, path: str) -> None:
@@ -165,7 +166,7 @@ class RemoteStore(Store):
         self.filesystem.pipe_file(path, data)
 
     def remove_unfinished(self, folder: str) -> None:
-        """Do nothing: an object is there as a whole or not at all."""
+        """Do nothing: writes of objects are atomic."""
 
     def read_small(self, path: str) -> bytes | None:
         self.filesystem.invalidate_cache(path)
@@ -178,29 +179,28 @@ class RemoteStore(Store):
         return pafs.PyFileSystem(pafs.FSSpecHandler(self.filesystem))
 
     def keep_mode(self, old: str, staged: str) -> None:
-        """Do nothing: objects have neither."""
+        """Do nothing: objects have no mode or owner."""
 
 
 def _format_identity(info: dict[str, Any]) -> str:
-    values = (
-        f"{mark}={_to_timestamp(info[mark])}" for mark in (*_TAGS, *_TIMES, "created") if info.get(mark) is not None
-    )
+    names = (name for name in (*_TAGS, *_TIMES, "created") if info.get(name) is not None)
+    values = (f"{name}={_to_timestamp(info[name])}" for name in names)
     return ":".join([str(info.get("size")), *values])
 
 
 def _read_change_time(info: dict[str, Any]) -> int | None:
-    """Tell when a file last changed, in nanoseconds: 0 where its content has a tag, None where nothing tells.
+    """Return when a file last changed, in nanoseconds: 0 if its content has a tag, None if unknown.
 
-    A time of creation is no help: some filesystems change a file and keep it.
+    The time of creation does not help: some filesystems keep it when a file changes.
     """
-    if any(info.get(mark) is not None for mark in _TAGS):
+    if any(info.get(name) is not None for name in _TAGS):
         return 0
-    times = [info[mark] for mark in _TIMES if info.get(mark) is not None]
-    # Without a zone a time may be hours off.
+    times = [info[name] for name in _TIMES if info.get(name) is not None]
+    # Without a time zone, a time may be hours off.
     known = [_to_timestamp(time) for time in times if getattr(time, "tzinfo", UTC) is not None]
     return max((int(time * 1e9) for time in known if isinstance(time, int | float)), default=None)
 
 
 def _to_timestamp(value: Any) -> Any:
-    # One filesystem may give the same instant as a number in a listing and as a datetime for a single file.
+    # A filesystem may return the same instant as a number in a listing and as a datetime for one file.
     return value.timestamp() if isinstance(value, datetime) else value

@@ -1,6 +1,6 @@
-"""What a merge needs of storage, so that every change of a disk goes through one door and a test can fail any step.
+"""The storage interface: every change of a disk goes through it, so that tests can make any step fail.
 
-Paths given to a store are its own: absolute paths locally, protocol-free paths elsewhere.
+Paths are those of the store: absolute on a local disk, without protocol elsewhere.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ if TYPE_CHECKING:
 COMPARE_BUFFER_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileInfo:
-    """One listed file, its path relative to the folder that was listed.
+    """A listed file.
 
-    `version` is a text that every change of the content changes, None where storage tells no such thing; a link or a
-    move may change it too, but not the identity. Within a tick of a clock a version may stay the same: `changed` is
-    when the file last changed, in nanoseconds, or 0 where no clock counts. `real` is where a file is that was reached
-    through a link, and None for all others.
+    Attributes:
+        rel: The path relative to the listed folder.
+        size: Bytes of the file.
+        identity: Changes with the content, but not with a link or a move.
+        version: Changes with the content, and maybe with a link or a move; None if the storage cannot tell. Two changes
+            within one clock tick may have the same version.
+        changed: When the file last changed, in nanoseconds; 0 if `version` does not depend on a clock.
+        real: The path behind a symbolic link, else None.
     """
 
     rel: str
@@ -37,44 +41,44 @@ class FileInfo:
 
 
 def is_same_time(recorded: int | None, found: int | None) -> bool:
-    """Say whether a file has the time that was told of it, in nanoseconds; some tools copy only the seconds."""
+    """Compare two times in nanoseconds; `found` may be truncated, as some tools copy only seconds."""
     if recorded is None or found is None:
         return recorded == found
     return any(found == recorded - recorded % unit for unit in (1, 10**3, 10**6, 10**9))
 
 
 class Store(ABC):
-    """The few operations a merge needs of storage; every one either happens or raises OSError."""
+    """The operations of a storage; each succeeds or raises OSError."""
 
     is_local: bool
 
     @abstractmethod
     def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
-        """Yield every file below the folder, not entering folders whose relative path `enter` refuses."""
+        """Yield every file below a folder, without entering folders whose relative path `enter` refuses."""
 
     @abstractmethod
     def get_path_type(self, path: str) -> str | None:
-        """Say whether a path is a "file", a "directory" or absent (None)."""
+        """Return "file", "directory", or None if the path does not exist."""
 
     @abstractmethod
     def list_names(self, folder: str) -> list[str]:
-        """List the names directly in a folder; an absent folder has none."""
+        """List the names in a folder; a missing folder has none."""
 
     @abstractmethod
     def find_folders(self, folder: str, names: Collection[str]) -> set[str]:
-        """Find which of these names are folders directly in a folder; none where that may not be looked into."""
+        """Return those of the names that are folders in a folder; none if it cannot be listed."""
 
     @abstractmethod
     def get_identity(self, path: str) -> str | None:
-        """Describe a file so that any rewrite of it gives another text; None if it is absent."""
+        """Return a string that changes whenever the file is rewritten; None if it is missing."""
 
     @abstractmethod
     def get_modified_time(self, path: str) -> int | None:
-        """Tell when a file was last changed, in nanoseconds; None where moving a file changes that."""
+        """Return when a file was last changed, in nanoseconds; None if moving a file changes that."""
 
     @abstractmethod
     def open_input(self, path: str) -> pa.NativeFile:
-        """Open a file for Arrow's random access."""
+        """Open a file for random access by Arrow."""
 
     @abstractmethod
     def open_reader(self, path: str) -> BinaryIO:
@@ -86,10 +90,10 @@ class Store(ABC):
 
     @abstractmethod
     def make_folder(self, path: str) -> None:
-        """Create a folder and its parents; fine if it exists."""
+        """Create a folder and its parents, if missing."""
 
     def make_durable_folder(self, folder: str) -> None:
-        """Create a folder and its parents, and force those that are new to disk."""
+        """Create a folder and its parents, and flush new ones to disk."""
         new, above = [], folder
         while self.is_local and self.get_path_type(above) is None:
             new.append(above)
@@ -99,65 +103,65 @@ class Store(ABC):
             self.flush([*new, above])
 
     def find_unwritable(self, files: Iterable[str], folders: Iterable[str]) -> str | None:  # noqa: ARG002  as below
-        """Find a folder that files cannot be moved into, or that denies changes; None where only a try reports that."""
+        """Return a folder that cannot be written to; None if there is none, or only an attempt can show it."""
         return None
 
     @abstractmethod
     def flush(self, paths: Iterable[str]) -> None:
-        """Force files or folders to disk, where that has a meaning."""
+        """Flush files or folders to disk, where the store has that."""
 
     @abstractmethod
     def replace(self, source: str, target: str) -> None:
-        """Move a file onto a path, which may hold a file already."""
+        """Move a file to a path, replacing a file there."""
 
     @abstractmethod
     def can_reach(self, other: Store) -> bool:
-        """Say whether the paths of another store are also this one's."""
+        """Check whether the paths of another store are valid here."""
 
-    def link(self, path: str, link: str) -> bool:  # noqa: ARG002  what most stores do
-        """Give a file a second path, in the place of whatever is there, without a copy; False where that cannot be."""
+    def link(self, path: str, link: str) -> bool:  # noqa: ARG002  the default
+        """Hard-link a file, replacing what is at `link`; False where that is impossible."""
         return False
 
     def is_copied(self, path: str, identity: str, kept: str) -> bool:  # noqa: ARG002  as above
-        """Say whether a file is the copy of the one that had an identity, by the copy of a link to that one, `kept`."""
+        """Check whether a file is a copy of the one with this identity, of which `kept` is a link or a copy."""
         return False
 
     @abstractmethod
     def duplicate(self, path: str, copy: str) -> None:
-        """Give a file a second path, in the place of whatever is there: by a link where that can be, else by a copy."""
+        """Link or, where that is impossible, copy a file, replacing what is at `copy`."""
 
     def has_same_content(self, one: str, other: str) -> bool:
         """Compare two files byte for byte."""
         with self.open_reader(one) as left, self.open_reader(other) as right:
-            while (piece := left.read(COMPARE_BUFFER_BYTES)) == right.read(COMPARE_BUFFER_BYTES):
-                if not piece:
+            while (block := left.read(COMPARE_BUFFER_BYTES)) == right.read(COMPARE_BUFFER_BYTES):
+                if not block:
                     return True
         return False
 
     @abstractmethod
     def remove(self, path: str) -> None:
-        """Remove a file; fine if it is gone."""
+        """Remove a file, if it exists."""
 
     @abstractmethod
     def remove_folder(self, path: str) -> None:
-        """Remove a folder and everything in it; fine if it is gone."""
+        """Remove a folder and its contents, if it exists."""
 
     @abstractmethod
     def write_small(self, path: str, data: bytes) -> None:
-        """Write a small file all at once: a reader, or a crash, meets the old content or the new."""
+        """Write a small file atomically and durably."""
 
     @abstractmethod
     def remove_unfinished(self, folder: str) -> None:
-        """Remove what killed writers of small files left in a folder; only its one writer may do so."""
+        """Remove temporary files of killed `write_small` calls; only the folder's single writer may call this."""
 
     @abstractmethod
     def read_small(self, path: str) -> bytes | None:
-        """Read a small file; None if it is absent."""
+        """Read a small file; None if it is missing."""
 
     @abstractmethod
     def to_arrow_filesystem(self) -> pafs.FileSystem:
-        """Give the filesystem under which Arrow knows these paths."""
+        """Return the Arrow filesystem for these paths."""
 
     @abstractmethod
     def keep_mode(self, old: str, staged: str) -> None:
-        """Give a staged file the mode and owner of the file it will replace, where files have them."""
+        """Copy mode and owner of a file to the staged file that will replace it, where files have them."""
