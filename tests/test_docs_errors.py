@@ -217,7 +217,7 @@ def no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         raise pa.ArrowMemoryError("malloc of size 4096 failed")
 
     monkeypatch.setattr(OpenFile, "read", fail)
-    upsert({"id": [1], "status": ["sent"], "draw_day": ["mon"]})
+    upsert({"id": [1], "status": ["sent"], "day": ["mon"]})
 
 
 def no_memory_in_duckdb(_: pytest.MonkeyPatch) -> None:
@@ -234,7 +234,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", path)
 
     monkeypatch.setattr(LocalStore, "create", create)
-    upsert({"id": [1], "status": ["paid"], "draw_day": ["mon"]})
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
 
 
 def not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ def not_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", f"{path}/new")
 
     monkeypatch.setattr(LocalStore, "make_folder", make_folder)
-    upsert({"id": [1], "status": ["paid"], "draw_day": ["mon"]})
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
 
 
 def not_publishable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def not_publishable(monkeypatch: pytest.MonkeyPatch) -> None:
         return not path.endswith("day=mon")
 
     monkeypatch.setattr(os, "access", access)
-    upsert({"id": [1], "status": ["paid"], "draw_day": ["mon"]})
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
 
 
 def not_readable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +272,7 @@ def changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
         check_listing(target)
 
     monkeypatch.setattr(staged, "check_listing", interfere)
-    upsert({"id": [1], "status": ["paid"], "draw_day": ["mon"]})
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
 
 
 def changed_after_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +284,7 @@ def changed_after_the_decision(monkeypatch: pytest.MonkeyPatch) -> None:
             put(str(file), pa.table({"id": [7]}))
 
     monkeypatch.setattr(LocalStore, "write_small", write_small)
-    upsert({"id": [1], "status": ["paid"], "draw_day": ["mon"]})
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
 
 
 def nothing_retained(_: pytest.MonkeyPatch) -> None:
@@ -305,7 +305,7 @@ def rows_lost(monkeypatch: pytest.MonkeyPatch) -> None:
         return rewritten, [*appended, *appended]
 
     monkeypatch.setattr(ArrowEngine, "stage", stage)
-    upsert({"id": [9], "status": ["new"], "draw_day": ["mon"]})
+    upsert({"id": [9], "status": ["new"], "day": ["mon"]})
 
 
 def not_published(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,12 +313,12 @@ def not_published(monkeypatch: pytest.MonkeyPatch) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(LocalStore, "replace", replace)
-    upsert({"id": [1], "status": ["paid"], "draw_day": ["mon"]})
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
 
 
 def old_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("merganser.engines.duckdb.version.detect_version", lambda _: (1, 3, 2))
-    upsert({"id": [1], "status": ["paid"], "draw_day": ["mon"]}, engine="duckdb", use_merge=True)
+    upsert({"id": [1], "status": ["paid"], "day": ["mon"]}, engine="duckdb", use_merge=True)
 
 
 def no_keys(_: pytest.MonkeyPatch) -> None:

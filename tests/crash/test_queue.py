@@ -352,7 +352,7 @@ def test_the_holder_is_watched_also_while_others_wait_ahead(lake: str, monkeypat
     # C5, C6: else a dead holder would block for as long as each of those ahead gives up before a lease has run out
     monkeypatch.setattr(liveness, "LEASE_SECONDS", 3.0)
     place = make_dataset_folder("memory", lake)
-    content = {**liveness.describe_process(), "host": "elsewhere", "to_token": "theirs"}
+    content = {**liveness.describe_process(), "host": "elsewhere", "token": "theirs"}
     fsspec.filesystem("memory").pipe_file(f"{place.control}/lease.json", json.dumps(content).encode())
     leave_ticket(place, 1, 4711, "elsewhere")
     with contextlib.ExitStack() as running:

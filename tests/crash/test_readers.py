@@ -120,9 +120,7 @@ def test_readers_beside_merges_never_see_a_staged_row(
         thread.start()
     try:
         for number in range(1, MERGES + 1):
-            refused = mock.patch.object(
-                staged, "check_listing", side_effect=ConcurrentWriteError("translate_integrity_error")
-            )
+            refused = mock.patch.object(staged, "check_listing", side_effect=ConcurrentWriteError("refused"))
             with refused, pytest.raises(ConcurrentWriteError):
                 merganser.merge(whole_batch(-number), table, "upsert", "id")
             deciding[0] = number

@@ -147,7 +147,7 @@ def test_a_listing_that_fails_is_an_error_with_its_path(
 
     monkeypatch.setattr(os, "scandir", scandir)
     before = {name: Path(path, name).read_bytes() for name in ("day=a/f.parquet", "day=b/f.parquet")}
-    source = table([1, 99], "new").append_column("draw_day", pa.array(["a", "a"]))
+    source = table([1, 99], "new").append_column("day", pa.array(["a", "a"]))
     for attempt in attempts(io, path, source):
         with pytest.raises(OSError, match=r"day=b"):
             attempt()

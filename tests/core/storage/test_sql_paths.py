@@ -83,7 +83,7 @@ def test_bad_paths_are_refused(path: str) -> None:
 # D5
 @pytest.mark.parametrize("path", [None, 3, b"/lake", ["/lake"]])
 def test_only_a_string_is_a_path(path: Any) -> None:
-    with pytest.raises(ValueError, match="must be non-empty text"):
+    with pytest.raises(ValueError, match="must be a non-empty string"):
         PathValidator.validate_path_for_sql(path)
 
 
