@@ -1,7 +1,8 @@
-"""Whether another writer lives, by an object that it rewrites: one that stays the same is a dead writer's."""
+"""Detects dead writers: a writer rewrites its object on the store as a heartbeat while it lives."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
@@ -17,7 +18,7 @@ LEASE_SECONDS = 30.0
 
 
 class HeartbeatMonitor:
-    """An object of another writer, and since when it has not changed."""
+    """Polls the object of another writer for changes."""
 
     def __init__(self, store: RemoteStore, path: str) -> None:
         self.path = path
@@ -27,7 +28,7 @@ class HeartbeatMonitor:
         self._polled_at = float("-inf")
 
     def poll(self, every: float = 0.0) -> bytes | None:
-        """Read the object, unless that was done less than so many seconds ago; gives its content."""
+        """Return the object's content, read again if the last read was at least `every` seconds ago."""
         now = time.monotonic()
         if now - self._polled_at >= every:
             self._polled_at = now
@@ -37,18 +38,23 @@ class HeartbeatMonitor:
         return self._content
 
     def is_dead(self) -> bool:
-        """Whether the object was not rewritten for a lease's time, or its process is gone from this machine."""
+        """Whether the lease expired, or the writer was a process of this machine that has ended."""
         return time.monotonic() - self._changed_at >= LEASE_SECONDS or _is_gone(read_description(self._content))
 
 
 def describe_process() -> dict[str, object]:
-    """Describe this process, for others to name it and to look whether it lives."""
+    """Describe this process, so that others can name it and check whether it is alive."""
     since = datetime.now(UTC).isoformat(timespec="seconds")
     return {"pid": os.getpid(), "host": socket.gethostname(), "space": _read_pid_namespace(), "since": since}
 
 
+def encode_heartbeat(token: str, beat: int) -> bytes:
+    """Return the content of this writer's object, which changes with each beat."""
+    return json.dumps({**describe_process(), "token": token, "beat": beat}).encode()
+
+
 def read_description(data: bytes | None) -> dict[str, object]:
-    """Read the description of a process; empty if there is none, or none that can be read."""
+    """Read the description of a process; empty if it is missing or damaged."""
     try:
         found = load_json(data or b"{}")
     except ValueError:
@@ -57,7 +63,7 @@ def read_description(data: bytes | None) -> dict[str, object]:
 
 
 def _read_pid_namespace() -> str | None:
-    """Name the space in which process ids mean something: containers may share a host name, not this."""
+    """Return the namespace of process ids, which tells apart containers that share a host name."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -71,8 +77,6 @@ def _is_gone(process: dict[str, object]) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
     return False

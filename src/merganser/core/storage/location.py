@@ -1,4 +1,4 @@
-"""Where a dataset lives: on the local disk, or on any fsspec filesystem."""
+"""The location of a dataset: a store, a path in it, and its spelling by the caller."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A dataset's folder: the store it lives in, its path there, and how the caller spells it.
+    """A dataset's folder: its store, its path there, and the caller's `url`.
 
-    `display` is what people get to see, without credentials; only `url` can be opened again. With `ignore_table_format`
-    it counts as plain Parquet files, though another table format left its log there.
+    `display` is the URL without credentials, for messages. With `ignore_table_format`, a table of another format is
+    treated as plain Parquet files.
     """
 
     store: Store
@@ -37,21 +37,21 @@ class Location:
     ignore_table_format: bool = False
 
     def to_path(self, rel: str) -> str:
-        """Give the store's path of a file below the root."""
+        """Return the store's path of a file in the dataset."""
         return f"{self.root}/{rel}"
 
     def to_display(self, rel: str) -> str:
-        """Give the path of a file below the root as people get to see it."""
+        """Return the path of a file in the dataset for messages."""
         return f"{self.display}/{rel}"
 
     def to_url(self, rel: str) -> str:
-        """Give the path of a file below the root the way the caller spelled the root."""
+        """Return the path of a file in the dataset, spelled as the caller spelled the root."""
         return f"{self.url}/{rel}"
 
     def list_all_files(self) -> dict[str, FileInfo]:
-        """List every file below the root by its relative path, hidden ones too; an absent root has none.
+        """List all files by relative path, hidden ones too; a missing root has none.
 
-        Other requests may tell other things of a file: identities are compared with those of a listing.
+        Identities of listings are comparable with each other; single requests may return other attributes.
         """
         if self.store.get_path_type(self.root) is None:
             return {}
@@ -59,13 +59,13 @@ class Location:
 
 
 def locate(path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False) -> Location:
-    """Turn a path or fsspec URL, and perhaps a filesystem, into a location."""
+    """Make the location of a path or fsspec URL, on a filesystem if given."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         message = f"path must be a non-empty string or path-like object, not {path!r}."
         raise InvalidArgumentError(message)
     text = os.fspath(path)
     if filesystem is None and "://" not in text:
-        # Not through fsspec, to which "::" would mean a chain of filesystems.
+        # Not through fsspec, where "::" means a chain of filesystems.
         filesystem, native = LocalFileSystem(), os.path.expanduser(text)
     elif filesystem is None:
         filesystem, native = open_url(text)
@@ -80,7 +80,7 @@ def locate(path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table
 
 
 def list_paths(paths: Paths, argument: str) -> list[str]:
-    """Take a path or several as a list of strings.
+    """Convert a path or several to a list of strings.
 
     >>> list_paths("lake/a.parquet", "files")
     ['lake/a.parquet']
@@ -93,14 +93,14 @@ def list_paths(paths: Paths, argument: str) -> list[str]:
 
 
 def open_url(text: str, **options: Any) -> tuple[fsspec.AbstractFileSystem, str]:
-    """Open the filesystem of a URL, and tell the path there."""
+    """Open the filesystem of a URL; returns it with the path there."""
     try:
         filesystem, native = fsspec.core.url_to_fs(text, **options)
     except ValueError as error:
-        message = f"Cannot tell the filesystem of {text!r}: {error}. Give a path, or a URL that fsspec knows."
+        message = f"Unknown filesystem of {text!r}: {error}. Give a path, or a URL that fsspec supports."
         raise InvalidArgumentError(message) from error
     except ImportError as error:
-        message = f"Cannot open {text!r}: a package is missing ({error}). Install what it names, with pip."
+        message = f"Cannot open {text!r}: a package is missing ({error}). Install it with pip."
         raise MissingExtraError(message) from error
     return filesystem, native
 

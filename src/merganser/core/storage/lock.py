@@ -1,7 +1,7 @@
-"""One writer at a time, in the order they came: a kernel lock on local disks, a renewed lease elsewhere.
+"""The write lock of a dataset, first come first served: a kernel lock on local disks, a renewed lease elsewhere.
 
-A dead holder never blocks. The kernel drops its lock; a lease that is not renewed, or whose process is gone from this
-machine, is taken over by whoever first creates the claim that names it.
+A dead holder never blocks. The kernel releases its lock; an expired lease, or one of a process of this machine that has
+ended, is taken over by the first writer that creates a claim on it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from filelock import FileLock, Timeout
 
 from merganser.core.storage import liveness
-from merganser.core.storage.liveness import HeartbeatMonitor, describe_process, read_description
+from merganser.core.storage.liveness import HeartbeatMonitor, describe_process, encode_heartbeat, read_description
 from merganser.core.storage.remote import RemoteStore
 from merganser.core.storage.staging import explain_unwritable
 from merganser.core.storage.tickets import LocalQueue, RemoteQueue
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from merganser.core.storage.store import Store
     from merganser.core.storage.tickets import TicketQueue
 
-# Seconds that a writer waits for its turn unless the caller says otherwise.
+# The default of `lock_timeout`, in seconds.
 LOCK_TIMEOUT = 60.0
-# Between two looks at a lock: at a file, or at an object, each of which is a request.
+# Between two attempts: at a file, and at an object, where each is a request.
 LOCAL_POLL_SECONDS = 0.01
 POLL_SECONDS = 0.05
 
 
 @contextlib.contextmanager
 def hold_lock(store: Store, folder: str, display: str, timeout: float) -> Iterator[Callable[[], None]]:
-    """Hold the dataset whose control folder this is, which is made; yields a check that the hold is still ours."""
+    """Create the control folder and hold the lock in it; yields a check that raises if the lock was lost."""
     with explain_unwritable(store, display, folder):
         store.make_durable_folder(folder)
         lock, queue = _open_lock(store, folder, timeout)
@@ -59,16 +59,16 @@ class _Lock(Protocol):
         """Take the lock, if it is free or its holder is dead."""
 
     def watch(self) -> None:
-        """Look whether the holder lives, while it is another writer's turn."""
+        """Poll the holder's heartbeat, while it is another writer's turn."""
 
     def describe_holder(self) -> bytes | None:
-        """Give what the holder wrote about itself."""
+        """Return the holder's description of itself."""
 
     def check(self, display: str) -> None:
         """Raise if the lock was lost."""
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
 
 
 def _open_lock(store: Store, folder: str, timeout: float) -> tuple[_Lock, TicketQueue]:
@@ -79,30 +79,30 @@ def _open_lock(store: Store, folder: str, timeout: float) -> tuple[_Lock, Ticket
 
 
 def _acquire(lock: _Lock, queue: TicketQueue, display: str, timeout: float) -> None:
-    """Take a lock when it is this writer's turn; the ticket is given back by whoever has the lock."""
+    """Take the lock when it is this writer's turn; the caller then leaves the queue."""
     deadline = time.monotonic() + timeout
     if queue.is_empty() and lock.try_acquire():
         return
-    with contextlib.ExitStack() as giving_up:
-        giving_up.callback(queue.leave)
+    with contextlib.ExitStack() as on_failure:
+        on_failure.callback(queue.leave)
         queue.enter()
         while not (queue.is_first() and lock.try_acquire()):
             left = deadline - time.monotonic()
             if left <= 0:
-                # Writers ahead may be stopped: a free lock is taken rather than reported as held.
+                # Writers ahead may be suspended: take a free lock rather than report it as held.
                 if lock.try_acquire():
                     break
                 raise _make_timeout_error(display, timeout, lock.describe_holder(), queue.count_before())
             lock.watch()
             time.sleep(min(lock.poll_seconds, left))
-        giving_up.pop_all()
+        on_failure.pop_all()
 
 
 def _make_timeout_error(display: str, timeout: float, holder: bytes | None, before: int) -> LockTimeoutError:
-    who = read_description(holder)
+    process = read_description(holder)
     name = "another writer"
-    if who:
-        name = f"process {who.get('pid')} on {who.get('host')}, since {who.get('since')}"
+    if process:
+        name = f"process {process.get('pid')} on {process.get('host')}, since {process.get('since')}"
     ahead = f" ({before} waiting ahead of this one)" if before else ""
     return LockTimeoutError(
         f"{display} is held by {name}{ahead}; gave up after {timeout:g} s. Wait for it to finish, or pass a longer "
@@ -111,7 +111,7 @@ def _make_timeout_error(display: str, timeout: float, holder: bytes | None, befo
 
 
 class _KernelLock:
-    """A lock of the kernel's on a file, and beside it a note about the holder."""
+    """A kernel lock on a file, and beside it a file that describes the holder."""
 
     def __init__(self, store: LocalStore, folder: str) -> None:
         self.poll_seconds = LOCAL_POLL_SECONDS
@@ -127,7 +127,7 @@ class _KernelLock:
             self._lock.acquire(blocking=False)
         except Timeout:
             return False
-        # Only a courtesy to those who wait; another user's may be left, which cannot be overwritten but removed.
+        # Only for messages. Another user's file may be left, which can be removed but not overwritten.
         with contextlib.suppress(OSError):
             self._store.remove(self._holder)
             with self._store.open_new(self._holder) as stream:
@@ -135,7 +135,7 @@ class _KernelLock:
         return True
 
     def watch(self) -> None:
-        """Do nothing: the kernel knows."""
+        """Do nothing: the kernel releases the lock of a dead holder."""
 
     def describe_holder(self) -> bytes | None:
         with contextlib.suppress(OSError):
@@ -143,7 +143,7 @@ class _KernelLock:
         return None
 
     def check(self, display: str) -> None:
-        """Do nothing: the kernel takes no lock away."""
+        """Do nothing: a kernel lock cannot be lost."""
 
     def release(self) -> None:
         with contextlib.suppress(OSError):
@@ -152,7 +152,7 @@ class _KernelLock:
 
 
 class _Lease:
-    """An object created exclusively, rewritten every few seconds, believed dead when it stays the same."""
+    """An object created exclusively and rewritten as a heartbeat; without one it expires."""
 
     def __init__(self, store: RemoteStore, folder: str) -> None:
         self.poll_seconds = POLL_SECONDS
@@ -167,15 +167,15 @@ class _Lease:
         self._renewer = threading.Thread(target=self._renew, name="merganser-lease", daemon=True)
 
     def try_acquire(self) -> bool:
-        while not self._store.create_exclusively(self._path, self._encode_content()):
+        while not self._store.create_exclusively(self._path, encode_heartbeat(self._token, self._beat)):
             current = self._holder.poll()
             if current is None or not self._holder.is_dead():
                 return False
             claim = f"{self._folder}/claim-{read_description(current).get('token', 'unreadable')}"
-            if self._store.create_exclusively(claim, self._encode_content()):
+            if self._store.create_exclusively(claim, encode_heartbeat(self._token, self._beat)):
                 self._remove_lease(current, claim)
                 continue
-            # Whoever claimed the lease may have died as well.
+            # The claim's creator may have died as well.
             if self._claimer is None or self._claimer.path != claim:
                 self._claimer = HeartbeatMonitor(self._store, claim)
             if self._claimer.poll() is None or not self._claimer.is_dead():
@@ -193,7 +193,7 @@ class _Lease:
     def check(self, display: str) -> None:
         if not self._is_mine():
             message = (
-                f"Another writer took {display} over while this one was stalled. Nothing was published; run again."
+                f"Another writer took over {display} while this one was stalled. Nothing was published; run again."
             )
             raise ConcurrentWriteError(message)
 
@@ -206,17 +206,14 @@ class _Lease:
     def _is_mine(self) -> bool:
         return read_description(self._store.read_small(self._path)).get("token") == self._token
 
-    def _encode_content(self) -> bytes:
-        return json.dumps({**describe_process(), "token": self._token, "beat": self._beat}).encode()
-
     def _remove_lease(self, dead: bytes, claim: str) -> None:
-        # Only the claim's creator may remove this lease, and only while it is still the dead one.
+        # Only the claim's creator may remove the lease, and only if it did not change.
         if self._store.read_small(self._path) == dead:
             self._store.remove(self._path)
         self._store.remove(claim)
 
     def _renew(self) -> None:
-        # Store clients raise what they like. Beats run in a pool, so that one that fails is followed by the next.
+        # Store clients raise any exception. In a pool, a failed beat does not stop the next.
         with ThreadPoolExecutor(1, thread_name_prefix="merganser-lease") as pool:
             while not self._stop.wait(liveness.LEASE_SECONDS / 3):
                 beat = pool.submit(self._renew_once)
@@ -227,5 +224,5 @@ class _Lease:
         self._beat += 1
         if not self._is_mine():
             return False
-        self._store.write_small(self._path, self._encode_content())
+        self._store.write_small(self._path, encode_heartbeat(self._token, self._beat))
         return True

@@ -1,4 +1,4 @@
-"""Paths that will stand inside SQL text."""
+"""Validation of paths that become part of an SQL statement."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _SUSPICIOUS_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
 class PathValidator:
-    """Checks a path before it becomes part of an SQL statement."""
+    """Checks and quotes paths for SQL statements."""
 
     @staticmethod
     def validate_path_for_sql(path: str) -> None:
-        """Refuse quotes, statement and comment marks, `..` segments, and characters that hide what they are.
+        """Refuse quotes, statement and comment marks, `..` segments, and invisible characters.
 
         Args:
             path: The path, absolute or relative.
@@ -23,7 +23,7 @@ class PathValidator:
         >>> PathValidator.validate_path_for_sql("/lake/day=2025-01-01/part 0.parquet")
         """
         if not isinstance(path, str) or not path:
-            message = f"A path must be non-empty text, not {path!r}."
+            message = f"A path must be a non-empty string, not {path!r}."
             raise InvalidArgumentError(message)
         mark = next((mark for mark in _FORBIDDEN if mark in path), None)
         if mark is not None:
@@ -41,7 +41,7 @@ class PathValidator:
 
     @staticmethod
     def escape_for_sql(path: str) -> str:
-        """Give the path as it may stand between single quotes in SQL, after validating it.
+        """Validate a path, and escape it for use between single quotes in SQL.
 
         Args:
             path: The path, absolute or relative.

@@ -1,7 +1,7 @@
-"""Where staged files wait: a control folder beside the dataset, where no reader looks.
+"""The control folder of a dataset, and the staging folders in it.
 
-Nothing here ends in `.parquet`: DuckDB's and Polars' globs enter hidden folders, and Polars refuses a dataset folder
-that holds other files.
+It is beside the dataset, because Polars refuses a dataset folder that holds other files. Nothing in it ends in
+`.parquet`, because globs of DuckDB and Polars enter hidden folders.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 STAGING_PREFIX = ".staging_"
 JOURNAL = "journal.json"
-# Whoever takes this folder for abandoned removes it, and a journal that comes later stands there without.
+# Recovery deletes this marker with an abandoned folder, so a journal written afterwards has no marker and is ignored.
 MARKER = "mark.staged"
-# The links to what a commit replaces: in a folder of their own, where no staged file can have their names.
+# The folder of links to the files that a commit replaces, apart from staged files with the same names.
 REPLACED_LINKS = ".replaced"
 PARTITION_RECORD = "partitions.json"
 HISTORY = "history"
-# An empty file that the first commit leaves: whether the control folder is inside its dataset or beside it. The name
-# tells, so that a listing is enough.
+# The first commit creates one of these empty files, so that a listing shows whether the control folder is inside its
+# dataset or beside it.
 INSIDE, BESIDE = "dataset.inside", "dataset.beside"
 _PREFIX, _SUFFIX = ".", ".merganser"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
@@ -42,16 +42,16 @@ _DEFAULT_REMEDY = "check free space and permissions there"
 
 
 def name_control_folder(name: str) -> str:
-    """Name the control folder of a dataset."""
+    """Return the name of the control folder of a dataset of this name."""
     return f"{_PREFIX}{name}{_SUFFIX}"
 
 
 def choose_control_folder(location: Location) -> str:
-    """Choose the dataset's control folder: beside it, or inside it where beside is impossible (C1)."""
+    """Return the path of the control folder: beside the dataset, or inside it where that is impossible (C1)."""
     parent, _, name = location.root.rpartition("/")
     beside, inside = f"{parent}/{name_control_folder(name)}", f"{location.root}/{name_control_folder(name)}"
     if not isinstance(location.store, LocalStore):
-        # The parent of a bucket is no place for files.
+        # A bucket has no parent to hold files.
         return beside if parent.strip("/") else inside
     if os.path.isdir(beside):
         return beside
@@ -61,12 +61,12 @@ def choose_control_folder(location: Location) -> str:
 
 
 def name_place_marker(location: Location, control: str) -> str:
-    """Name the file that tells where a dataset is, seen from its control folder."""
+    """Return the name of the marker for the place of this control folder."""
     return INSIDE if control.startswith(f"{location.root}/") else BESIDE
 
 
 def list_control(store: Store, control: str) -> list[str]:
-    """List a control folder; one that this user may not list counts as that of a dataset."""
+    """List a control folder; one that this user may not list counts as one with commits."""
     try:
         return store.list_names(control)
     except PermissionError:
@@ -74,12 +74,12 @@ def list_control(store: Store, control: str) -> list[str]:
 
 
 def find_owner(store: Store, control: str, names: Collection[str] | None = None) -> str:
-    """Find the dataset, which may be gone, of a control folder with these names in it: around it or beside it."""
+    """Find the dataset of a control folder with these names in it; it may not exist any more."""
     names = list_control(store, control) if names is None else names
     around, _, own = control.rpartition("/")
     name = own.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     beside = f"{around}/{name}"
-    # Older versions left no mark.
+    # Older versions left no marker.
     if BESIDE in names or (INSIDE not in names and store.get_path_type(beside) == "directory"):
         return beside
     return around if INSIDE in names or around.rpartition("/")[2] == name else beside
@@ -93,14 +93,14 @@ def _can_rename_from(parent: str, root: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """One merge's folder of staged files; `on_file_done` is called for each that is ready, in this process."""
+    """The folder of staged files of one merge; `on_file_done` is called for each file staged in this process."""
 
     location: Location
     folder: str
     on_file_done: Callable[[], None] = ignore
 
     def __reduce__(self) -> tuple[type[Staging], tuple[Location, str]]:
-        # Whoever listens is not where a task is sent.
+        # The callback stays in this process.
         return Staging, (self.location, self.folder)
 
     @property
@@ -115,53 +115,50 @@ class Staging:
 
     @property
     def marker(self) -> str:
-        """The path of a file that is there until somebody clears this folder."""
+        """The path of the marker, which exists until recovery removes the folder."""
         return f"{self.folder}/{MARKER}"
 
     def make_path(self) -> str:
-        """Give a path for a staged file that no other thread, process or attempt gets."""
+        """Return a unique path for a staged file."""
         return f"{self.folder}/{uuid.uuid4().hex}.staged"
 
     def remove(self) -> None:
-        """Remove the journal, then everything else: what is left of an interrupted removal is no commit."""
+        """Remove the journal, then the rest, so that an interrupted removal leaves no commit."""
         self.location.store.remove(self.journal)
         self.location.store.remove_folder(self.folder)
 
 
 def explain_staging_errors(staging: Staging) -> AbstractContextManager[None]:
-    """Say where files cannot be staged."""
+    """Translate OSErrors of staging; see `explain_unwritable`."""
     return explain_unwritable(staging.location.store, staging.location.display, staging.control)
 
 
 @contextmanager
 def explain_unwritable(store: Store, display: str, folder: str) -> Iterator[None]:
-    """Name the folder in which something of a dataset cannot be written, what is in the way, and the remedy."""
+    """Translate OSErrors to a StagingError that names the folder, its owner and the remedy."""
     try:
         with translate_memory_errors(f"staging files for {display}"):
             yield
     except OSError as error:
         if isinstance(error, MerganserError):
             raise
+        problem = f"Cannot write the lock or staged files of {display} in {folder}: {error}."
         remedy = "keep the dataset on a disk that has file locks" if error.errno in _NO_LOCKS else _DEFAULT_REMEDY
-        message = (
-            f"Cannot write the lock or staged files of {display} in {folder}: {error}. Nothing was published; "
-            f"{remedy}, then run again."
-        )
+        message = f"{problem} Nothing was published; {remedy}, then run again."
         if not isinstance(error, PermissionError):
             raise StagingError(message) from error
         if store.is_local:
             message = (
-                f"Cannot write the lock or staged files of {display} in {folder}: {error}. "
-                f"{describe_owner(str(error.filename or folder))}. Nothing was published; ask the owner to let you "
-                f"write there (a group that shares the dataset needs chgrp -R and chmod -R g+rwX on {folder}), or run "
-                "as a user who may."
+                f"{problem} {describe_owner(str(error.filename or folder))}. Nothing was published; ask the owner to "
+                f"let you write there (a group that shares the dataset needs chgrp -R and chmod -R g+rwX on {folder}), "
+                "or run as a user who may."
             )
         raise DatasetPermissionError(message) from error
 
 
 @contextmanager
 def explain_unreadable(location: Location, control: str) -> Iterator[None]:
-    """Name the owner of a control folder that this user may not read, and the remedy."""
+    """Translate a PermissionError to one that names the owner of the control folder and the remedy."""
     try:
         yield
     except PermissionError as error:
@@ -177,7 +174,7 @@ def explain_unreadable(location: Location, control: str) -> Iterator[None]:
 
 
 def open_staging(location: Location, control: str, on_file_done: Callable[[], None] = ignore) -> Staging:
-    """Make a new staging folder."""
+    """Create a staging folder."""
     folder = f"{control}/{STAGING_PREFIX}{uuid.uuid4().hex}"
     with explain_unwritable(location.store, location.display, control):
         location.store.make_folder(folder)
@@ -185,7 +182,7 @@ def open_staging(location: Location, control: str, on_file_done: Callable[[], No
 
 
 def find_staging(location: Location, control: str, names: Collection[str] | None = None) -> list[Staging]:
-    """Find what earlier merges left behind, by the names in the control folder."""
+    """Find the staging folders that earlier merges left in the control folder."""
     if names is None:
         with explain_unreadable(location, control):
             names = location.store.list_names(control)

@@ -1,13 +1,12 @@
-"""The queue before a lock: writers that wait have numbered tickets, and the lowest living number is next.
+"""The queue for a lock: waiting writers hold numbered tickets, and the lowest number of a living writer is next.
 
-The lock alone decides who may write. The queue only says who tries to take it, so that a ticket that is lost, or that
-nobody can make, costs its writer the place in the queue and nothing else.
+Only the lock decides who may write. The queue decides who tries to take it, so a ticket that is lost or cannot be
+created costs its writer the place in the queue and nothing else.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 import os
 import time
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from filelock import FileLock, Timeout
 
 from merganser.core.storage import liveness
-from merganser.core.storage.liveness import HeartbeatMonitor, describe_process
+from merganser.core.storage.liveness import HeartbeatMonitor, encode_heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,12 +26,11 @@ if TYPE_CHECKING:
     from merganser.core.storage.remote import RemoteStore
 
 QUEUE = "queue"
-# A waiting process on this machine that was stopped keeps its ticket; after so long, or half the time that the next
-# one can wait, it is passed over.
+# A suspended process keeps its ticket; after this time, or half the timeout of the next writer, it is skipped.
 STALLED_SECONDS = 5.0
-# How often a ticket file shows that its writer is not stopped.
+# How often a writer touches its ticket, to show that it is not suspended.
 RENEW_SECONDS = 0.1
-# A number may be taken by another writer at the same moment, again and again if many come together.
+# Attempts to create a ticket: other writers may take the same number at the same time.
 MAX_ATTEMPTS = 16
 
 
@@ -40,29 +38,29 @@ class TicketQueue(Protocol):
     """The writers that wait for one lock."""
 
     def is_empty(self) -> bool:
-        """Whether no writer waits, as far as one look tells."""
+        """Whether no writer waits, by one listing."""
 
     def enter(self) -> None:
-        """Take a ticket behind all others, if one can be made."""
+        """Take the last ticket, if one can be created."""
 
     def is_first(self) -> bool:
-        """Whether no living writer waits before this one; tickets of dead ones are removed."""
+        """Whether no living writer waits before this one; tickets of dead writers are removed."""
 
     def count_before(self) -> int:
         """Count the tickets before this one."""
 
     def leave(self) -> None:
-        """Give the ticket back; fine if there is none."""
+        """Remove the ticket, if there is one."""
 
 
 class LocalQueue:
-    """Tickets as files, each locked by the writer that waits: the kernel unlocks a dead one's at once."""
+    """Tickets as files, each locked by its writer: the kernel unlocks that of a dead writer at once."""
 
     def __init__(self, store: LocalStore, folder: str, timeout: float = math.inf) -> None:
         self._store = store
         self._folder = f"{folder}/{QUEUE}"
         self._ticket: FileLock | None = None
-        # A living writer's ticket is up to one renewal old, and more on a busy machine.
+        # A living writer's ticket is up to one renewal old, or more on a busy machine.
         self._stalled_seconds = min(STALLED_SECONDS, max(timeout / 2, 3 * RENEW_SECONDS))
         self._number = 0
         self._renewed_at = 0.0
@@ -71,7 +69,7 @@ class LocalQueue:
         return not self._list_numbers()
 
     def enter(self) -> None:
-        # Without a ticket, on a full disk for example, a writer takes the lock whenever it is free.
+        # Without a ticket, on a full disk for example, a writer tries the lock at any time.
         with suppress(OSError):
             self._store.make_folder(self._folder)
             for _ in range(MAX_ATTEMPTS):
@@ -87,7 +85,7 @@ class LocalQueue:
         try:
             oldest = self._renew(self._ticket.lock_file) - self._stalled_seconds
         except OSError:
-            # Somebody removed the queue.
+            # The queue was removed.
             self._ticket.release()
             self._ticket = None
             self.enter()
@@ -105,7 +103,7 @@ class LocalQueue:
             self._ticket = None
 
     def _renew(self, path: str) -> float:
-        """Show that this writer is not stopped; gives when it last did, by the clock of the disk."""
+        """Touch the ticket; returns its time, by the clock of the disk."""
         if time.monotonic() - self._renewed_at >= RENEW_SECONDS:
             os.utime(path)
             self._renewed_at = time.monotonic()
@@ -131,7 +129,7 @@ class LocalQueue:
             try:
                 ticket.acquire(blocking=False)
             except Timeout:
-                # Another writer tests the file, and removes it as a dead writer's; or this disk refuses every lock.
+                # Another writer is testing the new file, and will remove it; or this disk does not support locks.
                 with suppress(OSError):
                     if os.path.samestat(os.stat(path), os.fstat(created.fileno())):
                         os.remove(path)
@@ -144,19 +142,19 @@ class LocalQueue:
             with open(path, "r+b", buffering=0) as ticket:
                 if os.fstat(ticket.fileno()).st_mtime >= oldest:
                     fcntl.flock(ticket, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    # Only who has it locked removes a ticket: its number may be another's the moment that it is gone.
+                    # Only the lock's holder removes a ticket, because its number may be taken again at once.
                     if os.fstat(ticket.fileno()).st_nlink:
                         os.remove(path)
         except BlockingIOError:
             return True
         except OSError:
-            # A ticket that cannot be tested must not block anybody for good.
+            # A ticket that cannot be tested must not block others forever.
             return False
         return False
 
 
 class RemoteQueue:
-    """Tickets as objects, created exclusively under the next number and rewritten while their writers wait."""
+    """Tickets as objects, created exclusively under the next number and rewritten as a heartbeat."""
 
     def __init__(self, store: RemoteStore, folder: str) -> None:
         self._store = store
@@ -176,12 +174,12 @@ class RemoteQueue:
 
     def enter(self) -> None:
         self._number = number = 0
-        # Without a ticket, a writer takes the lock whenever it is free.
+        # Without a ticket, a writer tries the lock at any time.
         with suppress(OSError):
             self._store.make_folder(self._folder)
             for _ in range(MAX_ATTEMPTS):
                 number = max(number, *self._list_numbers(), 0) + 1
-                if self._store.create_exclusively(self._make_path(number), self._encode_content()):
+                if self._store.create_exclusively(self._make_path(number), encode_heartbeat(self._token, self._beat)):
                     self._number, self._renewed_at = number, time.monotonic()
                     return
 
@@ -191,7 +189,7 @@ class RemoteQueue:
         try:
             return self._check_turn()
         except OSError:
-            # A queue that the store does not show for a moment must not fail a merge.
+            # A queue that cannot be listed for a moment must not fail a merge.
             return True
 
     def count_before(self) -> int:
@@ -210,14 +208,11 @@ class RemoteQueue:
     def _make_path(self, number: int) -> str:
         return f"{self._folder}/{number}"
 
-    def _encode_content(self) -> bytes:
-        return json.dumps({**describe_process(), "token": self._token, "beat": self._beat}).encode()
-
     def _check_turn(self) -> bool:
         if not self._has_turn:
             numbers = self._list_numbers()
             if self._number not in numbers:
-                # This writer was stalled for so long that others took it for dead.
+                # This writer was stalled, and others removed its ticket as a dead writer's.
                 self.enter()
                 return False
             self._before = {number: self._watch(number) for number in numbers if number < self._number}
@@ -227,18 +222,18 @@ class RemoteQueue:
         return self._has_turn
 
     def _watch(self, number: int) -> HeartbeatMonitor:
-        watched = self._before.get(number) or HeartbeatMonitor(self._store, self._make_path(number))
-        watched.poll(every=liveness.LEASE_SECONDS / 6)
-        return watched
+        monitor = self._before.get(number) or HeartbeatMonitor(self._store, self._make_path(number))
+        monitor.poll(every=liveness.LEASE_SECONDS / 6)
+        return monitor
 
     def _remove_dead(self) -> None:
-        for number in [number for number, watched in self._before.items() if watched.is_dead()]:
+        for number in [number for number, monitor in self._before.items() if monitor.is_dead()]:
             self._store.remove(self._before.pop(number).path)
 
     def _renew(self) -> None:
         if time.monotonic() - self._renewed_at >= liveness.LEASE_SECONDS / 3:
             self._beat += 1
-            self._store.write_small(self._make_path(self._number), self._encode_content())
+            self._store.write_small(self._make_path(self._number), encode_heartbeat(self._token, self._beat))
             self._renewed_at = time.monotonic()
 
 
