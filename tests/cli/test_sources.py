@@ -64,7 +64,7 @@ def test_standard_input_of_an_unknown_format_is_refused(tmp_path: Path, cli: Cal
     assert "Cannot read standard input as parquet" in told
     (tmp_path / "array.json").write_text('[{"id": 1}]')
     told = cli("merge", str(tmp_path / "array.json"), str(tmp_path / "t"), "--key", "id", code=1).stderr
-    assert "it is an array; an object in each line" in told
+    assert "it is an array; convert it to one object per line" in told
 
 
 def test_the_format_may_be_given_as_an_option(tmp_path: Path, cli: Callable[..., Result]) -> None:
@@ -87,7 +87,7 @@ def test_the_format_may_be_given_as_an_option(tmp_path: Path, cli: Callable[...,
         (b"id,v\n12345678901234567891,a\n", "'id' has numbers like 12345678901234567891, which as floats would lose"),
         (b"id,v\n1,2.5\n2,9007199254740993\n", "'v' has numbers like 9007199254740993"),
         (b"id,v\n1,\xe9t\xe9\n", "'v' is not in UTF-8"),
-        (b"id,id\n1,2\n", "two columns are called 'id'"),
+        (b"id,id\n1,2\n", "two columns are named 'id'"),
     ],
 )
 def test_a_guess_that_would_lose_something_is_refused(

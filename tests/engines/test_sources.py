@@ -302,9 +302,9 @@ def test_an_object_without_rows_is_refused_by_its_type(io: AnyDatasetIO, lake: s
     [
         ("none.parquet", None, "There is no source file"),
         ("none*.parquet", None, "No file matches"),
-        ("rows.xlsx", b"x", "Cannot tell the format"),
-        ("rows", b"x", "Cannot tell the format"),
-        ("rows.gz", b"x", "Cannot tell the format"),
+        ("rows.xlsx", b"x", "is unknown. Its name must end in"),
+        ("rows", b"x", "is unknown. Its name must end in"),
+        ("rows.gz", b"x", "is unknown. Its name must end in"),
         ("bad.parquet", b"PAR1 not really", "Cannot read the source file"),
         ("bad.csv", b"id,v\n1\n", "Cannot read the source file"),
         ("bad.json", b"{", "Cannot read the source file"),

@@ -1,4 +1,4 @@
-"""Columns of texts that many rows share: read, changed and written as dictionaries, so that few texts are looked at."""
+"""String columns with few distinct values, read, changed and written as dictionaries, which is faster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VALUE_TYPES = (pa.string(), pa.binary())
 
 
 def is_dictionary(data_type: pa.DataType) -> bool:
-    """Say whether a column of texts or bytes came as a dictionary, in the form that a reader makes when asked to."""
+    """Check for a dictionary of strings or bytes, as Parquet readers make them on request."""
     return (
         pa.types.is_dictionary(data_type)
         and data_type.index_type == pa.int32()
@@ -29,12 +29,12 @@ def is_dictionary(data_type: pa.DataType) -> bool:
 
 
 def decode_dictionary(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
-    """Write a dictionary out."""
+    """Cast a dictionary column to the type of its values, or to the large form of that type."""
     return column.cast(column.type.value_type).cast(data_type)
 
 
 def find_dictionary_columns(schema: pa.Schema, options: Mapping[str, Any]) -> list[str]:
-    """Name the columns of texts and bytes that are stored as dictionaries: then few texts stand for many rows."""
+    """Find the columns of strings and bytes that the writer options store as dictionaries."""
     stored = options.get("use_dictionary", False)
     return [
         field.name
@@ -47,19 +47,19 @@ def find_dictionary_columns(schema: pa.Schema, options: Mapping[str, Any]) -> li
 def replace_dictionary_values(
     old: pa.ChunkedArray, positions: npt.NDArray[np.int64], new: pa.ChunkedArray
 ) -> pa.ChunkedArray:
-    """Put new values into a column that was read as a dictionary, without writing out the texts of other rows.
+    """Replace values of a column that was read as a dictionary, without decoding other rows.
 
-    Texts that no row has any more leave the dictionary.
+    Entries that no row uses any more are dropped from the dictionary.
     """
     held, values = to_array(old.unify_dictionaries()), to_array(new).dictionary_encode()
-    texts = pa.concat_arrays([held.dictionary.cast(new.type), values.dictionary])
-    # The first place of a text that is there already, else its own.
-    places = pc.index_in(values.dictionary, texts)
+    entries = pa.concat_arrays([held.dictionary.cast(new.type), values.dictionary])
+    # `index_in` returns the first place, so an old entry is reused.
+    places = pc.index_in(values.dictionary, entries)
     mask = np.zeros(len(held), np.bool_)
     mask[positions] = True
     indices = pc.replace_with_mask(held.indices, pa.array(mask), places.take(values.indices))
     valid, numbers = indices.is_valid().to_numpy(zero_copy_only=False), indices.fill_null(0).to_numpy()
-    used = np.bincount(numbers[valid], minlength=len(texts)) > 0
-    renumbered = (np.cumsum(used, dtype=np.int32) - 1)[numbers] if len(texts) else numbers
+    used = np.bincount(numbers[valid], minlength=len(entries)) > 0
+    renumbered = (np.cumsum(used, dtype=np.int32) - 1)[numbers] if len(entries) else numbers
     indices = pa.array(renumbered, pa.int32(), mask=~valid)
-    return pa.chunked_array([pa.DictionaryArray.from_arrays(indices, texts.filter(pa.array(used)))])
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(indices, entries.filter(pa.array(used)))])

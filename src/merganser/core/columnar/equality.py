@@ -1,4 +1,4 @@
-"""Whether two values are the same, row by row: NULL is NULL, NaN is NaN, -0.0 is 0.0, nested values by content."""
+"""Row-by-row equality of values: NULL equals NULL, NaN equals NaN, -0.0 equals 0.0."""
 
 from __future__ import annotations
 
@@ -23,37 +23,35 @@ def compare_rows(one: pa.Table, other: pa.Table) -> npt.NDArray[np.bool_]:
     >>> compare_rows(lists, pa.table({"v": [[1.0, None], [2.0, 2.0], None]})).tolist()
     [True, False, True]
     """
-    same = np.ones(one.num_rows, np.bool_)
-    for left, right in zip(one.columns, other.columns, strict=True):
-        same &= compare_arrays(to_array(left), to_array(right))
-    return same
+    left, right = ([to_array(column) for column in table.columns] for table in (one, other))
+    return _compare_fields(left, right, one.num_rows)
 
 
 def compare_arrays(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
-    """Compare two arrays of one plain type."""
+    """Compare two arrays of one plain type value by value."""
     data_type = one.type
     if isinstance(data_type, pa.BaseExtensionType):
         return compare_arrays(one.storage, other.storage)
-    present, there = _get_validity(one), _get_validity(other)
-    both: npt.NDArray[np.bool_] = present == there
+    is_valid, is_other_valid = _get_validity(one), _get_validity(other)
+    same_validity: npt.NDArray[np.bool_] = is_valid == is_other_valid
     if pa.types.is_null(data_type):
-        return both
+        return same_validity
     if pa.types.is_struct(data_type):
-        inside = _compare_fields(one.flatten(), other.flatten(), len(one))
+        same_values = _compare_fields(one.flatten(), other.flatten(), len(one))
     elif pa.types.is_map(data_type):
         entries = pa.list_(pa.struct([data_type.key_field, data_type.item_field]))
         return compare_arrays(one.cast(entries), other.cast(entries))
     elif pa.types.is_nested(data_type):
-        return _compare_lists(one, other, present, there)
+        return _compare_lists(one, other, is_valid, is_other_valid)
     else:
-        inside = _compare_plain(one, other)
-    return np.where(present & there, inside, both)
+        same_values = _compare_plain(one, other)
+    return np.where(is_valid & is_other_valid, same_values, same_validity)
 
 
 def is_identical(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
-    """Say whether two columns of one plain type are the same to the bit: -0.0 is not 0.0 here.
+    """Check whether two columns of one plain type have equal bits, so that -0.0 differs from 0.0.
 
-    Of floats inside others it is not known, so the answer is no.
+    Columns with nested floats count as different.
     """
     data_type = one.type
     if pa.types.is_floating(data_type):
@@ -65,8 +63,8 @@ def is_identical(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
 def _has_floats(data_type: pa.DataType) -> bool:
     if isinstance(data_type, pa.BaseExtensionType):
         return _has_floats(data_type.storage_type)
-    inner = (data_type.field(number).type for number in range(data_type.num_fields))
-    return pa.types.is_floating(data_type) or any(_has_floats(one) for one in inner)
+    children = (data_type.field(number).type for number in range(data_type.num_fields))
+    return pa.types.is_floating(data_type) or any(map(_has_floats, children))
 
 
 def _compare_fields(one: Sequence[pa.Array], other: Sequence[pa.Array], rows: int) -> npt.NDArray[np.bool_]:
@@ -77,11 +75,11 @@ def _compare_fields(one: Sequence[pa.Array], other: Sequence[pa.Array], rows: in
 
 
 def _compare_lists(
-    one: pa.Array, other: pa.Array, present: npt.NDArray[np.bool_], there: npt.NDArray[np.bool_]
+    one: pa.Array, other: pa.Array, is_valid: npt.NDArray[np.bool_], is_other_valid: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
     lengths = [pc.fill_null(pc.list_value_length(lists), -1).to_numpy() for lists in (one, other)]
-    same: npt.NDArray[np.bool_] = (present == there) & (lengths[0] == lengths[1])
-    rows = np.flatnonzero(same & present)
+    same: npt.NDArray[np.bool_] = (is_valid == is_other_valid) & (lengths[0] == lengths[1])
+    rows = np.flatnonzero(same & is_valid)
     left, right = (lists.take(pa.array(rows)).flatten() for lists in (one, other))
     owner = np.repeat(rows, lengths[0][rows])
     same[owner[~compare_arrays(left, right)]] = False

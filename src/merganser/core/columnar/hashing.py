@@ -1,6 +1,6 @@
-"""The 64-bit hash of keys: XXH64, which Parquet's own filters use too, over columns instead of over one value.
+"""Vectorised XXH64, the hash of Parquet's bloom filters, for key columns.
 
-Values of one length are the rows of a matrix of bytes, so that each step of the hash is one operation on many of them.
+Values of equal length are rows of a byte matrix, so that each step of the hash is one NumPy operation.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ def _hash_array(values: pa.Array) -> Hashes:
 def _hash_binary(values: pa.LargeBinaryArray) -> Hashes:
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets or bytes(_WORD), np.int64)[values.offset : values.offset + len(values) + 1]
-    bytes_ = np.frombuffer(data or b"", np.uint8)
+    content = np.frombuffer(data or b"", np.uint8)
     lengths = np.diff(ends)
     order = np.argsort(lengths, kind="stable")
     found, starts = np.unique(lengths[order], return_index=True)
     if len(found) == 1:
-        return _hash_in_blocks(bytes_[ends[0] : ends[-1]].reshape(len(values), found[0]))
+        return _hash_in_blocks(content[ends[0] : ends[-1]].reshape(len(values), found[0]))
     hashes = np.empty(len(values), _U)
     for length, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=False):
-        hashes[rows] = xxh64(bytes_[ends[rows][:, None] + np.arange(length)])
+        hashes[rows] = xxh64(content[ends[rows][:, None] + np.arange(length)])
     return hashes
 
 
 def _hash_in_blocks(data: Matrix) -> Hashes:
-    """Hash a large matrix bit by bit, so that what is worked on stays near the processor."""
+    """Hash a large matrix in blocks that fit into the processor's cache."""
     return np.concatenate(
         [np.empty(0, _U), *(xxh64(data[at : at + _BLOCK_ROWS]) for at in range(0, len(data), _BLOCK_ROWS))]
     )

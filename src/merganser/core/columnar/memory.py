@@ -1,4 +1,4 @@
-"""Lack of memory, called that wherever it shows."""
+"""Translates errors that mean a lack of memory."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def translate_memory_errors(action: str) -> Iterator[None]:
-    """Say what was being done when memory ran out: "reading x", "merge into y"."""
+    """Raise `OutOfMemoryError` where memory runs out; `action` is for example "reading x"."""
     try:
         yield
     except (MemoryError, OSError) as error:
-        lacking = isinstance(error, MemoryError) or error.errno == errno.ENOMEM
-        if isinstance(error, MerganserError) or not lacking:
+        is_memory_error = isinstance(error, MemoryError) or error.errno == errno.ENOMEM
+        if isinstance(error, MerganserError) or not is_memory_error:
             raise
         message = (
             f"Out of memory during {action}: {str(error) or 'no more could be allocated'}. Free or add memory, or work "

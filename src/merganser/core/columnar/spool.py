@@ -1,7 +1,7 @@
-"""A spool: rows that are read once and needed again, in memory while they are few, else in a file without a name.
+"""A spool buffers rows that can be read only once: in memory, or from some size on in an anonymous temporary file.
 
-The file is mapped, not read, so the system may take its memory back at any time; it is gone with the table, or with
-the process, however that ends.
+The file is memory-mapped, so the system can reclaim its pages at any time. It is removed with the table, or when the
+process ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_MEMORY_BYTES = 256 << 20
 
 
 def spool(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Keep rows as a table that `merganser.core.columnar.take.take` can pick from.
+    """Buffer rows as a table with chunks that `take` can use.
 
     >>> spool(iter([pa.record_batch({"id": [1]}), pa.record_batch({"id": [2]})]), pa.schema({"id": pa.int64()}))
     pyarrow.Table
@@ -33,22 +33,22 @@ def spool(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     ----
     id: [[1,2]]
     """
-    coming = coalesce_batches(batches, schema)
-    kept: list[pa.RecordBatch] = []
+    source = coalesce_batches(batches, schema)
+    buffered: list[pa.RecordBatch] = []
     size = 0
-    for batch in coming:
-        kept.append(batch)
+    for batch in source:
+        buffered.append(batch)
         size += batch.nbytes
         if size > MAX_MEMORY_BYTES:
-            return _write_mapped(_drain(kept, coming), schema)
-    return pa.Table.from_batches(kept, schema)
+            return _write_mapped(_drain(buffered, source), schema)
+    return pa.Table.from_batches(buffered, schema)
 
 
-def _drain(kept: list[pa.RecordBatch], coming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give the batches that were kept, letting go of each, and then the rest."""
-    while kept:
-        yield kept.pop(0)
-    yield from coming
+def _drain(buffered: list[pa.RecordBatch], source: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the buffered batches, releasing each, and then the rest."""
+    while buffered:
+        yield buffered.pop(0)
+    yield from source
 
 
 def _write_mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
@@ -69,14 +69,14 @@ def _write_mapped(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Ta
 
 @contextmanager
 def _translate_spool_errors() -> Iterator[None]:
-    """Say where rows cannot be kept; an error of the source itself is not meant."""
+    """Translate errors of the temporary file, but not those of the source."""
     try:
         with translate_memory_errors("buffering of the source"):
             yield
     except OSError as error:
         folder = tempfile.tempdir or "a folder for temporary files"
         message = (
-            f"The source does not fit into memory and cannot be kept in {folder}: {error}. Free some space there, or "
-            "set TMPDIR to a folder on a larger disk."
+            f"The source does not fit into memory and cannot be buffered in {folder}: {error}. Free some space there, "
+            "or set TMPDIR to a folder on a larger disk."
         )
         raise StagingError(message) from error

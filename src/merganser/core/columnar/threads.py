@@ -1,4 +1,4 @@
-"""Many small tasks at once, and a single one without a thread: starting one takes longer than a small file."""
+"""Runs small tasks in threads, and a single one without, because starting a thread takes longer than a small file."""
 
 from __future__ import annotations
 
@@ -14,95 +14,92 @@ if TYPE_CHECKING:
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 TaskP = ParamSpec("TaskP")
-# How many row groups, or files, are worked on at a time; memory follows.
+# Row groups or files in work at a time, on which memory depends.
 WORKERS = max(2, min(8, os.cpu_count() or 2))
 _READ_THREADS = 8
 _WORK_THREADS = 4
-# Seconds that a disk takes which has to look; what the system has in memory comes in a tenth of it.
+# A read from disk takes at least this long; one from the page cache a tenth of it.
 _WAIT_THRESHOLD_SECONDS = 0.0005
-# Seconds of work that are worth a thread.
+# Work below this is not worth a thread.
 _WORK_THRESHOLD_SECONDS = 0.005
-# Bytes of columns that are not worth a thread.
+# Columns of fewer bytes are not worth a thread.
 _MIN_SHARE_BYTES = 1 << 18
 
 
 def map_in_threads(task: Callable[[ItemT], ResultT], items: Sequence[ItemT]) -> list[ResultT]:
-    """Run a task that reads for each item, and give the answers in the order of the items.
+    """Run a task that reads for each item, and return the results in the order of the items.
 
-    While nothing has to be waited for, one thread is faster at small tasks than several, which get in each other's way;
-    from the first task on that waits or has much to do, others are run at the same time.
+    Threads slow down small tasks that do not wait, so they are started after the first task that waits or works long.
 
     >>> map_in_threads(abs, [-1, 2])
     [1, 2]
     """
-    answers: list[ResultT] = []
+    results: list[ResultT] = []
     for number, item in enumerate(items, start=1):
         before, start = _measure_wait(), time.thread_time()
-        answers.append(task(item))
-        waits, works = (
-            _measure_wait() - before > _WAIT_THRESHOLD_SECONDS,
-            time.thread_time() - start > _WORK_THRESHOLD_SECONDS,
-        )
+        results.append(task(item))
+        waits = _measure_wait() - before > _WAIT_THRESHOLD_SECONDS
+        works = time.thread_time() - start > _WORK_THRESHOLD_SECONDS
         if waits or works:
             with open_pool(len(items) - number, _WORK_THREADS if works else _READ_THREADS, "read") as pool:
-                return [*answers, *pool.map(task, items[number:])]
-    return answers
+                return [*results, *pool.map(task, items[number:])]
+    return results
 
 
 def map_with_prefetch(
     task: Callable[[ItemT], ResultT], items: Sequence[ItemT], workers: int, name: str
 ) -> Generator[ResultT]:
-    """Run a task for each item, a few ahead of whoever takes the answers, and give these in the order of the items.
+    """Run a task for each item, a few ahead of the consumer, and yield the results in the order of the items.
 
     >>> list(map_with_prefetch(abs, [-1, 2], 2, "doctest"))
     [1, 2]
     """
     with open_pool(len(items), workers, name) as pool:
-        waiting: deque[Future[ResultT]] = deque()
+        pending: deque[Future[ResultT]] = deque()
         try:
             for item in items:
-                waiting.append(pool.submit(task, item))
-                if len(waiting) > workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+                pending.append(pool.submit(task, item))
+                if len(pending) > workers:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
-            for future in waiting:
+            for future in pending:
                 future.cancel()
 
 
-def balance_columns(sizes: Mapping[str, int], parts: int) -> list[list[str]]:
-    """Divide columns of so many bytes in parts of about the same size, heaviest first; few bytes in fewer parts.
+def balance_columns(sizes: Mapping[str, int], groups: int) -> list[list[str]]:
+    """Divide columns into groups of about the same number of bytes, largest first, fewer if there are few bytes.
 
-    The order of the columns is kept in each.
+    Each group keeps the order of the columns.
 
     >>> balance_columns({"a": 1 << 20, "b": 3 << 20, "c": 1 << 20}, 2)
     [['b'], ['a', 'c']]
     """
-    parts = min(parts, len(sizes), 1 + sum(sizes.values()) // _MIN_SHARE_BYTES)
-    shares: list[set[str]] = [set() for _ in range(parts)]
-    load = [(0, 0)] * parts
+    groups = min(groups, len(sizes), 1 + sum(sizes.values()) // _MIN_SHARE_BYTES)
+    members: list[set[str]] = [set() for _ in range(groups)]
+    load = [(0, 0)] * groups
     for name in sorted(sizes, key=lambda name: -sizes[name]):
-        lightest = load.index(min(load))
-        shares[lightest].add(name)
-        load[lightest] = load[lightest][0] + sizes[name], len(shares[lightest])
-    heaviest_first = sorted(range(parts), key=load.__getitem__, reverse=True)
-    return [[name for name in sizes if name in shares[part]] for part in heaviest_first]
+        smallest = load.index(min(load))
+        members[smallest].add(name)
+        load[smallest] = load[smallest][0] + sizes[name], len(members[smallest])
+    largest_first = sorted(range(groups), key=load.__getitem__, reverse=True)
+    return [[name for name in sizes if name in members[group]] for group in largest_first]
 
 
 def _measure_wait() -> float:
-    """Tell a time that stands still while this thread works."""
+    """Return a clock that stands still while this thread works."""
     return time.perf_counter() - time.thread_time()
 
 
 def open_pool(tasks: int, workers: int, name: str) -> Executor:
-    """Open threads for so many tasks, or none where there is only one task at a time."""
+    """Open a pool for so many tasks, without threads if only one task runs at a time."""
     threads = min(tasks, workers)
     return ThreadPoolExecutor(threads, thread_name_prefix=f"merganser-{name}") if threads > 1 else _InlineExecutor()
 
 
 class _InlineExecutor(Executor):
-    """The thread that asks, which does each task when it is asked for; one that fails, fails there."""
+    """Runs each task in the calling thread on submission, which raises the task's error."""
 
     def submit(self, task: Callable[TaskP, ResultT], /, *args: TaskP.args, **kwargs: TaskP.kwargs) -> Future[ResultT]:
         done: Future[ResultT] = Future()

@@ -1,4 +1,4 @@
-"""Reading: exactly the data files as an Arrow dataset."""
+"""Opens the data files of a dataset as an Arrow dataset."""
 
 from __future__ import annotations
 
@@ -26,24 +26,22 @@ if TYPE_CHECKING:
 
 _ARROW = re.compile(r"parquet-cpp-arrow version (\d+)\.")
 _FORWARD = 23
-# Days from 1970 that 64 bits of nanoseconds hold.
+# Days from 1970 in the range of 64-bit nanoseconds.
 _NANOSECOND_DAYS = 106_000
 _RESERVED_NAMES = ("__filename", "__fragment_index", "__batch_index", "__last_in_fragment")
 
 
 def open_dataset(location: Location) -> pads.Dataset:
-    """Open exactly the data files as an Arrow dataset, partition columns in their recorded types (O3)."""
+    """Open the data files as an Arrow dataset, with partition columns in their recorded types (O3)."""
     return to_arrow_dataset(load_target(location, [], None, {}))
 
 
 def to_arrow_dataset(target: Target) -> pads.Dataset:
-    """Give the data files of a snapshot as an Arrow dataset."""
+    """Convert a snapshot to an Arrow dataset."""
     location = target.location
-    kept = [name for name in _RESERVED_NAMES if target.schema is not None and name in target.schema.names]
-    if kept:
-        message = (
-            f"{location.display} has a column {kept[0]!r}, a name that Arrow's datasets keep for themselves. Rename it."
-        )
+    reserved = [name for name in _RESERVED_NAMES if target.schema is not None and name in target.schema.names]
+    if reserved:
+        message = f"{location.display} has a column {reserved[0]!r}, a name that Arrow datasets reserve. Rename it."
         raise UnsupportedFileError(message)
     formats = {unit: _make_format(unit) for unit in ("us", "ns")}
     units = _choose_int96_units(target)
@@ -65,29 +63,28 @@ def _make_format(unit: str) -> pads.ParquetFileFormat:
 
 
 def _choose_int96_units(target: Target) -> dict[int, str]:
-    """Choose for each file that holds INT96 the unit in which Arrow's datasets read all of its instants (S6)."""
+    """Choose for each file with INT96 the unit in which Arrow datasets can read all of its instants (S6)."""
     if target.template is None or target.summaries is None:
         return {}
     location, numbers = target.location, target.summaries.schema_numbers
-    # A file with the first one's schema has INT96 if that one has; only another schema has to be looked up.
+    # A file with the schema of the first has INT96 if that has; only files with another schema are checked.
     unsure = range(len(target.files)) if target.template.has_int96 else np.flatnonzero(numbers).tolist()
 
     def choose(number: int) -> tuple[int, str]:
         rel = target.files[number].rel
         path = location.to_path(rel)
         footer = target.footers.get(rel) or read_footer(location.store, path, location.to_display(rel))
-        return number, "us" if not footer.int96_columns or _counts_forward(footer) else _find_unit(
-            location, path, footer
-        )
+        is_safe = not footer.int96_columns or _counts_forward(footer)
+        return number, "us" if is_safe else _find_unit(location, path, footer)
 
     return dict(map_in_threads(choose, list(unsure)))
 
 
 def _counts_forward(footer: Footer) -> bool:
-    """Say whether the writer is known to count time of day from midnight on, before 1970 too."""
+    """Check for a writer known to count time of day forward from midnight, before 1970 too."""
     metadata = footer.metadata
     writer = metadata.created_by or ""
-    # PyArrow copies Spark's keys from a file that it read into one that it writes.
+    # PyArrow copies Spark's keys from a file that it read, so they are not enough.
     by_spark = writer.startswith("parquet-mr") and any(
         key.startswith(b"org.apache.spark.") for key in metadata.metadata or {}
     )
@@ -108,10 +105,9 @@ def _find_unit(location: Location, path: str, footer: Footer) -> str:
     if beyond is not None:
         message = (
             f"Column {backward!r} of {footer.display_path} holds INT96 instants before 1970 as PyArrow before 23 "
-            "wrote them. "
-            f"Arrow can read them in nanoseconds only, and column {beyond!r} holds instants outside of 1678 to 2262 or "
-            "finer than microseconds. A merge into this dataset, or from the file itself, reads them: rewrite it with "
-            f"write_dataset({footer.display_path!r}, <new folder>)."
+            f"wrote them. Arrow can read them in nanoseconds only, and column {beyond!r} holds instants outside of 1678 "
+            "to 2262 or finer than microseconds. A merge into this dataset, or from the file itself, reads them: "
+            f"rewrite it with write_dataset({footer.display_path!r}, <new folder>)."
         )
         raise UnsupportedFileError(message)
     return "ns"

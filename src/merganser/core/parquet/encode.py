@@ -1,12 +1,11 @@
-"""Write rows the way an old Parquet file wrote them.
+"""Writes rows with the options of an existing Parquet file.
 
-`encode_row_group` makes a row group that may take the place of an old one; `open_writer_like` rewrites a file whole.
-Both ask `derive_writer_options` what the old file did, so a spliced file and a rewritten one have the same schema, the
-same key-value metadata and the same encodings. `is_stored_alike` tells whether a column came out as the old file has
-it.
+`encode_row_group` encodes a row group that can replace an old one; `open_writer_like` rewrites a whole file. Both use
+`derive_writer_options`, so spliced and rewritten files keep the schema, key-value metadata and encodings of the old.
+`is_stored_alike` checks whether a new column chunk can be read through the old schema.
 
-A row group that changes loses its bloom filters, for a missing filter is never wrong; a new file has them for the
-columns that `find_bloom_filter_columns` names.
+A changed row group has no bloom filters, which is always correct; a new file has them for the columns that
+`find_bloom_filter_columns` returns.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -53,7 +52,7 @@ _CONVERTED: dict[int, tuple[object, ...]] = {
     0: ("STRING",),
     4: ("ENUM",),
     6: ("DATE",),
-    # These do not say whether they mean UTC, and readers differ.
+    # These do not specify UTC or local time, and readers differ.
     7: ("TIME", 1, None),
     8: ("TIME", 2, None),
     9: ("TIMESTAMP", 1, None),
@@ -65,7 +64,7 @@ _CONVERTED: dict[int, tuple[object, ...]] = {
     **{15 + power: ("INTEGER", 8 << power, True) for power in range(4)},
 }
 _LOGICAL = {1: ("STRING",), 4: ("ENUM",), 6: ("DATE",), 12: ("JSON",), 13: ("BSON",), 14: ("UUID",)}
-# Bytes that read the same with and without the annotation, in the same order where an order is defined at all.
+# Types whose bytes have the same meaning and order with and without the annotation.
 _COMPATIBLE_TYPES: dict[tuple[object, ...], set[tuple[object, ...]]] = {
     ("ENUM",): {_PLAIN, ("STRING",)},
     ("JSON",): {_PLAIN, ("STRING",)},
@@ -77,7 +76,7 @@ _COMPATIBLE_TYPES: dict[tuple[object, ...], set[tuple[object, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """What a reader takes from the schema to decode one column chunk."""
+    """The properties of a column in the schema that a reader needs to decode its chunks."""
 
     path: tuple[bytes, ...]
     repetitions: tuple[int, ...]
@@ -92,14 +91,14 @@ class Leaf:
 
     @property
     def has_no_order(self) -> bool:
-        """Whether the format defines no order of the values, so that no bound of them means anything."""
+        """Whether the format defines no order of the values, so that bounds have no meaning."""
         return self.logical_type == _INTERVAL
 
 
 def encode_row_group(batches: Iterable[pa.RecordBatch], schema: pa.Schema, options: Mapping[str, Any]) -> pa.Buffer:
     """Encode rows as a Parquet file in memory, with the `derive_writer_options` of an old row group.
 
-    The rows make one row group (PyArrow's limit is 64 Mi rows; beyond it more); no rows make none.
+    The rows make one row group, more beyond PyArrow's limit of 64 Mi rows, and none if there are no rows.
     """
     table = pa.Table.from_batches(batches, schema=schema)
     sink = pa.BufferOutputStream()
@@ -119,15 +118,15 @@ def open_writer_like(where: Any, schema: pa.Schema, footer: Footer) -> pq.Parque
 
 
 def derive_writer_options(footer: Footer, row_group: int = 0) -> dict[str, Any]:
-    """Return the arguments of `pq.ParquetWriter` that keep what one row group of an old file did, leaf by leaf.
+    """Return the arguments of `pq.ParquetWriter` that keep the options of an old row group, leaf by leaf.
 
-    A file without row groups says only what its schema says; the rest is PyArrow's default.
+    For a file without row groups, options that do not depend on the schema are PyArrow's defaults.
     """
     return derive_options_by_group(footer, [row_group])[row_group]
 
 
 def derive_options_by_group(footer: Footer, row_groups: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """Return the writer options of several row groups, looking through the footer once."""
+    """Return the writer options of several row groups, reading the footer once."""
     metadata = footer.metadata
     leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
     shared = derive_schema_options(metadata)
@@ -143,7 +142,7 @@ def derive_options_by_group(footer: Footer, row_groups: Iterable[int]) -> dict[i
 
 
 def derive_schema_options(metadata: pq.FileMetaData | None) -> dict[str, Any]:
-    """Return those arguments of `pq.ParquetWriter` that keep an old file's schema; without one, the newest form."""
+    """Return the arguments of `pq.ParquetWriter` that keep an old file's schema; without one, the newest format."""
     leaves = [] if metadata is None else [metadata.schema.column(number) for number in range(metadata.num_columns)]
     return {
         "version": "2.6",  # below it, nanoseconds and unsigned integers would change their type
@@ -157,7 +156,7 @@ def derive_schema_options(metadata: pq.FileMetaData | None) -> dict[str, Any]:
 def derive_new_file_options(footer: Footer) -> dict[str, Any]:
     """Return the arguments of `pq.ParquetWriter` for a new file beside an old one.
 
-    It has dictionaries where the old one has them: where values are too many for one, the search for them is in vain.
+    It has dictionaries where the old one has: for other columns, building a dictionary would be wasted work.
     """
     metadata = footer.metadata
     shared = derive_schema_options(metadata)
@@ -168,10 +167,9 @@ def derive_new_file_options(footer: Footer) -> dict[str, Any]:
 
 
 def find_bloom_filter_columns(footer: Footer) -> frozenset[str]:
-    """Name the columns that have a bloom filter in the first row group, where it means to all readers what it says.
+    """Return the columns with a bloom filter in the first row group, of types on whose hashes all readers agree.
 
-    DuckDB gives filters of some bytes a meaning of its own: one of INTERVAL holds normalised hashes. Of floats, 0.0 and
-    -0.0 are equal and have different hashes.
+    DuckDB hashes INTERVAL in normalised form. The floats 0.0 and -0.0 are equal but have different hashes.
     """
     metadata = footer.metadata
     if not metadata.num_row_groups:
@@ -187,7 +185,7 @@ def find_bloom_filter_columns(footer: Footer) -> frozenset[str]:
 
 
 def read_leaves(schema: Sequence[thrift.Struct]) -> tuple[Leaf, ...]:
-    """Walk the flattened schema tree; each entry of `parents` is a group with the children it still expects."""
+    """Read the leaves of a flattened schema tree; `parents` holds each group with its number of missing children."""
     leaves = []
     parents: list[tuple[int, tuple[bytes, ...], tuple[int, ...]]] = [(schema[0].get(5, 0) if schema else 0, (), ())]
     for element in schema[1:]:
@@ -212,16 +210,11 @@ def read_leaves(schema: Sequence[thrift.Struct]) -> tuple[Leaf, ...]:
 
 
 def is_stored_alike(old: Leaf, new: Leaf) -> bool:
-    """Whether a chunk of `new` read through the schema of `old` gives the values that were written.
+    """Check whether reading a chunk of `new` through the schema of `old` returns the values that were written.
 
-    Levels are compared group by group: equal maxima may still mean that another group is NULL.
+    Repetitions are compared group by group: with equal maximum levels, another group may be the NULL one.
     """
-    if (old.path, old.repetitions, old.physical_type, old.length) != (
-        new.path,
-        new.repetitions,
-        new.physical_type,
-        new.length,
-    ):
+    if replace(old, logical_type=_PLAIN) != replace(new, logical_type=_PLAIN):
         return False
     if old.logical_type[-1:] == (None,):
         return old.logical_type[:2] == new.logical_type[:2]
@@ -229,11 +222,11 @@ def is_stored_alike(old: Leaf, new: Leaf) -> bool:
 
 
 def is_read_specially(created_by: bytes) -> bool:
-    """Whether the writer's name makes readers decode chunks in another way, which would not suit new ones.
+    """Check whether the writer's name makes readers decode chunks in a way that is wrong for new chunks.
 
-    parquet-mr before 1.2.9 miscounted the bytes of a chunk, so readers take more than the footer says; of parquet-cpp
-    before 2.0 they expect that a v2 page is compressed even where it says otherwise. Distrusted statistics are no such
-    case: readers pass over those of the new chunks as well.
+    parquet-mr before 1.2.9 miscounted the bytes of a chunk, so readers read more than the footer says. Of parquet-cpp
+    before 2.0, they decompress v2 pages even where the header says otherwise. Distrusted statistics do no harm: readers
+    only ignore those of the new chunks as well.
     """
     writer = _ODD_WRITER.match(created_by)
     if writer is None:
@@ -249,7 +242,7 @@ def _derive_chunk_options(leaves: Sequence[Any], chunks: Sequence[Chunk]) -> dic
     encodings: dict[str, str] = {}
     for leaf, chunk in zip(leaves, chunks, strict=True):
         codecs[leaf.path] = chunk.codec
-        # INT96 has no usable statistics, but what takes its place does.
+        # INT96 has no usable statistics, but the timestamp that replaces it has.
         statistics[leaf.path] = chunk.has_statistics or leaf.physical_type == "INT96"
         if leaf.physical_type != "BOOLEAN":
             dictionary[leaf.path] = bool(_DICTIONARY & chunk.encodings) and not _has_dictionary_fallback(chunk.pages)
@@ -257,7 +250,7 @@ def _derive_chunk_options(leaves: Sequence[Any], chunks: Sequence[Chunk]) -> dic
         if encoding and not dictionary.get(leaf.path):
             encodings[leaf.path] = encoding
     return {
-        # One name where all columns agree: it also reaches a leaf whose path comes out different.
+        # A single codec also applies to a leaf whose path changes.
         "compression": next(iter(codecs.values())) if len(set(codecs.values())) == 1 else codecs,
         "use_dictionary": _select_true(dictionary),
         "write_statistics": _select_true(statistics),
@@ -267,7 +260,7 @@ def _derive_chunk_options(leaves: Sequence[Any], chunks: Sequence[Chunk]) -> dic
 
 
 def _select_true(choices: dict[str, bool]) -> bool | list[str]:
-    """Return True for all, False for none, else the paths chosen."""
+    """Return True for all paths, False for none, else the chosen paths."""
     chosen = [path for path, choice in choices.items() if choice]
     if not chosen:
         return False
@@ -275,7 +268,7 @@ def _select_true(choices: dict[str, bool]) -> bool | list[str]:
 
 
 def _find_special_encoding(leaf: Any, chunk: Chunk) -> str | None:
-    # A decimal may change its physical type in a whole rewrite, and the encoding would no longer suit it.
+    # In a rewrite a decimal may get another physical type, which the encoding does not support.
     if _is_decimal(leaf):
         return None
     writable = (name for name, types in _WRITABLE_ENCODINGS.items() if leaf.physical_type in types)
@@ -296,12 +289,12 @@ def _names_list_items_element(leaves: Sequence[Any]) -> bool:
 
 
 def _has_dictionary_fallback(pages: Sequence[tuple[int, int, int]]) -> bool:
-    """Say whether some data pages are plain: the writer began a dictionary that grew too large, as ours would."""
+    """Check for plain data pages: the writer gave up a dictionary that grew too large, as ours would."""
     return any(page in _DATA_PAGES and encoding == _PLAIN_ENCODING for page, encoding, _ in pages)
 
 
 def _read_logical_type(element: thrift.Struct, physical_type: int) -> tuple[object, ...]:
-    """Return what the annotation says about values, the same for the old form of annotation and the new."""
+    """Return the annotated type, the same for a converted type and the equivalent logical type."""
     logical, converted = element.get(10), element.get(6)
     if logical is None:
         if converted == _DECIMAL:

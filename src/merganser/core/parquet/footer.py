@@ -1,7 +1,7 @@
-"""Footers: one ranged read each, the row groups they describe, and the bounds of key columns that can be trusted.
+"""Parquet footers, each read with one ranged read, and the bounds of key columns that can be trusted.
 
-A bound is trusted only when the footer proves it: declared column order, exact, no NaN, of the key's own type. What
-is not trusted becomes None, which means "unbounded".
+A bound is trusted only if the footer declares the column order and the bound is exact, not NaN, and of the key's type.
+Other bounds are None, which means unbounded.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _UNIT_NAMES = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
 @dataclass(frozen=True)
 class Footer:
-    """A parsed footer with the bytes it came from; `display_path` is the path of the file in messages."""
+    """A parsed footer and its bytes; `display_path` is the path of the file in messages."""
 
     metadata: pq.FileMetaData
     raw: bytes
@@ -61,7 +61,7 @@ class Footer:
     _chunks: dict[int, list[Chunk]] = field(default_factory=dict, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # PyArrow would serialise its own view, which ends the process over some damage.
+        # PyArrow's own serialisation aborts the process on some damaged footers.
         return parse_footer, (self.raw, self.size, self.display_path)
 
     @property
@@ -71,7 +71,7 @@ class Footer:
 
     @cached_property
     def int96_columns(self) -> frozenset[str]:
-        """The columns that hold INT96, themselves or inside."""
+        """The columns that are INT96 or contain it."""
         leaves = [self.metadata.schema.column(leaf).physical_type for leaf in range(self.metadata.num_columns)]
         if "INT96" not in leaves:
             return frozenset()
@@ -81,41 +81,35 @@ class Footer:
 
     @cached_property
     def int96_as_bytes(self) -> pq.FileMetaData:
-        """What PyArrow makes of the footer where INT96 is called twelve bytes."""
+        """The footer with INT96 declared as twelve bytes."""
         if not self.int96_columns:
             return self.metadata
         try:
             return parse_footer(int96.retype_as_bytes(self.raw), self.size, self.display_path).metadata
         except ThriftError as error:
-            raise self.make_damaged_error(error) from error
+            raise _make_damaged_error(self.display_path, error) from error
 
     def decode_int96(self, table: pa.Table) -> pa.Table:
-        """Put instants in the place of INT96 in rows that were read with `int96_as_bytes`."""
-        return (
-            int96.decode_columns(table, self.int96_columns, self.schema, self.display_path)
-            if self.int96_columns
-            else table
-        )
+        """Decode the INT96 columns of rows that were read with `int96_as_bytes`."""
+        if not self.int96_columns:
+            return table
+        return int96.decode_columns(table, self.int96_columns, self.schema, self.display_path)
 
     def load_chunks(self, row_groups: Iterable[int]) -> dict[int, list[Chunk]]:
-        """Give what the footer says of the column chunks of some row groups."""
+        """Return the column chunks of some row groups."""
         wanted = set(row_groups)
         try:
             self._chunks.update(read_chunks(self.raw, wanted - self._chunks.keys()))
         except ThriftError as error:
-            raise self.make_damaged_error(error) from error
+            raise _make_damaged_error(self.display_path, error) from error
         found = {group: self._chunks[group] for group in wanted}
         if any(len(chunks) != self.metadata.num_columns for chunks in found.values()):
-            raise self.make_damaged_error("a row group does not have the columns of the schema")
+            raise _make_damaged_error(self.display_path, "a row group does not have the columns of the schema")
         return found
-
-    def make_damaged_error(self, reason: object) -> UnreadableFileError:
-        """Say that the footer cannot be read."""
-        return _make_damaged_error(self.display_path, reason)
 
 
 def read_footer(store: Store, path: str, display_path: str) -> Footer:
-    """Read one footer; a file that cannot be read or must not be rewritten is an error that names it."""
+    """Read the footer of a file; damaged and encrypted files are refused."""
     with translate_read_errors(display_path), store.open_input(path) as stream:
         return load_footer(stream, display_path)
 
@@ -124,18 +118,18 @@ def load_footer(stream: pa.NativeFile, display_path: str) -> Footer:
     """Read the footer of an open file."""
     with translate_read_errors(display_path):
         size = stream.size()
-        guess = stream.read_at(min(size, _TAIL_READ_BYTES), max(0, size - _TAIL_READ_BYTES))
-        length = _read_footer_length(guess, size, display_path)
-        if length + _TAIL_BYTES > len(guess):
-            guess = stream.read_at(length + _TAIL_BYTES, size - length - _TAIL_BYTES)
-    return parse_footer(guess[len(guess) - length - _TAIL_BYTES : -_TAIL_BYTES], size, display_path)
+        tail = stream.read_at(min(size, _TAIL_READ_BYTES), max(0, size - _TAIL_READ_BYTES))
+        length = _read_footer_length(tail, size, display_path)
+        if length + _TAIL_BYTES > len(tail):
+            tail = stream.read_at(length + _TAIL_BYTES, size - length - _TAIL_BYTES)
+    return parse_footer(tail[len(tail) - length - _TAIL_BYTES : -_TAIL_BYTES], size, display_path)
 
 
 def parse_footer(raw: bytes, size: int, display_path: str) -> Footer:
     """Parse the bytes of a footer."""
     try:
         metadata = pq.read_metadata(pa.BufferReader(b"".join((MAGIC, raw, struct.pack("<I", len(raw)), MAGIC))))
-        # Decoded only when it is asked for.
+        # PyArrow decodes this lazily, and may fail.
         metadata.created_by  # noqa: B018
     except (OSError, pa.ArrowException, OverflowError, UnicodeDecodeError) as error:
         raise _make_damaged_error(display_path, error) from error
@@ -165,9 +159,9 @@ def _make_damaged_error(display_path: str, reason: object) -> UnreadableFileErro
 
 def _read_footer_length(tail: bytes, size: int, display_path: str) -> int:
     if size >= len(MAGIC) + _TAIL_BYTES and tail[-4:] == ENCRYPTED_MAGIC:
-        raise _make_encrypted_error(display_path)
+        raise make_encrypted_error(display_path)
     if size < len(MAGIC) + _TAIL_BYTES or tail[-4:] != MAGIC:
-        message = f"{display_path} is not a Parquet file, or is cut short ({size} bytes). Restore or remove the file."
+        message = f"{display_path} is not a Parquet file, or is truncated ({size} bytes). Restore or remove the file."
         raise UnreadableFileError(message)
     (length,) = struct.unpack("<I", tail[-8:-4])
     if length + _TAIL_BYTES + len(MAGIC) > size:
@@ -180,12 +174,13 @@ def _refuse_encrypted(footer: Footer) -> None:
     try:
         fields = {number for number, _, _ in scan_fields(footer.raw)}
     except ThriftError as error:
-        raise footer.make_damaged_error(error) from error
+        raise _make_damaged_error(footer.display_path, error) from error
     if fields & _ENCRYPTION_FIELDS:
-        raise _make_encrypted_error(footer.display_path)
+        raise make_encrypted_error(footer.display_path)
 
 
-def _make_encrypted_error(display_path: str) -> UnsupportedFileError:
+def make_encrypted_error(display_path: str) -> UnsupportedFileError:
+    """Make the error for an encrypted file."""
     return UnsupportedFileError(
         f"{display_path} is encrypted; rewriting it would write plaintext. Merge into an unencrypted copy of the "
         "dataset."
@@ -193,7 +188,7 @@ def _make_encrypted_error(display_path: str) -> UnsupportedFileError:
 
 
 def to_arrow_schema(metadata: pq.FileMetaData) -> pa.Schema:
-    """Give the Arrow schema that reading a file gives, INT96 as timestamp[us, UTC], UUID and JSON as such."""
+    """Return the Arrow schema of a file, with INT96 as timestamp[us, UTC], and UUID and JSON as extension types."""
     schema = metadata.schema.to_arrow_schema()
     leaves = [metadata.schema.column(leaf) for leaf in range(metadata.num_columns)]
     if not any(leaf.physical_type == "INT96" or leaf.logical_type.type in _EXTENSIONS for leaf in leaves):
@@ -232,18 +227,16 @@ def _resolve_leaf_type(data_type: pa.DataType, leaf: Any) -> pa.DataType:
 
 
 def count_leaves(data_type: pa.DataType) -> int:
-    """Count the column chunks that a column of a type takes."""
+    """Count the column chunks of a column of this type."""
     if isinstance(data_type, pa.BaseExtensionType):
         return count_leaves(data_type.storage_type)
-    return (
-        sum(count_leaves(data_type.field(at).type) for at in range(data_type.num_fields))
-        if pa.types.is_nested(data_type)
-        else 1
-    )
+    if not pa.types.is_nested(data_type):
+        return 1
+    return sum(count_leaves(data_type.field(at).type) for at in range(data_type.num_fields))
 
 
 def find_unwritable_column(metadata: pq.FileMetaData) -> str | None:
-    """Name a column whose Parquet type PyArrow reads as bare bytes and cannot write, if there is one."""
+    """Find a column of a Parquet type that PyArrow reads as plain bytes and cannot write."""
     columns = (metadata.schema.column(leaf) for leaf in range(metadata.num_columns))
     return next((c.path for c in columns if {c.logical_type.type, c.converted_type} & _UNWRITABLE), None)
 
@@ -252,20 +245,20 @@ Bound = tuple[Any, Any] | None
 
 
 def read_key_bounds(footer: Footer, column: str, data_type: pa.DataType) -> list[Bound]:
-    """Give the canonical (min, max) of a key column in each row group, None where nothing is proven (P4)."""
+    """Return the canonical (min, max) of a key column in each row group, None if not trusted (P4)."""
     metadata = footer.metadata
-    unproven: list[Bound] = [None] * metadata.num_row_groups
+    unbounded: list[Bound] = [None] * metadata.num_row_groups
     leaf = _find_leaf(metadata, column)
     orders = _read_column_orders(footer)
     if leaf is None or orders is None or not orders[leaf]:
-        return unproven
+        return unbounded
     described = metadata.schema.column(leaf)
     decode = _choose_decoder(described, data_type)
     if decode is None or (_is_distrusted_writer(metadata) and not _has_signed_order(described)):
-        return unproven
+        return unbounded
     found = find_bounds(footer.raw, column, metadata.num_row_groups)
     if found is None:
-        return unproven
+        return unbounded
     physical = _PHYSICAL.index(described.physical_type)
     return [
         None
@@ -276,7 +269,7 @@ def read_key_bounds(footer: Footer, column: str, data_type: pa.DataType) -> list
 
 
 def _decode_bounds(stored: StoredBounds, rows: int, column: Any, decode: Any) -> Bound:
-    # Bounds of no values at all: one of the two claims is wrong.
+    # All values are NULL and yet there are bounds: one of the two is wrong.
     if stored.null_count is not None and stored.null_count >= rows:
         return None
     layout = _LAYOUTS.get(column.physical_type)
@@ -297,7 +290,7 @@ def _reject_unordered(bound: tuple[Any, Any]) -> Bound:
 
 
 def _find_leaf(metadata: pq.FileMetaData, column: str) -> int | None:
-    # A leaf's path joins names with dots, and a plain column's name may hold dots itself.
+    # A path joins names with dots, and the name of a plain column may contain dots.
     for leaf in range(metadata.num_columns):
         described = metadata.schema.column(leaf)
         if described.path == column and described.max_repetition_level == 0 and described.name == column:
@@ -306,7 +299,7 @@ def _find_leaf(metadata: pq.FileMetaData, column: str) -> int | None:
 
 
 def _read_column_orders(footer: Footer) -> Sequence[bool] | None:
-    """Read the column orders off the end of the footer; None if they do not stand there in their usual form."""
+    """Read the column orders at the end of the footer; None if they are not there in their usual form."""
     leaves = footer.metadata.num_columns
     end = len(footer.raw) - 1
     start = end - leaves * len(_TYPE_DEFINED)
@@ -327,8 +320,8 @@ def _has_signed_order(column: Any) -> bool:
     return "BYTE_ARRAY" not in column.physical_type and logical != "DECIMAL" and not unsigned
 
 
-def _choose_decoder(column: Any, data_type: pa.DataType) -> Any:  # noqa: PLR0911  pyarrow's column schema; one line a type
-    """Choose how a footer's raw (min, max) becomes the canonical form of a key of this Arrow type."""
+def _choose_decoder(column: Any, data_type: pa.DataType) -> Any:  # noqa: PLR0911  one line a type
+    """Choose the decoder of a footer's (min, max) to the canonical form of a key of this type, if there is one."""
     physical = column.physical_type
     if pa.types.is_dictionary(data_type):
         data_type = data_type.value_type
@@ -337,11 +330,8 @@ def _choose_decoder(column: Any, data_type: pa.DataType) -> Any:  # noqa: PLR091
     if pa.types.is_decimal(data_type):
         return _make_decimal_decoder(column, data_type)
     if pa.types.is_float16(data_type):
-        return (
-            _make_pair_decoder(lambda raw: float(np.frombuffer(raw, np.float16)[0]) + 0.0)
-            if physical == "FIXED_LEN_BYTE_ARRAY"
-            else None
-        )
+        is_fixed = physical == "FIXED_LEN_BYTE_ARRAY"
+        return _make_pair_decoder(lambda raw: float(np.frombuffer(raw, np.float16)[0]) + 0.0) if is_fixed else None
     if pa.types.is_floating(data_type):
         return _make_pair_decoder(lambda raw: float(raw) + 0.0) if physical in {"FLOAT", "DOUBLE"} else None
     if pa.types.is_boolean(data_type):
@@ -370,11 +360,11 @@ def _make_decimal_decoder(column: Any, data_type: pa.DataType) -> Any:
     if column.logical_type.type != "DECIMAL" or column.scale != data_type.scale:
         return None
 
-    def one(raw: int | bytes) -> Decimal:
+    def decode(raw: int | bytes) -> Decimal:
         unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
         return _EXACT.scaleb(Decimal(unscaled), -data_type.scale)
 
-    return _make_pair_decoder(one)
+    return _make_pair_decoder(decode)
 
 
 def _make_temporal_decoder(column: Any, data_type: pa.DataType) -> Any:
@@ -389,5 +379,5 @@ def _make_temporal_decoder(column: Any, data_type: pa.DataType) -> Any:
     if stored is None:
         return None
     wanted, have = _PER_SECOND[data_type.unit], _PER_SECOND[stored]
-    # A coarser key type takes the floor of a minimum and the ceiling of a maximum.
+    # For a coarser key type, minima are rounded down and maxima up.
     return lambda low, high: (low * wanted // have, -(-high * wanted // have))

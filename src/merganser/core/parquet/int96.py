@@ -1,9 +1,8 @@
-"""INT96 instants, decoded here because no option of PyArrow's reader gives every one of them (S6).
+"""Decodes INT96 timestamps, because PyArrow's reader cannot decode all of them (S6).
 
-An INT96 is a Julian day and the nanoseconds since its midnight. PyArrow before 23, and what writes through it, counted
-backwards for instants before 1970: the nanoseconds are negative. PyArrow's reader takes them for unsigned where it is
-to make microseconds, which moves 1965 to 2549, and where it makes nanoseconds, instants before 1678 and after 2262
-overflow. So the column is read as the twelve bytes that it holds, through a footer that calls it so.
+An INT96 is a Julian day and the nanoseconds since its midnight, which PyArrow before 23 wrote as negative for instants
+before 1970. PyArrow's reader treats them as unsigned when it makes microseconds, which moves 1965 to 2549; in
+nanoseconds, instants before 1678 and after 2262 overflow. So the columns are read as twelve bytes, by a changed footer.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _INT96, _FIXED = 3, 7
 
 
 def retype_as_bytes(raw: bytes) -> bytes:
-    """Give a footer in which INT96 is twelve bytes, which are stored alike; raises `ThriftError` if it is damaged."""
+    """Return the footer with INT96 declared as twelve bytes; a damaged footer raises `ThriftError`."""
     tree = thrift.read_struct(raw)
     elements = get_list(tree, _SCHEMA, thrift.STRUCT)
     column = {_LENGTH: _BYTES.byte_width, _CONVERTED: None, _LOGICAL: None}
@@ -56,7 +55,7 @@ def _retype(described: Struct, changes: Mapping[int, int | None]) -> Struct:
 
 
 def decode_columns(table: pa.Table, columns: Iterable[str], schema: pa.Schema, display_path: str) -> pa.Table:
-    """Put instants in the place of the bytes of these columns, wherever the schema has an instant."""
+    """Decode INT96 in these columns, wherever the schema has a timestamp."""
     for name in columns:
         number = table.schema.get_field_index(name)
         if number >= 0:
@@ -72,7 +71,7 @@ def _decode_array(array: pa.Array, data_type: pa.DataType, where: str) -> pa.Arr
         return _to_timestamps(array, where) if array.type == _BYTES else array
     if not pa.types.is_nested(data_type):
         return array
-    # A copy begins where its buffers begin, as the parts below are taken to.
+    # A copy without an offset, because its buffers are used below.
     array = pa.concat_arrays([array, array.slice(0, 0)])
     nulls = array.is_null()
     if pa.types.is_struct(data_type):
@@ -80,12 +79,10 @@ def _decode_array(array: pa.Array, data_type: pa.DataType, where: str) -> pa.Arr
         fields = [field.with_type(child.type) for field, child in zip(array.type, children, strict=True)]
         return pa.StructArray.from_arrays(children, fields=fields, mask=nulls)
     if pa.types.is_map(data_type):
-        keys, items = (
-            _decode_array(array.keys, data_type.key_type, where),
-            _decode_array(array.items, data_type.item_type, where),
-        )
-        made = pa.map_(array.type.key_field.with_type(keys.type), array.type.item_field.with_type(items.type))
-        return pa.MapArray.from_arrays(array.offsets, keys, items, made, mask=nulls)
+        keys = _decode_array(array.keys, data_type.key_type, where)
+        items = _decode_array(array.items, data_type.item_type, where)
+        map_type = pa.map_(array.type.key_field.with_type(keys.type), array.type.item_field.with_type(items.type))
+        return pa.MapArray.from_arrays(array.offsets, keys, items, map_type, mask=nulls)
     return _decode_list(array, data_type, nulls, where)
 
 
@@ -103,17 +100,17 @@ def _to_timestamps(array: pa.Array, where: str) -> pa.Array:
     nanoseconds, days, missing = split_int96(array)
     if len(days) and np.abs(days).max() > _MAX_DAYS:
         message = (
-            f"{where} holds an INT96 instant {int(np.abs(days).max()) // 365} years from 1970, further than "
-            "microseconds reach. Correct the value where the file comes from."
+            f"{where} holds an INT96 instant {int(np.abs(days).max()) // 365} years from 1970, beyond the range "
+            "of microseconds. Correct the value in the file."
         )
         raise UnsupportedFileError(message)
-    # Cut like DuckDB and Spark cut, towards midnight.
+    # Truncated towards midnight, as DuckDB and Spark do.
     microseconds = np.sign(nanoseconds) * (np.abs(nanoseconds) // 1000)
     return pa.array(days * _DAY + microseconds, pa.int64(), mask=missing).cast(TIMESTAMP_UTC)
 
 
 def find_int96_arrays(array: pa.Array, data_type: pa.DataType) -> Iterator[pa.Array]:
-    """Give the bytes of all INT96 of a column, wherever its type has an instant."""
+    """Yield the arrays of INT96 bytes in a column, wherever its type has a timestamp."""
     if array.type == _BYTES and pa.types.is_timestamp(data_type):
         yield array
     elif pa.types.is_struct(data_type):
@@ -127,7 +124,7 @@ def find_int96_arrays(array: pa.Array, data_type: pa.DataType) -> Iterator[pa.Ar
 
 
 def split_int96(array: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Give the nanoseconds and the days since 1970 of INT96 bytes, both 0 where they are NULL, which comes third."""
+    """Split INT96 bytes into nanoseconds, days since 1970, and a mask of NULLs, where both are 0."""
     missing: Any = array.is_null().to_numpy(zero_copy_only=False)
     stored = array.buffers()[1]
     if stored is None:

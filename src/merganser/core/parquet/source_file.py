@@ -1,7 +1,7 @@
-"""A Parquet file whose footer was understood completely, so that its column chunks may be copied.
+"""Opens Parquet files to copy column chunks from.
 
-`open_source_file` reads and checks a footer. Where it holds anything that is not understood, or that could lead to a
-wrong copy, `CannotSpliceError` asks for a whole rewrite.
+`open_source_file` reads and checks a footer. If it holds anything unknown, or that could lead to a wrong copy,
+`CannotSpliceError` asks for a full rewrite.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ import pyarrow as pa
 
 from merganser.core.parquet import thrift
 from merganser.core.parquet.encode import Leaf, is_read_specially, is_stored_alike, read_leaves
+from merganser.core.parquet.footer import ENCRYPTED_MAGIC, MAGIC, make_encrypted_error
 from merganser.core.parquet.thrift import Struct, ThriftError
-from merganser.errors import UnsupportedFileError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-MAX_COLUMN_CHUNKS = 20_000  # about a second of parsing; a wider file is rewritten whole
+MAX_COLUMN_CHUNKS = 20_000  # about a second of parsing; a file with more is fully rewritten
 MAX_FOOTER_BYTES = 256 << 20
 
-MAGIC, _ENCRYPTED_MAGIC = b"PAR1", b"PARE"
 _SCHEMA, NUM_ROWS, ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS, _ENCRYPTION, _SIGNING_KEY = 2, 3, 4, 6, 7, 8, 9
 COLUMNS, GROUP_ROWS = 1, 3
 _FILE_PATH, META, _CRYPTO, _ENCRYPTED_META = 1, 3, 8, 9
@@ -33,16 +32,16 @@ _MIN_FILE_BYTES = 12
 
 
 class CannotSpliceError(Exception):
-    """Why this file has to be rewritten whole."""
+    """The file has to be fully rewritten."""
 
 
 class _EncryptedError(CannotSpliceError):
-    """The footer, or a part of it, speaks of encryption."""
+    """The footer or a column chunk is encrypted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A Parquet file whose footer was understood completely; the new rows in memory are another."""
+    """A Parquet file with a fully parsed footer: an old data file, or new rows encoded in memory."""
 
     file: BinaryIO
     size: int
@@ -52,16 +51,16 @@ class SourceFile:
 
     @property
     def data_end(self) -> int:
-        """Where the footer begins."""
+        """The position of the footer."""
         return self.size - 8 - len(self.footer)
 
     @property
     def num_row_groups(self) -> int:
-        """How many row groups there are to copy."""
+        """The number of row groups."""
         return len(self.tree[ROW_GROUPS])
 
     def row_group(self, number: int) -> Struct:
-        """Give what the footer says of a row group."""
+        """Return the footer's entry of a row group."""
         if not 0 <= number < self.num_row_groups:
             raise IndexError(f"row group {number} of {self.num_row_groups}")
         group: Struct = self.tree[ROW_GROUPS][number]
@@ -69,23 +68,22 @@ class SourceFile:
 
 
 def open_source_file(old: BinaryIO, size: int) -> SourceFile:
-    """Read the footer of a Parquet file of `size` bytes and check all that copying its row groups relies on.
+    """Read the footer of a Parquet file of `size` bytes and check that its row groups can be copied.
 
-    Raises `CannotSpliceError` where a whole rewrite is needed, `UnsupportedFileError` for an encrypted file.
+    Raises `CannotSpliceError` where a full rewrite is needed, `UnsupportedFileError` for an encrypted file.
     """
     try:
         return _open(old, size)
     except _EncryptedError:
-        shown = old.name if isinstance(getattr(old, "name", None), str) else "The Parquet file"
-        message = f"{shown} is encrypted; rewriting it would write plaintext. Merge into an unencrypted copy."
-        raise UnsupportedFileError(message) from None
+        path = old.name if isinstance(getattr(old, "name", None), str) else "The Parquet file"
+        raise make_encrypted_error(path) from None
 
 
 def _open(file: BinaryIO, size: int) -> SourceFile:
     if size < _MIN_FILE_BYTES:
         raise CannotSpliceError("the file is too short to be Parquet")
     head, tail = read_at(file, 0, 4), read_at(file, size - 8, 8)
-    if _ENCRYPTED_MAGIC in (head, tail[4:]):
+    if ENCRYPTED_MAGIC in (head, tail[4:]):
         raise _EncryptedError
     (length,) = binary.unpack("<I", tail[:4])
     if (head, tail[4:]) != (MAGIC, MAGIC) or length > min(size - _MIN_FILE_BYTES, MAX_FOOTER_BYTES):
@@ -95,9 +93,9 @@ def _open(file: BinaryIO, size: int) -> SourceFile:
 
 
 def open_new_columns(old: SourceFile, buffer: pa.Buffer) -> tuple[SourceFile, list[int]]:
-    """Open some or all columns of new rows, and give the number that each of their leaves has in the old file.
+    """Open some or all columns of new rows; returns them with the number of each leaf in the old file.
 
-    Raises `CannotSpliceError` where a column would not come out as the old file has it.
+    Raises `CannotSpliceError` if a column is not stored as in the old file.
     """
     reader: Any = pa.BufferReader(buffer)
     new = _open(reader, buffer.size)
@@ -115,19 +113,19 @@ def open_new_columns(old: SourceFile, buffer: pa.Buffer) -> tuple[SourceFile, li
 
 
 def _parse(footer: bytes, data_end: int) -> tuple[Struct, tuple[Leaf, ...]]:
-    """Return a footer as a tree, and its leaves, or raise if any of it could lead to a wrong copy."""
+    """Parse a footer to a tree and its leaves; raises if any of it could lead to a wrong copy."""
     try:
         if _count_chunks(footer) > MAX_COLUMN_CHUNKS:
-            raise ThriftError(f"it has more than {MAX_COLUMN_CHUNKS} column chunks")  # noqa: TRY301 - one way out
+            raise ThriftError(f"it has more than {MAX_COLUMN_CHUNKS} column chunks")  # noqa: TRY301  handled below
         tree, end = thrift.read_struct_at(footer, 0, thrift.FILE_METADATA)
         leaves = read_leaves(tree[_SCHEMA])
     except ThriftError as error:
-        reason = _EncryptedError if _has_encryption_fields(footer) else CannotSpliceError
-        raise reason(f"the footer is not understood: {error}") from error
+        error_class = _EncryptedError if _has_encryption_fields(footer) else CannotSpliceError
+        raise error_class(f"the footer is not understood: {error}") from error
     if _ENCRYPTION in tree or _SIGNING_KEY in tree:
         raise _EncryptedError
     if is_read_specially(tree.get(_CREATED_BY, b"")):
-        raise CannotSpliceError(f"readers decode chunks of {tree[_CREATED_BY]!r} in a way of their own")
+        raise CannotSpliceError(f"readers decode chunks of {tree[_CREATED_BY]!r} in a special way")
     if not leaves or len(tree.get(_COLUMN_ORDERS, leaves)) != len(leaves) or end != len(footer):
         raise CannotSpliceError("the footer has no columns, or not one order for each, or bytes after its end")
     extents = sorted(extent for group in tree[ROW_GROUPS] for extent in _check_group(group, leaves, data_end))
@@ -150,7 +148,7 @@ def _check_group(group: Struct, leaves: Sequence[Leaf], data_end: int) -> list[t
             raise CannotSpliceError("a column chunk lies in another file")
         meta = chunk[META]
         if tuple(meta[_PATH]) != leaf.path or meta[_TYPE] != leaf.physical_type:
-            raise CannotSpliceError("a column chunk is not of the column that the schema has in its place")
+            raise CannotSpliceError("a column chunk belongs to another column than in the schema")
         if meta[_NUM_VALUES] != rows and (not leaf.is_repeated or meta[_NUM_VALUES] < rows):
             raise CannotSpliceError("a column chunk and its row group disagree about the number of rows")
         start, end = get_extent(meta)
@@ -164,14 +162,14 @@ def _check_group(group: Struct, leaves: Sequence[Leaf], data_end: int) -> list[t
 
 
 def get_extent(meta: Struct) -> tuple[int, int]:
-    """Tell where a column chunk begins and ends."""
-    dictionary = meta.get(DICTIONARY_PAGE, 0)  # absent, or 0, where there is none
+    """Return start and end of a column chunk."""
+    dictionary = meta.get(DICTIONARY_PAGE, 0)  # missing or 0 if there is none
     start = min(meta[DATA_PAGE], dictionary) if dictionary > 0 else meta[DATA_PAGE]
     return start, start + meta[COMPRESSED_SIZE]
 
 
 def _count_chunks(footer: bytes) -> int:
-    """Count column chunks by the first row group, without reading further."""
+    """Estimate the number of column chunks from the first row group."""
     groups, first = thrift.find_list(footer, 0, ROW_GROUPS)
     return groups * thrift.find_list(footer, first, COLUMNS)[0] if groups else 0
 
@@ -184,12 +182,12 @@ def _has_encryption_fields(footer: bytes) -> bool:
 
 
 def read_at(file: BinaryIO, start: int, length: int) -> bytes:
-    """Read so many bytes from a place in a file."""
+    """Read exactly `length` bytes at `start`."""
     file.seek(start)
-    pieces = []
-    while length and (piece := file.read(length)):
-        pieces.append(piece)
-        length -= len(piece)
+    blocks = []
+    while length and (block := file.read(length)):
+        blocks.append(block)
+        length -= len(block)
     if length:
         raise CannotSpliceError("the file ends early")
-    return b"".join(pieces)
+    return b"".join(blocks)

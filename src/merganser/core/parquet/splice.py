@@ -1,11 +1,11 @@
-"""A new Parquet file from column chunks of an old one, copied byte for byte, and chunks encoded anew.
+"""Writes a new Parquet file from column chunks of an old one, copied byte for byte, and newly encoded chunks.
 
-A Parquet file is column chunks and a footer that points at them. `splice` places one row group after another, each
-chunk from the old file or from new columns, and ends with the old footer, in which only row groups, offsets and the
-number of rows have changed: schema, created_by, column orders and key-value metadata stay verbatim.
+A Parquet file is column chunks and a footer that points at them. `splice` writes one row group after another, each
+chunk from the old file or from new columns, and then the old footer with new row groups, offsets and number of rows:
+schema, created_by, column orders and key-value metadata stay verbatim.
 
-A new chunk is read through the old schema, so it may enter only if that gives what its own schema would; where this is
-in doubt, `CannotSpliceError` asks for a whole rewrite.
+A new chunk is read through the old schema, so it is allowed only if its own schema means the same. In doubt,
+`CannotSpliceError` asks for a full rewrite.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from merganser.core.parquet import thrift
+from merganser.core.parquet.footer import MAGIC
 from merganser.core.parquet.source_file import (
     COLUMNS,
     COMPRESSED_SIZE,
@@ -25,7 +26,6 @@ from merganser.core.parquet.source_file import (
     DICTIONARY_PAGE,
     GROUP_ROWS,
     INDEX_PAGE,
-    MAGIC,
     META,
     NUM_ROWS,
     ROW_GROUPS,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-COPY_BUFFER_BYTES, MIN_KERNEL_COPY = 8 << 20, 64 << 10  # below the latter, reading is cheaper than flushing
+COPY_BUFFER_BYTES, MIN_KERNEL_COPY = 8 << 20, 64 << 10  # below the latter, a read and a write are cheaper
 
 _GROUP_SIZE, _SORTING, _GROUP_OFFSET, _GROUP_COMPRESSED, _ORDINAL = 2, 4, 5, 6, 7
 _FILE_OFFSET, _OFFSET_INDEX, _OFFSET_INDEX_LENGTH, _COLUMN_INDEX, _COLUMN_INDEX_LENGTH = 2, 4, 5, 6, 7
@@ -53,7 +53,7 @@ _NO_KERNEL_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, er
 
 @dataclass(frozen=True, slots=True)
 class NewRowGroup:
-    """Columns encoded anew, one or more in each buffer (a Parquet file in memory), and the rest from an old row group.
+    """Newly encoded columns, one or more in each buffer (a Parquet file in memory), and the rest from an old row group.
 
     Without `source_row_group`, the buffers hold all columns.
     """
@@ -63,25 +63,25 @@ class NewRowGroup:
 
 
 def check_fits(old: SourceFile, new: pa.Buffer) -> None:
-    """Raise `CannotSpliceError` if columns of `new` may not stand in `old`; a buffer without rows will do to ask."""
+    """Raise `CannotSpliceError` if columns of `new` cannot be spliced into `old`; `new` needs no rows."""
     open_new_columns(old, new)
 
 
 def splice(old: SourceFile, groups: Iterable[int | NewRowGroup], out: BinaryIO) -> int:
-    """Write the file that `groups` describe and return its number of rows; a number is that row group of the old file.
+    """Write a file of old row groups, given by number, and new ones; returns its number of rows.
 
-    The iterable is consumed as the file grows. After a `CannotSpliceError` what was written to `out` is worthless.
+    The iterable is consumed as the file grows. After a `CannotSpliceError`, `out` is unusable.
     """
     output = _Output(old, out)
-    placed: list[_WrittenGroup] = []
+    written: list[_WrittenGroup] = []
     for group in groups:
         if isinstance(group, int):
             copied = old.row_group(group)
-            placed.append(_write_group(copied, [_ChunkRef(old, chunk) for chunk in copied[COLUMNS]], output))
+            written.append(_write_group(copied, [_ChunkRef(old, chunk) for chunk in copied[COLUMNS]], output))
         else:
-            placed += [_write_group(*part, output) for part in _combine_columns(old, group)]
-    _write_page_indexes(placed, output)
-    return _write_footer(old, placed, output)
+            written += [_write_group(*combined, output) for combined in _combine_columns(old, group)]
+    _write_page_indexes(written, output)
+    return _write_footer(old, written, output)
 
 
 class _ChunkRef(NamedTuple):
@@ -92,34 +92,31 @@ class _ChunkRef(NamedTuple):
 
 
 def _combine_columns(old: SourceFile, group: NewRowGroup) -> list[tuple[Struct, list[_ChunkRef]]]:
-    """Lay new columns and the rest together; as many row groups come of it as the new columns have."""
+    """Combine new columns with the rest of an old row group; the result has the row groups of the new columns."""
     opened = [open_new_columns(old, buffer) for buffer in group.columns]
     counts = {len(new.tree[ROW_GROUPS]) for new, _ in opened}
     rest = None if group.source_row_group is None else old.row_group(group.source_row_group)
     if len(counts) != 1 or (rest is not None and counts != {1}):
         raise CannotSpliceError("the new columns do not have the same row groups")
-    mixed = []
+    combined = []
     for number in range(counts.pop()):
-        pieces: dict[int, _ChunkRef] = {}
-        if rest is not None:
-            pieces = {leaf: _ChunkRef(old, chunk) for leaf, chunk in enumerate(rest[COLUMNS])}
+        pieces = {} if rest is None else {leaf: _ChunkRef(old, chunk) for leaf, chunk in enumerate(rest[COLUMNS])}
         rows = [] if rest is None else [rest[GROUP_ROWS]]
         for new, leaves in opened:
-            part = new.tree[ROW_GROUPS][number]
-            rows.append(part[GROUP_ROWS])
-            for leaf, chunk in zip(leaves, part[COLUMNS], strict=True):
+            new_group = new.tree[ROW_GROUPS][number]
+            rows.append(new_group[GROUP_ROWS])
+            for leaf, chunk in zip(leaves, new_group[COLUMNS], strict=True):
                 pieces[leaf] = _ChunkRef(new, _drop_order_statistics(chunk) if old.leaves[leaf].has_no_order else chunk)
         if len(pieces) != len(old.leaves) or len(set(rows)) != 1:
             raise CannotSpliceError("the new columns and the rest do not make a row group")
         replaced = {leaf for _, leaves in opened for leaf in leaves}
-        mixed.append(
-            _describe_group(part if rest is None else rest, [pieces[leaf] for leaf in sorted(pieces)], replaced)
-        )
-    return mixed
+        chunks = [pieces[leaf] for leaf in sorted(pieces)]
+        combined.append(_describe_group(new_group if rest is None else rest, chunks, replaced))
+    return combined
 
 
 def _describe_group(group: Struct, pieces: list[_ChunkRef], replaced: set[int]) -> tuple[Struct, list[_ChunkRef]]:
-    """Say of a row group what its chunks say; it is in no order any more if a column is new that had one."""
+    """Update the sizes of a row group; it is no longer sorted if a sorting column was replaced."""
     metas = [piece.chunk[META] for piece in pieces]
     changes: dict[int, object] = {_GROUP_SIZE: sum(meta[_UNCOMPRESSED_SIZE] for meta in metas)}
     if _GROUP_COMPRESSED in group:
@@ -130,14 +127,14 @@ def _describe_group(group: Struct, pieces: list[_ChunkRef], replaced: set[int]) 
 
 
 def _drop_order_statistics(chunk: Struct) -> Struct:
-    """Take what a writer says of the order of values that have none."""
+    """Remove the statistics of a column whose values have no order."""
     meta = chunk[META].replace({_STATISTICS: None, _BLOOM: None, _BLOOM_LENGTH: None})
     return chunk.replace({META: meta, _COLUMN_INDEX: None, _COLUMN_INDEX_LENGTH: None})
 
 
 @dataclass(slots=True)
 class _WrittenGroup:
-    """A row group whose data is written; its page indexes follow after the last row group, as readers expect."""
+    """A row group whose data is written; page indexes follow after the last row group, as readers expect."""
 
     group: Struct
     chunks: list[Struct] = field(default_factory=list)
@@ -145,9 +142,9 @@ class _WrittenGroup:
 
 
 def _write_group(group: Struct, pieces: Sequence[_ChunkRef], output: _Output) -> _WrittenGroup:
-    """Write the chunks of a row group and then its bloom filters; return it with every offset moved."""
+    """Write the chunks of a row group and then its bloom filters; returns it with all offsets moved."""
     starts = _copy_chunks(pieces, output)
-    placed = _WrittenGroup(group)
+    written = _WrittenGroup(group)
     for (file, chunk), new_start in zip(pieces, starts, strict=True):
         meta = chunk[META]
         start, end = get_extent(meta)
@@ -156,20 +153,20 @@ def _write_group(group: Struct, pieces: Sequence[_ChunkRef], output: _Output) ->
         if _BLOOM in meta:
             moved[_BLOOM] = output.position
             output.write(_read_bloom(file, meta))
-        # A file offset outside the chunk points at a copy of the metadata, which stays behind.
+        # A file offset outside the chunk points at a copy of the metadata, which is not copied.
         file_offset = chunk[_FILE_OFFSET] + new_start - start if start <= chunk[_FILE_OFFSET] < end else 0
-        placed.chunks.append(chunk.replace({META: meta.replace(moved), _FILE_OFFSET: file_offset}))
+        written.chunks.append(chunk.replace({META: meta.replace(moved), _FILE_OFFSET: file_offset}))
         indexes = {number: _read_index(file, chunk, number) for number in (_COLUMN_INDEX, _OFFSET_INDEX)}
         if (index := indexes[_OFFSET_INDEX]) is not None:
             indexes[_OFFSET_INDEX] = _move_offset_index(index, start, end, new_start - start)
-        placed.indexes.append(indexes)
+        written.indexes.append(indexes)
     if group.get(_GROUP_OFFSET, 0) > 0:
-        placed.group = group.replace({_GROUP_OFFSET: starts[0]})
-    return placed
+        written.group = group.replace({_GROUP_OFFSET: starts[0]})
+    return written
 
 
 def _copy_chunks(pieces: Sequence[_ChunkRef], output: _Output) -> list[int]:
-    """Send chunks, those that touch each other in one piece, and return where each begins now."""
+    """Copy chunks, adjacent ones at once, and return their new positions."""
     starts = []
     run_file, run_start, run_end = pieces[0].file, 0, 0
     for file, chunk in pieces:
@@ -216,14 +213,14 @@ def _move_offset_index(index: bytes, start: int, end: int, shift: int) -> bytes:
     tree, length = _parse_struct(index, thrift.OFFSET_INDEX)
     pages = tree[1]
     if length != len(index) or any(not start <= page[1] <= page[1] + page[2] <= end for page in pages):
-        raise CannotSpliceError("an offset index speaks of pages outside its column chunk")
+        raise CannotSpliceError("an offset index has pages outside its column chunk")
     moved = [page.replace({1: page[1] + shift}) for page in pages]
     return thrift.write_struct(tree.replace({1: ThriftList(thrift.STRUCT, moved)}))
 
 
-def _write_page_indexes(placed: Sequence[_WrittenGroup], output: _Output) -> None:
+def _write_page_indexes(written: Sequence[_WrittenGroup], output: _Output) -> None:
     for number in (_COLUMN_INDEX, _OFFSET_INDEX):
-        for group in placed:
+        for group in written:
             for column, indexes in enumerate(group.indexes):
                 if (index := indexes[number]) is not None:
                     at = {number: output.position, number + 1: len(index)}
@@ -231,9 +228,9 @@ def _write_page_indexes(placed: Sequence[_WrittenGroup], output: _Output) -> Non
                     output.write(index)
 
 
-def _write_footer(old: SourceFile, placed: Sequence[_WrittenGroup], output: _Output) -> int:
+def _write_footer(old: SourceFile, written: Sequence[_WrittenGroup], output: _Output) -> int:
     groups = []
-    for ordinal, item in enumerate(placed):
+    for ordinal, item in enumerate(written):
         changes: dict[int, object] = {COLUMNS: ThriftList(thrift.STRUCT, item.chunks)}
         if _ORDINAL in item.group:
             changes[_ORDINAL] = ordinal if ordinal <= _MAX_ORDINAL else None
@@ -245,7 +242,7 @@ def _write_footer(old: SourceFile, placed: Sequence[_WrittenGroup], output: _Out
 
 
 class _Output:
-    """The new file and how far it has grown; its position is counted here, because not every writer can tell."""
+    """The new file and its position, counted here because not every writer has `tell`."""
 
     def __init__(self, old: SourceFile, out: BinaryIO) -> None:
         self.old, self.out, self.position = old, out, 0
@@ -255,19 +252,19 @@ class _Output:
     def write(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
-            # Some writers return nothing and take it all; raw files may take less.
-            written = self.out.write(rest)
-            rest = rest[len(rest) if written is None else written :]
+            # Raw files may write less than all; writers that return None write all.
+            count = self.out.write(rest)
+            rest = rest[len(rest) if count is None else count :]
         self.position += len(data)
 
     def copy(self, file: SourceFile, start: int, end: int) -> None:
-        """Append bytes of another file, inside the kernel where it can."""
+        """Append bytes of another file, inside the kernel if possible."""
         if self.descriptors and file is self.old and end - start >= MIN_KERNEL_COPY:
             start = self._copy_in_kernel(*self.descriptors, start, end)
         while start < end:
-            piece = read_at(file.file, start, min(end - start, COPY_BUFFER_BYTES))
-            self.write(piece)
-            start += len(piece)
+            block = read_at(file.file, start, min(end - start, COPY_BUFFER_BYTES))
+            self.write(block)
+            start += len(block)
 
     def _copy_in_kernel(self, source: int, target: int, start: int, end: int) -> int:
         self.out.flush()
@@ -283,7 +280,7 @@ class _Output:
                 break
             start += copied
             self.position += copied
-        # The file object has not seen these bytes: tell it where the file stands before it writes on.
+        # The file object does not know of these bytes: move it to the end.
         self.out.seek(self.position)
         return start
 
@@ -291,7 +288,7 @@ class _Output:
 def _find_descriptors(old: SourceFile, out: BinaryIO) -> tuple[int, int] | None:
     """Return both file descriptors if the kernel may copy between them.
 
-    An object such as a decompressor also has a descriptor, of other bytes: hence the looks at what is there.
+    A decompressor, for example, has a descriptor of other bytes, so the content is compared.
     """
     if not hasattr(os, "copy_file_range"):
         return None

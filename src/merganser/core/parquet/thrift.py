@@ -1,9 +1,8 @@
 """The Thrift compact protocol, as far as Parquet footers need it.
 
-A footer is read into a tree of `Struct` and `ThriftList`, changed, and written again; what was not changed means the
-same afterwards. A `StructSpec` says which fields a struct may have: reading with one refuses every field it does not
-name, because a field nobody knows could hold an offset that has to move. The shapes of Parquet's structs close the
-module.
+A footer is read into a tree of `Struct` and `ThriftList`, changed, and written; the rest of it keeps its meaning. A
+`StructSpec` lists the fields that a struct may have. Reading with one refuses other fields, because an unknown field
+could hold an offset that has to move. The specs of Parquet's structs are at the end of the module.
 
 Whatever the bytes are, reading ends in a tree or in a `ThriftError`, within memory proportional to the input.
 """
@@ -19,20 +18,20 @@ if TYPE_CHECKING:
 
 STOP, TRUE, FALSE, I8, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)
 
-MAX_DEPTH = 32  # Parquet's deepest footer field lies eight structs and lists down
+MAX_DEPTH = 32  # the deepest field of a Parquet footer is at depth 8
 _MAX_FIELD, _NIBBLE = 32_767, 15
-_CONTINUATION_BIT = 128  # a byte of a number from here on is followed by another
+_CONTINUATION_BIT = 128  # set in all bytes of a varint but the last
 _INT_BITS = {I16: 16, I32: 32, I64: 64}
 _DOUBLE = binary.Struct("<d")
 
 
 class ThriftError(ValueError):
-    """Bytes that are not a Thrift struct, or not one of the expected shape."""
+    """The bytes are not a Thrift struct, or do not match the spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """What a field may hold: its wire type, for lists that of the elements, and the shape of structs inside."""
+    """The type of a field: its wire type, that of a list's elements, and the spec of structs inside."""
 
     wire: int
     element: int = STOP
@@ -49,7 +48,7 @@ class StructSpec:
     wires: Mapping[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "wires", {number: kind.wire for number, kind in self.fields.items()})
+        object.__setattr__(self, "wires", {number: field.wire for number, field in self.fields.items()})
 
 
 _ANY, _UNKNOWN = FieldType(STOP), FieldType(-1)
@@ -57,7 +56,7 @@ _ANY, _UNKNOWN = FieldType(STOP), FieldType(-1)
 
 @dataclass(slots=True)
 class Struct:
-    """One Thrift struct: field number → value, with the wire type of each field kept beside it."""
+    """A Thrift struct: the value and the wire type of each field by its number."""
 
     values: dict[int, Any]
     wires: Mapping[int, int] = field(compare=False)
@@ -69,7 +68,7 @@ class Struct:
         return self.values[number]
 
     def get(self, number: int, default: Any = None) -> Any:
-        """Return the value of a field, or `default` where it is absent."""
+        """Return the value of a field, or `default` if it is missing."""
         return self.values.get(number, default)
 
     def replace(self, changes: Mapping[int, Any]) -> Struct:
@@ -79,7 +78,7 @@ class Struct:
 
 
 class ThriftList(list[Any]):
-    """A Thrift list, which knows the wire type of its elements even when it is empty."""
+    """A Thrift list with the wire type of its elements."""
 
     __slots__ = ("element",)
 
@@ -89,7 +88,7 @@ class ThriftList(list[Any]):
 
 
 def read_struct(data: bytes, spec: StructSpec | None = None) -> Struct:
-    """Read the struct that `data` begins with; without a shape any field is taken."""
+    """Read the struct at the start of `data`; without a spec any field is accepted."""
     return read_struct_at(data, 0, spec)[0]
 
 
@@ -102,24 +101,21 @@ def read_struct_at(data: bytes, start: int, spec: StructSpec | None = None) -> t
 
 
 def write_struct(tree: Struct) -> bytes:
-    """Encode a tree, fields in ascending order, so that reading it gives an equal tree."""
+    """Encode a tree, fields in ascending order; reading it returns an equal tree."""
     out = bytearray()
     _write_struct(out, tree)
     return bytes(out)
 
 
 def encode_varint(value: int) -> bytes:
-    """Encode an unsigned number the way lengths are written."""
+    """Encode an unsigned integer, as in the lengths of strings and lists."""
     out = bytearray()
     _write_varint(out, value)
     return bytes(out)
 
 
 def scan_fields(data: bytes, start: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Yield (number, wire type, position of the value) of each field of a struct without building anything.
-
-    A value is skipped only when the next field is asked for, so stopping early costs nothing more.
-    """
+    """Yield (number, wire type, position of the value) of each field of a struct, lazily and without a tree."""
     position, number = start, 0
     try:
         while data[position] != STOP:
@@ -139,7 +135,7 @@ def skip_struct(data: bytes, start: int) -> int:
 
 
 def find_list(data: bytes, start: int, wanted: int) -> tuple[int, int]:
-    """Return length and position of the first element of a list field, or (0, 0) where the struct has no such list."""
+    """Return length and position of the first element of a list field, or (0, 0) if the struct has no such list."""
     for number, wire, position in scan_fields(data, start):
         if (number, wire) == (wanted, LIST):
             return _read_list_header(data, position)[1:]
@@ -149,12 +145,12 @@ def find_list(data: bytes, start: int, wanted: int) -> tuple[int, int]:
 # -------------------- reading
 
 
-def _read_struct(  # noqa: C901, PLR0912 - one loop, because a call for each field would double the time
+def _read_struct(  # noqa: C901, PLR0912  a call for each field would double the time
     data: bytes, position: int, spec: StructSpec | None, depth: int
 ) -> tuple[Struct, int]:
     if depth > MAX_DEPTH:
         raise ThriftError(f"structs are nested more than {MAX_DEPTH} deep")
-    kinds = None if spec is None else spec.fields
+    field_types = None if spec is None else spec.fields
     values: dict[int, Any] = {}
     wires: dict[int, int] = {}
     number = 0
@@ -166,20 +162,20 @@ def _read_struct(  # noqa: C901, PLR0912 - one loop, because a call for each fie
             number, wire, position = _read_header(data, position, number)
         if number in values:
             raise ThriftError(f"field {number} occurs twice")
-        if kinds is None:
-            kind = _ANY
+        if field_types is None:
+            field_type = _ANY
             wires[number] = wire
         else:
-            kind = kinds.get(number, _UNKNOWN)
-            if wire != kind.wire and (wire, kind.wire) != (FALSE, TRUE):
+            field_type = field_types.get(number, _UNKNOWN)
+            if wire != field_type.wire and (wire, field_type.wire) != (FALSE, TRUE):
                 raise ThriftError(f"field {number} of wire type {wire} is not known here")
         if (wire in (I64, I32)) and data[position] < 128:
             values[number] = (data[position] >> 1) ^ -(data[position] & 1)
             position += 1
         elif wire == STRUCT:
-            values[number], position = _read_struct(data, position, kind.spec, depth + 1)
+            values[number], position = _read_struct(data, position, field_type.spec, depth + 1)
         elif wire == LIST:
-            values[number], position = _read_list(data, position, kind, depth + 1)
+            values[number], position = _read_list(data, position, field_type, depth + 1)
         else:
             values[number], position = _read_scalar(data, position, wire)
     if spec is None:
@@ -190,7 +186,7 @@ def _read_struct(  # noqa: C901, PLR0912 - one loop, because a call for each fie
 
 
 def _read_scalar(data: bytes, position: int, wire: int) -> tuple[Any, int]:
-    """Read anything but a struct or a list; a bool here is a field, whose header is its value."""
+    """Read a value other than a struct or a list; a bool is a field, whose header holds its value."""
     if wire in _INT_BITS:
         raw, position = _read_varint(data, position)
         if raw >> _INT_BITS[wire]:
@@ -222,7 +218,7 @@ def _read_list(data: bytes, position: int, field_type: FieldType, depth: int) ->
         raise ThriftError(f"a list holds wire type {wire}, not {field_type.element}")
     items: list[Any] = []
     if wire in (TRUE, FALSE):
-        # Unlike a bool field, a bool in a list takes a byte of its own.
+        # Unlike a bool field, a bool in a list is a byte.
         end = position + length
         if not set(data[position:end]) <= {STOP, TRUE, FALSE}:
             raise ThriftError("a list of bools holds something else")
@@ -260,7 +256,7 @@ def _read_list_header(data: bytes, position: int) -> tuple[int, int, int]:
     position += 1
     if length == _NIBBLE:
         length, position = _read_varint(data, position)
-    # Every element takes a byte at least, so a length beyond the input is a lie, not a reason to allocate.
+    # An element takes at least a byte: a longer list is damaged, and must not allocate memory.
     if length > len(data) - position:
         raise ThriftError("the bytes end inside a list")
     return wire, length, position
@@ -354,7 +350,7 @@ def _write_varint(out: bytearray, value: int) -> None:
     out.append(value)
 
 
-# -------------------- shapes of Parquet
+# -------------------- specs of Parquet
 
 
 def _list_of(spec: StructSpec) -> FieldType:
@@ -371,12 +367,8 @@ def _union_of(*numbers: int) -> StructSpec:
 
 _each = dict.fromkeys
 _bool, _i8, _i16, _i32, _i64, _double, _binary = (FieldType(wire) for wire in (TRUE, I8, I16, I32, I64, DOUBLE, BINARY))
-_i32_list, _i64_list, _binary_list, _any_struct = (
-    FieldType(LIST, I32),
-    FieldType(LIST, I64),
-    FieldType(LIST, BINARY),
-    FieldType(STRUCT),
-)
+_i32_list, _i64_list, _binary_list = (FieldType(LIST, wire) for wire in (I32, I64, BINARY))
+_any_struct = FieldType(STRUCT)
 _TIME = _struct_of(StructSpec({1: _bool, 2: _struct_of(_union_of(1, 2, 3))}, frozenset((1, 2))))
 _LOGICAL_TYPE_DETAILS = {
     5: _struct_of(StructSpec({1: _i32, 2: _i32}, frozenset((1, 2)))),
@@ -403,17 +395,10 @@ _COLUMN_METADATA = StructSpec(
     frozenset((1, 2, 3, 4, 5, 6, 7, 9)),
 )
 _COLUMN_CHUNK = StructSpec(
-    {
-        1: _binary,
-        2: _i64,
-        3: _struct_of(_COLUMN_METADATA),
-        4: _i64,
-        5: _i32,
-        6: _i64,
-        7: _i32,
-        8: _any_struct,
-        9: _binary,
-    },
+    _each((1, 9), _binary)
+    | _each((2, 4, 6), _i64)
+    | _each((5, 7), _i32)
+    | {3: _struct_of(_COLUMN_METADATA), 8: _any_struct},
     frozenset((2,)),
 )
 _SORTING_COLUMN = StructSpec({1: _i32, 2: _bool, 3: _bool}, frozenset((1, 2, 3)))

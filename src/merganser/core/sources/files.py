@@ -1,4 +1,4 @@
-"""Source files: Parquet, CSV, JSON or Arrow, found by a path and read one by one, wherever there is room."""
+"""Source files: Parquet, CSV, JSON or Arrow, found by path or pattern and read one by one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".xz")
 
 @dataclass(frozen=True, slots=True)
 class SourceFileInfo:
-    """What is known of a file before its rows are read: columns, and bytes of each row group, if it has any."""
+    """The schema of a file, and for Parquet the bytes of each row group."""
 
     schema: pa.Schema
     group_sizes: tuple[int, ...] = ()
@@ -49,14 +49,14 @@ class SourceFiles:
 
     @property
     def is_parquet(self) -> bool:
-        """Whether a look at a file is cheap: the others have to be read to tell the types of their columns."""
+        """Whether schemas are cheap to read; other formats have to be read completely."""
         return all(map(self._is_parquet, self.names))
 
     def _is_parquet(self, name: str) -> bool:
         return self.options.file_format == "parquet" if self.options.file_format else name.lower().endswith(".parquet")
 
     def read_info(self, name: str) -> SourceFileInfo:
-        """Look at one file."""
+        """Read the schema of a file, and the sizes of its row groups."""
         if not self._is_parquet(name):
             return SourceFileInfo(self._read_table(name).schema)
         with _translate_errors(name), self.filesystem.open(name, "rb") as stream:
@@ -64,34 +64,34 @@ class SourceFiles:
             return SourceFileInfo(footer.schema, tuple(_list_group_sizes(footer.metadata)))
 
     def unify_schemas(self, schemas: Sequence[pa.Schema]) -> pa.Schema:
-        """Give the one schema that files agree on."""
+        """Return a schema that the rows of all files fit."""
         for name, schema in zip(self.names, schemas, strict=True):
             check_same_columns(schemas[0], schema, self.names[0], name)
         try:
             return pa.unify_schemas(schemas, promote_options="permissive")
         except pa.ArrowException as error:
             message = (
-                f"The files that {self.path} matches disagree about a column: {error}. Give them one schema, or one by "
-                "one."
+                f"The files that {self.path} matches disagree about a column: {error}. Give them one schema, or pass "
+                "them one by one."
             )
             raise SchemaMismatchError(message) from error
 
     def read_batches(
         self, name: str, schema: pa.Schema, groups: Sequence[int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Read one file, or some row groups of it, in the schema that was agreed on."""
+        """Read a file, or some row groups of it, cast to the common schema."""
         if not self._is_parquet(name):
             yield from _cast_table(schema, self._read_table(name)).to_batches()
             return
         with _translate_errors(name), self.filesystem.open(name, "rb") as stream:
             footer = load_footer(pa.PythonFile(stream, "r"), name)
-            # Not read ahead, which would be row group after row group until all are in memory.
+            # Read-ahead would bring all row groups into memory.
             with pq.ParquetFile(stream, metadata=footer.int96_as_bytes, pre_buffer=False) as parquet:
                 for batch in parquet.iter_batches(choose_batch_size(footer.metadata), groups):
                     yield from _cast_table(schema, footer.decode_int96(pa.Table.from_batches([batch]))).to_batches()
 
     def read_all(self) -> pa.Table | pa.RecordBatchReader:
-        """Read all of them here, each once; Parquet comes as a reader."""
+        """Read all files; Parquet as a reader."""
         if not self.is_parquet:
             tables = [self._read_table(name) for name in self.names]
             schema = self.unify_schemas([table.schema for table in tables])
@@ -108,7 +108,7 @@ class SourceFiles:
         reader = READERS.get(ending)
         if reader is None:
             known = ", ".join(READERS)
-            message = f"Cannot tell the format of {name} from its name. Its ending has to be one of {known}."
+            message = f"The format of {name} is unknown. Its name must end in one of {known}."
             raise InvalidArgumentError(message)
         with (
             _translate_errors(name),
@@ -120,7 +120,7 @@ class SourceFiles:
 def find_files(
     path: str, filesystem: Any = None, options: ReadOptions = DEFAULT_READ_OPTIONS
 ) -> SourceFiles | Location:
-    """Find what a path means: files, or the folder of a dataset."""
+    """Resolve a path or pattern to source files, or to the folder of a dataset."""
     location = locate(path, filesystem)
     filesystem = location.store.filesystem if isinstance(location.store, RemoteStore) else fsspec.filesystem("file")
     path_type = location.store.get_path_type(location.root)
@@ -130,21 +130,21 @@ def find_files(
     if not found and any(mark in location.root for mark in "*?["):
         found = sorted(filesystem.glob(location.root))
     if not found:
-        nothing = "No file matches" if "*" in path else "There is no source file"
-        message = f"{nothing} {path}. Check the path of the source."
+        problem = "No file matches" if "*" in path else "There is no source file"
+        message = f"{problem} {path}. Check the path of the source."
         raise InvalidArgumentError(message)
     return SourceFiles(filesystem, tuple(found), path, options)
 
 
 def check_folder(schema: pa.Schema, path: str) -> None:
-    """Refuse a folder without files: nobody knows what columns its rows would have."""
+    """Refuse a folder without files, which has no schema."""
     if not schema.names:
         message = f"The source folder {path} holds no Parquet file. Check the path of the source."
         raise InvalidArgumentError(message)
 
 
 def choose_batch_size(metadata: pq.FileMetaData) -> int:
-    """Choose how many rows of a file to read at a time."""
+    """Choose the number of rows per batch."""
     size: int = sum(_list_group_sizes(metadata))
     rows: int = metadata.num_rows
     return max(1, min(TARGET_CHUNK_ROWS, TARGET_CHUNK_BYTES * rows // max(1, size)))
@@ -161,7 +161,7 @@ def _cast_table(schema: pa.Schema, table: pa.Table) -> pa.Table:
 
 @contextmanager
 def _translate_errors(path: str) -> Iterator[None]:
-    """Say which source file cannot be read."""
+    """Name the source file in errors of reading it."""
     try:
         with translate_memory_errors(f"reading the source file {path}"):
             yield
@@ -174,5 +174,5 @@ def _translate_errors(path: str) -> Iterator[None]:
         message = f"There is no source file {path}. Check the path of the source."
         raise InvalidArgumentError(message) from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
-        message = f"Cannot read the source file {path}: {error}. Check that it is whole and of the format of its name."
+        message = f"Cannot read the source file {path}: {error}. Check that it is complete and of the right format."
         raise UnreadableFileError(message) from error

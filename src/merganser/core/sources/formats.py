@@ -1,6 +1,6 @@
-"""The formats of source files: Parquet, CSV, JSON lines and Arrow, by the ending of a name.
+"""Readers of source files by file extension: Parquet, CSV, JSON lines and Arrow.
 
-Text tells no types, so they are guessed; a guess that would lose something is refused.
+Column types of CSV and JSON are inferred; an inferred type that would lose digits is refused.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _ARROW_FILE = b"ARROW1"
-# More digits than a double has.
+# Integers with more digits than a double holds.
 _LARGE = r"^\s*[-+]?[0-9]{16,}\s*$"
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How files are to be read: as what, if their names do not tell; with which types; what stands between values."""
+    """Options of reading: the format if not by file extension, column types, and the delimiter of CSV."""
 
     file_format: str | None = None
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
     delimiter: str | None = None
 
 
-# Names tell the format, and rows the types.
 DEFAULT_READ_OPTIONS = ReadOptions()
 
 
@@ -45,7 +44,7 @@ def _read_parquet(stream: Any, _: ReadOptions) -> pa.Table:
 
 
 def _read_arrow(stream: Any, _: ReadOptions) -> pa.Table:
-    """Read Arrow's own format, of files or of streams."""
+    """Read the Arrow IPC format, as a file or a stream."""
     is_file = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
     stream.seek(0)
     return pa.ipc.open_file(stream).read_all() if is_file else pa.ipc.open_stream(stream).read_all()
@@ -61,29 +60,29 @@ def _read_csv(stream: Any, options: ReadOptions) -> pa.Table:
         stream, parse_options=parsing, convert_options=pacsv.ConvertOptions(column_types=dict(options.types))
     )
     names = table.column_names
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise pa.ArrowInvalid(f"two columns are called {twice!r}")
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate is not None:
+        raise pa.ArrowInvalid(f"two columns are named {duplicate!r}")
     for one in table.schema:
         if pa.types.is_binary(one.type) and one.name not in options.types:
-            raise pa.ArrowInvalid(f"column {one.name!r} is not in UTF-8, which iconv can make of it")
-    guessed = [one.name for one in table.schema if pa.types.is_floating(one.type) and one.name not in options.types]
-    if guessed:
+            raise pa.ArrowInvalid(f"column {one.name!r} is not UTF-8; convert the file with iconv")
+    inferred = [one.name for one in table.schema if pa.types.is_floating(one.type) and one.name not in options.types]
+    if inferred:
         stream.seek(0)
-        as_text = pacsv.ConvertOptions(include_columns=guessed, column_types=dict.fromkeys(guessed, pa.string()))
-        texts = pacsv.read_csv(stream, parse_options=parsing, convert_options=as_text)
-        for name in guessed:
-            _check_digits(texts.column(name), name)
+        as_string = pacsv.ConvertOptions(include_columns=inferred, column_types=dict.fromkeys(inferred, pa.string()))
+        strings = pacsv.read_csv(stream, parse_options=parsing, convert_options=as_string)
+        for name in inferred:
+            _check_digits(strings.column(name), name)
     return table
 
 
-def _check_digits(texts: pa.ChunkedArray, name: str) -> None:
-    """Refuse whole numbers that were taken for floats, which have not all of their digits."""
-    large = texts.filter(pc.match_substring_regex(texts, _LARGE))
+def _check_digits(strings: pa.ChunkedArray, name: str) -> None:
+    """Refuse integers inferred as floats that do not hold all of their digits."""
+    large = strings.filter(pc.match_substring_regex(strings, _LARGE))
     if len(large):
         raise pa.ArrowInvalid(
-            f"column {name!r} has numbers like {large[0].as_py().strip()}, which as floats would lose digits; say "
-            f"--column-type {name}=string, or decimal128(38,0), and in Python read the file with pyarrow.csv"
+            f"column {name!r} has numbers like {large[0].as_py().strip()}, which would lose digits as floats; pass "
+            f"--column-type {name}=string, or decimal128(38,0), or in Python read the file with pyarrow.csv"
         )
 
 
@@ -91,18 +90,18 @@ def _read_json(stream: Any, options: ReadOptions) -> pa.Table:
     start = stream.read(64).lstrip()
     stream.seek(0)
     if start.startswith(b"["):
-        raise pa.ArrowInvalid("it is an array; an object in each line is what can be read, as jq -c '.[]' writes them")
-    given = pajson.ParseOptions(explicit_schema=pa.schema(dict(options.types)) if options.types else None)
-    table = pajson.read_json(DepthLimitedJson(stream), parse_options=given)
+        raise pa.ArrowInvalid("it is an array; convert it to one object per line, with jq -c '.[]'")
+    parsing = pajson.ParseOptions(explicit_schema=pa.schema(dict(options.types)) if options.types else None)
+    table = pajson.read_json(DepthLimitedJson(stream), parse_options=parsing)
     if all(table.column(name).null_count < len(table) for name in options.types):
         return table
-    # A column that no line has is there all the same, because its type was given.
+    # PyArrow adds a column for each given type, even if no line has it.
     stream.seek(0)
-    there = pajson.read_json(stream).column_names
-    return table.select([name for name in table.column_names if name in there])
+    present = pajson.read_json(stream).column_names
+    return table.select([name for name in table.column_names if name in present])
 
 
-# How to read a file, by its ending.
+# By file extension.
 READERS: dict[str, Callable[[Any, ReadOptions], pa.Table]] = {
     ".parquet": _read_parquet,
     ".csv": _read_csv,

@@ -1,4 +1,4 @@
-"""Sources: anything that carries Arrow data, or a path to rows."""
+"""Sources: anything with the Arrow interface, or a path to files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_source(source: Any) -> pa.Table:
 
 
 def stream_source(source: Any) -> pa.Table | pa.RecordBatchReader:
-    """Open a source, to be read once; what need not be in memory at once comes as a reader.
+    """Open a source, to be read once; as a reader where it need not be in memory at once.
 
     >>> stream_source(pa.table({"id": [1, 2]}).to_reader()).schema.names
     ['id']
@@ -47,7 +47,7 @@ def stream_source(source: Any) -> pa.Table | pa.RecordBatchReader:
         if hasattr(source, "__arrow_c_array__"):
             return pa.Table.from_batches([pa.record_batch(source)])
     except pa.ArrowInvalid as error:
-        message = f"Cannot read rows from {type(source).__name__}: {error}. Give it as a table."
+        message = f"Cannot read rows from {type(source).__name__}: {error}. Convert it to a table."
         raise InvalidArgumentError(message) from error
     message = (
         f"Cannot read rows from {type(source).__name__}. Give an Arrow table or reader, a pandas or Polars frame, a "
@@ -57,7 +57,7 @@ def stream_source(source: Any) -> pa.Table | pa.RecordBatchReader:
 
 
 def is_source(source: Any) -> bool:
-    """Check whether `stream_source` takes this."""
+    """Check whether `stream_source` accepts an object."""
     known = (pa.Table, pa.RecordBatchReader, str, os.PathLike, pads.Dataset, pads.Scanner)
     return isinstance(source, known) or hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
 
@@ -75,7 +75,7 @@ def open_path(
 
 
 def _drop_index(reader: pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
-    """Leave out the unnamed index of a pandas frame, which is no column."""
+    """Drop the unnamed index of a pandas frame."""
     if b"pandas" not in (reader.schema.metadata or {}):
         return reader
     table = reader.read_all()
@@ -83,7 +83,7 @@ def _drop_index(reader: pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader
 
 
 def _stream_dataset(dataset: pads.Dataset) -> pa.RecordBatchReader:
-    """Stream a dataset; of Parquet, no more row groups at a time than there is memory for."""
+    """Stream a dataset, with few row groups of Parquet in memory at a time."""
     options: dict[str, Any] = {}
     fragment = next(dataset.get_fragments(), None)
     if isinstance(fragment, pads.ParquetFileFragment):
@@ -91,7 +91,7 @@ def _stream_dataset(dataset: pads.Dataset) -> pa.RecordBatchReader:
             "batch_size": choose_batch_size(fragment.metadata),
             "batch_readahead": 1,
             "fragment_readahead": 1,
-            # With threads, batches pile up before whoever is slower than they are.
+            # With threads, batches would pile up in front of a slower consumer.
             "use_threads": False,
             "fragment_scan_options": pads.ParquetFragmentScanOptions(arrow_extensions_enabled=True, pre_buffer=False),
         }
