@@ -1,4 +1,4 @@
-"""Results as plain values, as Arrow, and as a table in a notebook."""
+"""Results as plain values, as Arrow, and as HTML tables in notebooks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _MAX_ITEMS = 50
 
 
 class DisplayMixin:
-    """A dataclass that people and programs look at."""
+    """Adds `to_dict` and a notebook view to a dataclass."""
 
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give all of it in plain values: numbers, texts, times, lists and dicts; an Arrow table as its rows."""
-        found: dict[str, Any] = to_plain(self)
-        return found
+        """Convert to plain values: numbers, strings, times, lists and dicts; an Arrow table to a list of rows."""
+        values: dict[str, Any] = to_plain(self)
+        return values
 
     def _repr_html_(self) -> str:
         return _render_table(self.to_dict())
 
 
 class FilesDisplayMixin(DisplayMixin):
-    """What tells of files, each a `file_class`."""
+    """Adds `to_arrow` to a result with `files`, each a `file_class`."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ class FilesDisplayMixin(DisplayMixin):
     files: Any
 
     def to_arrow(self) -> pa.Table:
-        """Give the files as a table, a row each."""
+        """Convert the files to a table, one row each."""
         arrow_types = {"int": pa.int64(), "float": pa.float64()}
         schema = [
             (one.name, arrow_types.get(str(one.type).partition(" ")[0], pa.string())) for one in fields(self.file_class)
@@ -45,7 +45,7 @@ class FilesDisplayMixin(DisplayMixin):
 
 
 def pluralize(count: int, noun: str) -> str:
-    """Give a number with what it counts.
+    """Format a count with its noun.
 
     >>> pluralize(1, "row"), pluralize(2000, "row")
     ('1 row', '2,000 rows')
@@ -54,7 +54,7 @@ def pluralize(count: int, noun: str) -> str:
 
 
 def to_plain(value: Any) -> Any:
-    """Give a value without classes of this project or of Arrow."""
+    """Convert a value to one without classes of merganser or Arrow."""
     if isinstance(value, pa.Table):
         return value.to_pylist()
     if is_dataclass(value):

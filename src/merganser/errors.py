@@ -3,44 +3,44 @@
 ::
 
     MerganserError
-    ├── InvalidArgumentError       ValueError    an argument that makes no sense, whatever the data
-    ├── MissingExtraError          ImportError   packages that are not installed
-    ├── PipelineError                            a run that ended early, and can be run again
-    │   ├── ConfigurationError     ValueError    a pipeline's configuration that makes no sense
-    │   ├── QualityError           ValueError    more rows failed the checks than may
-    │   └── AccountingError                      rows that cannot be accounted for
+    ├── InvalidArgumentError       ValueError    an argument is invalid, whatever the data
+    ├── MissingExtraError          ImportError   a package is not installed
+    ├── PipelineError                            a run ended early and can be repeated
+    │   ├── ConfigurationError     ValueError    a pipeline's configuration is invalid
+    │   ├── QualityError           ValueError    more rows failed the checks than allowed
+    │   └── AccountingError                      rows are not accounted for
     ├── GraphError
     │   ├── MergeConflictError                   more than one node or edge matches
-    │   ├── NodeNotFoundError      LookupError   there is no node with this id or these properties
-    │   ├── EdgeNotFoundError      LookupError   there is no edge with this id
-    │   ├── UniqueConstraintError  ValueError    two records with one key of a unique index
-    │   ├── GraphSchemaError       ValueError    a type, property or edge that the graph's schema does not allow
-    │   ├── PropertyTypeError      TypeError     a value of a type that no property can have
-    │   ├── PropertyValueError     ValueError    a number, time or text that no property can hold
-    │   ├── GraphFileError         OSError       a file that is no graph database, or cannot be opened as one
-    │   └── GraphLockedError       TimeoutError  another process or thread kept the graph locked
+    │   ├── NodeNotFoundError      LookupError   a node does not exist
+    │   ├── EdgeNotFoundError      LookupError   an edge does not exist
+    │   ├── UniqueConstraintError  ValueError    a unique index would have a duplicate key
+    │   ├── GraphSchemaError       ValueError    the graph's schema does not allow a record
+    │   ├── PropertyTypeError      TypeError     a property cannot have this type
+    │   ├── PropertyValueError     ValueError    a property cannot hold this value
+    │   ├── GraphFileError         OSError       a file cannot be opened as a graph database
+    │   └── GraphLockedError       TimeoutError  another process or thread locks the graph
     └── DatasetMergeError
         ├── KeyColumnError         ValueError    a key column is missing, or holds NULL or NaN
-        ├── DuplicateKeyError      ValueError    two source rows with one key
+        ├── DuplicateKeyError      ValueError    two source rows have one key
         ├── SchemaMismatchError    ValueError    the columns of source and target differ
-        ├── ColumnTypeError        TypeError     a column type that cannot become the target's
-        │   └── UnsupportedTypeError             a type that this engine cannot carry at all
-        ├── ColumnValueError       ValueError    a value that the target's column cannot hold
-        ├── PartitionValueError    ValueError    a partition value that no folder name can carry
-        ├── PartitionMoveError     ValueError    a matched key with other partition values
-        ├── TargetPathError        ValueError    a target that does not exist, or is not one dataset's folder
-        ├── UnreadableFileError    OSError       a data file or footer that cannot be read
-        ├── UnsupportedFileError   ValueError    a file or table that merganser must not touch
+        ├── ColumnTypeError        TypeError     a column cannot be cast to the target's type
+        │   └── UnsupportedTypeError             this engine does not support a type
+        ├── ColumnValueError       ValueError    a value does not fit the target's column
+        ├── PartitionValueError    ValueError    a folder name cannot hold a partition value
+        ├── PartitionMoveError     ValueError    a matched key has other partition values
+        ├── TargetPathError        ValueError    the target does not exist or is not one dataset
+        ├── UnreadableFileError    OSError       a data file or footer cannot be read
+        ├── UnsupportedFileError   ValueError    a file or table must not be changed
         ├── OutOfMemoryError       MemoryError   not enough memory
         ├── StagingError           OSError       staged files cannot be written
         │   └── DatasetPermissionError  PermissionError  this user may not write there
         ├── LockTimeoutError       TimeoutError  another writer holds the dataset
-        ├── ConcurrentWriteError                 the dataset changed under the merge
+        ├── ConcurrentWriteError                 another program changed the dataset
         ├── UndoError                            the last commit cannot be undone
-        └── CountMismatchError                   staged rows do not add up; nothing was published
+        └── CountMismatchError                   staged rows differ from the plan
 
-Each is also the builtin named beside it, so that callers may catch either. Messages name the column, key or path and
-end with what to do next.
+Each also subclasses the builtin beside it, so callers can catch either. Messages name the column, key or path and end
+with what to do next.
 """
 
 from __future__ import annotations
@@ -54,10 +54,9 @@ if TYPE_CHECKING:
 
 
 class MerganserError(Exception):
-    """Base of everything that merganser raises on purpose.
+    """The base class of all errors that merganser raises on purpose.
 
-    Messages quote paths, names, values and errors of others, so credentials in URLs are masked and control characters
-    escaped here, whatever the message.
+    Messages quote paths, names, values and other errors, so credentials and control characters are removed here.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -65,19 +64,19 @@ class MerganserError(Exception):
 
 
 class InvalidArgumentError(MerganserError, ValueError):
-    """An argument makes no sense, whatever the data."""
+    """An argument is invalid, whatever the data."""
 
 
 class MissingExtraError(MerganserError, ImportError):
-    """The packages that something needs are not installed."""
+    """A required package is not installed."""
 
 
 class PipelineError(MerganserError):
-    """A run of a pipeline ended early; what it had merged is whole, and a run again goes on from there."""
+    """A pipeline run ended early; what it merged is committed, and the next run continues from there."""
 
 
 class ConfigurationError(PipelineError, ValueError):
-    """A pipeline's configuration makes no sense, by its file, table and key."""
+    """A pipeline's configuration is invalid; names the file, table and key."""
 
     def __init__(self, message: str, table: str = "", key: str = "", file: str = "") -> None:
         self.message = to_printable(message)
@@ -96,7 +95,7 @@ class QualityError(PipelineError, ValueError):
 
 
 class AccountingError(PipelineError):
-    """The rows that were read are not the rows merged, quarantined and deduplicated."""
+    """The rows read differ from the sum of rows merged, quarantined and deduplicated."""
 
 
 class GraphError(MerganserError):
@@ -104,7 +103,7 @@ class GraphError(MerganserError):
 
 
 class MergeConflictError(GraphError):
-    """More than one node matches; for an edge merge, these are the edge's type, its key and the edges."""
+    """More than one node matches; in an edge merge the attributes hold the edge type, its key and the edges."""
 
     def __init__(
         self,
@@ -132,24 +131,24 @@ class MergeConflictError(GraphError):
         return type(self), (self.node_type, self.match_properties, self.conflicting_nodes, self.kind, self.label)
 
     def of(self, label: str) -> MergeConflictError:
-        """Give the same error with the row or record that it is about."""
+        """Return the same error with a label of the row or record."""
         return MergeConflictError(self.node_type, self.match_properties, self.conflicting_nodes, self.kind, label)
 
 
 class NodeNotFoundError(GraphError, LookupError):
-    """There is no such node."""
+    """The node does not exist."""
 
 
 class EdgeNotFoundError(GraphError, LookupError):
-    """There is no such edge."""
+    """The edge does not exist."""
 
 
 class UniqueConstraintError(GraphError, ValueError):
-    """Two records would have, or have, one key of a unique index."""
+    """Two records have, or would have, the same key of a unique index."""
 
 
 class GraphSchemaError(GraphError, ValueError):
-    """The graph's schema does not allow this."""
+    """The graph's schema does not allow a type, property or edge."""
 
 
 class PropertyTypeError(GraphError, TypeError):
@@ -169,7 +168,7 @@ class GraphLockedError(GraphError, TimeoutError):
 
 
 class DatasetMergeError(MerganserError):
-    """A merge or write was refused or failed; unless it says otherwise, nothing changed."""
+    """A merge or write was refused or failed; nothing changed unless the message says so."""
 
 
 class KeyColumnError(DatasetMergeError, ValueError):
@@ -185,11 +184,11 @@ class SchemaMismatchError(DatasetMergeError, ValueError):
 
 
 class ColumnTypeError(DatasetMergeError, TypeError):
-    """A column's type cannot become the target's without loss."""
+    """A column cannot be cast to the target's type without loss."""
 
 
 class UnsupportedTypeError(ColumnTypeError):
-    """A type that this engine, or a key or partition column, cannot carry."""
+    """A type is not supported by this engine, or as a key or partition column."""
 
 
 class ColumnValueError(DatasetMergeError, ValueError):
@@ -197,7 +196,7 @@ class ColumnValueError(DatasetMergeError, ValueError):
 
 
 class PartitionValueError(DatasetMergeError, ValueError):
-    """A partition value that no folder name can carry."""
+    """A folder name cannot hold a partition value."""
 
 
 class PartitionMoveError(DatasetMergeError, ValueError):
@@ -213,15 +212,15 @@ class UnreadableFileError(DatasetMergeError, OSError):
 
 
 class UnsupportedFileError(DatasetMergeError, ValueError):
-    """A file that merganser must not touch, such as an encrypted one, or a table of another format."""
+    """A file must not be changed, such as an encrypted one or one of a table of another format."""
 
 
 class OutOfMemoryError(DatasetMergeError, MemoryError):
-    """There is not enough memory for what was asked for."""
+    """There is not enough memory."""
 
 
 class StagingError(DatasetMergeError, OSError):
-    """Staged files cannot be written: no space, no permission."""
+    """Staged files cannot be written, for lack of space or permission."""
 
 
 class DatasetPermissionError(StagingError, PermissionError):
@@ -233,19 +232,19 @@ class LockTimeoutError(DatasetMergeError, TimeoutError):
 
 
 class ConcurrentWriteError(DatasetMergeError):
-    """Something else changed the dataset while the merge was being prepared."""
+    """Another program changed the dataset while the merge was being prepared."""
 
 
 class UndoError(DatasetMergeError):
-    """There is no commit to undo, or not what it takes to undo the last one."""
+    """There is no commit to undo, or its replaced files are not retained."""
 
 
 class CountMismatchError(DatasetMergeError):
-    """The staged rows do not add up to what the merge decided."""
+    """The number of staged rows differs from the plan; nothing was published."""
 
 
 class MergePerformanceWarning(UserWarning):
-    """A merge looks for nodes by properties that no index serves, and so looks at every node of the type."""
+    """A merge matches nodes by properties without an index, which scans all nodes of the type."""
 
     def __init__(self, node_type: str, properties: tuple[str, ...], remedy: str = "") -> None:
         self.node_type = node_type

@@ -1,4 +1,4 @@
-"""Strings that people read: no credentials in them, and nothing that a terminal would obey."""
+"""Makes strings safe to print: masks credentials and escapes control characters."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ MASK = "***"
 _AZURE = "".join(f"(?<!{scheme}://)" for scheme in ("abfs", "abfss", "wasb", "wasbs"))
 _WITH_PORTS = ("http", "https", "hdfs", "webhdfs", "ftp", "sftp", "ssh", "sc", "spark")
 _PORTS = "|".join(rf"(?<=\b{scheme}://)" for scheme in _WITH_PORTS)
-# No alternative crosses another `://`, so that this takes time in proportion to the length.
+# No alternative crosses another `://`, so that matching takes linear time.
 _USER = re.compile(
     r"://(?:"
-    # A container of Azure stands where others have a user.
+    # Azure URLs have the container where others have a user.
     rf"{_AZURE}[^\s/?#:]*"
     r"|[^\s/?#:]*:[^\s/?#]*"
     # A password may hold a slash, though it should be escaped; a port is not one.
@@ -27,12 +27,12 @@ _SECRETS = (
 _QUERY = re.compile(rf"([?&;#]{_SECRETS}=)(?:\"[^\"\n]*\"|'[^'\n]*'|['\"]?[^&;#\s'\"]+)", re.IGNORECASE)
 # Connection strings of Azure, which are not URLs.
 _CONNECTION = re.compile(r"\b((?:account|sharedaccess)(?:key|signature)=)[^;\s'\"]+", re.IGNORECASE)
-# Control characters, line and paragraph separators, what changes the direction of a line, and halves of a character.
+# Control characters, line and paragraph separators, marks of text direction, and surrogates.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def mask_credentials(text: str) -> str:
-    """Hide what lets someone in: in a URL the user with the password and secrets of the query, and keys of Azure.
+    """Mask credentials: user, password and query secrets of URLs, and keys in Azure connection strings.
 
     >>> mask_credentials("Cannot read ftp://ada:secret@example.org/jobs.csv?token=abc&day=1.")
     'Cannot read ftp://***@example.org/jobs.csv?token=***&day=1.'
@@ -43,7 +43,7 @@ def mask_credentials(text: str) -> str:
 
 
 def escape_controls(text: str, keep: str = "") -> str:
-    r"""Write characters that move the cursor, or do worse, as the escapes that Python has for them.
+    r"""Escape control characters as Python does, except those in `keep`.
 
     >>> print(escape_controls("a\x1b[2Jb\u202e\n"))
     a\x1b[2Jb\u202e\n
@@ -54,5 +54,5 @@ def escape_controls(text: str, keep: str = "") -> str:
 
 
 def to_printable(text: str) -> str:
-    """Give a message, which may have several lines, as it can be shown to anyone."""
+    """Mask credentials and escape control characters in a message of one or more lines."""
     return escape_controls(mask_credentials(text), keep="\n\t")

@@ -1,4 +1,4 @@
-"""How far a merge or write has come, told while it runs."""
+"""Progress reports of a running merge or write."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Stage: TypeAlias = Literal["read", "plan", "rewrite", "add", "commit", "done"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is being done, how many files of it are done, of how many, and how many rows the source has.
+    """The current stage, its files done and in total, and the rows of the source.
 
-    The stages are `read` (the source, and the footers of the dataset), `plan` (keys are compared), `rewrite` (files
-    that change are staged), `add` (new rows are staged), `commit` (files take their places) and `done`. A total of 0 is
-    not known yet, or there is nothing to count.
+    The stages are `read` (the source, and the footers of the dataset), `plan` (keys are compared), `rewrite` (changed
+    files are staged), `add` (new rows are staged), `commit` (files are published) and `done`. A total of 0 means
+    unknown, or nothing to count.
     """
 
     stage: Stage
@@ -29,11 +29,11 @@ ProgressCallback: TypeAlias = Callable[[Progress], None]
 
 
 def ignore() -> None:
-    """Listen to nothing."""
+    """Do nothing."""
 
 
 class ProgressReporter:
-    """Tells a listener, if there is one, how far a merge has come; called from any thread."""
+    """Reports progress to a callback, if there is one; thread-safe."""
 
     def __init__(self, callback: ProgressCallback | None) -> None:
         self._callback = callback
@@ -41,22 +41,22 @@ class ProgressReporter:
         self._lock = Lock()
 
     def begin(self, stage: Stage, total: int = 0, rows: int | None = None) -> None:
-        """Tell that a stage begins."""
+        """Report the start of a stage."""
         with self._lock:
             self._report(Progress(stage, 0, total, self._current.rows if rows is None else rows))
 
     @property
     def on_file_done(self) -> Callable[[], None]:
-        """What to call for each file that is done."""
+        """The function to call for each finished file."""
         return ignore if self._callback is None else self._count_file
 
     def _count_file(self) -> None:
-        """Tell of one more file; those after all that are rewritten are new."""
+        """Report one more file; after the last rewrite, files are new ones."""
         with self._lock:
-            now = self._current
-            if now.stage == "rewrite" and now.done >= now.total:
-                now = Progress("add", rows=now.rows)
-            self._report(replace(now, done=now.done + 1))
+            current = self._current
+            if current.stage == "rewrite" and current.done >= current.total:
+                current = Progress("add", rows=current.rows)
+            self._report(replace(current, done=current.done + 1))
 
     def _report(self, progress: Progress) -> None:
         self._current = progress

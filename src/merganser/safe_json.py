@@ -1,4 +1,4 @@
-"""JSON from files that anyone may have written: nesting that would overflow a stack is refused, and does not crash."""
+"""Reads untrusted JSON: nesting that would overflow the stack is refused and does not crash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-# Deeper than any Parquet file that PyArrow reads, and less than its JSON reader survives.
+# Deeper than any Parquet schema that PyArrow reads, and less than crashes its JSON reader.
 MAX_NESTING = 200
 _OPENING, _QUOTE, _BACKSLASH, _NEWLINE = ord("["), ord('"'), ord("\\"), ord("\n")
 _BRACKET_TABLE = bytes.maketrans(b"{}\r", b"[]\n")
@@ -20,7 +20,7 @@ _IGNORED_BYTES = bytes(set(range(256)) - set(b'[]{}"\r\n'))
 
 
 def load_json(text: str | bytes) -> Any:
-    """Read JSON as `json.loads` does; what is nested too deeply is a ValueError as well."""
+    """Read JSON as `json.loads` does, but raise ValueError where it is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -29,24 +29,24 @@ def load_json(text: str | bytes) -> Any:
 
 
 class DepthLimitedJson:
-    """A stream of JSON that raises ArrowInvalid where it is nested too deeply; PyArrow's reader would crash.
+    """A stream of JSON that raises ArrowInvalid where it is nested too deeply, which would crash PyArrow's reader.
 
-    PyArrow parses each line by itself, so what is not JSON must not hide the depth of a later line: a bracket that
-    closes nothing and a string that spans lines are refused as well.
+    PyArrow parses each line by itself, so invalid JSON must not hide the depth of a later line: an unmatched closing
+    bracket and a string that spans lines are refused as well.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        # What is open where the last read ended.
+        # The state at the end of the last read.
         self._depth, self._in_string, self._in_escape = 0, False, False
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more can be read."""
+        """Whether the stream is closed."""
         return self._stream.closed
 
     def read(self, size: int = -1) -> bytes:
-        """Read some bytes, and look at them."""
+        """Read and check some bytes."""
         data = self._stream.read(size)
         if data:
             self._check(data)
@@ -55,7 +55,7 @@ class DepthLimitedJson:
     def _check(self, data: bytes) -> None:
         signs = np.frombuffer(self._blank_escapes(data).translate(_BRACKET_TABLE, _IGNORED_BYTES), np.uint8)
         quotes, newlines = signs == _QUOTE, signs == _NEWLINE
-        # Whether an odd number of quotes comes before; a quote itself is not a bracket in any case.
+        # Inside a string, after an odd number of quotes.
         inside = (np.cumsum(quotes, dtype=np.int32) + self._in_string) % 2 == 1
         if (newlines & inside).any():
             raise pa.ArrowInvalid("it is not valid JSON: a line ends inside a string")
@@ -69,7 +69,7 @@ class DepthLimitedJson:
         self._depth = int(depths[-1]) if len(depths) else self._depth
 
     def _blank_escapes(self, data: bytes) -> bytes | bytearray:
-        """Blank what follows a backslash, unless a line ends there: every quote left begins or ends a string."""
+        """Blank the character after each backslash, except line ends, so that quotes left delimit strings."""
         if not self._in_escape and b"\\" not in data:
             return data
         changed = bytearray(data)
@@ -77,7 +77,7 @@ class DepthLimitedJson:
         if self._in_escape:
             _blank(signs, np.array([0]))
         places = np.flatnonzero(signs == _BACKSLASH)
-        # Of several in a row, each second one is itself escaped.
+        # In a run of backslashes, every second one is itself escaped.
         first = np.flatnonzero(np.diff(places, prepend=-2) != 1)
         runs = np.repeat(first, np.diff(first, append=len(places)))
         escaping = places[(np.arange(len(places)) - runs) % 2 == 0] + 1

@@ -84,7 +84,7 @@ def test_the_format_may_be_given_as_an_option(tmp_path: Path, cli: Callable[...,
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (b"id,v\n12345678901234567891,a\n", "'id' has numbers like 12345678901234567891, which as floats would lose"),
+        (b"id,v\n12345678901234567891,a\n", "'id' has numbers like 12345678901234567891, which would lose digits as floats"),
         (b"id,v\n1,2.5\n2,9007199254740993\n", "'v' has numbers like 9007199254740993"),
         (b"id,v\n1,\xe9t\xe9\n", "'v' is not in UTF-8"),
         (b"id,id\n1,2\n", "two columns are named 'id'"),
@@ -202,7 +202,7 @@ def test_a_source_that_cannot_be_opened_says_what_to_do(tmp_path: Path, cli: Cal
     for text, told in (
         (str(tmp_path / "folder"), "holds no Parquet file. Check the path"),
         ("s3://bucket/rows.csv", "Install s3fs"),
-        ("nowhere://rows.csv", "Give a path, or a URL that fsspec knows"),
+        ("nowhere://rows.csv", "Give a path, or a URL that fsspec supports"),
     ):
         for options in ([], ["--storage-option", "key=1"]):
             assert told in cli("merge", text, str(tmp_path / "t"), "--key", "id", *options, code=1).stderr
