@@ -84,9 +84,12 @@ def test_the_format_may_be_given_as_an_option(tmp_path: Path, cli: Callable[...,
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (b"id,v\n12345678901234567891,a\n", "'id' has numbers like 12345678901234567891, which would lose digits as floats"),
+        (
+            b"id,v\n12345678901234567891,a\n",
+            "'id' has numbers like 12345678901234567891, which would lose digits",
+        ),
         (b"id,v\n1,2.5\n2,9007199254740993\n", "'v' has numbers like 9007199254740993"),
-        (b"id,v\n1,\xe9t\xe9\n", "'v' is not in UTF-8"),
+        (b"id,v\n1,\xe9t\xe9\n", "'v' is not UTF-8"),
         (b"id,id\n1,2\n", "two columns are named 'id'"),
     ],
 )
