@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from merganser.core.commit.commit import Session
     from merganser.core.commit.history import FileChange, HistoryRecord
-    from merganser.core.commit.journal import Journal
     from merganser.core.dataset.target import Target
     from merganser.core.parquet.footer import Footer
     from merganser.core.storage.location import Location
