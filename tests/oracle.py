@@ -130,7 +130,7 @@ def merge(
     free = [name for name in partitions if name not in keys]
     seen: set[Key] = set()
     files: dict[str, list[Row]] = {}
-    fates: dict[str, list[str]] = {"rewritten": [], "preserved": [], "removed": []}
+    file_actions: dict[str, list[str]] = {"rewritten": [], "preserved": [], "removed": []}
     changes: list[Change] = []
     added: list[Row] = []
     skipped = 0
@@ -156,14 +156,14 @@ def merge(
                 kept.append(old)
         if kept or not target[name]:
             files[name] = kept
-        fate = "preserved" if len(changes) == before else "rewritten" if kept else "removed"
-        fates[fate].append(name)
+        file_action = "preserved" if len(changes) == before else "rewritten" if kept else "removed"
+        file_actions[file_action].append(name)
     for row in rows:
         if inserts and key_of(row, keys) not in seen and options.get_operation(row) != "delete":
             added.append(options.make_inserted_row(row, keys))
             changes.append(Change("insert", added[-1], None))
-    _keep_schema(target, files, fates, added)
-    return Outcome(files, added, changes, skipped, **fates)
+    _keep_schema(target, files, file_actions, added)
+    return Outcome(files, added, changes, skipped, **file_actions)
 
 
 def _keep_schema(

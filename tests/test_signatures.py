@@ -127,10 +127,11 @@ def named(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 # R3
-@pytest.mark.parametrize("door", METHODS)
-def test_the_dataset_ios_of_all_engines_take_the_same_parameters(door: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_the_dataset_ios_of_all_engines_take_the_same_parameters(method: str) -> None:
     found = {
-        name: [(one.name, one.kind, one.default) for one in named(getattr(open_engine(name), door))] for name in ENGINES
+        name: [(one.name, one.kind, one.default) for one in named(getattr(open_engine(name), method))]
+        for name in ENGINES
     }
     shared = found["arrow"]
     # An engine may have options of its own, by keyword and with a default, after the shared ones.
@@ -160,8 +161,8 @@ def test_merge_takes_the_documented_parameters_in_their_order() -> None:
 # P5
 def test_plan_takes_what_merge_takes_but_what_only_writing_needs() -> None:
     for name in ENGINES:
-        door = open_engine(name)
-        merge, plan = ({one.name for one in parameters(getattr(door, verb))} for verb in ("merge", "plan"))
+        dataset_io = open_engine(name)
+        merge, plan = ({one.name for one in parameters(getattr(dataset_io, verb))} for verb in ("merge", "plan"))
         assert plan <= merge
         assert {"source", "path", "strategy", "key_columns", "partition_columns", "filesystem"} <= plan
 
@@ -196,10 +197,10 @@ def test_file_level_functions_document_their_arguments(name: str) -> None:
 def test_the_top_level_takes_the_parameters_of_a_dataset_io() -> None:
     for verb in ("merge", "plan", "write_dataset"):
         top = [one for one in parameters(getattr(merganser, verb)) if one.name not in {"engine", "options"}]
-        door = [one.name for one in parameters(getattr(open_engine("arrow"), verb))]
+        names = [one.name for one in parameters(getattr(open_engine("arrow"), verb))]
         by_place = [one.name for one in top if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-        assert door[: len(by_place)] == by_place
-        assert {one.name for one in top} <= set(door)
+        assert names[: len(by_place)] == by_place
+        assert {one.name for one in top} <= set(names)
 
 
 def test_an_unknown_engine_lists_the_known_ones() -> None:

@@ -63,8 +63,8 @@ def test_a_plan_changes_nothing_and_reports_what_the_merge_does(
     monkeypatch.undo()
     assert snapshot(lake) == before
     assert os.listdir(lake) == ["t"]
-    fates = {os.path.basename(file.path): (file.action, file.reason) for file in plan.files}
-    assert fates == {
+    actions = {os.path.basename(file.path): (file.action, file.reason) for file in plan.files}
+    assert actions == {
         "a.parquet": ("rewrite", "it holds matched rows"),
         "b.parquet": ("preserve", "its keys were scanned and none matches"),
         "c.parquet": ("preserve", "no source key lies inside its bounds"),

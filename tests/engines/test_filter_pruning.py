@@ -96,7 +96,7 @@ def test_a_merge_stores_filters_of_files_without_a_match(io: AnyDatasetIO, lake:
 def test_a_plan_writes_nothing_and_makes_no_mistake(io: AnyDatasetIO, lake: str) -> None:
     path = make(lake)
     before = snapshot(lake)
-    assert [fate for fate, _ in list_actions(io, table([205, 9_001]), path)] == ["preserve"] * 2 + ["rewrite"] + [
+    assert [action for action, _ in list_actions(io, table([205, 9_001]), path)] == ["preserve"] * 2 + ["rewrite"] + [
         "preserve"
     ] * 3
     assert snapshot(lake) == before

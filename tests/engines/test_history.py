@@ -527,9 +527,9 @@ def test_retain_is_a_number_of_commits(io: AnyDatasetIO, path: str, retain: Any)
 
 # M9
 def test_every_dataset_io_retains(path: str, control: Path) -> None:
-    door = merganser.DuckDBDatasetIO()
-    door.write_parquet_dataset(table([0], "new"), path, "upsert", "id", retain=3)
-    door.write_parquet_dataset(table([0], "new"), path, mode="overwrite", retain=3)
+    dataset_io = merganser.DuckDBDatasetIO()
+    dataset_io.write_parquet_dataset(table([0], "new"), path, "upsert", "id", retain=3)
+    dataset_io.write_parquet_dataset(table([0], "new"), path, mode="overwrite", retain=3)
     merganser.merge(table([0], "newer"), path, key_columns="id", retain=3)
     assert [record.options.get("rewrite_all", False) for record in history(path)] == [False, False, True]
     assert len(kept(control)) == 3

@@ -641,9 +641,9 @@ def _check_counts(
 def _check_files(
     result: MergeResult, plan: MergePlan, expected: oracle.Outcome, path: str, old: dict[str, bytes], case: Case
 ) -> None:
-    fates = {"rewrite": expected.rewritten, "preserve": expected.preserved, "remove": expected.removed}
-    for fate, names in fates.items():
-        assert sorted(file.path for file in plan.files if file.action == fate) == _full(path, names)
+    actions = {"rewrite": expected.rewritten, "preserve": expected.preserved, "remove": expected.removed}
+    for action, names in actions.items():
+        assert sorted(file.path for file in plan.files if file.action == action) == _full(path, names)
     assert sorted(result.rewritten_files) == _full(path, expected.rewritten)
     assert sorted(result.preserved_files) == _full(path, expected.preserved)
     assert sorted(result.removed_files) == _full(path, expected.removed)

@@ -35,7 +35,7 @@ def three_files(path: str) -> None:
 
 # R1
 @pytest.mark.parametrize(
-    ("strategy", "counts", "fates"),
+    ("strategy", "counts", "file_counts"),
     [
         ("insert", (2, 0, 0), {"preserved": 3, "inserted": 1}),
         ("update", (0, 3, 0), {"preserved": 1, "rewritten": 2}),
@@ -45,7 +45,7 @@ def three_files(path: str) -> None:
     ],
 )
 def test_counts_and_files_of_every_strategy(
-    io: AnyDatasetIO, lake: str, strategy: Any, counts: tuple[int, int, int], fates: dict[str, int]
+    io: AnyDatasetIO, lake: str, strategy: Any, counts: tuple[int, int, int], file_counts: dict[str, int]
 ) -> None:
     three_files(f"{lake}/t")
     result = io.merge(pairs([2, 3, 10, 15, 99], "new"), f"{lake}/t", strategy, "id")
@@ -53,7 +53,7 @@ def test_counts_and_files_of_every_strategy(
     assert (result.strategy, result.source_count, result.target_count_before) == (strategy, 5, 6)
     assert (result.inserted, result.updated, result.deleted) == counts
     assert result.target_count_after == 6 + counts[0] - counts[2] == len(read_rows(io, f"{lake}/t"))
-    assert Counter(file.operation for file in result.files) == fates
+    assert Counter(file.operation for file in result.files) == file_counts
     assert result.removed_files == ([f"{lake}/t/c.parquet"] if strategy == "full_merge" else [])
 
 
@@ -115,11 +115,11 @@ def test_engines_agree(lake: str, strategy: Any) -> None:
     for name in ENGINES:
         path = f"{lake}/{name}"
         three_files(path)
-        door = open_engine(name)
-        result = door.merge(pairs([2, 3, 10, 15, 99], "new"), path, strategy, "id")
+        dataset_io = open_engine(name)
+        result = dataset_io.merge(pairs([2, 3, 10, 15, 99], "new"), path, strategy, "id")
         outcomes.append(
             (
-                read_rows(door, path),
+                read_rows(dataset_io, path),
                 result.stats,
                 *(
                     sorted(os.path.relpath(found, path) for found in paths)
@@ -142,10 +142,10 @@ def test_a_merge_does_what_its_plan_reported(io: AnyDatasetIO, lake: str, strate
         result.target_count_before,
         result.target_count_after,
     )
-    fates: dict[str, list[str]] = {"rewrite": [], "preserve": [], "remove": []}
+    found: dict[str, list[str]] = {"rewrite": [], "preserve": [], "remove": []}
     for file in plan.files:
-        fates[file.action].append(file.path)
-    assert fates == {
+        found[file.action].append(file.path)
+    assert found == {
         "rewrite": result.rewritten_files,
         "preserve": result.preserved_files,
         "remove": result.removed_files,

@@ -485,16 +485,16 @@ def _union() -> pa.Array:
     ],
     ids=lambda values: str(values.type)[:20],
 )
-@pytest.mark.parametrize("door", ["merge", "append", "overwrite"])
+@pytest.mark.parametrize("method", ["merge", "append", "overwrite"])
 def test_types_that_parquet_cannot_hold_are_refused_before_anything_is_written(
-    io: AnyDatasetIO, lake: str, values: pa.Array, door: str
+    io: AnyDatasetIO, lake: str, values: pa.Array, method: str
 ) -> None:
     source = pa.table({"id": [1], "odd": values})
     write: Callable[[], Any] = {
         "merge": lambda: io.merge(source, f"{lake}/t", key_columns="id"),
         "append": lambda: io.write_dataset(source, f"{lake}/t", "append"),
         "overwrite": lambda: io.write_dataset(source, f"{lake}/t", "overwrite"),
-    }[door]
+    }[method]
     with assert_unchanged(f"{lake}/t"), pytest.raises(UnsupportedTypeError, match="'odd' has type") as caught:
         write()
     assert isinstance(caught.value, TypeError)
@@ -543,15 +543,17 @@ def nested(levels: int, *, lists: bool = False) -> pa.DataType:
 # S5, on engines that take Arrow types as they are.
 @pytest.mark.parametrize("name", ["arrow", "duckdb"])
 @pytest.mark.parametrize("kind", [nested(99), nested(1000), nested(50, lists=True)], ids=["99", "1000", "50 lists"])
-@pytest.mark.parametrize("door", ["merge", "merge into a target", "overwrite"])
+@pytest.mark.parametrize("method", ["merge", "merge into a target", "overwrite"])
 def test_types_nested_too_deeply_are_refused_before_anything_is_written(
-    name: str, lake: str, kind: pa.DataType, door: str
+    name: str, lake: str, kind: pa.DataType, method: str
 ) -> None:
     io = open_dataset_io(name)
-    if door != "merge":
+    if method != "merge":
         put(f"{lake}/t/a.parquet", keyed(["a"]))
     source = pa.table({"id": [1], "v": pa.nulls(1, kind)})
-    write = partial(io.merge, key_columns="id") if door != "overwrite" else partial(io.write_dataset, mode="overwrite")
+    write = (
+        partial(io.merge, key_columns="id") if method != "overwrite" else partial(io.write_dataset, mode="overwrite")
+    )
     with (
         assert_unchanged(f"{lake}/t"),
         pytest.raises(UnsupportedTypeError, match="'v' of the source is nested over 98 levels"),

@@ -174,17 +174,17 @@ def test_update_rewrites_only_affected_files(io: AnyDatasetIO, lake: str) -> Non
 # D8
 @pytest.mark.parametrize("strategy", ["update", "upsert"])
 def test_write_parquet_dataset_incremental_delegates_to_merge(lake: str, strategy: str) -> None:
-    door: Any = open_engine("duckdb")
+    dataset_io: Any = open_engine("duckdb")
     for name in ("one", "two"):
         put(f"{lake}/{name}/a.parquet", abc([1, 2]))
         put(f"{lake}/{name}/b.parquet", abc([8]))
-    merged = door.merge(abc([2, 3], "new"), f"{lake}/one", strategy, ["id"])
-    written = door.write_parquet_dataset(
+    merged = dataset_io.merge(abc([2, 3], "new"), f"{lake}/one", strategy, ["id"])
+    written = dataset_io.write_parquet_dataset(
         abc([2, 3], "new"), f"{lake}/two", strategy=strategy, key_columns=["id"], rewrite_mode="incremental"
     )
     assert merged.stats == written.stats
     assert len(merged.rewritten_files) == len(written.rewritten_files) == 1
-    assert read_rows(door, f"{lake}/one") == read_rows(door, f"{lake}/two")
+    assert read_rows(dataset_io, f"{lake}/one") == read_rows(dataset_io, f"{lake}/two")
 
 
 # K3
