@@ -1,6 +1,6 @@
-"""`GraphDatabase`: the one door to a property graph in an SQLite file.
+"""`GraphDatabase`: a property graph in an SQLite file.
 
-What it merges, creates and deletes is here; queries are in `asking`, imports and exports in `exchange`.
+Merges and single records are here; queries are in `query_mixin`, imports and exports in `exchange`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ if TYPE_CHECKING:
 
 
 class GraphDatabase(QueryMixin, ExchangeMixin):
-    """A property graph in one SQLite file, or in memory (`":memory:"`), whose MERGE makes imports repeatable.
+    """A property graph in one SQLite file or in memory, whose MERGE makes imports repeatable.
 
-    It may be shared between threads, and several processes may open one file. A writer waits `timeout` seconds for
-    another. With a `schema`, whatever it does not allow is refused.
+    It may be shared between threads, and several processes may open one file.
 
-    With `read_only=True` nothing is written, neither to the file nor beside it, so that both may be write-protected. If
-    nobody has the file open to write then, it has to stay as it is while it is read; once it changes, what is read is
-    refused, and it has to be opened again.
+    Args:
+        path: The file, which is created if it does not exist, or `":memory:"`.
+        schema: The types, properties and edges that are allowed; everything else is refused.
+        timeout: Seconds that a writer waits for another.
+        read_only: Write nothing, neither to the file nor beside it, so that both may be write-protected. Unless another
+            process has the file open, it must not change while it is read: once it changes, reading raises
+            `GraphFileError`, and the file has to be opened again.
 
     >>> with GraphDatabase(":memory:") as db:
     ...     _ = db.create_property_index("Job", "url")
@@ -68,19 +71,24 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         return f"GraphDatabase({self._store.path!r})"
 
     def close(self) -> None:
-        """Close the connections of all threads; a closed database refuses to work."""
+        """Close the connections of all threads; every later call raises `GraphError`.
+
+        >>> GraphDatabase(":memory:").close()
+        """
         self._store.close()
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """This thread's connection to SQLite, for statements of your own; leave its `row_factory` as it is.
+        """The SQLite connection of this thread, for your own statements and transactions; keep its `row_factory`.
 
-        A transaction that was begun on it is respected.
+        >>> with GraphDatabase(":memory:") as db:
+        ...     db.connection.execute("SELECT count(*) FROM nodes").fetchone()
+        (0,)
         """
         return self._store.connection
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Commit what is done inside as one, or nothing of it if an exception leaves; transactions nest.
+        """Commit everything that the block does at once, or nothing if it raises; transactions nest.
 
         >>> with GraphDatabase(":memory:") as db, db.transaction():
         ...     company = db.merge_node("Company", {"name": "TechCorp"}, warn_on_missing_index=False)
@@ -103,11 +111,19 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         touch: bool = True,
         warn_on_missing_index: bool = True,
     ) -> MergedNode:
-        """Find the node of a type with these match properties, or create it.
+        """Find the node of a type by its match properties, or create it.
 
-        A node that is found gets `on_match` laid over its properties; None removes one, and a function is given the old
-        ones. A new node has `match`, then `base`, then `on_create`. With a `condition`, a node that does not have these
-        properties is left as it is. `touch=False` writes nothing when nothing changes.
+        Args:
+            type: The type of the node.
+            match: The properties that identify it.
+            base: Further properties of a new node.
+            on_create: Properties of a new node, which override `base`.
+            on_match: Properties that are overwritten in a node that is found; None removes one. A function receives
+                the old properties and returns these.
+            condition: Properties that a node must have to be changed; one with others is returned as it is.
+            allow_key_change: Allow `on_match` to change match properties.
+            touch: Set `updated_at` even if no property changes.
+            warn_on_missing_index: Warn if no index leads to the match.
 
         >>> db = GraphDatabase(":memory:")
         >>> _ = db.create_property_index("Job", "url")
@@ -119,18 +135,15 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         {'url': '/1', 'seen': 3}
         >>> db.close()
         """
-        return merge.merge_node(
-            self._store,
-            type,
-            match,
-            base,
+        options = merge.MergeOptions(
+            base=base,
             on_create=on_create,
             on_match=on_match,
             condition=condition,
             allow_key_change=allow_key_change,
             touch=touch,
-            warn=warn_on_missing_index,
         )
+        return merge.merge_node(self._store, type, match, options, warn=warn_on_missing_index)
 
     def merge_edge(
         self,
@@ -149,28 +162,33 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
     ) -> MergedEdge:
         """Find the edge of a type from one node to another, or create it.
 
-        With `match`, edges with other values of these properties are other edges. `direction="both"` also finds an edge
-        that points the other way. The rest is as in `merge_node`.
+        Args:
+            from_id: The id of the node that the edge leads from.
+            type: The type of the edge.
+            to_id: The id of the node that it leads to.
+            properties: Properties of a new edge.
+            on_create: Properties of a new edge, which override `properties`.
+            on_match: Properties that are overwritten in an edge that is found, as in `merge_node`.
+            match: Properties that identify the edge among those between the two nodes.
+            direction: `"both"` also finds an edge that points the other way.
+            condition: Properties that an edge must have to be changed, as in `merge_node`.
+            allow_key_change: Allow `on_match` to change match properties.
+            touch: Set `updated_at` even if no property changes.
 
         >>> with GraphDatabase(":memory:") as db:
         ...     job, company = db.create_node("Job").id, db.create_node("Company").id
         ...     [db.merge_edge(job, "POSTED_BY", company).created for _ in range(2)]
         [True, False]
         """
-        return merge.merge_edge(
-            self._store,
-            from_id,
-            type,
-            to_id,
-            properties,
+        options = merge.MergeOptions(
+            base=properties,
             on_create=on_create,
             on_match=on_match,
-            match=match,
-            direction=direction,
             condition=condition,
             allow_key_change=allow_key_change,
             touch=touch,
         )
+        return merge.merge_edge(self._store, from_id, type, to_id, match, direction, options)
 
     def bulk_merge_nodes(
         self,
@@ -182,12 +200,16 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         touch: bool = True,
         warn_on_missing_index: bool = True,
     ) -> BulkResult:
-        """Merge rows into nodes of a type, in one transaction, as if by `merge_node` row after row.
+        """Merge rows into nodes of a type in one transaction, as if by `merge_node` row after row.
 
-        Rows are dicts, or an Arrow table, a data frame or anything else with Arrow data. The columns of `match_on` are
-        the match; all others are the base of a new node; those of `on_match` are laid over one that is found. As a
-        mapping `{property: column}`, `on_match` names columns that are laid over other properties than their own, and
-        that a new node does not get.
+        Args:
+            type: The type of the nodes.
+            rows: Dicts, or an Arrow table, a data frame or anything else with Arrow data.
+            match_on: The columns that identify a node; all other columns are properties of a new node.
+            on_match: The columns that overwrite properties of a node that is found. In a mapping
+                `{property: column}`, a column of another name than its property is not stored in new nodes.
+            touch: Set `updated_at` even if no property changes.
+            warn_on_missing_index: Warn if no index leads to the match.
 
         >>> rows = [{"url": "/1", "seen": 1}, {"url": "/2", "seen": 1}, {"url": "/1", "seen": 2}]
         >>> with GraphDatabase(":memory:") as db:
@@ -195,15 +217,8 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         ...     db.bulk_merge_nodes("Job", rows, match_on="url", on_match=["seen"])
         BulkResult(created=2, matched=1)
         """
-        return bulk.bulk_merge_nodes(
-            self._store,
-            type,
-            rows,
-            match_on=match_on,
-            on_match=on_match,
-            touch=touch,
-            warn=warn_on_missing_index,
-        )
+        options = bulk.BulkOptions(match_on, on_match, touch, warn_on_missing_index)
+        return bulk.bulk_merge_nodes(self._store, type, rows, options)
 
     def bulk_merge_edges(
         self,
@@ -218,10 +233,18 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         touch: bool = True,
         warn_on_missing_index: bool = True,
     ) -> BulkResult:
-        """Merge rows into edges of a type, in one transaction, as if by `merge_edge` row after row.
+        """Merge rows into edges of a type in one transaction, as if by `merge_edge` row after row.
 
-        The nodes of an edge are named by a column of ids, or by an `Endpoint`: their type, and the columns that they
-        are found by. The other columns are as in `bulk_merge_nodes`.
+        Args:
+            type: The type of the edges.
+            rows: Rows as in `bulk_merge_nodes`.
+            from_node: The column of the ids of the nodes that edges lead from, or an `Endpoint` that identifies them.
+            to_node: The same for the nodes that edges lead to.
+            match_on: The columns that identify an edge among those between the same nodes.
+            on_match: The columns that overwrite properties, as in `bulk_merge_nodes`.
+            direction: `"both"` also finds an edge that points the other way.
+            touch: Set `updated_at` even if no property changes.
+            warn_on_missing_index: Warn if no index leads to the nodes of an `Endpoint`.
 
         >>> from merganser.graph import Endpoint
         >>> rows = [{"job": "/1", "company": "TechCorp"}, {"job": "/2", "company": "TechCorp"}]
@@ -233,18 +256,8 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         ...     db.bulk_merge_edges("POSTED_BY", rows, from_node=job, to_node=company)
         BulkResult(created=2, matched=0)
         """
-        return bulk.bulk_merge_edges(
-            self._store,
-            type,
-            rows,
-            from_node=from_node,
-            to_node=to_node,
-            match_on=match_on,
-            on_match=on_match,
-            direction=direction,
-            touch=touch,
-            warn=warn_on_missing_index,
-        )
+        options = bulk.BulkOptions(match_on, on_match, touch, warn_on_missing_index)
+        return bulk.bulk_merge_edges(self._store, type, rows, from_node, to_node, direction, options)
 
     def merge_pattern(
         self,
@@ -254,11 +267,14 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         touch: bool = True,
         warn_on_missing_index: bool = True,
     ) -> tuple[MergedNode | MergedEdge, ...]:
-        """Merge nodes and the edges between them, in one transaction.
+        """Merge nodes and the edges between them in one transaction.
 
-        A part with `type` is a node, with the arguments of `merge_node`; a part with `edge` is an edge of that type,
-        `from` and `to` being the places of its nodes in the list. With `whole=True` the pattern is found as a whole or
-        created as a whole, with new nodes, as Cypher's MERGE does.
+        Args:
+            parts: Dicts with the arguments of `merge_node`, and with those of `merge_edge` where `edge` is the type,
+                and `from` and `to` are the positions of its nodes in the list.
+            whole: Find all parts together or create all of them, with new nodes, as Cypher's MERGE does.
+            touch: Set `updated_at` even if no property changes.
+            warn_on_missing_index: Warn if no index leads to a node's match.
 
         >>> with GraphDatabase(":memory:") as db:
         ...     _ = db.create_property_index("Job", "url"), db.create_property_index("Company", "name")
@@ -279,7 +295,13 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         unique: bool = False,  # noqa: FBT001, FBT002 - as in the documents
         table: Table = "nodes",
     ) -> IndexInfo:
-        """Index the nodes (or edges) of a type by one property or several; an index that is there already is kept.
+        """Index the nodes or edges of a type by one property or several; an existing index is kept.
+
+        Args:
+            type: The type of the nodes or edges.
+            property: One property, or several that are indexed together.
+            unique: Refuse two records with the same values.
+            table: `"nodes"` or `"edges"`.
 
         >>> with GraphDatabase(":memory:") as db:
         ...     db.create_property_index("Job", "url", unique=True).name
@@ -288,15 +310,39 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         return indexes.create_index(self._store, type, property, unique=unique, table=table)
 
     def list_indexes(self) -> list[IndexInfo]:
-        """List the indexes of properties."""
+        """List the property indexes by name.
+
+        >>> with GraphDatabase(":memory:") as db:
+        ...     _ = db.create_property_index("Job", "url")
+        ...     [index.name for index in db.list_indexes()]
+        ['idx_merge_Job_url']
+        """
         return [found.info for found in indexes.list_indexes(self._store)]
 
     def drop_index(self, name: str) -> None:
-        """Drop an index of properties; if there is none of this name, nothing happens."""
+        """Drop a property index, if it exists.
+
+        Args:
+            name: The name of the index, as in `list_indexes`.
+
+        >>> with GraphDatabase(":memory:") as db:
+        ...     db.drop_index(db.create_property_index("Job", "url").name)
+        ...     db.list_indexes()
+        []
+        """
         indexes.drop_index(self._store, name)
 
     def create_node(self, type: str, properties: Mapping[str, Any] | None = None) -> Node:  # noqa: A002
-        """Create a node, whatever there is already."""
+        """Create a node, even if an equal one exists.
+
+        Args:
+            type: The type of the node.
+            properties: Its properties.
+
+        >>> with GraphDatabase(":memory:") as db:
+        ...     db.create_node("Job", {"title": "Engineer"}).id
+        1
+        """
         return write.create_node(self._store, type, properties)
 
     def create_edge(
@@ -306,29 +352,99 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         to_id: int,
         properties: Mapping[str, Any] | None = None,
     ) -> Edge:
-        """Create an edge, whatever there is already."""
+        """Create an edge, even if an equal one exists.
+
+        Args:
+            from_id: The id of the node that the edge leads from.
+            type: The type of the edge.
+            to_id: The id of the node that it leads to.
+            properties: Its properties.
+
+        >>> with GraphDatabase(":memory:") as db:
+        ...     job, company = db.create_node("Job").id, db.create_node("Company").id
+        ...     db.create_edge(job, "POSTED_BY", company, {"since": 2026}).properties
+        {'since': 2026}
+        """
         return write.create_edge(self._store, from_id, type, to_id, properties)
 
     def get_node(self, node_id: int) -> Node | None:
-        """Read a node by its id; None if there is none."""
+        """Read a node by its id, or None if it does not exist.
+
+        Args:
+            node_id: The id of the node.
+
+        >>> with GraphDatabase(":memory:") as db:
+        ...     db.get_node(1) is None
+        True
+        """
         return write.get_node(self._store, node_id)
 
     def get_edge(self, edge_id: int) -> Edge | None:
-        """Read an edge by its id; None if there is none."""
+        """Read an edge by its id, or None if it does not exist.
+
+        Args:
+            edge_id: The id of the edge.
+
+        >>> with GraphDatabase(":memory:") as db:
+        ...     db.get_edge(1) is None
+        True
+        """
         return write.get_edge(self._store, edge_id)
 
     def update_node(self, node_id: int, properties: Mapping[str, Any], *, replace: bool = False) -> Node:
-        """Lay properties over a node's, None removing one; `replace=True` leaves nothing of the old ones."""
+        """Overwrite properties of a node.
+
+        Args:
+            node_id: The id of the node.
+            properties: The new values; None removes a property.
+            replace: Remove all other properties.
+
+        >>> with GraphDatabase(":memory:") as db:
+        ...     job = db.create_node("Job", {"title": "Engineer", "seen": 1})
+        ...     db.update_node(job.id, {"seen": 2}).properties
+        {'title': 'Engineer', 'seen': 2}
+        """
         return write.update_node(self._store, node_id, properties, replace=replace)
 
     def update_edge(self, edge_id: int, properties: Mapping[str, Any], *, replace: bool = False) -> Edge:
-        """Lay properties over an edge's, None removing one; `replace=True` leaves nothing of the old ones."""
+        """Overwrite properties of an edge.
+
+        Args:
+            edge_id: The id of the edge.
+            properties: The new values; None removes a property.
+            replace: Remove all other properties.
+
+        >>> with GraphDatabase(":memory:") as db:
+        ...     stop = db.create_node("Stop").id
+        ...     edge = db.create_edge(stop, "NEXT", stop, {"minutes": 2})
+        ...     db.update_edge(edge.id, {"line": 7}, replace=True).properties
+        {'line': 7}
+        """
         return write.update_edge(self._store, edge_id, properties, replace=replace)
 
     def delete_node(self, node_id: int) -> None:
-        """Delete a node and its edges."""
+        """Delete a node and its edges.
+
+        Args:
+            node_id: The id of the node.
+
+        >>> with GraphDatabase(":memory:") as db:
+        ...     db.delete_node(db.create_node("Job").id)
+        ...     db.nodes().count()
+        0
+        """
         write.delete_record(self._store, "nodes", node_id)
 
     def delete_edge(self, edge_id: int) -> None:
-        """Delete an edge."""
+        """Delete an edge.
+
+        Args:
+            edge_id: The id of the edge.
+
+        >>> with GraphDatabase(":memory:") as db:
+        ...     stop = db.create_node("Stop").id
+        ...     db.delete_edge(db.create_edge(stop, "NEXT", stop).id)
+        ...     db.edges().count()
+        0
+        """
         write.delete_record(self._store, "edges", edge_id)

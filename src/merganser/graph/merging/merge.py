@@ -1,7 +1,7 @@
-"""MERGE of one node or edge: find by the match, then lay `on_match` over what is there, or create.
+"""MERGE of one node or edge: find it by its match properties and overwrite those of `on_match`, or create it.
 
-A match and the write that follows are one transaction that began IMMEDIATE, so that no other merge comes in between.
-Each writes with one statement, which is undone by itself if it fails.
+Match and write share one IMMEDIATE transaction, so that no other merge comes in between. Each merge writes with one
+statement, which SQLite undoes by itself if it fails.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from merganser.errors import InvalidArgumentError, MergeConflictError
 from merganser.graph.records import (
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from merganser.graph.values import Properties
 
 PropertyMapping: TypeAlias = Mapping[str, Any]
-# New properties, or a function that makes them of the old ones.
+# New properties, or a function that returns them for the old ones.
 OnMatch: TypeAlias = PropertyMapping | Callable[[dict[str, Any]], PropertyMapping]
 
 # SQLite's conditions may not be nested deeper than a thousand.
@@ -61,7 +61,7 @@ MergedT = TypeVar("MergedT", MergedNode, MergedEdge)
 
 @dataclass(slots=True)
 class MatchUpdate:
-    """What a merge does to what it finds."""
+    """What a merge writes to the record that it finds."""
 
     updates: Properties | Callable[[dict[str, Any]], PropertyMapping]
     match: Properties
@@ -70,48 +70,76 @@ class MatchUpdate:
     touch: bool
 
     def apply(self, store: Store, table: Table, record_id: int, text: str) -> tuple[Properties, bool | None]:
-        """Give the properties after a match, and whether they changed; None where the condition does not hold.
+        """Return the properties after a match, and whether they changed: None if the condition does not hold.
 
-        They are read again after a function, which may have changed them itself.
+        They are read again after calling a function, which may have changed them itself.
         """
         old: Properties = decode(text)
         if self.condition and not all(are_equal(old.get(name), value) for name, value in self.condition.items()):
             return old, None
-        over = self.updates
-        if callable(over):
-            over = normalize_properties(over(decode(text)), "on_match")
-            self.check_key_unchanged(over)
+        updates = self.updates
+        if callable(updates):
+            updates = normalize_properties(updates(decode(text)), "on_match")
+            self.check_key_unchanged(updates)
             old = decode(_read_properties(store, table, record_id))
-        return (apply_properties(old, over), True) if has_changes(old, over) else (old, False)
+        return (apply_properties(old, updates), True) if has_changes(old, updates) else (old, False)
 
     def check_key_unchanged(self, updates: Properties) -> None:
-        """Refuse to change what nodes are found by."""
+        """Refuse updates of match properties, unless they are allowed."""
         if updates and not self.allow_key_change:
             _check_key("on_match", updates, self.match, "Leave it out, or give allow_key_change=True.")
 
 
-def merge_node(
-    store: Store,
-    type_: str,
-    match: PropertyMapping,
-    base: PropertyMapping | None,
-    *,
-    on_create: PropertyMapping | None,
-    on_match: OnMatch | None,
-    condition: PropertyMapping | None,
-    allow_key_change: bool,
-    touch: bool,
-    warn: bool,
-) -> MergedNode:
+@dataclass(slots=True, kw_only=True)
+class MergeOptions:
+    """What a merge should write, as the caller gave it."""
+
+    base: PropertyMapping | None
+    on_create: PropertyMapping | None
+    on_match: OnMatch | None
+    condition: PropertyMapping | None
+    allow_key_change: bool
+    touch: bool
+
+    def read_new_properties(self, match: Properties, role: str = "base") -> Properties:
+        """Check the properties of a new record: the match, then the base, then `on_create`."""
+        new = match
+        for name, given in ((role, self.base), ("on_create", self.on_create)):
+            if given is not None:
+                properties = normalize_properties(given, name)
+                _check_key(name, properties, match, "Give it the same value, or leave it out.")
+                new = {**new, **properties}
+        return drop_nulls(new)
+
+    def read_match_update(self, match: Properties) -> MatchUpdate:
+        """Check what is written to a record that is found."""
+        updates = self.on_match if callable(self.on_match) else normalize_properties(self.on_match, "on_match")
+        condition = normalize_properties(self.condition, "condition")
+        change = MatchUpdate(updates, match, condition, self.allow_key_change, self.touch)
+        if not callable(updates):
+            change.check_key_unchanged(updates)
+        return change
+
+
+class EdgeMatch(NamedTuple):
+    """How an edge is found: its type, its endpoints and its match properties."""
+
+    type: str
+    from_id: int
+    to_id: int
+    match: Properties
+    is_undirected: bool
+
+
+def merge_node(store: Store, type_: str, match: PropertyMapping, options: MergeOptions, *, warn: bool) -> MergedNode:
     """Find or create a node; see `GraphDatabase.merge_node`."""
     check_type(type_)
     key = read_match(match)
     check_match(type_, key)
     if warn and (type_, tuple(key)) not in store.checked_matches:
         warn_without_index(store, type_, key)
-    new = read_new_properties(key, base, on_create, "base")
-    change = read_match_update(key, on_match, condition, allow_key_change=allow_key_change, touch=touch)
-    return _merge_in_transaction(store, on_match, merge_one_node, store, type_, key, new, change)
+    new, change = options.read_new_properties(key), options.read_match_update(key)
+    return _merge_in_transaction(store, options, merge_one_node, store, type_, key, new, change)
 
 
 def merge_edge(
@@ -119,48 +147,38 @@ def merge_edge(
     from_id: int,
     type_: str,
     to_id: int,
-    properties: PropertyMapping | None,
-    *,
-    on_create: PropertyMapping | None,
-    on_match: OnMatch | None,
     match: PropertyMapping | None,
     direction: str,
-    condition: PropertyMapping | None,
-    allow_key_change: bool,
-    touch: bool,
+    options: MergeOptions,
 ) -> MergedEdge:
     """Find or create an edge; see `GraphDatabase.merge_edge`."""
     check_type(type_)
     check_ids(from_id, to_id)
     check_direction(direction)
-    key = read_match(match)
-    new = read_new_properties(key, properties, on_create, "properties")
-    change = read_match_update(key, on_match, condition, allow_key_change=allow_key_change, touch=touch)
-    either = direction == "both"
-    return _merge_in_transaction(
-        store, on_match, merge_one_edge, store, from_id, type_, to_id, key, new, change, either
-    )
+    edge = EdgeMatch(type_, from_id, to_id, read_match(match), direction == "both")
+    new, change = options.read_new_properties(edge.match, "properties"), options.read_match_update(edge.match)
+    return _merge_in_transaction(store, options, merge_one_edge, store, edge, new, change)
 
 
 def _merge_in_transaction(
-    store: Store, on_match: OnMatch | None, merge: Callable[..., MergedT], *given: Any
+    store: Store, options: MergeOptions, merge: Callable[..., MergedT], *arguments: Any
 ) -> MergedT:
-    """Merge in a transaction; within the caller's, a savepoint is made only for what a function may write."""
-    if callable(on_match):
+    """Merge in a transaction; inside the caller's, only a function needs a savepoint, for what it may write."""
+    if callable(options.on_match):
         with store.transaction():
-            return merge(*given)
-    return store.run_in_transaction(merge, *given)
+            return merge(*arguments)
+    return store.run_in_transaction(merge, *arguments)
 
 
 def check_direction(direction: str) -> None:
-    """Refuse what is no direction of an edge merge."""
+    """Refuse a direction that edges cannot be merged by."""
     if direction not in ("out", "both"):
         message = f"direction is {direction!r}; give 'out', or 'both' to match an edge that points either way."
         raise InvalidArgumentError(message)
 
 
 def read_match(match: PropertyMapping | None) -> Properties:
-    """Check what records are found by."""
+    """Check the match properties."""
     key = normalize_properties(match, "match")
     if len(key) > _MAX_MATCH_PROPERTIES:
         message = (
@@ -175,7 +193,7 @@ def read_match(match: PropertyMapping | None) -> Properties:
             )
             raise InvalidArgumentError(message)
         if has_dict(value):
-            message = f"match property {name!r} is or holds a dict, which cannot be matched on; match on its parts."
+            message = f"match property {name!r} is or holds a dict, which cannot be matched; match on its values."
             raise InvalidArgumentError(message)
     return key
 
@@ -187,34 +205,10 @@ def check_match(type_: str, key: Properties) -> None:
         raise InvalidArgumentError(message)
 
 
-def read_new_properties(
-    key: Properties, base: PropertyMapping | None, on_create: PropertyMapping | None, role: str
-) -> Properties:
-    """Give the properties of a new record: the match, then the base, then `on_create`."""
-    new = key
-    for word, given in ((role, base), ("on_create", on_create)):
-        if given is not None:
-            part = normalize_properties(given, word)
-            _check_key(word, part, key, "Give it the same value, or leave it out.")
-            new = {**new, **part}
-    return drop_nulls(new)
-
-
-def read_match_update(
-    key: Properties, on_match: OnMatch | None, condition: PropertyMapping | None, *, allow_key_change: bool, touch: bool
-) -> MatchUpdate:
-    """Check what is to happen to a record that is found."""
-    over = on_match if callable(on_match) else normalize_properties(on_match, "on_match")
-    change = MatchUpdate(over, key, normalize_properties(condition, "condition"), allow_key_change, touch)
-    if not callable(over):
-        change.check_key_unchanged(over)
-    return change
-
-
 def merge_one_node(store: Store, type_: str, key: Properties, new: Properties, change: MatchUpdate) -> MergedNode:
     """Merge a node that has been checked, inside a transaction."""
-    terms, parameters = split_match(key)
-    rows = store.connection.execute(_build_node_match_sql(type_, terms), parameters).fetchall()
+    conditions, parameters = split_match(key)
+    rows = store.connection.execute(_build_node_match_sql(type_, conditions), parameters).fetchall()
     if not rows:
         return create_missing_node(store, type_, new)
     if len(rows) > 1:
@@ -230,7 +224,7 @@ def create_missing_node(store: Store, type_: str, new: Properties) -> MergedNode
 
 
 def update_matched_node(store: Store, row: tuple[int, str, str, int, int], change: MatchUpdate) -> MergedNode:
-    """Do to a node that was found what a merge does to it."""
+    """Update the node that was found."""
     found, type_, text, created_at, updated_at = row
     after, changed = change.apply(store, "nodes", found, text)
     if changed is not None and (changed or change.touch):
@@ -244,24 +238,17 @@ def update_matched_node(store: Store, row: tuple[int, str, str, int, int], chang
     return MergedNode(found, type_, after, to_datetime(created_at), to_datetime(updated_at), created=False)
 
 
-def merge_one_edge(
-    store: Store,
-    from_id: int,
-    type_: str,
-    to_id: int,
-    key: Properties,
-    new: Properties,
-    change: MatchUpdate,
-    is_undirected: bool,  # noqa: FBT001 - the last of what makes an edge
-) -> MergedEdge:
+def merge_one_edge(store: Store, edge: EdgeMatch, new: Properties, change: MatchUpdate) -> MergedEdge:
     """Merge an edge that has been checked, inside a transaction."""
-    terms, parameters = split_match(key)
-    ends = (from_id, to_id, to_id, from_id) if is_undirected else (from_id, to_id)
-    rows = store.connection.execute(_build_edge_match_sql(type_, terms, is_undirected), (*ends, *parameters)).fetchall()
+    type_, from_id, to_id, match, is_undirected = edge
+    conditions, parameters = split_match(match)
+    endpoints = (from_id, to_id, to_id, from_id) if is_undirected else (from_id, to_id)
+    statement = _build_edge_match_sql(type_, conditions, is_undirected)
+    rows = store.connection.execute(statement, (*endpoints, *parameters)).fetchall()
     if not rows:
         return create_missing_edge(store, type_, from_id, to_id, new)
     if len(rows) > 1:
-        described = {"from_id": from_id, "to_id": to_id, **key}
+        described = {"from_id": from_id, "to_id": to_id, **match}
         raise MergeConflictError(type_, described, [to_edge(row) for row in rows], "edges")
     return update_matched_edge(store, rows[0], change)
 
@@ -274,7 +261,7 @@ def create_missing_edge(store: Store, type_: str, from_id: int, to_id: int, new:
 
 
 def update_matched_edge(store: Store, row: tuple[int, str, int, int, str, int, int], change: MatchUpdate) -> MergedEdge:
-    """Do to an edge that was found what a merge does to it."""
+    """Update the edge that was found."""
     found, type_, start, end, text, created_at, updated_at = row
     after, changed = change.apply(store, "edges", found, text)
     if changed is not None and (changed or change.touch):
@@ -296,21 +283,21 @@ def _read_properties(store: Store, table: Table, record_id: int) -> str:
 
 def find_nodes(store: Store, type_: str, match: Properties) -> list[Node]:
     """Find the nodes that match."""
-    terms, parameters = split_match(match)
-    return [to_node(row) for row in store.connection.execute(_build_node_match_sql(type_, terms), parameters)]
+    conditions, parameters = split_match(match)
+    return [to_node(row) for row in store.connection.execute(_build_node_match_sql(type_, conditions), parameters)]
 
 
 @lru_cache(maxsize=1024)
-def _build_node_match_sql(type_: str, terms: tuple[tuple[str, str], ...]) -> str:
-    return f"SELECT {NODE_COLUMNS} FROM nodes WHERE {build_match_sql(type_, terms)}"
+def _build_node_match_sql(type_: str, conditions: tuple[tuple[str, str], ...]) -> str:
+    return f"SELECT {NODE_COLUMNS} FROM nodes WHERE {build_match_sql(type_, conditions)}"
 
 
 @lru_cache(maxsize=1024)
-def _build_edge_match_sql(type_: str, terms: tuple[tuple[str, str], ...], is_undirected: bool) -> str:  # noqa: FBT001 - a cache key
-    ends = (
-        "((from_id = ? AND to_id = ?) OR (from_id = ? AND to_id = ?))" if is_undirected else "from_id = ? AND to_id = ?"
-    )
-    return f"SELECT {EDGE_COLUMNS} FROM edges WHERE {ends} AND {build_match_sql(type_, terms)}"
+def _build_edge_match_sql(type_: str, conditions: tuple[tuple[str, str], ...], is_undirected: bool) -> str:  # noqa: FBT001 - a cache key
+    endpoints = "from_id = ? AND to_id = ?"
+    if is_undirected:
+        endpoints = f"(({endpoints}) OR ({endpoints}))"
+    return f"SELECT {EDGE_COLUMNS} FROM edges WHERE {endpoints} AND {build_match_sql(type_, conditions)}"
 
 
 def _check_key(role: str, given: Properties, key: Properties, remedy: str) -> None:

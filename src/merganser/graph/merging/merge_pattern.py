@@ -1,4 +1,4 @@
-"""MERGE of a pattern: several nodes, and edges between them, each by itself or all as a whole."""
+"""MERGE of a pattern of nodes and edges: each part by itself, or all of them as one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from merganser.errors import InvalidArgumentError, MergeConflictError
 from merganser.graph.merging.merge import (
+    EdgeMatch,
     MatchUpdate,
+    MergeOptions,
     check_direction,
     check_match,
     create_missing_edge,
@@ -18,8 +20,6 @@ from merganser.graph.merging.merge import (
     merge_one_edge,
     merge_one_node,
     read_match,
-    read_match_update,
-    read_new_properties,
     update_matched_edge,
     update_matched_node,
 )
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Properties
 
-# SQLite joins no more tables.
+# SQLite joins at most 64 tables.
 _MAX_PARTS = 64
 _NODE_KEYS = ("type", "match", "base", "on_create", "on_match", "condition", "allow_key_change")
 _EDGE_KEYS = ("edge", "from", "to", "properties", "direction", *_NODE_KEYS[1:2], *_NODE_KEYS[3:])
@@ -52,9 +52,9 @@ class NodePart:
     change: MatchUpdate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EdgePart:
-    """An edge of a pattern, between the nodes at two places of it."""
+    """An edge of a pattern, between the nodes at two positions of the list of parts."""
 
     type: str
     from_position: Any
@@ -67,7 +67,7 @@ class EdgePart:
 
 @dataclass(frozen=True, slots=True)
 class PatternParts:
-    """A pattern: its nodes and edges by their places."""
+    """A pattern: its nodes and edges by their positions."""
 
     nodes: dict[int, NodePart]
     edges: dict[int, EdgePart]
@@ -93,20 +93,20 @@ def _read_parts(given: Sequence[Mapping[str, Any]], *, touch: bool) -> PatternPa
         raise InvalidArgumentError(message)
     nodes: dict[int, NodePart] = {}
     edges: dict[int, EdgePart] = {}
-    for place, part in enumerate(given):
+    for position, part in enumerate(given):
         if not isinstance(part, Mapping) or ("type" in part) == ("edge" in part):
             message = (
-                f"Part {place} of the pattern is {part!r}; give a dict with 'type' for a node or 'edge' for an edge."
+                f"Part {position} of the pattern is {part!r}; give a dict with 'type' for a node or 'edge' for an edge."
             )
             raise InvalidArgumentError(message)
         if "type" in part:
-            nodes[place] = _read_node(place, part, touch=touch)
+            nodes[position] = _read_node(position, part, touch=touch)
         else:
-            edges[place] = _read_edge(place, part, touch=touch)
-    for place, link in edges.items():
-        for word, end in (("from", link.from_position), ("to", link.to_position)):
+            edges[position] = _read_edge(position, part, touch=touch)
+    for position, edge in edges.items():
+        for word, end in (("from", edge.from_position), ("to", edge.to_position)):
             if type(end) is not int or end not in nodes:
-                message = f"Part {place} of the pattern has {word!r}: {end!r}; its nodes are at {list(nodes)}."
+                message = f"Part {position} of the pattern has {word!r}: {end!r}; its nodes are at {list(nodes)}."
                 raise InvalidArgumentError(message)
     if not nodes:
         message = "The pattern has no nodes; give at least one part with 'type' and 'match'."
@@ -115,92 +115,93 @@ def _read_parts(given: Sequence[Mapping[str, Any]], *, touch: bool) -> PatternPa
 
 
 def _check_whole(parts: PatternParts) -> None:
-    """Refuse what cannot be found as a whole."""
+    """Refuse a pattern that cannot be found as one: with too many parts, or not connected."""
     if len(parts.nodes) + len(parts.edges) > _MAX_PARTS:
-        message = f"A pattern of more than {_MAX_PARTS} parts cannot be found as a whole; merge it in pieces."
+        message = f"A pattern of more than {_MAX_PARTS} parts cannot be found as one; merge it in pieces."
         raise InvalidArgumentError(message)
-    together = {min(parts.nodes)}
+    connected = {min(parts.nodes)}
     for _ in parts.edges:
-        for link in parts.edges.values():
-            ends = {link.from_position, link.to_position}
-            together |= ends if ends & together else set()
-    if apart := parts.nodes.keys() - together:
-        message = f"Part {min(apart)} of the pattern hangs by no edge on the others; with whole=True, all must."
+        for edge in parts.edges.values():
+            endpoints = {edge.from_position, edge.to_position}
+            connected |= endpoints if endpoints & connected else set()
+    if isolated := parts.nodes.keys() - connected:
+        message = f"No edge connects part {min(isolated)} of the pattern with the others; whole=True needs one."
         raise InvalidArgumentError(message)
 
 
 def _merge_parts(store: Store, parts: PatternParts) -> tuple[MergedNode | MergedEdge, ...]:
     """Find or create each part by itself, nodes before the edges between them."""
     done: dict[int, MergedNode | MergedEdge] = {
-        place: merge_one_node(store, part.type, part.match, part.new, part.change)
-        for place, part in parts.nodes.items()
+        position: merge_one_node(store, part.type, part.match, part.new, part.change)
+        for position, part in parts.nodes.items()
     }
-    for place, link in parts.edges.items():
-        ends = done[link.from_position].id, link.type, done[link.to_position].id
-        done[place] = merge_one_edge(store, *ends, link.match, link.new, link.change, link.is_undirected)
-    return tuple(done[place] for place in sorted(done))
+    for position, link in parts.edges.items():
+        from_id, to_id = done[link.from_position].id, done[link.to_position].id
+        edge = EdgeMatch(link.type, from_id, to_id, link.match, link.is_undirected)
+        done[position] = merge_one_edge(store, edge, link.new, link.change)
+    return tuple(done[position] for position in sorted(done))
 
 
 def _merge_whole(store: Store, parts: PatternParts) -> tuple[MergedNode | MergedEdge, ...]:
     """Find all parts together, or create all of them."""
     found = _find_match(store, parts)
     done: dict[int, MergedNode | MergedEdge] = {}
-    for place, part in parts.nodes.items():
+    for position, part in parts.nodes.items():
         if found is None:
-            done[place] = create_missing_node(store, part.type, part.new)
+            done[position] = create_missing_node(store, part.type, part.new)
         else:
-            done[place] = update_matched_node(store, _read_row(store, "nodes", found[place]), part.change)
-    for place, link in parts.edges.items():
+            done[position] = update_matched_node(store, _read_row(store, "nodes", found[position]), part.change)
+    for position, link in parts.edges.items():
         if found is None:
-            done[place] = create_missing_edge(
+            done[position] = create_missing_edge(
                 store, link.type, done[link.from_position].id, done[link.to_position].id, link.new
             )
         else:
-            done[place] = update_matched_edge(store, _read_row(store, "edges", found[place]), link.change)
-    return tuple(done[place] for place in sorted(done))
+            done[position] = update_matched_edge(store, _read_row(store, "edges", found[position]), link.change)
+    return tuple(done[position] for position in sorted(done))
 
 
 def _find_match(store: Store, parts: PatternParts) -> dict[int, int] | None:
-    """Find the one place in the graph where the whole pattern is, as the id of each part."""
-    tables, wanted = [], []
+    """Find the one match of the whole pattern, as the id of each part."""
+    tables, conditions = [], []
     parameters: list[Parameter] = []
-    for place, part in parts.nodes.items():
-        tables.append(f"nodes p{place}")
-        terms, values = split_match(part.match)
-        wanted.append(build_match_sql(part.type, terms, f"p{place}."))
+    for position, part in parts.nodes.items():
+        tables.append(f"nodes p{position}")
+        compared, values = split_match(part.match)
+        conditions.append(build_match_sql(part.type, compared, f"p{position}."))
         parameters += values
-    for place, link in parts.edges.items():
-        tables.append(f"edges p{place}")
-        terms, values = split_match(link.match)
+    for position, link in parts.edges.items():
+        tables.append(f"edges p{position}")
+        compared, values = split_match(link.match)
         start, end = f"p{link.from_position}.id", f"p{link.to_position}.id"
-        ways = [f"(p{place}.from_id = {start} AND p{place}.to_id = {end})"]
-        ways += [f"(p{place}.from_id = {end} AND p{place}.to_id = {start})"] if link.is_undirected else []
-        wanted.append(f"({' OR '.join(ways)}) AND {build_match_sql(link.type, terms, f'p{place}.')}")
+        directions = [f"(p{position}.from_id = {start} AND p{position}.to_id = {end})"]
+        directions += [f"(p{position}.from_id = {end} AND p{position}.to_id = {start})"] if link.is_undirected else []
+        conditions.append(f"({' OR '.join(directions)}) AND {build_match_sql(link.type, compared, f'p{position}.')}")
         parameters += values
     # As in Cypher, two parts may be the same node, but not the same edge.
-    wanted += [f"p{one}.id <> p{other}.id" for one, other in combinations(parts.edges, 2)]
-    places = [*parts.nodes, *parts.edges]
-    ids = ", ".join(f"p{place}.id" for place in places)
+    conditions += [f"p{one}.id <> p{other}.id" for one, other in combinations(parts.edges, 2)]
+    positions = [*parts.nodes, *parts.edges]
+    ids = ", ".join(f"p{position}.id" for position in positions)
     rows = store.connection.execute(
-        f"SELECT {ids} FROM {', '.join(tables)} WHERE {' AND '.join(wanted)}", parameters
+        f"SELECT {ids} FROM {', '.join(tables)} WHERE {' AND '.join(conditions)}", parameters
     ).fetchall()
-    # Seen from its other end, a pattern may be found twice in one place.
+    # A symmetric pattern matches the same records twice, read from either side.
     nodes = len(parts.nodes)
-    found = {(frozenset(row[:nodes]), frozenset(row[nodes:])): dict(zip(places, row, strict=True)) for row in rows}
+    found = {(frozenset(row[:nodes]), frozenset(row[nodes:])): dict(zip(positions, row, strict=True)) for row in rows}
     if len(found) > 1:
         raise _make_conflict_error(store, parts, list(found.values()))
     return next(iter(found.values()), None)
 
 
 def _make_conflict_error(store: Store, parts: PatternParts, found: list[dict[int, int]]) -> MergeConflictError:
-    """Name the part that tells several matches apart best."""
-    place = max(found[0], key=lambda place: len({match[place] for match in found}))
-    if place in parts.nodes:
-        part = parts.nodes[place]
-        nodes = [to_node(_read_row(store, "nodes", match[place])) for match in found]
+    """Report the part in which the matches differ most."""
+    position = max(found[0], key=lambda position: len({match[position] for match in found}))
+    if position in parts.nodes:
+        part = parts.nodes[position]
+        nodes = [to_node(_read_row(store, "nodes", match[position])) for match in found]
         return MergeConflictError(part.type, part.match, nodes, "patterns")
-    link = parts.edges[place]
-    edges = [to_edge(_read_row(store, "edges", match[place])) for match in found]
+    link = parts.edges[position]
+    edges = [to_edge(_read_row(store, "edges", match[position])) for match in found]
     return MergeConflictError(link.type, link.match, edges, "patterns")
 
 
@@ -208,41 +209,53 @@ def _read_row(store: Store, table: Table, record_id: int) -> Any:
     columns = NODE_COLUMNS if table == "nodes" else EDGE_COLUMNS
     row = store.connection.execute(f"SELECT {columns} FROM {table} WHERE id = ?", (record_id,)).fetchone()
     if row is None:
-        # A function of another part has deleted it.
+        # An on_match function of another part has deleted it.
         raise make_not_found_error(table, record_id)
     return row
 
 
-def _read_node(place: int, part: Mapping[str, Any], *, touch: bool) -> NodePart:
-    _check_part_keys(place, part, _NODE_KEYS)
+def _read_node(position: int, part: Mapping[str, Any], *, touch: bool) -> NodePart:
+    _check_part_keys(position, part, _NODE_KEYS)
     check_type(part["type"])
     match = read_match(part.get("match"))
     check_match(part["type"], match)
-    new = read_new_properties(match, part.get("base"), part.get("on_create"), "base")
-    return NodePart(part["type"], match, new, _read_change(match, part, touch=touch))
+    options = _read_options(part, "base", touch=touch)
+    return NodePart(part["type"], match, options.read_new_properties(match), options.read_match_update(match))
 
 
-def _read_edge(place: int, part: Mapping[str, Any], *, touch: bool) -> EdgePart:
-    _check_part_keys(place, part, _EDGE_KEYS)
+def _read_edge(position: int, part: Mapping[str, Any], *, touch: bool) -> EdgePart:
+    _check_part_keys(position, part, _EDGE_KEYS)
     check_type(part["edge"])
     direction = part.get("direction", "out")
     check_direction(direction)
     match = read_match(part.get("match"))
-    new = read_new_properties(match, part.get("properties"), part.get("on_create"), "properties")
-    change = _read_change(match, part, touch=touch)
-    from_place, to_place = part.get("from"), part.get("to")
-    return EdgePart(part["edge"], from_place, to_place, direction == "both", match, new, change)
+    options = _read_options(part, "properties", touch=touch)
+    return EdgePart(
+        type=part["edge"],
+        from_position=part.get("from"),
+        to_position=part.get("to"),
+        is_undirected=direction == "both",
+        match=match,
+        new=options.read_new_properties(match, "properties"),
+        change=options.read_match_update(match),
+    )
 
 
-def _read_change(match: Properties, part: Mapping[str, Any], *, touch: bool) -> MatchUpdate:
-    allowed = bool(part.get("allow_key_change"))
-    return read_match_update(match, part.get("on_match"), part.get("condition"), allow_key_change=allowed, touch=touch)
+def _read_options(part: Mapping[str, Any], base: str, *, touch: bool) -> MergeOptions:
+    return MergeOptions(
+        base=part.get(base),
+        on_create=part.get("on_create"),
+        on_match=part.get("on_match"),
+        condition=part.get("condition"),
+        allow_key_change=bool(part.get("allow_key_change")),
+        touch=touch,
+    )
 
 
-def _check_part_keys(place: int, part: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _check_part_keys(position: int, part: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for word in part:
         if word not in known:
-            near = get_close_matches(str(word), known, n=1)
-            meant = f" Did you mean {near[0]!r}?" if near else ""
-            message = f"Part {place} of the pattern has {word!r}.{meant} It may have: {', '.join(known)}."
+            similar = get_close_matches(str(word), known, n=1)
+            meant = f" Did you mean {similar[0]!r}?" if similar else ""
+            message = f"Part {position} of the pattern has {word!r}.{meant} It may have: {', '.join(known)}."
             raise InvalidArgumentError(message)

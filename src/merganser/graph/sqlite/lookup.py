@@ -63,7 +63,7 @@ def extract_keys(rows: list[Properties], columns: Mapping[str, str], first: int)
         if None in keys:
             for number, row in enumerate(rows, first):
                 if has_dict(row[column]):
-                    message = f"row {number}: the match column {column!r} is or holds a dict; match on its parts."
+                    message = f"row {number}: the match column {column!r} is or holds a dict; match on its values."
                     raise InvalidArgumentError(message)
             return None
         by_column.append(keys)
