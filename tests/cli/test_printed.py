@@ -133,7 +133,7 @@ def test_what_is_nested_too_deeply_is_refused_wherever_it_comes_in(cli: Callable
     file.write_text(deep, "utf-8")
     check(cli("graph", "import", graph, str(file), code=1), "nested too deeply")
     rows = put(str(tmp_path / "rows.parquet"), pa.table({"name": ["a"]}))
-    merge = ("graph", "merge", graph, rows, "--label", "N", "--key", "name")
+    merge = ("graph", "merge", graph, rows, "--node-type", "N", "--key", "name")
     check(cli(*merge, "--schema", str(file), code=1), "nested too deeply")
     cli(*merge)
     check(cli("graph", "query", graph, "(N {name = $x})", "--param", f"x={deep}"), "0 nodes")

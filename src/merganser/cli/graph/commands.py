@@ -9,8 +9,8 @@ from merganser.cli.group import LazyGroup
 COMMANDS = {
     "import": ("merganser.cli.graph.write:import_graph", "Add a whole graph from JSON or Parquet."),
     "merge": ("merganser.cli.graph.write:merge", "Merge keyed rows as nodes or edges."),
-    "index": ("merganser.cli.graph.write:index", "Index the nodes of a label by properties."),
-    "drop-index": ("merganser.cli.graph.write:drop_index", "Drop an index of properties."),
+    "index": ("merganser.cli.graph.write:index", "Index the nodes or edges of a type by properties."),
+    "drop-index": ("merganser.cli.graph.write:drop_index", "Drop a property index."),
     "query": ("merganser.cli.graph.read:query", "Find nodes, edges or paths."),
     "stats": ("merganser.cli.graph.read:stats", "Count nodes and edges, and list indexes."),
     "export": ("merganser.cli.graph.read:export", "Write the whole graph as JSON, Parquet or GraphML."),
@@ -20,8 +20,7 @@ COMMANDS = {
 
 @click.group(cls=LazyGroup, table=COMMANDS)
 def graph() -> None:
-    """Merge into a property graph, ask it and look at it.
+    """Merge into a property graph, query it and draw it.
 
-    GRAPH is the SQLite file of the graph. The label of a node and the type of an edge are what the library calls their
-    type. A value of a property is read as JSON, and as a text if it is none.
+    GRAPH is the SQLite file of the graph. Values of properties are parsed as JSON; anything else is a string.
     """

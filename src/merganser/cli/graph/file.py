@@ -1,14 +1,15 @@
-"""The file of a graph: one that is there, or a new one that is there only when all has gone well."""
+"""The graph file of a command, which is created only if the command succeeds, and the options of several commands."""
 
 from __future__ import annotations
 
 import os
 import uuid
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from merganser.cli.command import pair
 from merganser.errors import GraphFileError
 from merganser.graph import GraphDatabase
 from merganser.graph.schema_file import read_schema
@@ -16,22 +17,44 @@ from merganser.graph.schema_file import read_schema
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+
+class RenamedOption(click.Option):
+    """An option whose former names still work, but are not shown in help."""
+
+    def __init__(self, *arguments: Any, former: str, **given: Any) -> None:
+        super().__init__(*arguments, **given)
+        self.former = former
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Add the option under all of its names."""
+        super().add_to_parser(parser, ctx)
+        parser.add_option(self, [self.former], dest=self.name)
+
+
 timeout_option = click.option(
     "--timeout", type=float, default=30.0, show_default=True, help="Seconds to wait for another writer."
 )
 schema_option = click.option(
     "--schema",
     metavar="FILE.json",
-    help='What the graph may hold: {"nodes": {LABEL: {"required": …}}, "edges": {TYPE: {"from_types": …, …}}}.',
+    help='Allowed types and properties: {"nodes": {TYPE: {"required": …}}, "edges": {TYPE: {"from_types": …, …}}}.',
+)
+param_option = click.option(
+    "--param",
+    "parameters",
+    type=pair,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Value of $NAME in a query; repeatable.",
 )
 
 
 def open_graph(path: str, timeout: float = 30.0, *, read_only: bool = True) -> GraphDatabase:
-    """Open a graph that is there, to read it or to change it."""
+    """Open an existing graph."""
     if not _exists(path):
         message = (
-            f"There is no graph file {path}. Check the path; `merganser graph import` and `merganser graph merge` "
-            "begin a new graph."
+            f"The graph file {path} does not exist. Check the path, or create a graph with `merganser graph import` or "
+            "`merganser graph merge`."
         )
         raise GraphFileError(message)
     return GraphDatabase(path, timeout=timeout, read_only=read_only)
@@ -39,7 +62,7 @@ def open_graph(path: str, timeout: float = 30.0, *, read_only: bool = True) -> G
 
 @contextmanager
 def open_writable_graph(path: str, timeout: float, schema: str | None = None) -> Iterator[GraphDatabase]:
-    """Open a graph to change it; a new one comes into its place when no exception has left."""
+    """Open a graph to change it; a new one is published only if the block raises nothing."""
     rules = None if schema is None else read_schema(schema)
     if _exists(path) or "://" in path:
         with GraphDatabase(path, schema=rules, timeout=timeout) as graph:
@@ -47,33 +70,37 @@ def open_writable_graph(path: str, timeout: float, schema: str | None = None) ->
         return
     folder, name = os.path.split(os.path.abspath(path))
     if not os.path.isdir(folder):
-        message = f"There is no folder {os.path.dirname(path)!r} for the graph {path}. Create it, or check the path."
+        message = (
+            f"The folder {os.path.dirname(path)!r} of the graph {path} does not exist. Create it, or check the path."
+        )
         raise GraphFileError(message)
-    beside = os.path.join(folder, f".{name}.{uuid.uuid4().hex}")
+    temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}")
     try:
-        with GraphDatabase(beside, schema=rules, timeout=timeout) as graph:
+        with GraphDatabase(temporary, schema=rules, timeout=timeout) as graph:
             yield graph
-        _publish(beside, path)
+        _publish(temporary, path)
     except GraphFileError as error:
-        raise GraphFileError(str(error).replace(repr(beside), repr(path))) from error
+        raise GraphFileError(str(error).replace(repr(temporary), repr(path))) from error
     finally:
-        for end in ("", "-wal", "-shm"):
+        for suffix in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
-                os.remove(beside + end)
+                os.remove(temporary + suffix)
 
 
 def _exists(path: str) -> bool:
-    # SQLite would make a graph of an empty file.
+    # SQLite creates a database in an empty file, so that one does not count.
     return os.path.isdir(path) or (os.path.exists(path) and os.path.getsize(path) > 0)
 
 
-def _publish(beside: str, path: str) -> None:
+def _publish(temporary: str, path: str) -> None:
     with suppress(FileNotFoundError):
         if os.path.getsize(path) == 0:
             os.remove(path)
     try:
-        # Not by renaming, which would replace what another process may have put there.
-        os.link(beside, path)
+        # A link, because renaming would replace a graph that another process has created.
+        os.link(temporary, path)
     except FileExistsError as error:
-        message = f"Another process has begun the graph {path} in the meantime. Run it again, to merge into that one."
+        message = (
+            f"Another process has created the graph {path} in the meantime. Run the command again to merge into it."
+        )
         raise GraphFileError(message) from error

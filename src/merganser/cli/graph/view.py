@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merganser.cli.command import CommandOutput, confirm, pair, wrap_command
-from merganser.cli.graph.file import open_graph, timeout_option
+from merganser.cli.command import CommandOutput, confirm, pair, parse_value, wrap_command
+from merganser.cli.graph.file import RenamedOption, open_graph, param_option, timeout_option
 from merganser.core.storage.location import locate
 from merganser.display import pluralize
 from merganser.errors import GraphFileError, InvalidArgumentError
 from merganser.graph import Edges, Paths
 from merganser.graph.exchange.files import write_atomically
-from merganser.graph.querying.query_text import (
+from merganser.graph.querying.text_parser import (
     Condition,
     ParsedNode,
     ParsedQuery,
     check_parameters_used,
-    parse_json_value,
     parse_query,
 )
-from merganser.graph.text_query import QueryOptions, count, run_query
+from merganser.graph.text_query import QueryOptions, count_results, run_query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,38 +32,46 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("graph")
 @click.argument("out", metavar="OUT.html")
-@click.option("--label", help="Begin at the nodes of this label.")
-@click.option("--key", type=pair, multiple=True, metavar="PROPERTY=VALUE", help="And with these values; repeatable.")
-@click.option("--query", help="Or begin at what this query finds; see `merganser graph query --help`.")
-@click.option("--param", type=pair, multiple=True, metavar="NAME=VALUE", help="What $NAME stands for in --query.")
-@click.option("--edge-type", multiple=True, help="Go along edges of this type only; repeatable.")
+@click.option("--node-type", cls=RenamedOption, former="--label", help="Start at the nodes of this type.")
+@click.option("--key", type=pair, multiple=True, metavar="PROPERTY=VALUE", help="Start at nodes with this; repeatable.")
+@click.option("--query", help="Start at the results of a query; see `merganser graph query --help`.")
+@param_option
+@click.option("--edge-type", multiple=True, help="Follow only edges of this type; repeatable.")
 @click.option(
-    "--direction", type=click.Choice(["out", "in", "both"]), default="both", show_default=True, help="Which way."
+    "--direction",
+    type=click.Choice(["out", "in", "both"]),
+    default="both",
+    show_default=True,
+    help="Direction in which edges are followed.",
 )
 @click.option(
     "--depth",
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="How many edges away; expanding shows one more.",
+    help="Number of edges to follow; expanding a node follows one more.",
 )
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=300, show_default=True, help="Nodes in the file, the nearest first."
+    "--limit",
+    type=click.IntRange(min=1),
+    default=300,
+    show_default=True,
+    help="Largest number of nodes in the file; the nearest are kept.",
 )
-@click.option("--title", help="Default: the name of GRAPH.")
-@click.option("--yes", is_flag=True, help="Do not ask before a file is replaced.")
+@click.option("--title", help="Title of the page; default: the name of GRAPH.")
+@click.option("--yes", is_flag=True, help="Replace an existing file without asking.")
 @timeout_option
 @wrap_command
 def view(graph: str, out: str, **given: Any) -> CommandOutput:
     """Draw a part of the graph in one HTML file.
 
-    Any browser opens it, without a network: nodes can be dragged, expanded, searched and looked into. Without --label
-    and --query it begins at all nodes, if there are no more than --limit.
+    Any browser opens it without a network. Nodes can be dragged, expanded, searched and inspected. Without --node-type,
+    --key and --query it starts at all nodes, if there are no more than --limit.
     """
-    asked = _parse_start(given)
+    start = _parse_start(given)
     _check_folder(out)
     with open_graph(graph, given["timeout"]) as opened:
-        ids, note = _find_start_ids(opened, asked, given["limit"])
+        ids, note = _find_start_ids(opened, start, given["limit"])
         found = opened.neighbourhood(
             ids,
             given["edge_type"] or None,
@@ -84,22 +91,22 @@ def view(graph: str, out: str, **given: Any) -> CommandOutput:
 def _check_folder(out: str) -> None:
     folder = os.path.dirname(out)
     if folder and "://" not in out and not os.path.isdir(folder):
-        message = f"There is no folder {folder!r} for the file {out}. Create it, or check the path."
+        message = f"The folder {folder!r} of the file {out} does not exist. Create it, or check the path."
         raise GraphFileError(message)
 
 
 def _make_output(found: Neighbourhood, out: str, depth: int) -> CommandOutput:
-    shown = sum(distance <= depth for distance in found.distances)
+    visible = sum(distance <= depth for distance in found.distances)
     values = {
         "path": out,
         "nodes": len(found.nodes),
-        "nodes_shown": shown,
+        "nodes_shown": visible,
         "edges": len(found.edges),
         "nodes_left_out": found.nodes_left_out,
         "edges_left_out": found.edges_left_out,
     }
-    more = f", {len(found.nodes) - shown:,} more by expanding" if len(found.nodes) > shown else ""
-    lines = [f"{out}: {pluralize(shown, 'node')}{more}, {pluralize(len(found.edges), 'edge')}"]
+    more = f", {len(found.nodes) - visible:,} more by expanding" if len(found.nodes) > visible else ""
+    lines = [f"{out}: {pluralize(visible, 'node')}{more}, {pluralize(len(found.edges), 'edge')}"]
     if found.nodes_left_out or found.edges_left_out:
         lines.append(
             f"left out: {pluralize(found.nodes_left_out, 'node')} next to these, "
@@ -109,44 +116,44 @@ def _make_output(found: Neighbourhood, out: str, depth: int) -> CommandOutput:
 
 
 def _parse_start(given: dict[str, Any]) -> ParsedQuery | None:
-    """Read where to begin; None is at all nodes."""
-    if given["query"] and (given["label"] or given["key"]):
-        raise click.UsageError("Say --label and --key, or --query, not both.")
-    parameters = {name: parse_json_value(text) for name, text in given["param"]}
+    """Parse which nodes to start at; None is all."""
+    if given["query"] and (given["node_type"] or given["key"]):
+        raise click.UsageError("Give --node-type and --key, or --query, not both.")
+    parameters = {name: parse_value(text) for name, text in given["parameters"]}
     check_parameters_used(parameters, [given["query"] or ""])
     if given["query"]:
         return parse_query(given["query"], parameters)
-    if not given["label"] and not given["key"]:
+    if not given["node_type"] and not given["key"]:
         return None
-    conditions = tuple(Condition(name, "=", parse_json_value(text)) for name, text in given["key"])
-    return ParsedQuery((ParsedNode(given["label"], None, conditions),), ())
+    conditions = tuple(Condition(name, "=", parse_value(text)) for name, text in given["key"])
+    return ParsedQuery((ParsedNode(given["node_type"], None, conditions),), ())
 
 
 def _find_start_ids(graph: GraphDatabase, parsed: ParsedQuery | None, limit: int) -> tuple[Sequence[int], str]:
-    """Find the nodes to begin at, and say if there are too many."""
+    """Find the nodes to start at, and a note if there are more than the limit."""
     if parsed is None:
         parsed = ParsedQuery((ParsedNode(None, None, ()),), ())
-        total = count(graph, parsed, QueryOptions())
+        total = count_results(graph, parsed, QueryOptions())
         if total > limit:
             message = (
-                f"The graph has {total:,} nodes, more than the {limit:,} of --limit. Say where to begin: --label and "
-                "--key, or --query."
+                f"The graph has {total:,} nodes, more than the {limit:,} of --limit. Give --node-type, --key or "
+                "--query to start at some of them."
             )
             raise InvalidArgumentError(message)
     found = run_query(graph, parsed, QueryOptions(limit=limit))
     if not found:
         message = (
-            "No node is like that, so there is nothing to draw. Check the label and the values: a number is another "
-            "value than a text, which is written as '\"7\"'."
+            "No node matches, so there is nothing to draw. Check the type and the values: a number does not equal a "
+            "string, which is written as '\"7\"'."
         )
         raise InvalidArgumentError(message)
     if isinstance(found, Edges):
-        ids = [end for edge in found for end in (edge.from_id, edge.to_id)]
+        ids = [node_id for edge in found for node_id in (edge.from_id, edge.to_id)]
     elif isinstance(found, Paths):
         ids = [node.id for path in found for node in path.nodes]
     else:
         ids = [node.id for node in found]
     note = ""
-    if len(found) == limit and (total := count(graph, parsed, QueryOptions())) > limit:
-        note = f"{total:,} are like that; this begins at the first {limit:,}."
+    if len(found) == limit and (total := count_results(graph, parsed, QueryOptions())) > limit:
+        note = f"{total:,} match; this starts at the first {limit:,}."
     return list(dict.fromkeys(ids)), note

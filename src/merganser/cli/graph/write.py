@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merganser.cli.command import CommandOutput, columns, confirm, flatten_names, say, storage_option, wrap_command
-from merganser.cli.graph.file import open_graph, open_writable_graph, schema_option, timeout_option
+from merganser.cli.graph.file import RenamedOption, open_graph, open_writable_graph, schema_option, timeout_option
 from merganser.cli.sources import make_reading, open_source, reading_options
 from merganser.core.storage.location import locate
 from merganser.display import pluralize
@@ -28,9 +28,13 @@ if TYPE_CHECKING:
 @click.command("import")
 @click.argument("graph")
 @click.argument("source")
-@click.option("--format", "form", type=click.Choice(["json", "parquet"]), help="Default: by the name of SOURCE.")
-@click.option("--label", "node_type", help="Of vertices that have no type (Parquet).")
-@click.option("--yes", is_flag=True, help="Do not ask before nodes are added to others.")
+@click.option(
+    "--format", "form", type=click.Choice(["json", "parquet"]), help="Format of SOURCE; default: by its name."
+)
+@click.option(
+    "--node-type", cls=RenamedOption, former="--label", help="Type of Parquet vertices that have none of their own."
+)
+@click.option("--yes", is_flag=True, help="Add to a graph that has nodes without asking.")
 @schema_option
 @timeout_option
 @wrap_command
@@ -39,17 +43,17 @@ def import_graph(
 ) -> CommandOutput:
     """Add a whole graph from JSON or Parquet.
 
-    SOURCE is a JSON file as `graph export` writes it, or a folder with vertices and edges as GraphFrames has them, on a
-    disk or at a URL. All of it is added, or nothing; what may be there already has to be merged instead. A GRAPH that
-    is not there is begun.
+    SOURCE is a JSON file as `graph export` writes it, or a folder with vertices and edges as GraphFrames writes them;
+    both may be URLs. The import is atomic, and adds every record again; use `graph merge` for rows that may exist
+    already. GRAPH is created if it does not exist.
     """
     is_json = (form or ("json" if source.endswith(".json") else "parquet")) == "json"
     if is_json and node_type is not None:
-        raise click.UsageError("--label is for Parquet; in JSON every node has its type.")
+        raise click.UsageError("--node-type is for Parquet; in JSON every node has its type.")
     _check_source(source, is_json=is_json)
     with open_writable_graph(graph, timeout, schema) as opened:
-        if there := opened.nodes().count():
-            has = f"{graph} has {pluralize(there, 'node')} already, and an import adds all of its own beside them."
+        if existing := opened.nodes().count():
+            has = f"{graph} has {pluralize(existing, 'node')} already, and an import adds all of its own."
             confirm(f"{has} Import {source}?", yes=yes)
         done = opened.import_json(source) if is_json else opened.import_parquet(source, node_type=node_type)
     return CommandOutput(
@@ -66,8 +70,8 @@ def _check_source(source: str, *, is_json: bool) -> None:
     location = locate(source)
     if location.store.get_path_type(location.root) == "file":
         message = (
-            f"{source} is a single file, and no whole graph in JSON. Merge its rows as nodes or edges with `merganser "
-            "graph merge`, or say --format json if it is one."
+            f"{source} is a single file, but not a graph in JSON. Merge its rows as nodes or edges with `merganser "
+            "graph merge`, or give --format json if it is one."
         )
         raise InvalidArgumentError(message)
 
@@ -75,26 +79,40 @@ def _check_source(source: str, *, is_json: bool) -> None:
 @click.command()
 @click.argument("graph")
 @click.argument("source")
-@click.option("--label", help="Rows are nodes of this label.")
-@click.option("--type", "edge_type", help="Rows are edges of this type.")
-@click.option("--key", "match_on", type=columns, multiple=True, help="Columns that name a node, or one of like edges.")
+@click.option("--node-type", cls=RenamedOption, former="--label", help="Merge the rows as nodes of this type.")
+@click.option("--edge-type", cls=RenamedOption, former="--type", help="Merge the rows as edges of this type.")
+@click.option(
+    "--key",
+    "match_on",
+    type=columns,
+    multiple=True,
+    help="Columns that identify a node, or an edge among those between the same nodes.",
+)
 @click.option(
     "--on-match",
     type=columns,
     multiple=True,
     metavar="COLUMN or PROPERTY=COLUMN",
-    help="What is laid over one that is there.",
+    help="Columns that overwrite properties of a match.",
 )
-@click.option("--from-label", help="Edges: the label of the nodes that they come from.")
-@click.option("--from-key", type=columns, multiple=True, metavar="PROPERTY=COLUMN", help="How those are found.")
-@click.option("--from-id", help="Or the column of their ids.  [default: from_id]")
-@click.option("--to-label", help="Edges: the label of the nodes that they lead to.")
-@click.option("--to-key", type=columns, multiple=True, metavar="PROPERTY=COLUMN", help="How those are found.")
-@click.option("--to-id", help="Or the column of their ids.  [default: to_id]")
-@click.option("--direction", type=click.Choice(["out", "both"]), help="Edges: 'both' also finds one the other way.")
-@click.option("--touch/--no-touch", default=True, help="Say of a match that it was seen; default yes.")
+@click.option("--from-type", cls=RenamedOption, former="--from-label", help="Type of the nodes that edges lead from.")
 @click.option(
-    "--warn-on-missing-index/--no-warn-on-missing-index", default=True, help="Warn of a slow merge; default yes."
+    "--from-key", type=columns, multiple=True, metavar="PROPERTY=COLUMN", help="Columns that identify these nodes."
+)
+@click.option("--from-id", help="Column of their ids, instead.  [default: from_id]")
+@click.option("--to-type", cls=RenamedOption, former="--to-label", help="Type of the nodes that edges lead to.")
+@click.option(
+    "--to-key", type=columns, multiple=True, metavar="PROPERTY=COLUMN", help="Columns that identify these nodes."
+)
+@click.option("--to-id", help="Column of their ids, instead.  [default: to_id]")
+@click.option(
+    "--direction", type=click.Choice(["out", "both"]), help="'both' also finds an edge that points the other way."
+)
+@click.option("--touch/--no-touch", default=True, help="Set updated_at of every match; on by default.")
+@click.option(
+    "--warn-on-missing-index/--no-warn-on-missing-index",
+    default=True,
+    help="Warn of a merge that is slow without an index; on by default.",
 )
 @reading_options[0]
 @reading_options[1]
@@ -106,43 +124,44 @@ def _check_source(source: str, *, is_json: bool) -> None:
 def merge(graph: str, source: str, **given: Any) -> CommandOutput:
     """Merge keyed rows as nodes or edges.
 
-    SOURCE is that of `merganser merge`. With --label, each row is a node: found by --key or created. With --type, each
-    row is an edge between two nodes that are there. A GRAPH that is not there is begun.
+    SOURCE is that of `merganser merge`. With --node-type, each row is a node, which is found by --key or created. With
+    --edge-type, each row is an edge between two existing nodes. GRAPH is created if it does not exist.
     """
     _check_usage(given)
     rows = open_source(source, given["storage_option"], make_reading(given))
     with open_writable_graph(graph, given["timeout"], given["schema"]) as opened, _report_missing_indexes(graph):
-        done = _merge_nodes(opened, rows, given) if given["label"] else _merge_edges(opened, rows, given)
-    what = f"{given['label']} node" if given["label"] else f"{given['edge_type']} edge"
+        done = _merge_nodes(opened, rows, given) if given["node_type"] else _merge_edges(opened, rows, given)
+    noun = f"{given['node_type']} node" if given["node_type"] else f"{given['edge_type']} edge"
     return CommandOutput(
-        done.to_dict(), [f"{graph}: {pluralize(done.created, what)} created, {done.matched:,} matched"]
+        done.to_dict(), [f"{graph}: {pluralize(done.created, noun)} created, {done.matched:,} matched"]
     )
 
 
-_EDGE_OPTIONS = ("from_label", "from_key", "from_id", "to_label", "to_key", "to_id", "direction")
+_EDGE_OPTIONS = ("from_type", "from_key", "from_id", "to_type", "to_key", "to_id", "direction")
 
 
 def _check_usage(given: dict[str, Any]) -> None:
-    if bool(given["label"]) == bool(given["edge_type"]):
-        raise click.UsageError("Say --label to merge nodes, or --type to merge edges.")
-    if given["label"]:
+    if bool(given["node_type"]) == bool(given["edge_type"]):
+        raise click.UsageError("Give --node-type to merge nodes, or --edge-type to merge edges.")
+    if given["node_type"]:
         for name in _EDGE_OPTIONS:
             if given[name]:
-                message = f"--{name.replace('_', '-')} is for edges. Leave it out, or say --type instead of --label."
+                flag = f"--{name.replace('_', '-')}"
+                message = f"{flag} is for edges. Leave it out, or give --edge-type instead of --node-type."
                 raise click.UsageError(message)
         if not given["match_on"]:
-            raise click.UsageError("Nodes need --key, the columns that name one.")
+            raise click.UsageError("Nodes need --key, the columns that identify one.")
         return
     for end in ("from", "to"):
-        label, keys, known = (given[f"{end}_{part}"] for part in ("label", "key", "id"))
-        if bool(label) != bool(keys) or (label and known):
-            message = f"Say --{end}-label and --{end}-key, or --{end}-id with the column of ids, or none of them."
+        type_, keys, id_column = (given[f"{end}_{name}"] for name in ("type", "key", "id"))
+        if bool(type_) != bool(keys) or (type_ and id_column):
+            message = f"Give --{end}-type and --{end}-key, or --{end}-id with the column of ids, or none of them."
             raise click.UsageError(message)
 
 
 def _merge_nodes(graph: GraphDatabase, rows: Any, given: dict[str, Any]) -> BulkResult:
     return graph.bulk_merge_nodes(
-        given["label"],
+        given["node_type"],
         rows,
         match_on=flatten_names(given["match_on"]),
         on_match=_parse_property_columns(given["on_match"], "--on-match"),
@@ -166,13 +185,13 @@ def _merge_edges(graph: GraphDatabase, rows: Any, given: dict[str, Any]) -> Bulk
 
 
 def _make_endpoint(given: dict[str, Any], end: str) -> str | Endpoint:
-    if given[f"{end}_label"]:
-        return Endpoint(given[f"{end}_label"], _parse_property_columns(given[f"{end}_key"], f"--{end}-key"))
+    if given[f"{end}_type"]:
+        return Endpoint(given[f"{end}_type"], _parse_property_columns(given[f"{end}_key"], f"--{end}-key"))
     return given[f"{end}_id"] or f"{end}_id"
 
 
 def _parse_property_columns(given: OptionValues, option: str) -> dict[str, str]:
-    """Read the column of each property; one alone is for the property of its name."""
+    """Parse the column of each property; a name alone is both."""
     found: dict[str, str] = {}
     for text in flatten_names(given):
         name, equals, column = text.partition("=")
@@ -185,7 +204,7 @@ def _parse_property_columns(given: OptionValues, option: str) -> dict[str, str]:
 
 @contextmanager
 def _report_missing_indexes(graph: str) -> Iterator[None]:
-    """Tell of a missing index by the command that creates it."""
+    """Report missing indexes with the command that creates them."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", MergePerformanceWarning)
         yield
@@ -197,26 +216,26 @@ def _report_missing_indexes(graph: str) -> Iterator[None]:
         command = shlex.join(["merganser", "graph", "index", graph, warning.node_type, *warning.properties])
         by = ", ".join(warning.properties)
         remedy = warning.remedy or f"Create one: {command}"
-        say(f"Warning: no index leads to {warning.node_type} nodes by {by}, so this looks at all of them. {remedy}")
+        say(f"Warning: no index leads to {warning.node_type} nodes by {by}, so all of them are scanned. {remedy}")
 
 
 @click.command()
 @click.argument("graph")
-@click.argument("label")
+@click.argument("type_", metavar="TYPE")
 @click.argument("properties", nargs=-1, required=True)
-@click.option("--unique", is_flag=True, help="No two may have the same values.")
-@click.option("--edges", "of_edges", is_flag=True, help="LABEL is a type of edges.")
+@click.option("--unique", is_flag=True, help="Refuse two records with the same values.")
+@click.option("--edges", "of_edges", is_flag=True, help="Index edges instead of nodes.")
 @timeout_option
 @wrap_command
 def index(
-    graph: str, label: str, properties: tuple[str, ...], *, unique: bool, of_edges: bool, timeout: float
+    graph: str, type_: str, properties: tuple[str, ...], *, unique: bool, of_edges: bool, timeout: float
 ) -> CommandOutput:
-    """Index the nodes of a label by properties.
+    """Index the nodes or edges of a type by properties.
 
-    An index that is there already is kept. A GRAPH that is not there is begun.
+    An existing index is kept. GRAPH is created if it does not exist.
     """
     with open_writable_graph(graph, timeout) as opened:
-        made = opened.create_property_index(label, properties, unique, "edges" if of_edges else "nodes")
+        made = opened.create_property_index(type_, properties, unique, "edges" if of_edges else "nodes")
     return CommandOutput(made.to_dict(), [f"{graph}: {made.name} leads to {made.table} by {', '.join(made.columns)}"])
 
 
@@ -226,9 +245,9 @@ def index(
 @timeout_option
 @wrap_command
 def drop_index(graph: str, name: str, *, timeout: float) -> CommandOutput:
-    """Drop an index of properties.
+    """Drop a property index.
 
-    `graph stats` lists their names. The nodes or edges stay as they are.
+    `graph stats` lists their names. Nodes and edges do not change.
     """
     with open_graph(graph, timeout, read_only=False) as opened:
         known = [found.name for found in opened.list_indexes()]

@@ -354,9 +354,7 @@ class BulkEdges(BulkNodes):
         ids: list[Any] = [row[column] for row in rows]
         for number, given in enumerate(ids, first):
             if type(given) is not int:
-                message = (
-                    f"row {number}: the column {column!r} has {given!r}, which is not an id; give node ids."
-                )
+                message = f"row {number}: the column {column!r} has {given!r}, which is not an id; give node ids."
                 raise InvalidArgumentError(message)
         unknown = self.store.connection.execute(
             "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM nodes)", (encode(ids),)
@@ -375,9 +373,7 @@ class BulkEdges(BulkNodes):
         if len(found) > 1:
             raise MergeConflictError(endpoint.type, match, found, label=f"row {number}")
         if not found:
-            message = (
-                f"row {number}: no {endpoint.type} node has {match!r}. Merge the nodes before their edges."
-            )
+            message = f"row {number}: no {endpoint.type} node has {match!r}. Merge the nodes before their edges."
             raise NodeNotFoundError(message)
         return found[0].id
 

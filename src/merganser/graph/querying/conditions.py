@@ -200,5 +200,7 @@ def _read_list(name: str, value: Any) -> list[Any]:
 
 def _check_comparable(name: str, value: Value, role: str) -> None:
     if has_dict(value):
-        message = f"{role} property {name!r} is or holds a dict, which cannot be compared; store its values as properties."
+        message = (
+            f"{role} property {name!r} is or holds a dict, which cannot be compared; store its values as properties."
+        )
         raise InvalidArgumentError(message)
