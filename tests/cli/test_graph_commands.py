@@ -259,7 +259,7 @@ def test_a_file_that_may_not_be_read_is_reported_as_such(jobs: str, cli: Run, mo
     for words in (["stats", jobs], ["index", jobs, "A", "b"]):
         told = cli("graph", *words, code=1).stderr
         assert "'jobs.db'" in told
-        assert "The file may not be read; change its permissions." in told
+        assert "The file is not readable; change its permissions." in told
 
 
 def test_a_graph_that_cannot_be_created_is_named_as_it_was_given(
@@ -279,7 +279,7 @@ def test_what_is_not_a_graph_is_refused(jobs: str, tmp_path: Path, cli: Run) -> 
     connection.close()
     (tmp_path / "text.db").write_text("no database, and long enough to be looked into")
     with assert_unchanged(str(tmp_path)):
-        assert "no graph of merganser's" in cli("graph", "stats", "other.db", code=1).stderr
+        assert "not a graph of merganser" in cli("graph", "stats", "other.db", code=1).stderr
         assert "file is not a database" in cli("graph", "stats", "text.db", code=1).stderr
         assert (
             "The folder 'no' of the graph no/g.db does not exist"

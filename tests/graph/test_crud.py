@@ -93,5 +93,5 @@ def test_what_is_missing_is_named(
 def test_an_id_is_an_integer(db: GraphDatabase, wrong: Any) -> None:
     """G16."""
     for call in (db.get_node, db.get_edge, db.delete_node, db.delete_edge):
-        with pytest.raises(ValueError, match="is no id"):
+        with pytest.raises(ValueError, match="is not an id"):
             call(wrong)

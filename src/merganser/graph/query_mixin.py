@@ -1,4 +1,4 @@
-"""What `GraphDatabase` can be asked: queries, traversals, paths and patterns."""
+"""The queries of `GraphDatabase`: conditions, traversals, paths, patterns and statistics."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 
 
 class QueryMixin:
-    """The part of `GraphDatabase` that asks."""
+    """The methods of `GraphDatabase` that read many records."""
 
     _store: Store
 
     def nodes(self, type: str | None = None) -> NodeQuery:  # noqa: A002
-        """Query the nodes of a type, or all.
+        """Query the nodes of a type.
+
+        Args:
+            type: The type of the nodes; None is any.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -44,7 +47,20 @@ class QueryMixin:
         from_id: int | None = None,
         to_id: int | None = None,
     ) -> EdgeQuery:
-        """Query the edges of a type, or all, from a node or to one."""
+        """Query the edges of a type.
+
+        Args:
+            type: The type of the edges; None is any.
+            from_id: The id of the node that they lead from; None is any.
+            to_id: The id of the node that they lead to; None is any.
+
+        >>> from merganser import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     job, company = db.create_node("Job").id, db.create_node("Company").id
+        ...     _ = db.create_edge(job, "POSTED_BY", company)
+        ...     db.edges("POSTED_BY", to_id=company).count()
+        1
+        """
         return query.query_edges(self._store, type, from_id, to_id)
 
     def traverse(
@@ -57,9 +73,15 @@ class QueryMixin:
         max_depth: int | None = 1,
         node_type: str | None = None,
     ) -> Traversal:
-        """Go from a node along edges of a type, or of several; `max_depth=None` goes as far as they lead.
+        """Traverse the graph from a node along edges; the start itself is never returned.
 
-        `node_type` says which nodes to give, not which to pass through; the start itself is never given.
+        Args:
+            start_id: The id of the node to start at.
+            edge_type: The type of the edges to follow, or several; None is any.
+            direction: Whether edges are followed `"out"`, `"in"` or `"both"` ways.
+            min_depth: The smallest number of edges to the nodes that are returned.
+            max_depth: The largest number of edges; None is unlimited.
+            node_type: The type of the nodes that are returned; others are still passed through.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -87,7 +109,14 @@ class QueryMixin:
         direction: Direction = "out",
         max_depth: int | None = None,
     ) -> Path | None:
-        """Find a path with the fewest edges from one node to another; None if there is none.
+        """Find a path with the fewest edges from one node to another, or None if there is none.
+
+        Args:
+            from_id: The id of the first node.
+            to_id: The id of the last node.
+            edge_type: The type of the edges to follow, or several; None is any.
+            direction: Whether edges are followed `"out"`, `"in"` or `"both"` ways.
+            max_depth: The largest number of edges; None is unlimited.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -105,9 +134,12 @@ class QueryMixin:
         *,
         start_id: int | None = None,
     ) -> Pattern:
-        """Look for paths hop by hop, from the nodes of a type with these properties, or from one node.
+        """Find paths hop by hop. A path uses each edge at most once, but may visit a node again.
 
-        In one match an edge is used once at most; nodes may come again.
+        Args:
+            type: The type of the first node; None is any.
+            where: Properties of the first node.
+            start_id: The id of the first node; None is any.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -128,9 +160,14 @@ class QueryMixin:
         depth: int = 1,
         limit: int = 300,
     ) -> Neighbourhood:
-        """Read what is around one node or several, nearest first and no more than `limit` nodes, and what is left out.
+        """Read the nodes around one node or several, and the edges between them. A notebook draws the result.
 
-        A notebook shows it as a picture, and `to_html` gives that as a page.
+        Args:
+            start: The id of the node to start at, or several.
+            edge_type: The type of the edges to follow, or several; None is any.
+            direction: Whether edges are followed `"out"`, `"in"` or `"both"` ways.
+            depth: The largest number of edges to a node.
+            limit: The largest number of nodes; the nearest are kept, and the others counted.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:

@@ -1,4 +1,4 @@
-"""What comes out of a graph: nodes, edges, paths, and what a merge says of them."""
+"""The records of a graph: nodes, edges and paths, and the results of merges."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class MergedNode(Node):
     created: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Edge(DisplayMixin):
     """An edge as it was when it was read; an edge and a `MergedEdge` with the same content are equal."""
 
@@ -69,7 +69,7 @@ class MergedEdge(Edge):
 
 @dataclass(frozen=True, slots=True)
 class Path(DisplayMixin):
-    """Nodes, and the edges between one and the next, whichever way these point."""
+    """Nodes, and the edge between each and the next, in either direction."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
@@ -81,7 +81,7 @@ class Path(DisplayMixin):
 
 @dataclass(frozen=True, slots=True)
 class BulkResult(DisplayMixin):
-    """How many rows of a bulk merge created a node or edge, and how many matched one."""
+    """The number of rows of a bulk merge that created a node or edge, and of those that matched one."""
 
     created: int
     matched: int
@@ -89,7 +89,7 @@ class BulkResult(DisplayMixin):
 
 @dataclass(frozen=True, slots=True)
 class IndexInfo(DisplayMixin):
-    """An index of properties; `partial` is the condition on the records that it holds."""
+    """A property index; `partial` is the condition on the records that it contains."""
 
     name: str
     table: str
@@ -100,7 +100,7 @@ class IndexInfo(DisplayMixin):
 
 @lru_cache(maxsize=1024)
 def to_datetime(milliseconds: int) -> datetime:
-    """Give a stored time as a datetime.
+    """Convert a stored time to a datetime.
 
     >>> to_datetime(1_767_225_600_123).isoformat()
     '2026-01-01T00:00:00.123000+00:00'
@@ -109,20 +109,28 @@ def to_datetime(milliseconds: int) -> datetime:
 
 
 def to_milliseconds(moment: datetime) -> int:
-    """Give a datetime as it is stored."""
+    """Convert a datetime to a stored time."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def to_node(row: tuple[int, str, str, int, int]) -> Node:
-    """Make a node of a row of `NODE_COLUMNS`."""
+    """Create a node from a row of `NODE_COLUMNS`."""
     found, type_, properties, created, updated = row
     return Node(found, type_, decode(properties), to_datetime(created), to_datetime(updated))
 
 
 def to_edge(row: tuple[int, str, int, int, str, int, int]) -> Edge:
-    """Make an edge of a row of `EDGE_COLUMNS`."""
+    """Create an edge from a row of `EDGE_COLUMNS`."""
     found, type_, from_id, to_id, properties, created, updated = row
-    return Edge(found, type_, from_id, to_id, decode(properties), to_datetime(created), to_datetime(updated))
+    return Edge(
+        id=found,
+        type=type_,
+        from_id=from_id,
+        to_id=to_id,
+        properties=decode(properties),
+        created_at=to_datetime(created),
+        updated_at=to_datetime(updated),
+    )
 
 
 def _get_content(record: Node | Edge, record_type: type[Node | Edge]) -> list[object]:

@@ -1,7 +1,7 @@
-"""Properties: what may be stored, how it is written as JSON, and when two values are equal.
+"""Property values: which may be stored, their JSON text, and their equality.
 
-A value is `None`, a bool, a 64-bit integer, a finite float, a string, or a list or dict of these. Dates and times
-become ISO text on the way in.
+A value is `None`, a bool, a 64-bit integer, a finite float, a string, or a list or dict of these. Dates and times are
+converted to ISO strings.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Value: TypeAlias = bool | int | float | str | list[Any] | dict[str, Any] | None
 Properties: TypeAlias = dict[str, Value]
 
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
-# Deeper than any record that people make, and less than Python or SQLite can read.
+# Deeper than records in practice, and less than Python or SQLite can parse.
 _MAX_DEPTH = 100
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
-# The encoder in C that json makes anew for each text: made once, it takes half the time. Other Pythons have none.
+# json creates its C encoder anew for each text; created once, it takes half the time. Other Pythons have none.
 _make_c_encoder = getattr(json.encoder, "c_make_encoder", None)
 _c_encoder = _make_c_encoder and _make_c_encoder(
     None, _ENCODER.default, encode_basestring, None, ":", ",", *(False, False, False)
@@ -33,7 +33,7 @@ _decode = json.JSONDecoder().decode
 
 
 def decode(text: str) -> Any:
-    """Read what `encode` wrote; a graph file that something else wrote may hold anything.
+    """Parse what `encode` wrote; a graph file that something else wrote may hold anything.
 
     >>> decode('{"sizes":[1,1.0]}')
     {'sizes': [1, 1.0]}
@@ -46,7 +46,7 @@ def decode(text: str) -> Any:
 
 
 def encode(value: Value) -> str:
-    """Write a value as JSON, the same text for the same value.
+    """Encode a value as JSON, always with the same text for the same value.
 
     >>> encode({"name": "Ångström", "sizes": [1, 1.0]})
     '{"name":"Ångström","sizes":[1,1.0]}'
@@ -55,7 +55,7 @@ def encode(value: Value) -> str:
 
 
 def normalize_properties(given: Mapping[str, Any] | None, role: str) -> Properties:
-    """Copy properties as they will be stored; what cannot be stored is refused by name.
+    """Copy properties as they will be stored, and refuse values that cannot be stored.
 
     >>> normalize_properties({"day": date(2026, 1, 2), "tags": ("a", "b")}, "match")
     {'day': '2026-01-02', 'tags': ['a', 'b']}
@@ -66,20 +66,20 @@ def normalize_properties(given: Mapping[str, Any] | None, role: str) -> Properti
         message = f"{role} is {type(given).__name__}; give a dict of property names and values."
         raise InvalidArgumentError(message)
     found: Properties = dict(given)
-    odd = False
+    has_odd_name = False
     for name, value in given.items():
-        kind = type(value)
-        # What most names and values are needs no call.
-        simple = value.isascii() if kind is str else kind is bool or (kind is int and MIN_INT64 <= value <= MAX_INT64)
-        if not simple and value is not None:
+        cls = type(value)
+        # Most names and values are simple, and need no call.
+        is_simple = value.isascii() if cls is str else cls is bool or (cls is int and MIN_INT64 <= value <= MAX_INT64)
+        if not is_simple and value is not None:
             found[name] = _normalize_value(value, name, role, 0)
         if type(name) is not str or not name.isascii():
-            odd = True
-    return {normalize_name(name, role): value for name, value in found.items()} if odd else found
+            has_odd_name = True
+    return {normalize_name(name, role): value for name, value in found.items()} if has_odd_name else found
 
 
 def drop_nulls(properties: Properties) -> Properties:
-    """Leave out what is NULL: a NULL is not stored."""
+    """Leave out NULLs, which are not stored."""
     if None in properties.values():
         return {name: value for name, value in properties.items() if value is not None}
     return properties
@@ -95,7 +95,7 @@ def apply_properties(old: Properties, new: Properties) -> Properties:
 
 
 def has_changes(old: Properties, new: Properties) -> bool:
-    """Tell whether new properties, laid over old ones, would be stored any differently.
+    """Check whether overwriting old properties with new ones changes what is stored.
 
     >>> has_changes({"a": 1}, {"a": 1, "b": None}), has_changes({"a": 1}, {"a": 1.0})
     (False, True)
@@ -110,7 +110,7 @@ def has_changes(old: Properties, new: Properties) -> bool:
 
 
 def are_equal(left: Value, right: Value) -> bool:
-    """Tell whether two values are the same: 1 is 1.0; booleans, numbers, strings and lists are never one another.
+    """Check whether two values are equal: 1 equals 1.0, but booleans, numbers, strings and lists never each other.
 
     >>> are_equal(1, 1.0), are_equal(1, True), are_equal("1", 1), are_equal([1, [2.0]], [1.0, [2]])
     (True, False, False, True)
@@ -123,12 +123,12 @@ def are_equal(left: Value, right: Value) -> bool:
 
 
 def has_dict(value: Value) -> bool:
-    """Tell whether a value is a dict, or a list with one inside."""
+    """Check whether a value is a dict, or a list that contains one."""
     return isinstance(value, dict) or (isinstance(value, list) and any(map(has_dict, value)))
 
 
 def normalize_name(name: Any, role: str) -> str:
-    """Give a property's name as it is stored."""
+    """Return the name of a property as it is stored."""
     if not isinstance(name, str):
         message = f"{role} has the property name {name!r}, a {type(name).__name__}; property names are strings."
         raise PropertyTypeError(message)
@@ -142,7 +142,7 @@ def _normalize_value(value: Any, name: str, role: str, depth: int) -> Value:
         return value
     if isinstance(value, list | tuple | Mapping):
         if depth >= _MAX_DEPTH:
-            message = f"{role} property {name!r} is nested over {_MAX_DEPTH} levels deep, or within itself; flatten it."
+            message = f"{_describe(name, role)} is nested over {_MAX_DEPTH} levels deep, or within itself; flatten it."
             raise PropertyValueError(message)
         if isinstance(value, Mapping):
             return {
@@ -158,30 +158,37 @@ def _normalize_scalar(value: Any, name: str, role: str) -> Value:
         return str.__str__(value)
     if isinstance(value, int):
         if not MIN_INT64 <= value <= MAX_INT64:
-            message = f"{role} property {name!r} is a number that does not fit 64 bits; give it as a string."
+            message = f"{_describe(name, role)} is a number that does not fit 64 bits; give it as a string."
             raise PropertyValueError(message)
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            message = f"{role} property {name!r} is {value}, which is no finite number; give another, or leave it out."
+            message = (
+                f"{_describe(name, role)} is {'NaN' if math.isnan(value) else value}, which is not a finite number; "
+                "give another, or leave it out."
+            )
             raise PropertyValueError(message)
         return float(value)
     if isinstance(value, datetime | date | time):
         # pandas' NaT is a datetime, and equal to nothing.
         if value != value:  # noqa: PLR0124
-            message = f"{role} property {name!r} is {value!r}, which is no time; give another, or leave it out."
+            message = f"{_describe(name, role)} is {value!r}, which is not a time; give another, or leave it out."
             raise PropertyValueError(message)
         return value.isoformat()
     message = (
-        f"{role} property {name!r} is a {type(value).__name__}, which cannot be stored; give a string, a number, a "
-        "boolean, a date or time, or a list or dict of these."
+        f"{_describe(name, role)} is of type {type(value).__name__}, which cannot be stored; give a string, a number, "
+        "a boolean, a date or time, or a list or dict of these."
     )
     raise PropertyTypeError(message)
+
+
+def _describe(name: str, role: str) -> str:
+    return f"Property {name!r}" if role == "properties" else f"{role} property {name!r}"
 
 
 def _check_string(text: str, name: str, role: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        message = f"{role} property {name!r} has a lone surrogate, which is no character; decode the text anew."
+        message = f"{_describe(name, role)} has a lone surrogate, which is not a character; decode the string again."
         raise PropertyValueError(message) from error

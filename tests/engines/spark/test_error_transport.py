@@ -33,18 +33,20 @@ if TYPE_CHECKING:
     from tests.support import AnyDatasetIO
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+EDGE = Edge(id=2, type="AT", from_id=1, to_id=3, properties={"since": "2026"}, created_at=NOON, updated_at=NOON)
 FIELDS: dict[str, tuple[Any, ...]] = {
     "ConfigurationError": ("it is missing. Add it.", "[[source]] 'jobs'", "path", "jobs.toml"),
     "MergeConflictError": (
         "Job",
         {"url": "a", "tags": [1, None]},
-        [Node(1, "Job", {"url": "a"}, NOON, NOON), Edge(2, "AT", 1, 3, {"since": "2026"}, NOON, NOON)],
+        [Node(1, "Job", {"url": "a"}, NOON, NOON), EDGE],
         "patterns",
         "row 7",
     ),
 }
 CLASSES = [found for found in vars(errors).values() if inspect.isclass(found) and issubclass(found, MerganserError)]
 MISSING = "x\nTraceback (most recent call last):\nModuleNotFoundError: No module named 'forged'"
+EDGE = Edge(id=2, type="AT", from_id=1, to_id=3, properties={"since": "2026"}, created_at=NOON, updated_at=NOON)
 
 
 # M11

@@ -356,7 +356,7 @@ def person(**over: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("over", "error", "said"),
     [
-        ({"format": "other"}, GraphFileError, "is no graph"),
+        ({"format": "other"}, GraphFileError, "is not a graph"),
         ({"version": 2}, GraphFileError, "version 2"),
         ({"nodes": None}, GraphFileError, "no list of nodes"),
         ({"nodes": [3]}, GraphFileError, r"nodes\[0\] of .* is int"),
@@ -368,13 +368,13 @@ def person(**over: Any) -> dict[str, Any]:
         ({"nodes": [person(type="")]}, InvalidArgumentError, r"nodes\[0\] .*The type is ''"),
         ({"nodes": [person(properties=[1])]}, InvalidArgumentError, "is list; give a dict"),
         ({"nodes": [person(properties={"n": 2**64})]}, PropertyValueError, r"nodes\[0\] .* property 'n'"),
-        ({"nodes": [person(properties={"n": float("nan")})]}, PropertyValueError, "'n' is nan"),
+        ({"nodes": [person(properties={"n": float("nan")})]}, PropertyValueError, "'n' is NaN"),
         ({"nodes": [person(created_at="yesterday")]}, GraphFileError, "'yesterday' as its 'created_at'"),
         ({"nodes": [person(updated_at="2026-01-01T00:00:00")]}, GraphFileError, "'updated_at'; give a time such as"),
         ({"nodes": [person(updated_at="0001-01-01T00:00:00+01:00")]}, GraphFileError, "'0001.*' as its 'updated_at'"),
         ({"nodes": [person(updated_at=3)]}, GraphFileError, "3 as its 'updated_at'"),
         ({"edges": [{"type": "KNOWS", "from": 7, "properties": {}}]}, GraphFileError, "no 'to'"),
-        ({"edges": [{"type": "KNOWS", "from": 7, "to": 8, "properties": {}}]}, GraphFileError, "an end at 8"),
+        ({"edges": [{"type": "KNOWS", "from": 7, "to": 8, "properties": {}}]}, GraphFileError, "the endpoint 8"),
         ({"edges": [{"type": "KNOWS", "from": 7, "to": None, "properties": {}}]}, GraphFileError, "None as its 'to'"),
     ],
 )
@@ -688,8 +688,8 @@ def test_the_highest_id_leaves_none_to_give_and_is_not_kept(db: GraphDatabase, t
             "2 columns 'p'",
         ),
         ({"id": [1], "type": [3]}, None, InvalidArgumentError, "vertex 1 .*The type is 3"),
-        ({"id": [1], "type": ["A"], "p": [Decimal("1.5")]}, None, PropertyTypeError, "property 'p' is a Decimal"),
-        ({"id": [1], "type": ["A"], "p": [b"x"]}, None, PropertyTypeError, "property 'p' is a bytes"),
+        ({"id": [1], "type": ["A"], "p": [Decimal("1.5")]}, None, PropertyTypeError, "property 'p' is of type Decimal"),
+        ({"id": [1], "type": ["A"], "p": [b"x"]}, None, PropertyTypeError, "property 'p' is of type bytes"),
         ({"id": [1], "type": ["A"], "p": [float("inf")]}, None, PropertyValueError, "property 'p' is inf"),
         (
             {"id": [1], "type": ["A"], "p": pa.array([1], pa.timestamp("ns"))},
@@ -708,7 +708,7 @@ def test_the_highest_id_leaves_none_to_give_and_is_not_kept(db: GraphDatabase, t
             {"id": [1], "type": ["A"]},
             {"src": [1], "dst": [2], "relationship": ["X"]},
             GraphFileError,
-            "edge 1 -> 2 of .* an end at 2",
+            "edge 1 -> 2 of .* the endpoint 2",
         ),
         (
             {"id": [1], "type": ["A"]},

@@ -405,9 +405,9 @@ def test_an_unknown_operator_is_answered_with_those_there_are(db: GraphDatabase)
 
 
 def test_values_that_cannot_be_stored_are_refused_by_name(db: GraphDatabase) -> None:  # G5
-    with pytest.raises(PropertyValueError, match="where property 'a' is nan"):
+    with pytest.raises(PropertyValueError, match="where property 'a' is NaN"):
         db.nodes().where("a", "<", float("nan"))
-    with pytest.raises(PropertyTypeError, match="where property 'a' is a bytes"):
+    with pytest.raises(PropertyTypeError, match="where property 'a' is of type bytes"):
         db.nodes().where({"a": b""})
     with pytest.raises(PropertyTypeError, match="order_by has the property name 1"):
         db.nodes().order_by(1)  # type: ignore[arg-type]

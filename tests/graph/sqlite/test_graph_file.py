@@ -57,13 +57,13 @@ def test_an_id_is_never_given_twice(file: str) -> None:
 def test_the_database_of_something_else_is_refused(file: str) -> None:
     """G11."""
     plain_sqlite(file, "CREATE TABLE nodes (x)", "INSERT INTO nodes VALUES (1)")
-    refused(file, "no graph")
+    refused(file, "not a graph")
 
 
 def test_the_empty_database_of_another_application_is_refused(file: str) -> None:
     """G11."""
     plain_sqlite(file, "PRAGMA application_id = 12345")
-    refused(file, "no graph")
+    refused(file, "not a graph")
 
 
 def test_a_file_of_a_newer_version_is_refused(file: str) -> None:

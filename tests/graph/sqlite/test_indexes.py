@@ -151,7 +151,7 @@ def test_a_unique_index_over_duplicates_lists_them(db: GraphDatabase) -> None:
     with assert_unchanged(db), pytest.raises(UniqueConstraintError) as caught:
         db.create_property_index("Job", ["a", "b"], unique=True)
     text = str(caught.value)
-    assert "2 groups" in text
+    assert "2 values of a, b" in text
     for part in ("'a': 'x'", "'a': 'y'", f"{ids[0]},{ids[2]},{ids[5]}", f"{ids[1]},{ids[4]}"):
         assert part in text
     assert "'z'" not in text

@@ -1,1 +1,1 @@
-"""Graphs in and out: JSON, networkx, GraphML, and Parquet as GraphFrames has it."""
+"""Imports and exports of graphs: JSON, networkx, GraphML, and Parquet as in GraphFrames."""

@@ -1,4 +1,4 @@
-"""How graphs come into `GraphDatabase` and out of it."""
+"""The imports and exports of `GraphDatabase`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 
 class ExchangeMixin:
-    """The part of `GraphDatabase` that imports and exports."""
+    """The methods of `GraphDatabase` that import and export."""
 
     _store: Store
 
     def export_json(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole graph to one JSON file, on a disk or at an fsspec URL.
+        """Write the whole graph to one JSON file.
+
+        Args:
+            path: The file, local or at an fsspec URL.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db, GraphDatabase(":memory:") as copy:
@@ -34,15 +37,18 @@ class ExchangeMixin:
         json_file.export_json(self._store, path)
 
     def import_json(self, path: str | os.PathLike[str]) -> ImportResult:
-        """Add the graph of a JSON file, all of it or nothing.
+        """Add the graph of a JSON file, atomically; see `export_json` for an example.
 
-        Ids are kept if no id was ever used here; else all records get new ones, which the result's `ids` tells for
-        nodes. Files made by hand may leave out ids and times.
+        Ids are kept if no id was ever used here; otherwise all records get new ones, and the `ids` of the result map
+        those of nodes. Files written by hand may omit ids and times.
+
+        Args:
+            path: The file, local or at an fsspec URL.
         """
         return json_file.import_json(self._store, path)
 
     def to_networkx(self) -> nx.MultiDiGraph:
-        """Give the graph as networkx has it: ids as keys, properties and `type` as attributes.
+        """Convert to a networkx graph, with ids as keys, and properties and `type` as attributes.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -55,10 +61,15 @@ class ExchangeMixin:
     def from_networkx(
         self, graph: nx.Graph, *, node_type: str | None = None, edge_type: str | None = None
     ) -> ImportResult:
-        """Add a graph of networkx, all of it or nothing.
+        """Add a networkx graph, atomically.
 
-        The attribute `type` is the type; what has none is of `node_type` or `edge_type`. Records get new ids; an edge
-        without a direction gets the one in which networkx lists it.
+        The attribute `type` of nodes and edges is their type. Records get new ids; an undirected edge gets the
+        direction in which networkx lists it.
+
+        Args:
+            graph: The graph to add.
+            node_type: The type of nodes without a `type`.
+            edge_type: The type of edges without a `type`.
 
         >>> import networkx
         >>> from merganser import GraphDatabase
@@ -69,7 +80,10 @@ class ExchangeMixin:
         return networkx_graph.from_networkx(self._store, graph, node_type, edge_type)
 
     def export_graphml(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole graph as GraphML, without its times; lists and dicts become JSON text.
+        """Write the whole graph as GraphML, without its times; lists and dicts become JSON strings.
+
+        Args:
+            path: The file, local or at an fsspec URL.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -79,9 +93,12 @@ class ExchangeMixin:
         graphml.export_graphml(self._store, path)
 
     def export_parquet(self, folder: str | os.PathLike[str]) -> None:
-        """Write the whole graph as Parquet in the way of GraphFrames, to `vertices/` and `edges/` below a folder.
+        """Write the whole graph as Parquet that GraphFrames reads, to `vertices/` and `edges/` in a folder.
 
-        Each property is a column; one whose values are of several kinds, or dicts, holds JSON text.
+        Each property is a column; one with values of several types, or with dicts, holds JSON strings.
+
+        Args:
+            folder: The folder, local or at an fsspec URL.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -91,9 +108,20 @@ class ExchangeMixin:
         parquet.export_parquet(self._store, folder)
 
     def import_parquet(self, folder: str | os.PathLike[str], *, node_type: str | None = None) -> ImportResult:
-        """Add the graph of `vertices/` and `edges/` below a folder, all of it or nothing.
+        """Add the graph in `vertices/` and `edges/` of a folder, atomically.
 
-        Any files with the columns of GraphFrames will do: `id`; `src`, `dst` and `relationship`. Vertices without a
-        `type` are of `node_type`. Ids are kept if they are integers and none was ever used here.
+        The files need the columns of GraphFrames: `id`; `src`, `dst` and `relationship`. Ids are kept if they are
+        integers and none was ever used here.
+
+        Args:
+            folder: The folder, local or at an fsspec URL.
+            node_type: The type of vertices without a `type`.
+
+        >>> from merganser import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db, GraphDatabase(":memory:") as copy:
+        ...     _ = db.create_node("Job", {"title": "Engineer"})
+        ...     db.export_parquet("jobs")
+        ...     copy.import_parquet("jobs").nodes
+        1
         """
         return parquet_read.import_parquet(self._store, folder, node_type)

@@ -1,4 +1,4 @@
-"""Files that graphs are exchanged by: written whole or not at all, on the local disk or wherever fsspec reaches."""
+"""Files of imports and exports, local or at fsspec URLs; writes are atomic."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
 @contextmanager
 def write_atomically(location: Location, rel: str = "") -> Iterator[BinaryIO]:
-    """Write a file that takes its place when all of it is written; if an exception leaves, nothing has changed."""
+    """Write a file atomically: if the block raises, nothing has changed."""
     store = location.store
     path = location.to_path(rel) if rel else location.root
-    shown = location.to_display(rel) if rel else location.display
+    display = location.to_display(rel) if rel else location.display
     if store.get_path_type(path) == "directory":
-        message = f"{shown!r} is a folder; give the path of a file."
+        message = f"{display!r} is a folder; give the path of a file."
         raise InvalidArgumentError(message)
     folder, _, name = path.rpartition("/")
-    beside = f"{folder}/.{name}.{uuid.uuid4().hex}"
-    with translate_os_errors("write", shown):
+    temporary = f"{folder}/.{name}.{uuid.uuid4().hex}"
+    with translate_os_errors("write", display):
         if folder:
             store.make_folder(folder)
         try:
-            with store.create(beside) as stream:
+            with store.create(temporary) as stream:
                 yield stream
-            store.flush([beside])
-            store.replace(beside, path)
+            store.flush([temporary])
+            store.replace(temporary, path)
         finally:
-            store.remove(beside)
+            store.remove(temporary)
 
 
 def read_file(location: Location) -> bytes:
@@ -44,12 +44,12 @@ def read_file(location: Location) -> bytes:
 
 
 @contextmanager
-def translate_os_errors(verb: str, shown: str) -> Iterator[None]:
-    """Give what storage says of a file an error of its own."""
+def translate_os_errors(verb: str, path: str) -> Iterator[None]:
+    """Raise errors of storage as `GraphFileError`, with the path."""
     try:
         yield
     except OSError as error:
         if isinstance(error, MerganserError):
             raise
-        message = f"Cannot {verb} {shown!r}: {error}. Check the path and its permissions."
+        message = f"Cannot {verb} {path!r}: {error}. Check the path and its permissions."
         raise GraphFileError(message) from error

@@ -1,4 +1,4 @@
-"""A graph as GraphML, which many tools read; it holds no times, and lists and dicts only as JSON text."""
+"""Export to GraphML, which many tools read; it has no times, and holds lists and dicts as JSON strings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ xsi:schemaLocation="http://graphml.graphdrawing.org/xmlns http://graphml.graphdr
 """
 _TYPES = {"integer": "long", "real": "double", "boolean": "boolean"}
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-# A reader would take a carriage return for a line end.
+# XML parsers convert a carriage return to a newline.
 _ESCAPES = {"\r": "&#13;"}
 
 
@@ -46,7 +46,7 @@ def export_graphml(store: Store, path: str | os.PathLike[str]) -> None:
 
 
 def _assign_keys(domain: str, found: dict[str, PropertyTypes]) -> dict[str, str]:
-    """Give each property the id of its key; the type's own is the domain's name."""
+    """Assign each property the id of its GraphML key; that of the type is the name of the domain."""
     if "type" in found:
         raise make_type_clash_error(domain, found["type"].first_record_id)
     return {name: f"{domain}{number}" for number, name in enumerate(found)}
@@ -74,12 +74,12 @@ def _format_edges(connection: sqlite3.Connection, keys: dict[str, str]) -> Itera
 
 def _format_data(domain: str, record: int, type_: str, properties: str, keys: dict[str, str]) -> str:
     _check_characters(type_, f"The {domain} {record} has the type {type_!r}", "type")
-    parts = [f'<data key="{domain}">{escape(type_, _ESCAPES)}</data>']
+    elements = [f'<data key="{domain}">{escape(type_, _ESCAPES)}</data>']
     for name, value in decode(properties).items():
         text = _to_string(value)
         _check_characters(text, f"The {domain} {record} has {text!r} as its property {name!r}", name)
-        parts.append(f'<data key="{keys[name]}">{escape(text, _ESCAPES)}</data>')
-    return "".join(parts)
+        elements.append(f'<data key="{keys[name]}">{escape(text, _ESCAPES)}</data>')
+    return "".join(elements)
 
 
 def _to_string(value: Value) -> str:
@@ -94,7 +94,7 @@ def _check_characters(text: str, what: str, name: str) -> None:
     bad = _NOT_XML.search(text)
     if bad:
         message = (
-            f"{what}, with the character U+{ord(bad[0]):04X}, which XML cannot carry. Change {name!r}, or export by "
-            "export_json or export_parquet."
+            f"{what}, with the character U+{ord(bad[0]):04X}, which XML cannot represent. Change {name!r}, or export "
+            "by export_json or export_parquet."
         )
         raise PropertyValueError(message)

@@ -1,4 +1,4 @@
-"""A graph as one JSON document, a record a line."""
+"""Import and export of one JSON document with a record on each line."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ def export_json(store: Store, path: str | os.PathLike[str]) -> None:
 def import_json(store: Store, path: str | os.PathLike[str]) -> ImportResult:
     """Read a graph; see `GraphDatabase.import_json`."""
     location = locate(path)
-    shown = repr(location.display)
-    document = _parse_document(read_file(location), shown)
-    nodes = [_parse_node(record, f"nodes[{i}] of {shown}") for i, record in enumerate(document["nodes"])]
-    edges = [_parse_edge(record, f"edges[{i}] of {shown}") for i, record in enumerate(document["edges"])]
+    source = repr(location.display)
+    document = _parse_document(read_file(location), source)
+    nodes = [_parse_node(record, f"nodes[{i}] of {source}") for i, record in enumerate(document["nodes"])]
+    edges = [_parse_edge(record, f"edges[{i}] of {source}") for i, record in enumerate(document["edges"])]
     node_ids, edge_ids = ([record.get("id") for record in document[table]] for table in ("nodes", "edges"))
-    return import_graph(store, GraphImport(shown, node_ids, nodes, edge_ids, edges))
+    return import_graph(store, GraphImport(source, node_ids, nodes, edge_ids, edges))
 
 
 def _format_records(rows: Iterator[tuple[Any, ...]], keys: KeysView[str]) -> Iterator[bytes]:
-    """Write records, whose properties are JSON already."""
+    """Format records, whose properties are JSON already."""
     template = ",".join(f'"{key}":%s' for key in keys)
     separator = "\n"
-    for number, type_, *ends, properties, created, updated in rows:
+    for number, type_, *endpoints, properties, created, updated in rows:
         values = (
             number,
             encode(type_),
-            *ends,
+            *endpoints,
             properties,
             encode(_format_time(created)),
             encode(_format_time(updated)),
@@ -71,23 +71,25 @@ def _format_time(moment: int) -> str:
     return to_datetime(moment).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _parse_document(content: bytes, shown: str) -> dict[str, Any]:
+def _parse_document(content: bytes, source: str) -> dict[str, Any]:
     try:
         document = load_json(content)
     except ValueError as error:
-        message = f"{shown} cannot be read as JSON: {error}. Export the graph again."
+        message = f"{source} cannot be read as JSON: {error}. Export the graph again."
         raise GraphFileError(message) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        message = f'{shown} is no graph: it does not begin with {{"format": "{FORMAT}"}}. Give a file of export_json.'
+        message = (
+            f'{source} is not a graph: it does not begin with {{"format": "{FORMAT}"}}. Give a file of export_json.'
+        )
         raise GraphFileError(message)
     if document.get("version") != VERSION:
         message = (
-            f"{shown} is version {document.get('version')!r} of the format, not {VERSION}. Install a newer merganser."
+            f"{source} is version {document.get('version')!r} of the format, not {VERSION}. Install a newer merganser."
         )
         raise GraphFileError(message)
     for table in ("nodes", "edges"):
         if not isinstance(document.get(table), list):
-            message = f"{shown} has no list of {table}; add {table!r}, empty if there are none."
+            message = f"{source} has no list of {table}; add {table!r}, empty if there are none."
             raise GraphFileError(message)
     return document
 
@@ -118,7 +120,7 @@ def _check_keys(record: Any, keys: KeysView[str], label: str) -> None:
             message = f"{label} has no {key!r}; add it."
             raise GraphFileError(message)
     for key in record.keys() - keys:
-        message = f"{label} has the key {key!r}, which means nothing here; put it among the properties."
+        message = f"{label} has the key {key!r}, which is not known; move it to the properties."
         raise GraphFileError(message)
 
 

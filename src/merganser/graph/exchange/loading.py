@@ -1,7 +1,7 @@
-"""What every import ends in: records of any origin become nodes and edges, in one transaction.
+"""The common part of all imports: records of any origin become nodes and edges in one transaction.
 
-Records keep their ids only where no id was ever used. Elsewhere they get new ones, and edges go by what the ids of
-their nodes have become.
+Records keep their ids if no id was ever used in the graph. Otherwise they get new ones, and edges connect the new
+ids of their nodes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _INSERT_EDGES = (
 
 @dataclass(frozen=True, slots=True)
 class ImportResult(DisplayMixin):
-    """How many nodes and edges were imported; `ids` leads from each node's id there to its id here.
+    """The number of nodes and edges that were imported; `ids` maps the id of each node in the source to its new id.
 
     >>> ImportResult(nodes=1, edges=0, ids={"a": 1}).ids["a"]
     1
@@ -44,7 +44,7 @@ class ImportResult(DisplayMixin):
 
 
 class NewNode(NamedTuple):
-    """A node as it was read, not checked yet; `label` is what messages call it, and a time may be missing."""
+    """A node as it was read, not checked yet; messages call it by its `label`, and times may be missing."""
 
     label: str
     type: Any
@@ -54,7 +54,7 @@ class NewNode(NamedTuple):
 
 
 class NewEdge(NamedTuple):
-    """An edge as it was read; its ends are ids of the graph that it comes from."""
+    """An edge as it was read; `start` and `end` are ids of nodes in the source."""
 
     label: str
     type: Any
@@ -67,7 +67,7 @@ class NewEdge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GraphImport:
-    """A graph to import, its records in the order of their ids; None is the id of a record that has none."""
+    """A graph to import, with records in the order of their ids; the id of a record without one is None."""
 
     name: str
     node_ids: Sequence[Hashable]
@@ -77,7 +77,7 @@ class GraphImport:
 
 
 def import_graph(store: Store, incoming: GraphImport, *, keep_ids: bool = True) -> ImportResult:
-    """Import a graph, or nothing of it."""
+    """Import a graph atomically."""
     with store.transaction():
         keep = keep_ids and _is_unused(store)
         node_ids = _assign_ids(store, "nodes", incoming.node_ids, incoming.name, keep=keep)
@@ -90,7 +90,7 @@ def import_graph(store: Store, incoming: GraphImport, *, keep_ids: bool = True) 
 
 
 def _is_unused(store: Store) -> bool:
-    """Tell whether there is no record, and never was."""
+    """Check whether the graph has no record, and never had one."""
     used = (
         "SELECT EXISTS (SELECT 1 FROM nodes) OR EXISTS (SELECT 1 FROM edges) "
         "OR EXISTS (SELECT 1 FROM sqlite_sequence WHERE name IN ('nodes', 'edges') AND seq > 0)"
@@ -99,13 +99,13 @@ def _is_unused(store: Store) -> bool:
 
 
 def _assign_ids(store: Store, table: Table, old: Sequence[Hashable], name: str, *, keep: bool) -> list[int]:
-    """Give each record its id here."""
+    """Assign each record its new id."""
     given = [one for one in old if one is not None]
     if len(set(given)) < len(given):
-        twice = Counter(given).most_common(1)[0][0]
-        message = f"{name} has two {table} with the id {twice!r}; give each its own."
+        duplicate = Counter(given).most_common(1)[0][0]
+        message = f"{name} has two {table} with the id {duplicate!r}; give each its own."
         raise GraphFileError(message)
-    # After the highest id of all, SQLite has none left to give.
+    # After the largest id, SQLite could not assign another.
     numbers = [one for one in given if type(one) is int and MIN_INT64 <= one < MAX_INT64]
     highest = max([0, *numbers])
     if keep and len(numbers) == len(given) and highest + len(old) < MAX_INT64:
@@ -138,7 +138,9 @@ def _make_edge_rows(
         properties = _check_record(edge)
         for end in (edge.start, edge.end):
             if end not in ids:
-                message = f"{edge.label} has an end at {end!r}, which is no node there; add the node or drop the edge."
+                message = (
+                    f"{edge.label} has the endpoint {end!r}, which is not a node there; add the node or drop the edge."
+                )
                 raise GraphFileError(message)
         start, end = ids[edge.start], ids[edge.end]
         if schema is not None:
@@ -157,18 +159,18 @@ def _fill_times(record: NewNode | NewEdge, moment: int) -> tuple[int, int]:
 
 
 def _insert(store: Store, statement: str, rows: Iterator[tuple[str, tuple[Any, ...]]]) -> None:
-    drawn: tuple[str, tuple[Any, ...]] = ("", ())
+    last: tuple[str, tuple[Any, ...]] = ("", ())
 
-    def draw() -> Iterator[tuple[Any, ...]]:
-        nonlocal drawn
-        for drawn in rows:
-            yield drawn[1]
+    def read_rows() -> Iterator[tuple[Any, ...]]:
+        nonlocal last
+        for last in rows:
+            yield last[1]
 
     try:
-        # Rows are drawn one at a time, so the last one is the one that was refused.
-        store.connection.executemany(statement, draw())
+        # SQLite reads one row at a time, so the last one is the one that it refused.
+        store.connection.executemany(statement, read_rows())
     except sqlite3.IntegrityError as error:
-        label, row = drawn
+        label, row = last
         found = translate_integrity_error(store, error, decode(row[-3]))
         raise (
             UniqueConstraintError(f"{label}: {found}") if isinstance(found, UniqueConstraintError) else found

@@ -1,4 +1,4 @@
-"""A graph as a `networkx` one, which is an extra: nothing here imports it before it is asked for."""
+"""Conversion from and to networkx, an optional package that is imported on first use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def to_networkx(store: Store) -> nx.MultiDiGraph:
-    """Give the graph; see `GraphDatabase.to_networkx`."""
+    """Convert the graph; see `GraphDatabase.to_networkx`."""
     graph = _import_networkx().MultiDiGraph()
     with store.snapshot() as connection:
         nodes = connection.execute("SELECT id, type, properties FROM nodes ORDER BY id")
@@ -35,7 +35,7 @@ def to_networkx(store: Store) -> nx.MultiDiGraph:
 
 
 def from_networkx(store: Store, graph: nx.Graph, node_type: str | None, edge_type: str | None) -> ImportResult:
-    """Take over a graph; see `GraphDatabase.from_networkx`."""
+    """Import a graph; see `GraphDatabase.from_networkx`."""
     if not isinstance(graph, _import_networkx().Graph):
         message = f"graph is a {type(graph).__name__}; give a Graph, DiGraph, MultiGraph or MultiDiGraph of networkx."
         raise InvalidArgumentError(message)

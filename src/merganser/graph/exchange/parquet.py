@@ -1,4 +1,4 @@
-"""A graph as Parquet the way GraphFrames has it: `vertices` with an `id`, `edges` with `src` and `dst`."""
+"""Export to Parquet as GraphFrames reads it: `vertices` with an `id`, `edges` with `src` and `dst`."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def export_parquet(store: Store, folder: str | os.PathLike[str]) -> None:
 
 
 def is_data_file(name: str) -> bool:
-    """Tell whether a name is that of data: not of a hidden file, or of a mark such as `_SUCCESS`."""
+    """Check whether a file holds data: not if it is hidden, or a marker such as `_SUCCESS`."""
     return not name.startswith((".", "_"))
 
 
 def _check_folder(location: Location, name: str) -> None:
-    """Refuse to mix the graph with another."""
-    shown = location.to_display(name)
-    with translate_os_errors("write", shown):
+    """Refuse a folder with files of another graph."""
+    display = location.to_display(name)
+    with translate_os_errors("write", display):
         others = [
             found
             for found in location.store.list_names(location.to_path(name))
@@ -65,8 +65,8 @@ def _check_folder(location: Location, name: str) -> None:
         ]
     if others:
         message = (
-            f"{shown!r} already holds {others[0]!r}, which would be read as a part of the graph. Give another folder, "
-            "or remove it."
+            f"{display!r} already holds {others[0]!r}, which would be read as a part of the graph. Give another "
+            "folder, or remove it."
         )
         raise InvalidArgumentError(message)
 
@@ -74,7 +74,7 @@ def _check_folder(location: Location, name: str) -> None:
 def _write_table(connection: sqlite3.Connection, table: Table, stream: BinaryIO) -> None:
     reserved = _RESERVED[table]
     own = make_columns(find_property_types(connection, table), reserved)
-    # Times stand last, as they are the least asked for.
+    # Times come last, because they are needed least often.
     leading = [pa.field(name, _TYPES.get(name, pa.int64()), nullable=False) for name in reserved]
     schema = pa.schema([*leading[:-2], *(column.field for column in own), *leading[-2:]])
     with pq.ParquetWriter(stream, schema) as writer:

@@ -1,4 +1,4 @@
-"""A graph from Parquet: files of `export_parquet`, or whatever else has the columns of GraphFrames."""
+"""Import from Parquet: files of `export_parquet`, or others with the columns of GraphFrames."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def import_parquet(store: Store, folder: str | os.PathLike[str], node_type: str 
     """Read a graph; see `GraphDatabase.import_parquet`."""
     location = locate(folder)
     vertices, edges = _list_files(location, "vertices"), _list_files(location, "edges")
-    node_ids, edge_ids = _read_ids(location, vertices, needed=True), _read_ids(location, edges, needed=False)
+    node_ids, edge_ids = _read_ids(location, vertices, is_required=True), _read_ids(location, edges, is_required=False)
     nodes = _read_nodes(location, vertices, node_type)
     return import_graph(
         store, GraphImport(repr(location.display), node_ids, nodes, edge_ids, _read_edges(location, edges))
@@ -48,136 +48,136 @@ def import_parquet(store: Store, folder: str | os.PathLike[str], node_type: str 
 
 
 def _list_files(location: Location, folder: str) -> list[str]:
-    """List the files of a folder; one within it could hold rows that nobody would miss."""
-    shown = location.to_display(folder)
-    with _translate_errors(shown):
+    """List the files of a folder; refuse subfolders, whose rows would be left out silently."""
+    path = location.to_display(folder)
+    with _translate_errors(path):
         names = [name for name in location.store.list_names(location.to_path(folder)) if is_data_file(name)]
         inner = [
             name for name in names if location.store.get_path_type(location.to_path(f"{folder}/{name}")) == "directory"
         ]
     if inner:
-        message = f"{shown!r} holds the folder {inner[0]!r}; put all files directly into {folder!r}."
+        message = f"{path!r} holds the folder {inner[0]!r}; put all files directly into {folder!r}."
         raise GraphFileError(message)
-    parts = [f"{folder}/{name}" for name in names if name.endswith(".parquet")]
-    if not parts:
-        message = f"{shown!r} holds no Parquet file; give a folder with 'vertices' and 'edges'."
+    files = [f"{folder}/{name}" for name in names if name.endswith(".parquet")]
+    if not files:
+        message = f"{path!r} holds no Parquet file; give a folder with 'vertices' and 'edges'."
         raise GraphFileError(message)
-    return parts
+    return files
 
 
-def _read_ids(location: Location, parts: Iterable[str], *, needed: bool) -> list[Hashable]:
-    """Read all ids: strings or integers, and None where an edge has none."""
+def _read_ids(location: Location, files: Iterable[str], *, is_required: bool) -> list[Hashable]:
+    """Read all ids: strings or integers, or None for an edge without one."""
     ids: list[Hashable] = []
-    for part in parts:
-        with _open(location, part) as file:
-            if "id" not in file.schema.names and not needed:
+    for name in files:
+        with _open(location, name) as file:
+            if "id" not in file.schema.names and not is_required:
                 ids.extend(repeat(None, file.footer.metadata.num_rows))
                 continue
-            _check_columns(file.schema, ("id",), location.to_display(part))
+            _check_columns(file.schema, ("id",), location.to_display(name))
             column = file.parquet.read(columns=["id"]).column("id")
-        if needed and column.null_count:
-            message = f"{location.to_display(part)!r} has a vertex whose 'id' is NULL; give every vertex an id."
+        if is_required and column.null_count:
+            message = f"{location.to_display(name)!r} has a vertex whose 'id' is NULL; give every vertex an id."
             raise GraphFileError(message)
         ids.extend(column.to_pylist())
     return ids
 
 
-def _read_nodes(location: Location, parts: Iterable[str], default: str | None) -> Iterator[NewNode]:
-    for shown, batch in _read_batches(location, parts, ("id",)):
-        (ids,) = _read_columns(batch, ("id",), shown)
-        (types,) = _read_columns(batch, ("type",), shown) if "type" in batch.schema.names else (repeat(None),)
+def _read_nodes(location: Location, files: Iterable[str], default: str | None) -> Iterator[NewNode]:
+    for path, batch in _read_batches(location, files, ("id",)):
+        (ids,) = _read_columns(batch, ("id",), path)
+        (types,) = _read_columns(batch, ("type",), path) if "type" in batch.schema.names else (repeat(None),)
         for found, type_, own, created, updated in zip(
-            ids, types, *_read_properties(batch, ("id", "type"), shown), strict=False
+            ids, types, *_read_properties(batch, ("id", "type"), path), strict=False
         ):
-            label = f"the vertex {found!r} of {shown!r}"
+            label = f"the vertex {found!r} of {path!r}"
             if type_ is None and default is None:
                 message = f"{label} has no 'type'; give node_type for all that have none."
                 raise GraphFileError(message)
             yield NewNode(label, default if type_ is None else type_, own, created, updated)
 
 
-def _read_edges(location: Location, parts: Iterable[str]) -> Iterator[NewEdge]:
-    ends = ("src", "dst", "relationship")
-    for shown, batch in _read_batches(location, parts, ends):
-        fixed = _read_columns(batch, ends, shown)
+def _read_edges(location: Location, files: Iterable[str]) -> Iterator[NewEdge]:
+    required = ("src", "dst", "relationship")
+    for path, batch in _read_batches(location, files, required):
+        fixed = _read_columns(batch, required, path)
         for start, end, type_, own, created, updated in zip(
-            *fixed, *_read_properties(batch, ("id", *ends), shown), strict=False
+            *fixed, *_read_properties(batch, ("id", *required), path), strict=False
         ):
-            yield NewEdge(f"the edge {start!r} -> {end!r} of {shown!r}", type_, start, end, own, created, updated)
+            yield NewEdge(f"the edge {start!r} -> {end!r} of {path!r}", type_, start, end, own, created, updated)
 
 
 def _read_batches(
-    location: Location, parts: Iterable[str], needed: tuple[str, ...]
+    location: Location, files: Iterable[str], required: tuple[str, ...]
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    for part in parts:
-        shown = location.to_display(part)
-        with _open(location, part) as file:
-            _check_columns(file.schema, needed, shown)
+    for name in files:
+        path = location.to_display(name)
+        with _open(location, name) as file:
+            _check_columns(file.schema, required, path)
             for batch in file.read_batches():
-                yield shown, batch
+                yield path, batch
 
 
-def _read_columns(batch: pa.RecordBatch, names: tuple[str, ...], shown: str) -> list[list[Any]]:
-    """Give the columns that say what a record is and where."""
-    return [_to_values(batch.column(name), batch.schema.field(name), shown) for name in names]
+def _read_columns(batch: pa.RecordBatch, names: tuple[str, ...], path: str) -> list[list[Any]]:
+    """Read the columns that every record has."""
+    return [_to_values(batch.column(name), batch.schema.field(name), path) for name in names]
 
 
 def _read_properties(
-    batch: pa.RecordBatch, fixed: tuple[str, ...], shown: str
+    batch: pa.RecordBatch, fixed: tuple[str, ...], path: str
 ) -> tuple[list[dict[str, Any]], Iterable[int | None], Iterable[int | None]]:
-    """Give the properties of each row, and its times where the columns of these names hold times."""
+    """Read the properties of each row, and its times if columns of their names hold timestamps."""
     moments: dict[str, Iterable[int | None]] = {"created_at": repeat(None), "updated_at": repeat(None)}
     properties: dict[str, list[Any]] = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if field.name in moments and pa.types.is_timestamp(field.type):
-            moments[field.name] = _to_milliseconds(column, field, shown)
+            moments[field.name] = _to_milliseconds(column, field, path)
         elif field.name not in fixed:
-            properties[get_property_name(field)] = _to_values(column, field, shown)
+            properties[get_property_name(field)] = _to_values(column, field, path)
     rows = zip(*properties.values(), strict=True) if properties else repeat((), batch.num_rows)
     return [dict(zip(properties, row, strict=True)) for row in rows], moments["created_at"], moments["updated_at"]
 
 
-def _to_milliseconds(column: pa.Array, field: pa.Field, shown: str) -> list[int | None]:
-    with _translate_errors(shown, field.name):
+def _to_milliseconds(column: pa.Array, field: pa.Field, path: str) -> list[int | None]:
+    with _translate_errors(path, field.name):
         stored = column.cast(pa.timestamp("ms", tz=field.type.tz), safe=False).cast(pa.int64())
         for bound in pc.min_max(stored).as_py().values():
-            # Python has no times before the year 1 or after 9999.
+            # Python supports no times before the year 1 or after 9999.
             to_datetime(bound or 0)
     return stored.to_pylist()  # type: ignore[no-any-return]
 
 
-def _to_values(column: pa.Array, field: pa.Field, shown: str) -> list[Any]:
-    values = call_with_label(repr(shown), to_python_values, column, field)
+def _to_values(column: pa.Array, field: pa.Field, path: str) -> list[Any]:
+    values = call_with_label(repr(path), to_python_values, column, field)
     if not is_json(field):
         return values
-    with _translate_errors(shown, field.name):
+    with _translate_errors(path, field.name):
         return [None if value is None else load_json(value) for value in values]
 
 
-def _check_columns(schema: pa.Schema, needed: tuple[str, ...], shown: str) -> None:
-    """Refuse a file without a column that it needs, with two of a name, or with ids of a type that ids cannot have."""
+def _check_columns(schema: pa.Schema, required: tuple[str, ...], path: str) -> None:
+    """Refuse a file without a required column, with two columns of one name, or with ids of another type."""
     names = Counter(schema.names)
-    for name in (*needed, *names):
+    for name in (*required, *names):
         if names[name] != 1:
-            message = f"{shown!r} has {names[name]} columns {name!r}; have one, and rename others."
+            message = f"{path!r} has {names[name]} columns {name!r}; have one, and rename others."
             raise GraphFileError(message)
-        kind = schema.field(name).type
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if name in needed and name in _ID_COLUMNS and not any(test(kind) for test in _ID_TYPES):
-            message = f"The column {name!r} of {shown!r} is {kind}; cast it to integers or strings."
+        data_type = schema.field(name).type
+        data_type = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
+        if name in required and name in _ID_COLUMNS and not any(test(data_type) for test in _ID_TYPES):
+            message = f"The column {name!r} of {path!r} is {data_type}; cast it to integers or strings."
             raise GraphFileError(message)
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenFile:
-    """A Parquet file that is open, INT96 as bytes; `schema` has it as a time without a zone."""
+    """An open Parquet file that reads INT96 as bytes; in `schema`, INT96 is a timestamp without a time zone."""
 
     footer: Footer
     parquet: pq.ParquetFile
     schema: pa.Schema
 
     def read_batches(self) -> Iterator[pa.RecordBatch]:
-        """Give its rows, a part at a time."""
+        """Read the rows in batches."""
         for batch in self.parquet.iter_batches(BATCH):
             if self.footer.int96_columns:
                 yield from self.footer.decode_int96(pa.Table.from_batches([batch])).cast(self.schema).to_batches()
@@ -186,27 +186,29 @@ class _OpenFile:
 
 
 @contextmanager
-def _open(location: Location, part: str) -> Iterator[_OpenFile]:
-    shown = location.to_display(part)
-    with _translate_errors(shown), location.store.open_input(location.to_path(part)) as source:
+def _open(location: Location, name: str) -> Iterator[_OpenFile]:
+    path = location.to_display(name)
+    with _translate_errors(path), location.store.open_input(location.to_path(name)) as source:
         try:
-            footer = load_footer(source, shown)
+            footer = load_footer(source, path)
         except (UnreadableFileError, UnsupportedFileError) as error:
-            message = f"{shown!r} cannot be read: {error}"
+            message = f"{path!r} cannot be read: {error}"
             raise GraphFileError(message) from error
-        # Its schema alone: of old timestamps this reader gives nanoseconds, or others than they are.
+        # Only its schema is used: this reader returns wrong values for old timestamps.
         schema = pq.ParquetFile(source, metadata=footer.metadata, coerce_int96_timestamp_unit="us").schema_arrow
         yield _OpenFile(footer, pq.ParquetFile(source, metadata=footer.int96_as_bytes), schema)
 
 
 @contextmanager
-def _translate_errors(shown: str, column: str | None = None) -> Iterator[None]:
-    """Name the file, and the column, that cannot be read."""
+def _translate_errors(path: str, column: str | None = None) -> Iterator[None]:
+    """Raise errors as `GraphFileError`, with the file and the column."""
     try:
         yield
     except MerganserError:
         raise
     except (OSError, ValueError, LookupError, OverflowError, NotImplementedError) as error:
-        where = f"{shown!r}" if column is None else f"The column {column!r} of {shown!r}"
-        message = f"{where} cannot be read: {error}. Write the file anew" + (", or cast the column." if column else ".")
+        where = f"{path!r}" if column is None else f"The column {column!r} of {path!r}"
+        message = f"{where} cannot be read: {error}. Write the file again" + (
+            ", or cast the column." if column else "."
+        )
         raise GraphFileError(message) from error

@@ -1,4 +1,4 @@
-"""The kinds of values that each property has, found before a typed file is begun."""
+"""The types of the values of each property, which exports to typed formats need in advance."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _SCALAR_TYPES = {bool: "boolean", float: "real", str: "string"}
 
 @dataclass(frozen=True, slots=True)
 class PropertyTypes:
-    """The kinds of one property's values, and the first record that has it."""
+    """The types of the values of one property, and the first record that has it."""
 
     first_record_id: int
     value_types: set[str] = field(default_factory=set)
 
     @property
     def common_type(self) -> str:
-        """The kind that holds all values exactly; "mixed" if none does."""
-        kinds = self.value_types
-        if any(kind.startswith("list of") for kind in kinds):
-            kinds = kinds - {"empty list"}
-        if kinds == {"integer", "real"}:
+        """The type that holds all values exactly, or "mixed" if none does."""
+        types = self.value_types
+        if any(name.startswith("list of") for name in types):
+            types = types - {"empty list"}
+        if types == {"integer", "real"}:
             return "real"
-        if kinds == {"integer", "long"}:
+        if types == {"integer", "long"}:
             return "integer"
-        (kind,) = kinds if len(kinds) == 1 else {"mixed"}
-        return {"long": "integer", "empty list": "list of string"}.get(kind, kind)
+        (common,) = types if len(types) == 1 else {"mixed"}
+        return {"long": "integer", "empty list": "list of string"}.get(common, common)
 
 
 def find_property_types(
     connection: sqlite3.Connection, table: Table, type_: str | None = None
 ) -> dict[str, PropertyTypes]:
-    """Find the kinds of all properties, by name, of the records of a type or of all.
+    """Find the types of all properties, by name, of the records of one type or of all.
 
-    They are found in Python because SQLite's `json_each` cuts a name at a NUL.
+    This is done in Python because SQLite's `json_each` truncates a name at a NUL.
     """
     only, given = ("", ()) if type_ is None else ("WHERE type = ?", (type_,))
     rows = connection.execute(f"SELECT id, properties FROM {table} {only} ORDER BY id", given)
@@ -54,7 +54,7 @@ def find_property_types(
 
 
 def collect_property_types(records: Iterable[tuple[int, Properties]]) -> dict[str, PropertyTypes]:
-    """Find the kinds of all properties, by name, of records with their ids."""
+    """Find the types of all properties, by name, of records with their ids."""
     found: dict[str, PropertyTypes] = {}
     for record, properties in records:
         for name, value in properties.items():
@@ -65,10 +65,10 @@ def collect_property_types(records: Iterable[tuple[int, Properties]]) -> dict[st
 
 
 def make_type_clash_error(domain: str, record: int) -> InvalidArgumentError:
-    """Say that a property would take the place of the type."""
+    """Create the error for a property that clashes with the type."""
     return InvalidArgumentError(
-        f"The {domain} {record} has a property 'type', and its own type could not stand beside that. Rename the "
-        "property, or export by export_json or export_parquet."
+        f"The {domain} {record} has a property 'type', which clashes with its own type in this format. Rename "
+        "the property, or export by export_json or export_parquet."
     )
 
 
@@ -76,9 +76,9 @@ def _classify_value(value: Value) -> str:
     if type(value) is int:
         return "integer" if -_MAX_EXACT_INTEGER <= value <= _MAX_EXACT_INTEGER else "long"
     if isinstance(value, list):
-        kinds = {"integer" if type(item) is int else _SCALAR_TYPES.get(type(item), "mixed") for item in value}
-        if not kinds:
+        types = {"integer" if type(item) is int else _SCALAR_TYPES.get(type(item), "mixed") for item in value}
+        if not types:
             return "empty list"
-        (kind,) = kinds if len(kinds) == 1 else {"mixed"}
-        return "mixed" if kind == "mixed" else f"list of {kind}"
+        (common,) = types if len(types) == 1 else {"mixed"}
+        return "mixed" if common == "mixed" else f"list of {common}"
     return _SCALAR_TYPES.get(type(value), "mixed")

@@ -257,7 +257,16 @@ def create_missing_edge(store: Store, type_: str, from_id: int, to_id: int, new:
     """Create the edge that was not found."""
     moment = current_milliseconds()
     created, seen = insert_edge(store, type_, from_id, to_id, new, moment), to_datetime(moment)
-    return MergedEdge(created, type_, from_id, to_id, new, seen, seen, created=True)
+    return MergedEdge(
+        id=created,
+        type=type_,
+        from_id=from_id,
+        to_id=to_id,
+        properties=new,
+        created_at=seen,
+        updated_at=seen,
+        created=True,
+    )
 
 
 def update_matched_edge(store: Store, row: tuple[int, str, int, int, str, int, int], change: MatchUpdate) -> MergedEdge:
@@ -271,7 +280,16 @@ def update_matched_edge(store: Store, row: tuple[int, str, int, int, str, int, i
             update_properties(store, "edges", found, after, updated_at)
         else:
             touch_record(store, "edges", found, updated_at)
-    return MergedEdge(found, type_, start, end, after, to_datetime(created_at), to_datetime(updated_at), created=False)
+    return MergedEdge(
+        id=found,
+        type=type_,
+        from_id=start,
+        to_id=end,
+        properties=after,
+        created_at=to_datetime(created_at),
+        updated_at=to_datetime(updated_at),
+        created=False,
+    )
 
 
 def _read_properties(store: Store, table: Table, record_id: int) -> str:

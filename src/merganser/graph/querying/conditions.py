@@ -1,4 +1,4 @@
-"""Conditions of queries, as SQL and its parameters: on properties, on types, and on which way edges point."""
+"""Conditions of queries as SQL with parameters: on properties, types, and directions of edges."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Direction: TypeAlias = Literal["out", "in", "both"]
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains", "starts_with", "ends_with"]
 
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "in", "contains", "starts_with", "ends_with")
-# The column of an edge that is at this end, and the one at the other, for each way.
+# For each direction, the columns of an edge that it is followed from and to.
 _ENDPOINT_COLUMNS = {
     "out": (("from_id", "to_id"),),
     "in": (("to_id", "from_id"),),
@@ -32,29 +32,29 @@ _SURROGATES = range(0xD800, 0xE000)
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition: its SQL, and the values of its parameters."""
+    """A condition in SQL, with the values of its parameters."""
 
     sql: str
     parameters: tuple[Parameter, ...] = ()
 
 
-def join_conditions(terms: Iterable[Condition]) -> Condition:
+def join_conditions(conditions: Iterable[Condition]) -> Condition:
     """Join conditions that must all hold."""
-    given = tuple(terms)
-    sql = " AND ".join(term.sql for term in given) or "1"
-    return Condition(sql, tuple(parameter for term in given for parameter in term.parameters))
+    given = tuple(conditions)
+    sql = " AND ".join(condition.sql for condition in given) or "1"
+    return Condition(sql, tuple(parameter for condition in given for parameter in condition.parameters))
 
 
 def build_equality_conditions(given: Mapping[str, Any] | None, role: str, table: str) -> tuple[Condition, ...]:
-    """Give the conditions that properties have these values; None stands for a property that is not there."""
+    """Build the conditions that properties have these values; None means that the property is absent."""
     return tuple(_build_equal(name, value, role, table) for name, value in normalize_properties(given, role).items())
 
 
 def build_property_condition(name: str, operator: str, value: Any, table: str) -> Condition:
-    """Give the condition that an operator states of a property.
+    """Build the condition of an operator on a property.
 
-    >>> build_property_condition("age", ">", 30, "").parameters, build_property_condition("name", "starts_with", "An",
-    "").parameters ((30,), ('"An', '"Ao', '"An"'))
+    >>> build_property_condition("name", "starts_with", "An", "").parameters
+    ('"An', '"Ao', '"An"')
     """
     if operator not in OPERATORS:
         message = f"There is no operator {operator!r}; use one of {' '.join(OPERATORS)}."
@@ -75,9 +75,9 @@ def build_property_condition(name: str, operator: str, value: Any, table: str) -
 
 
 def build_type_conditions(table: str, given: str | Sequence[str] | None) -> tuple[Condition, ...]:
-    """Give the condition on a record's type: one name, one of several, or, for None, any.
+    """Build the condition on the type of a record: one name, one of several, or any for None.
 
-    The names are literals, so that the indexes of a type are used.
+    The names are literals, so that SQLite uses the indexes of a type.
     """
     if given is None:
         return ()
@@ -93,7 +93,7 @@ def build_type_conditions(table: str, given: str | Sequence[str] | None) -> tupl
 
 
 def get_endpoint_columns(direction: str) -> tuple[tuple[str, str], ...]:
-    """Give the columns of an edge that a direction leads from and to.
+    """Return the columns of an edge that a direction follows from and to.
 
     >>> get_endpoint_columns("in")
     (('to_id', 'from_id'),)
@@ -105,9 +105,9 @@ def get_endpoint_columns(direction: str) -> tuple[tuple[str, str], ...]:
 
 
 def check_integer(role: str, given: int, least: int) -> None:
-    """Refuse what is no whole number, or too low a one."""
+    """Refuse a value that is not an integer, or too small."""
     if type(given) is not int or given < least:
-        message = f"{role} is {given!r}; give a whole number of {least} or more."
+        message = f"{role} is {given!r}; give an integer of {least} or more."
         raise InvalidArgumentError(message)
 
 
@@ -126,14 +126,14 @@ def _build_unequal(name: str, value: Value, table: str) -> Condition:
 
 
 def _build_in(name: str, values: Value, table: str) -> Condition:
-    """Test for a value in a list, which is one parameter however long it is."""
+    """Test for a value in a list, which is one parameter whatever its length."""
     keys = []
     for value in values if isinstance(values, list) else ():
         if value is None or isinstance(value, list | dict):
             message = f"where property {name!r} in a list with {value!r}; give strings, numbers, booleans or dates."
             raise InvalidArgumentError(message)
         other, parameter = bind_key(value)
-        # SQLite reads any other float from the list as it reads a stored one.
+        # SQLite parses other floats of the list exactly as it parses stored ones.
         keys.append(parameter if other == "?" else value)
     return Condition(f"{build_key_sql(name, table)} IN (SELECT value FROM json_each(?))", (encode(keys),))
 
@@ -144,8 +144,8 @@ def _build_contains(name: str, value: Value, table: str) -> Condition:
     inside = Condition(f"({own} >= '[' AND {own} < '\\' AND merganser_test({own}, 'contains', ?))", (encode(value),))
     if not isinstance(value, str):
         return inside
-    part = _build_string_condition(own, Condition(f"instr(substr({own}, 2), ?)", (value,)), "contains", value)
-    return Condition(f"({part.sql} OR {inside.sql})", part.parameters + inside.parameters)
+    substring = _build_string_condition(own, Condition(f"instr(substr({own}, 2), ?)", (value,)), "contains", value)
+    return Condition(f"({substring.sql} OR {inside.sql})", substring.parameters + inside.parameters)
 
 
 def _build_affix(name: str, operator: str, value: Value, table: str) -> Condition:
@@ -158,7 +158,7 @@ def _build_affix(name: str, operator: str, value: Value, table: str) -> Conditio
         return _build_string_condition(
             own, Condition(f"{own} >= ? AND {own} < ?", (first, _find_prefix_end(first))), operator, value
         )
-    # The last no characters would be all of them.
+    # `substr(x, -0)` returns the whole string, so an empty suffix is handled apart.
     test = Condition(f"substr(substr({own}, 2), ?) = ?", (-len(value), value)) if value else Condition("1")
     return _build_string_condition(own, test, operator, value)
 
@@ -171,12 +171,12 @@ def _build_comparison(name: str, operator: str, value: Value, table: str) -> Con
         message = f"where property {name!r} {operator} {value!r}; only numbers, strings and dates have an order."
         raise InvalidArgumentError(message)
     other, parameter = bind_key(value)
-    # Numbers come before all texts.
+    # SQLite sorts numbers before all strings.
     return Condition(f"({own} {operator} {other} AND {own} < '')", (parameter,))
 
 
 def _build_string_condition(own: str, test: Condition, operator: str, value: str) -> Condition:
-    """Give a condition on strings: a test of the key, and for strings with a NUL the same in Python."""
+    """Build a condition on strings: a test of the key in SQL, and in Python for strings with a NUL."""
     return Condition(
         f"({own} >= '\"' AND {own} < '#' AND {test.sql} "
         f"OR {own} >= 'n\"' AND {own} < 'n#' AND merganser_test({own}, {quote_literal(operator)}, ?))",
@@ -185,7 +185,7 @@ def _build_string_condition(own: str, test: Condition, operator: str, value: str
 
 
 def _find_prefix_end(prefix: str) -> str:
-    """Give the first string after all that start with a prefix."""
+    """Return the first string after all that start with a prefix."""
     kept = prefix.rstrip(_LAST_CHARACTER)
     following = ord(kept[-1]) + 1
     return kept[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
@@ -200,7 +200,5 @@ def _read_list(name: str, value: Any) -> list[Any]:
 
 def _check_comparable(name: str, value: Value, role: str) -> None:
     if has_dict(value):
-        message = (
-            f"{role} property {name!r} is or holds a dict, which cannot be compared; store its values as properties."
-        )
+        message = f"{role} property {name!r} is or holds a dict, which cannot be compared; compare its values."
         raise InvalidArgumentError(message)

@@ -1,4 +1,4 @@
-"""Patterns: nodes that hang together by several hops, found by one join."""
+"""Patterns: paths of several hops, found by one join."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from merganser.graph.querying.results import Paths
     from merganser.graph.sqlite.store import Store
 
-# SQLite joins no more than 64 tables: 31 edges, and the nodes at their ends.
+# SQLite joins at most 64 tables: 31 edges and their endpoints.
 _MAX_HOPS = 31
 
-# For the edge e between the nodes n and m.
+# How the edge e connects the nodes n and m.
 _JOINS = {
     "out": "{e}.from_id = {n}.id AND {m}.id = {e}.to_id",
     "in": "{e}.to_id = {n}.id AND {m}.id = {e}.from_id",
-    # A loop at one node is found once. Everything is said from both ends, so that SQLite may begin at either.
+    # A loop is found once. The conditions are repeated for both nodes, so that SQLite may start at either.
     "both": (
         "({e}.from_id = {n}.id OR {e}.to_id = {n}.id) AND ({e}.from_id = {m}.id OR {e}.to_id = {m}.id) "
         "AND {m}.id = CASE {e}.from_id WHEN {n}.id THEN {e}.to_id ELSE {e}.from_id END "
@@ -42,7 +42,7 @@ _JOINS = {
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A pattern of nodes and hops between them; see `GraphDatabase.pattern`."""
+    """A pattern of nodes and the hops between them, built call by call; see `GraphDatabase.pattern`."""
 
     _store: Store
     _conditions: tuple[Condition, ...]
@@ -55,7 +55,20 @@ class Pattern:
         node_type: str | None = None,
         where: Mapping[str, Any] | None = None,
     ) -> Pattern:
-        """Go on along an edge to a node of this type and with these properties."""
+        """Add a hop along an edge, to the node that it leads to.
+
+        Args:
+            edge_type: The type of the edge, or several; None is any.
+            node_type: The type of the next node; None is any.
+            where: Properties of the next node.
+
+        >>> from merganser import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     job, company = db.create_node("Job").id, db.create_node("Company", {"name": "TechCorp"}).id
+        ...     _ = db.create_edge(job, "POSTED_BY", company)
+        ...     db.pattern("Job").out("POSTED_BY", "Company", {"name": "TechCorp"}).count()
+        1
+        """
         return self._add_hop("out", edge_type, node_type, where)
 
     def in_(
@@ -64,7 +77,13 @@ class Pattern:
         node_type: str | None = None,
         where: Mapping[str, Any] | None = None,
     ) -> Pattern:
-        """Go on against an edge, to the node that it comes from."""
+        """Add a hop against an edge, to the node that it leads from.
+
+        Args:
+            edge_type: The type of the edge, or several; None is any.
+            node_type: The type of the next node; None is any.
+            where: Properties of the next node.
+        """
         return self._add_hop("in", edge_type, node_type, where)
 
     def both(
@@ -73,16 +92,26 @@ class Pattern:
         node_type: str | None = None,
         where: Mapping[str, Any] | None = None,
     ) -> Pattern:
-        """Go on along an edge, whichever way it points."""
+        """Add a hop along an edge in either direction.
+
+        Args:
+            edge_type: The type of the edge, or several; None is any.
+            node_type: The type of the next node; None is any.
+            where: Properties of the next node.
+        """
         return self._add_hop("both", edge_type, node_type, where)
 
     def limit(self, count: int) -> Pattern:
-        """Give no more than this many paths."""
+        """Limit the number of paths.
+
+        Args:
+            count: The largest number of paths.
+        """
         check_integer("limit", count, 0)
         return replace(self, _limit=count)
 
     def exec(self) -> Paths:
-        """Read the paths that match, by the ids of their first node and of their edges."""
+        """Read the paths that match, sorted by the ids of their first nodes and of their edges."""
         nodes = [f"n{number}.id" for number in range(self._hops + 1)]
         edges = [f"e{number}.id" for number in range(1, self._hops + 1)]
         order = ", ".join([nodes[0], *edges])
@@ -91,7 +120,7 @@ class Pattern:
             return read_paths(connection, [(row[: len(nodes)], row[len(nodes) :]) for row in rows])
 
     def count(self) -> int:
-        """Count the paths that `exec` would give."""
+        """Count the paths that `exec` would return."""
         ((count,),) = self._run("SELECT count(*) FROM (SELECT {})", "1", "")
         return int(count)
 
@@ -107,29 +136,29 @@ class Pattern:
             raise InvalidArgumentError(message)
         hops = self._hops + 1
         own, other = f"e{hops}.", f"n{hops}."
-        terms = (
+        conditions = (
             Condition(_JOINS[direction].format(n=f"n{self._hops}", e=f"e{hops}", m=f"n{hops}")),
             *build_type_conditions(own, edge_type),
             *build_type_conditions(other, node_type),
             *build_equality_conditions(where, "where", other),
         )
-        return replace(self, _conditions=self._conditions + terms, _hops=hops)
+        return replace(self, _conditions=self._conditions + conditions, _hops=hops)
 
     def _run(self, frame: str, columns: str, order: str) -> list[Any]:
-        """Run the join inside a frame, which has {} where its columns come."""
+        """Run the join inside a frame, which has {} in the place of its columns."""
         numbers = range(1, self._hops + 1)
         tables = ", ".join(["nodes AS n0", *(f"edges AS e{number}, nodes AS n{number}" for number in numbers)])
         distinct = (Condition(f"e{one}.id <> e{other}.id") for one, other in combinations(numbers, 2))
-        term = join_conditions((*self._conditions, *distinct))
+        condition = join_conditions((*self._conditions, *distinct))
         limit = -1 if self._limit is None else min(self._limit, MAX_INT64)
-        body = f"{columns} FROM {tables} WHERE {term.sql} {order} LIMIT ?"
-        return self._store.fetch_all(frame.replace("{}", body), (*term.parameters, limit))
+        body = f"{columns} FROM {tables} WHERE {condition.sql} {order} LIMIT ?"
+        return self._store.fetch_all(frame.replace("{}", body), (*condition.parameters, limit))
 
 
 def build_pattern(store: Store, type_: str | None, where: Mapping[str, Any] | None, start_id: int | None) -> Pattern:
-    """Begin a pattern; see `GraphDatabase.pattern`."""
-    terms = [*build_type_conditions("n0.", type_), *build_equality_conditions(where, "where", "n0.")]
+    """Start a pattern; see `GraphDatabase.pattern`."""
+    conditions = [*build_type_conditions("n0.", type_), *build_equality_conditions(where, "where", "n0.")]
     if start_id is not None:
         check_ids(start_id)
-        terms.append(Condition("n0.id = ?", (start_id,)))
-    return Pattern(store, tuple(terms))
+        conditions.append(Condition("n0.id = ?", (start_id,)))
+    return Pattern(store, tuple(conditions))

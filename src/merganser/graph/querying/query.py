@@ -1,6 +1,6 @@
-"""Queries: the nodes or edges that meet conditions, in an order, or how many there are.
+"""Queries for the nodes or edges that meet conditions.
 
-A query is built call by call; each call gives a new one, and nothing is read before `exec`, `first`, `count` or
+A query is built call by call. Each call returns a new query, and nothing is read before `exec`, `first`, `count` or
 `exists`.
 """
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 RecordT = TypeVar("RecordT", bound=Node | Edge)
 
-# What the record is called in every query.
+# The alias of the record in every query.
 _ALIAS = "r."
 
 
 @dataclass(frozen=True, slots=True)
 class _Query(ABC, Generic[RecordT]):
-    """What queries of nodes and of edges have in common."""
+    """What queries for nodes and queries for edges share."""
 
     _store: Store
     _conditions: tuple[Condition, ...]
@@ -56,12 +56,17 @@ class _Query(ABC, Generic[RecordT]):
     @overload
     def where(self, given: str, operator: Operator, value: Any, /) -> Self: ...
     def where(self, given: Mapping[str, Any] | str, operator: Any = None, value: Any = None, /) -> Self:
-        """Keep the records that have these values, or for whose property the operator holds.
+        """Keep the records that have these values, or whose property satisfies the operator.
 
-        `1` equals `1.0` and no boolean; lists are equal by their elements. `=` and `!=` with None ask whether the
-        property is not there, or is; otherwise a property that is not there meets no condition. `< <= > >=` compare
-        numbers with numbers and strings with strings, dates as their ISO text. `in` takes a list of values;
-        `contains` asks for a part of a string or an element of a list; `starts_with` and `ends_with` look at strings.
+        `1` equals `1.0` but not `True`; lists are compared by their elements. `=` and `!=` with None test whether the
+        property is absent or present; an absent property satisfies no other condition. `< <= > >=` compare numbers
+        with numbers and strings with strings, dates as ISO strings. `in` takes a list of values; `contains` finds a
+        substring or an element of a list; `starts_with` and `ends_with` test strings.
+
+        Args:
+            given: The values of properties, or the name of one property.
+            operator: One of `= != < <= > >= in contains starts_with ends_with`.
+            value: The value that the property is compared with.
 
         >>> from merganser.graph import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -80,10 +85,14 @@ class _Query(ABC, Generic[RecordT]):
         return replace(self, _conditions=(*self._conditions, *build_equality_conditions(given, "where", _ALIAS)))
 
     def order_by(self, name: str, *, descending: bool = False) -> Self:
-        """Order by a property, and by those of further calls where it is equal; last by id.
+        """Sort by a property, then by those of further calls, and last by id.
 
-        Numbers come before strings, then lists, booleans and dicts; lists and dicts are ordered by their JSON text.
-        `descending` turns this round. Records without the property are last either way.
+        Numbers come before strings, then lists, booleans and dicts; lists and dicts are sorted by their JSON text.
+        Records without the property are always last.
+
+        Args:
+            name: The name of the property.
+            descending: Sort the highest values first.
 
         >>> from merganser.graph import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -93,36 +102,44 @@ class _Query(ABC, Generic[RecordT]):
         ['Bo', 'Al', 7, None]
         """
         own = build_key_sql(normalize_name(name, "order_by"), _ALIAS)
-        way = "DESC" if descending else "ASC"
+        direction = "DESC" if descending else "ASC"
         value = f"CASE WHEN {own} >= 'n\"' AND {own} < 'n#' THEN merganser_text({own}) ELSE {own} END"
-        return replace(self, _order=(*self._order, f"{value} {way} NULLS LAST"))
+        return replace(self, _order=(*self._order, f"{value} {direction} NULLS LAST"))
 
     def limit(self, count: int) -> Self:
-        """Give no more than this many records."""
+        """Limit the number of records.
+
+        Args:
+            count: The largest number of records.
+        """
         check_integer("limit", count, 0)
         return replace(self, _limit=count)
 
     def offset(self, count: int) -> Self:
-        """Leave out this many records at the beginning."""
+        """Skip the first records.
+
+        Args:
+            count: The number of records to skip.
+        """
         check_integer("offset", count, 0)
         return replace(self, _offset=count)
 
     @abstractmethod
     def exec(self) -> list[RecordT]:
-        """Read the records; by id, unless `order_by` says otherwise."""
+        """Read the records, sorted by `order_by`, then by id."""
 
     def first(self) -> RecordT | None:
-        """Read the first record; None if there is none."""
+        """Read the first record, or None if there is none."""
         found = replace(self, _limit=1 if self._limit is None else min(self._limit, 1)).exec()
         return found[0] if found else None
 
     def count(self) -> int:
-        """Count the records that `exec` would give, `limit` and `offset` included."""
+        """Count the records that `exec` would return, with `limit` and `offset`."""
         ((count,),) = self._run("SELECT count(*) FROM (SELECT {})", "1")
         return int(count)
 
     def exists(self) -> bool:
-        """Tell whether `exec` would give any record."""
+        """Check whether `exec` would return any record."""
         ((found,),) = self._run("SELECT EXISTS (SELECT {})", "1")
         return bool(found)
 
@@ -131,30 +148,30 @@ class _Query(ABC, Generic[RecordT]):
 
     @abstractmethod
     def _get_source(self) -> tuple[str, str]:
-        """Give the columns to read, and the table."""
+        """Return the columns to read, and the table."""
 
     def _read_rows(self) -> list[Any]:
-        """Read the rows of the records, in their order."""
+        """Read the rows of the records in their order."""
         columns, _ = self._get_source()
         order = ", ".join((*self._order, f"{_ALIAS}id"))
         return self._run("SELECT {}", columns, f"ORDER BY {order}")
 
     def _run(self, frame: str, columns: str, order: str = "") -> list[Any]:
-        """Run the query inside a frame, which has {} where its columns come."""
+        """Run the query inside a frame, which has {} in the place of its columns."""
         _, table = self._get_source()
-        term = join_conditions(self._conditions)
+        condition = join_conditions(self._conditions)
         limit = -1 if self._limit is None else min(self._limit, MAX_INT64)
-        body = f"{columns} FROM {table} AS r WHERE {term.sql} {order} LIMIT ? OFFSET ?"
-        parameters: tuple[Parameter, ...] = (*term.parameters, limit, min(self._offset, MAX_INT64))
+        body = f"{columns} FROM {table} AS r WHERE {condition.sql} {order} LIMIT ? OFFSET ?"
+        parameters: tuple[Parameter, ...] = (*condition.parameters, limit, min(self._offset, MAX_INT64))
         return self._store.fetch_all(frame.replace("{}", body), parameters)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeQuery(_Query[Node]):
-    """A query of nodes; see `GraphDatabase.nodes`."""
+    """A query for nodes; see `GraphDatabase.nodes`."""
 
     def exec(self) -> Nodes:
-        """Read the nodes; by id, unless `order_by` says otherwise."""
+        """Read the nodes, sorted by `order_by`, then by id."""
         return Nodes(map(to_node, self._read_rows()))
 
     def connected_to(
@@ -165,7 +182,13 @@ class NodeQuery(_Query[Node]):
         direction: Direction = "out",
         match: Mapping[str, Any] | None = None,
     ) -> NodeQuery:
-        """Keep the nodes with an edge to another (or from it, or either), of this type and with these properties.
+        """Keep the nodes that have such a neighbour.
+
+        Args:
+            node_type: The type of the neighbour; None is any.
+            edge_type: The type of the edge, or several; None is any.
+            direction: Whether the edge leads `"out"` to the neighbour, `"in"` from it, or `"both"`, either way.
+            match: Properties of the neighbour.
 
         >>> from merganser.graph import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -174,8 +197,8 @@ class NodeQuery(_Query[Node]):
         ...     db.nodes("Job").connected_to("Company", "POSTED_BY").exec() == [job]
         True
         """
-        term = _build_connected_condition(node_type, edge_type, direction, match)
-        return replace(self, _conditions=(*self._conditions, term))
+        condition = _build_connected_condition(node_type, edge_type, direction, match)
+        return replace(self, _conditions=(*self._conditions, condition))
 
     def not_connected_to(
         self,
@@ -185,9 +208,17 @@ class NodeQuery(_Query[Node]):
         direction: Direction = "out",
         match: Mapping[str, Any] | None = None,
     ) -> NodeQuery:
-        """Keep the nodes that `connected_to` would leave out."""
-        term = _build_connected_condition(node_type, edge_type, direction, match)
-        return replace(self, _conditions=(*self._conditions, Condition(f"NOT {term.sql}", term.parameters)))
+        """Keep the nodes that do not have such a neighbour.
+
+        Args:
+            node_type: The type of the neighbour; None is any.
+            edge_type: The type of the edge, or several; None is any.
+            direction: The direction of the edge, as in `connected_to`.
+            match: Properties of the neighbour.
+        """
+        condition = _build_connected_condition(node_type, edge_type, direction, match)
+        negated = Condition(f"NOT {condition.sql}", condition.parameters)
+        return replace(self, _conditions=(*self._conditions, negated))
 
     def _get_source(self) -> tuple[str, str]:
         return NODE_COLUMNS, "nodes"
@@ -195,10 +226,10 @@ class NodeQuery(_Query[Node]):
 
 @dataclass(frozen=True, slots=True)
 class EdgeQuery(_Query[Edge]):
-    """A query of edges; see `GraphDatabase.edges`."""
+    """A query for edges; see `GraphDatabase.edges`."""
 
     def exec(self) -> Edges:
-        """Read the edges; by id, unless `order_by` says otherwise."""
+        """Read the edges, sorted by `order_by`, then by id."""
         return Edges(map(to_edge, self._read_rows()))
 
     def _get_source(self) -> tuple[str, str]:
@@ -206,30 +237,30 @@ class EdgeQuery(_Query[Edge]):
 
 
 def query_nodes(store: Store, type_: str | None) -> NodeQuery:
-    """Begin a query of nodes."""
+    """Start a query for nodes."""
     return NodeQuery(store, build_type_conditions(_ALIAS, type_))
 
 
 def query_edges(store: Store, type_: str | None, from_id: int | None, to_id: int | None) -> EdgeQuery:
-    """Begin a query of edges."""
-    terms = list(build_type_conditions(_ALIAS, type_))
+    """Start a query for edges."""
+    conditions = list(build_type_conditions(_ALIAS, type_))
     for column, given in (("from_id", from_id), ("to_id", to_id)):
         if given is not None:
             check_ids(given)
-            terms.append(Condition(f"{_ALIAS}{column} = ?", (given,)))
-    return EdgeQuery(store, tuple(terms))
+            conditions.append(Condition(f"{_ALIAS}{column} = ?", (given,)))
+    return EdgeQuery(store, tuple(conditions))
 
 
 def _build_connected_condition(
     node_type: str | None, edge_type: str | Sequence[str] | None, direction: str, match: Mapping[str, Any] | None
 ) -> Condition:
-    """Give the condition that a node has an edge of a type to a node of a type."""
+    """Build the condition that a node has an edge of a type to a node of a type."""
     neighbour = join_conditions(
         (*build_type_conditions("m.", node_type), *build_equality_conditions(match, "match", "m."))
     )
     found = join_conditions((*build_type_conditions("e.", edge_type), neighbour))
     either = [
-        f"EXISTS (SELECT 1 FROM edges AS e JOIN nodes AS m ON m.id = e.{there} WHERE e.{here} = r.id AND {found.sql})"
-        for here, there in get_endpoint_columns(direction)
+        f"EXISTS (SELECT 1 FROM edges AS e JOIN nodes AS m ON m.id = e.{other} WHERE e.{own} = r.id AND {found.sql})"
+        for own, other in get_endpoint_columns(direction)
     ]
     return Condition(f"({' OR '.join(either)})", found.parameters * len(either))

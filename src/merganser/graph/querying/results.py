@@ -1,10 +1,10 @@
-"""What queries give: lists of nodes, edges or paths that can be had as Arrow and that notebooks show as tables."""
+"""Results of queries: lists of nodes, edges or paths that convert to Arrow and that notebooks show as tables."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from html import escape
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
@@ -17,28 +17,33 @@ from merganser.graph.values import encode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-RecordT = TypeVar("RecordT", bound=Node | Edge | Path)
+ResultT = TypeVar("ResultT", bound=Node | Edge | Path)
+RecordT = TypeVar("RecordT", bound=Node | Edge)
 
 _MAX_HTML_ROWS = 50
 _TIME = pa.timestamp("ms", tz="UTC")
 
 
-class _Results(list[RecordT]):
-    """A list of what was found."""
+class _Results(list[ResultT]):
+    """A list of results."""
 
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give all of it in plain values: a dict for each record, under `rows`."""
+        """Convert to plain values: a dict for each record, under `rows`."""
         return {"rows": to_plain(list(self))}
 
     @abstractmethod
     def to_arrow(self) -> pa.Table:
-        """Give a table, a row for each."""
+        """Convert to a table with a row for each result."""
 
     @abstractmethod
     def cells(self, most: int | None = None) -> tuple[list[str], list[list[str]]]:
-        """Give the names of columns and, for each record or the first so many, the texts in them, for people."""
+        """Format as a table for people: the names of its columns, and its rows.
+
+        Args:
+            most: The largest number of rows; None is all.
+        """
 
     def _repr_html_(self) -> str:
         names, rows = self.cells(_MAX_HTML_ROWS)
@@ -48,7 +53,27 @@ class _Results(list[RecordT]):
         return f"<table><tr>{head}</tr>{body}</table>{more}"
 
 
-class Nodes(_Results[Node]):
+class _Records(_Results[RecordT]):
+    """A list of nodes or of edges."""
+
+    __slots__ = ()
+    # The columns that every record has.
+    _columns: ClassVar[tuple[str, ...]]
+
+    def to_arrow(self) -> pa.Table:
+        """Convert to a table with a row for each record and a column for each property, as in `export_parquet`."""
+        return _to_arrow_table(self, self._columns)
+
+    def cells(self, most: int | None = None) -> tuple[list[str], list[list[str]]]:
+        """Format as a table for people: the names of its columns, and its rows.
+
+        Args:
+            most: The largest number of rows; None is all.
+        """
+        return _format_cells(self[:most], self._columns)
+
+
+class Nodes(_Records[Node]):
     """A list of nodes.
 
     >>> from merganser.graph import GraphDatabase
@@ -59,28 +84,14 @@ class Nodes(_Results[Node]):
     """
 
     __slots__ = ()
-
-    def to_arrow(self) -> pa.Table:
-        """Give a table: a row for each node, a column for each property, as `export_parquet` has them."""
-        return _to_arrow_table(self, ("id", "type"))
-
-    def cells(self, most: int | None = None) -> tuple[list[str], list[list[str]]]:
-        """Give the names of columns and, for each node or the first so many, the texts in them."""
-        return _format_cells(self[:most], ("id", "type"))
+    _columns = ("id", "type")
 
 
-class Edges(_Results[Edge]):
+class Edges(_Records[Edge]):
     """A list of edges."""
 
     __slots__ = ()
-
-    def to_arrow(self) -> pa.Table:
-        """Give a table: a row for each edge, a column for each property, as `export_parquet` has them."""
-        return _to_arrow_table(self, ("id", "type", "from_id", "to_id"))
-
-    def cells(self, most: int | None = None) -> tuple[list[str], list[list[str]]]:
-        """Give the names of columns and, for each edge or the first so many, the texts in them."""
-        return _format_cells(self[:most], ("id", "type", "from_id", "to_id"))
+    _columns = ("id", "type", "from_id", "to_id")
 
 
 class Paths(_Results[Path]):
@@ -89,7 +100,7 @@ class Paths(_Results[Path]):
     __slots__ = ()
 
     def to_arrow(self) -> pa.Table:
-        """Give a table: for each path the ids of its nodes and edges, in their order."""
+        """Convert to a table with the ids of the nodes and edges of each path, in their order."""
         ids = pa.list_(pa.int64())
         return pa.table(
             {
@@ -99,12 +110,16 @@ class Paths(_Results[Path]):
         )
 
     def cells(self, most: int | None = None) -> tuple[list[str], list[list[str]]]:
-        """Give each path, or the first so many, as it would be drawn."""
+        """Format each path in one line, under the column `path`.
+
+        Args:
+            most: The largest number of rows; None is all.
+        """
         return ["path"], [[draw_path(path)] for path in self[:most]]
 
 
 def draw_path(path: Path) -> str:
-    """Draw a path in a line, with the ids of its nodes.
+    """Format a path in one line, with the ids of its nodes.
 
     >>> from merganser.graph import GraphDatabase
     >>> with GraphDatabase(":memory:") as db:
@@ -113,16 +128,16 @@ def draw_path(path: Path) -> str:
     ...     draw_path(db.shortest_path(company, job, direction="in"))
     '(Company #2)<-[POSTED_BY]-(Job #1)'
     """
-    parts = [f"({path.nodes[0].type} #{path.nodes[0].id})"]
+    pieces = [f"({path.nodes[0].type} #{path.nodes[0].id})"]
     for before, edge, after in zip(path.nodes, path.edges, path.nodes[1:], strict=False):
-        along = edge.from_id == before.id and edge.to_id == after.id
-        parts.append(f"-[{edge.type}]->" if along else f"<-[{edge.type}]-")
-        parts.append(f"({after.type} #{after.id})")
-    return "".join(parts)
+        is_forward = edge.from_id == before.id and edge.to_id == after.id
+        pieces.append(f"-[{edge.type}]->" if is_forward else f"<-[{edge.type}]-")
+        pieces.append(f"({after.type} #{after.id})")
+    return "".join(pieces)
 
 
 def format_value(value: Any) -> str:
-    """Write a property for people: a string as it is, all else as JSON."""
+    """Format a property for people: a string as it is, other values as JSON."""
     return value if isinstance(value, str) else encode(value)
 
 
@@ -133,7 +148,7 @@ def _to_arrow_table(records: Sequence[Node | Edge], fixed: tuple[str, ...]) -> p
     properties = [record.properties for record in records]
     fields = {name: pa.field(name, types.get(name, pa.int64()), nullable=False) for name in (*fixed, *times)}
     arrays = {name: pa.array([getattr(record, name) for record in records], fields[name].type) for name in fields}
-    # Times stand last, as they are the least asked for.
+    # Times come last, because they are needed least often.
     made = [(fields[name], arrays[name]) for name in fixed]
     made += [(column.field, column.to_array(properties)) for column in own]
     made += [(fields[name], arrays[name]) for name in times]

@@ -1,4 +1,4 @@
-"""How much a graph holds: nodes and edges by type, indexes, and the size of its file."""
+"""Statistics of a graph: nodes and edges by type, indexes, and the size of its file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from merganser.graph.sqlite.store import Store
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraphStats(DisplayMixin):
-    """How many nodes and edges of each type there are, the indexes of properties, and the bytes of it all."""
+    """The number of nodes and edges of each type, the property indexes, and the size of the file in bytes."""
 
     path: str
     size_bytes: int
@@ -28,7 +28,7 @@ class GraphStats(DisplayMixin):
     indexes: tuple[IndexInfo, ...]
 
     def to_arrow(self) -> pa.Table:
-        """Give the counts as a table, a row for each type."""
+        """Convert the counts to a table with a row for each type."""
         counts = [("nodes", *item) for item in self.nodes.items()] + [("edges", *item) for item in self.edges.items()]
         tables, types, numbers = zip(*counts, strict=True) if counts else ((), (), ())
         return pa.table(
@@ -41,15 +41,22 @@ class GraphStats(DisplayMixin):
 
 
 def read_stats(store: Store) -> GraphStats:
-    """Count what there is; see `GraphDatabase.stats`."""
+    """Read the statistics; see `GraphDatabase.stats`."""
     with store.snapshot() as connection:
-        counted = [
+        nodes, edges = (
             dict(connection.execute(f"SELECT type, count(*) FROM {table} GROUP BY type ORDER BY type").fetchall())
             for table in ("nodes", "edges")
-        ]
+        )
         ((size,),) = connection.execute(
             "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
         ).fetchall()
         indexes = tuple(found.info for found in list_indexes(store))
-    nodes, edges = counted
-    return GraphStats(store.path, int(size), sum(nodes.values()), sum(edges.values()), nodes, edges, indexes)
+    return GraphStats(
+        path=store.path,
+        size_bytes=int(size),
+        node_count=sum(nodes.values()),
+        edge_count=sum(edges.values()),
+        nodes=nodes,
+        edges=edges,
+        indexes=indexes,
+    )

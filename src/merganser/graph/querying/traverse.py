@@ -1,7 +1,7 @@
-"""Ways through the graph: what can be reached, along which paths, and by the shortest.
+"""Traversals: the nodes that a node reaches, the paths to them, and the shortest path.
 
-What can be reached is found level by level in a temporary table, one statement a level, so that each edge is looked at
-once, in cyclic graphs too. Paths are found by a recursive query.
+Nodes are found level by level in a temporary table, with one statement for each level, so that each edge is read once,
+in cyclic graphs too. Paths are found by a recursive query.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _CREATE_TABLE = (
 )
 _CLEAR = "DELETE FROM temp.merganser_reached"
 _READ_SHORTEST_PATH = """
-WITH RECURSIVE way (id, edge_id, previous, depth) AS (
+WITH RECURSIVE path (id, edge_id, previous, depth) AS (
     SELECT id, edge_id, previous, depth FROM temp.merganser_reached WHERE id = ?
     UNION ALL
     SELECT r.id, r.edge_id, r.previous, r.depth
-    FROM way CROSS JOIN temp.merganser_reached AS r ON r.id = way.previous
+    FROM path CROSS JOIN temp.merganser_reached AS r ON r.id = path.previous
 )
-SELECT id, edge_id FROM way ORDER BY depth
+SELECT id, edge_id FROM path ORDER BY depth
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Traversal:
-    """The ways from a node along edges; see `GraphDatabase.traverse`."""
+    """A traversal from a node along edges; see `GraphDatabase.traverse`."""
 
     _store: Store
     start_id: int
@@ -63,39 +63,39 @@ class Traversal:
     node_type: str | None
 
     def nodes(self) -> Nodes:
-        """Read each node whose shortest distance from the start is within the depths, nearest first, then by id."""
+        """Read each node that is `min_depth` to `max_depth` edges from the start, nearest first, then by id."""
         columns = ", ".join(f"n.{column}" for column in NODE_COLUMNS.split(", "))
         with self._fill_reached() as connection:
             rows = connection.execute(f"SELECT {columns} {self._build_result_sql()} ORDER BY r.depth, r.id").fetchall()
         return Nodes(map(to_node, rows))
 
     def count(self) -> int:
-        """Count the nodes that `nodes` would give."""
+        """Count the nodes that `nodes` would return."""
         with self._fill_reached() as connection:
             ((count,),) = connection.execute(f"SELECT count(*) {self._build_result_sql()}").fetchall()
         return int(count)
 
     def paths(self) -> Paths:
-        """Read all paths from the start that visit no node twice and whose length is within the depths, shortest first.
+        """Read all paths of between `min_depth` and `max_depth` edges that visit no node twice, shortest first.
 
-        There may be very many: their number can grow with each level as the number of edges of a node does.
+        Their number can grow exponentially with the depth.
         """
         if self.max_depth is None:
-            message = "paths() of a traversal without max_depth could be endless work; give max_depth."
+            message = "paths() of a traversal without max_depth could take forever; give max_depth."
             raise InvalidArgumentError(message)
         edges = join_conditions(build_type_conditions("e.", self.edge_type)).sql
         further = " UNION ALL ".join(
-            f"SELECT e.{there}, depth + 1, nodes || e.{there} || ',', edges || ',' || e.id "
-            f"FROM way CROSS JOIN edges AS e ON e.{here} = way.id "
-            f"WHERE depth < ? AND {edges} AND NOT instr(nodes, ',' || e.{there} || ',')"
-            for here, there in get_endpoint_columns(self.direction)
+            f"SELECT e.{goal}, depth + 1, nodes || e.{goal} || ',', edges || ',' || e.id "
+            f"FROM path CROSS JOIN edges AS e ON e.{start} = path.id "
+            f"WHERE depth < ? AND {edges} AND NOT instr(nodes, ',' || e.{goal} || ',')"
+            for start, goal in get_endpoint_columns(self.direction)
         )
-        ends = join_conditions(build_type_conditions("n.", self.node_type)).sql
+        nodes = join_conditions(build_type_conditions("n.", self.node_type)).sql
         statement = (
-            "WITH RECURSIVE way (id, depth, nodes, edges) AS "
+            "WITH RECURSIVE path (id, depth, nodes, edges) AS "
             f"(SELECT id, 0, ',' || id || ',', '' FROM nodes WHERE id = ? UNION ALL {further}) "
-            "SELECT way.nodes, way.edges FROM way CROSS JOIN nodes AS n ON n.id = way.id "
-            f"WHERE way.depth >= ? AND {ends}"
+            "SELECT path.nodes, path.edges FROM path CROSS JOIN nodes AS n ON n.id = path.id "
+            f"WHERE path.depth >= ? AND {nodes}"
         )
         deepest = [min(self.max_depth, MAX_INT64)] * len(get_endpoint_columns(self.direction))
         with self._store.snapshot() as connection:
@@ -106,9 +106,19 @@ class Traversal:
             return read_paths(connection, found)
 
     def shortest_path(self, to_id: int) -> Path | None:
-        """Read a path with the fewest edges, at most `max_depth`; None if there is none.
+        """Read a path with the fewest edges, up to `max_depth`, or None if there is none.
 
-        `min_depth` and `node_type` have no part in it.
+        `min_depth` and `node_type` do not apply.
+
+        Args:
+            to_id: The id of the last node.
+
+        >>> from merganser import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     a, b = (db.create_node("Stop").id for _ in range(2))
+        ...     _ = db.create_edge(a, "NEXT", b)
+        ...     len(db.traverse(a, "NEXT", max_depth=None).shortest_path(b))
+        1
         """
         check_ids(to_id)
         with self._fill_reached(to_id) as connection:
@@ -122,13 +132,13 @@ class Traversal:
 
     @contextmanager
     def _fill_reached(self, to_id: int | None = None) -> Iterator[sqlite3.Connection]:
-        """Fill the temporary table with what can be reached, up to the level where `to_id` is."""
+        """Fill the temporary table with the nodes that are reached, up to the level of `to_id`."""
         for statement in _CREATE_TABLE:
             self._store.fetch_all(statement)
         level = self._build_level_sql()
         with self._store.snapshot() as connection:
             check_nodes(self._store, self.start_id)
-            # Inside a caller's transaction nothing else takes away what an earlier traversal left.
+            # Inside a caller's transaction, rows of an earlier traversal that failed are still there.
             connection.execute(_CLEAR)
             connection.execute("INSERT INTO temp.merganser_reached (id, depth) VALUES (?, 0)", (self.start_id,))
             depth, reached = 0, 1
@@ -139,20 +149,20 @@ class Traversal:
             connection.execute(_CLEAR)
 
     def _build_level_sql(self) -> str:
-        """Give the statement that goes from one level to the next."""
+        """Build the statement that adds the next level."""
         edges = join_conditions(build_type_conditions("e.", self.edge_type)).sql
-        ways = " UNION ALL ".join(
-            f"SELECT e.{there}, r.depth + 1, e.id, r.id FROM temp.merganser_reached AS r "
-            f"CROSS JOIN edges AS e ON e.{here} = r.id WHERE r.depth = :depth AND {edges}"
-            for here, there in get_endpoint_columns(self.direction)
+        reached = " UNION ALL ".join(
+            f"SELECT e.{goal}, r.depth + 1, e.id, r.id FROM temp.merganser_reached AS r "
+            f"CROSS JOIN edges AS e ON e.{start} = r.id WHERE r.depth = :depth AND {edges}"
+            for start, goal in get_endpoint_columns(self.direction)
         )
-        return f"INSERT OR IGNORE INTO temp.merganser_reached (id, depth, edge_id, previous) {ways}"
+        return f"INSERT OR IGNORE INTO temp.merganser_reached (id, depth, edge_id, previous) {reached}"
 
     def _build_result_sql(self) -> str:
-        ends = join_conditions(build_type_conditions("n.", self.node_type)).sql
+        nodes = join_conditions(build_type_conditions("n.", self.node_type)).sql
         return (
             "FROM temp.merganser_reached AS r CROSS JOIN nodes AS n ON n.id = r.id "
-            f"WHERE r.depth >= {self.min_depth} AND {ends}"
+            f"WHERE r.depth >= {self.min_depth} AND {nodes}"
         )
 
 
@@ -166,7 +176,7 @@ def traverse(
     max_depth: int | None,
     node_type: str | None,
 ) -> Traversal:
-    """Begin a traversal; see `GraphDatabase.traverse`."""
+    """Start a traversal; see `GraphDatabase.traverse`."""
     check_ids(start_id)
     get_endpoint_columns(direction)
     build_type_conditions("", edge_type)
@@ -176,7 +186,15 @@ def traverse(
         check_integer("max_depth", max_depth, min_depth)
     check_nodes(store, start_id)
     types = edge_type if edge_type is None or isinstance(edge_type, str) else tuple(edge_type)
-    return Traversal(store, start_id, types, direction, min_depth, max_depth, node_type)
+    return Traversal(
+        _store=store,
+        start_id=start_id,
+        edge_type=types,
+        direction=direction,
+        min_depth=min_depth,
+        max_depth=max_depth,
+        node_type=node_type,
+    )
 
 
 def read_paths(connection: sqlite3.Connection, found: Sequence[PathIds]) -> Paths:

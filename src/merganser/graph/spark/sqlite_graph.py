@@ -166,11 +166,11 @@ def _merge(batch: CheckpointedBatch, point: Checkpoint, records: Records, merge:
         with batch.store.transaction():
             skipped, created, changed = merge(table)
             after = Checkpoint(
-                table.column("id")[-1].as_py(),
-                point.rows + pc.sum(table.column("rows")).as_py(),
-                point.created + created,
-                point.changed + changed,
-                point.skipped + skipped,
+                last_id=table.column("id")[-1].as_py(),
+                rows=point.rows + pc.sum(table.column("rows")).as_py(),
+                created=point.created + created,
+                changed=point.changed + changed,
+                skipped=point.skipped + skipped,
             )
             batch.advance(point, after)
         point = after

@@ -1,8 +1,8 @@
-"""Resume points: how far a merge of sorted records has come, kept in the graph that it is merged into."""
+"""Checkpoints: how far a merge of sorted records has come, stored in the graph that it is merged into."""
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING
 
 from merganser.core.model.options import check_batch_id
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from merganser.graph.sqlite.store import Store
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The last record that was merged, and the counts up to it; `done` when there are no more.
+    """The last record that was merged, and the counts up to it; `done` if there are no more records.
 
-    `rows` and `skipped` are of source rows, `created` and `changed` of records.
+    `rows` and `skipped` count source rows, `created` and `changed` count records.
     """
 
     last_id: str = ""
@@ -29,9 +29,9 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointedBatch:
-    """The batch of a part of the graph, such as `nodes Job`, that may be merged again, and is merged once.
+    """A batch for a part of the graph, such as `nodes Job`, that is merged once even if it is repeated.
 
-    Without an id, each merge is one of its own, and nothing is kept of it.
+    Without an id, every merge starts from the beginning, and stores no checkpoint.
     """
 
     store: Store
@@ -42,21 +42,21 @@ class CheckpointedBatch:
         check_batch_id(self.id)
 
     def read_checkpoint(self) -> Checkpoint:
-        """Give the point that this batch has come to; one that was never begun is before its first record."""
+        """Read the checkpoint of this batch; a batch that was not started has an empty one."""
+        names = [field.name for field in fields(Checkpoint)]
         rows = self.store.fetch_all(
-            "SELECT last_id, rows, created, changed, skipped, done FROM resume_points WHERE part = ? AND batch_id = ?",
-            (self.part, self.id or ""),
+            f"SELECT {', '.join(names)} FROM resume_points WHERE part = ? AND batch_id = ?", (self.part, self.id or "")
         )
-        return Checkpoint(*rows[0]) if rows else Checkpoint()
+        return Checkpoint(**dict(zip(names, rows[0], strict=True))) if rows else Checkpoint()
 
     def advance(self, before: Checkpoint, after: Checkpoint) -> None:
-        """Put the point further, inside the transaction that merged what is between."""
+        """Replace the checkpoint, inside the transaction that merges the records in between."""
         if self.id is None:
             return
         if self.read_checkpoint() != before:
             message = (
-                f"Another process has merged a part of the batch {self.id!r} into {self.part} in the meantime. Run it "
-                "again when that one has ended: it goes on where that one stopped."
+                f"Another process has merged a part of the batch {self.id!r} into {self.part} in the meantime. Run "
+                "this again when that process has ended, to continue where it stopped."
             )
             raise GraphError(message)
         self.store.connection.execute(

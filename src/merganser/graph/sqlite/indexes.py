@@ -1,4 +1,4 @@
-"""Indexes of properties: made by name, listed, dropped, and missed by a merge that has to do without."""
+"""Property indexes: create, list and drop them, and warn of merges that lack one."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from merganser.graph.sqlite.sql import Table
     from merganser.graph.sqlite.store import Store
 
-_MAX_SHOWN = 5
+_MAX_LISTED = 5
 
 
 class PropertyIndex(NamedTuple):
-    """An index as it is recorded."""
+    """A property index as it is stored."""
 
     name: str
     table: str
@@ -31,12 +31,12 @@ class PropertyIndex(NamedTuple):
 
     @property
     def info(self) -> IndexInfo:
-        """What a caller sees of it."""
+        """The public description of the index."""
         return IndexInfo(self.name, self.table, self.properties, self.unique, _build_predicate(self.type))
 
 
 def create_index(store: Store, type_: str, properties: str | Sequence[str], *, unique: bool, table: Table) -> IndexInfo:
-    """Create an index, unless there is one of the same properties that is as strict."""
+    """Create an index, unless one of the same properties exists that is as strict."""
     check_type(type_)
     names = _read_indexed_names(properties)
     if table not in ("nodes", "edges"):
@@ -63,13 +63,13 @@ def create_index(store: Store, type_: str, properties: str | Sequence[str], *, u
 
 
 def drop_index(store: Store, name: str) -> None:
-    """Drop an index of properties, if there is one of this name."""
+    """Drop a property index, if it exists."""
     if not isinstance(name, str):
-        message = f"{name!r} is no name of an index; give one that list_indexes() has."
+        message = f"{name!r} is not the name of an index; give one of list_indexes()."
         raise InvalidArgumentError(message)
     with store.transaction():
         for found in list_indexes(store):
-            # SQLite would take `Job` and `job` for one name.
+            # SQLite itself ignores the case of names.
             if found.name == name:
                 store.connection.execute(f"DROP INDEX IF EXISTS {quote_identifier(found.name)}")
                 store.connection.execute("DELETE FROM property_indexes WHERE name = ?", (found.name,))
@@ -77,7 +77,7 @@ def drop_index(store: Store, name: str) -> None:
 
 
 def list_indexes(store: Store) -> list[PropertyIndex]:
-    """List the indexes of properties, by name."""
+    """List the property indexes by name."""
     rows = store.fetch_all(
         'SELECT i.name, i."table", i.type, i.properties, i."unique" FROM property_indexes i '
         "JOIN sqlite_master m ON m.type = 'index' AND m.name = i.name ORDER BY i.name"
@@ -89,33 +89,33 @@ def list_indexes(store: Store) -> list[PropertyIndex]:
 
 
 def warn_without_index(store: Store, type_: str, match: Iterable[str]) -> None:
-    """Warn, once for a type and its match properties, that a merge has to look at every node of the type."""
+    """Warn, once for a type and its match properties, that a merge scans every node of the type."""
     given = tuple(match)
     if (type_, given) in store.checked_matches:
         return
     names = frozenset(given)
     if (type_, names) not in store.warned_matches and not has_index(store, type_, given):
         store.warned_matches.add((type_, names))
-        # The line to name is the one that calls GraphDatabase, which calls the merge, which calls this.
+        # The warning names the line that calls GraphDatabase, which calls the merge, which calls this.
         remedy = "" if all(map(has_json_path, given)) else "SQLite cannot index such a name; rename the property."
         warnings.warn(MergePerformanceWarning(type_, given, remedy), stacklevel=4)
     store.checked_matches.add((type_, given))
 
 
 def has_index(store: Store, type_: str, match: Iterable[str]) -> bool:
-    """Tell whether an index leads to the nodes of a type that match."""
+    """Check whether an index leads to the nodes of a type that match."""
     names = frozenset(match)
     nodes = [found for found in list_indexes(store) if (found.table, found.type) == ("nodes", type_)]
     return any(_is_covering(found, names) for found in nodes)
 
 
 def _is_covering(index: PropertyIndex, match: frozenset[str]) -> bool:
-    """Tell whether an index leads to the matching nodes alone, or to one node at most."""
+    """Check whether an index leads to the matching nodes alone, or to one node at most."""
     return set(index.properties[: len(match)]) == match or (index.unique and match.issuperset(index.properties))
 
 
 def read_names(given: str | Sequence[str], role: str) -> tuple[str, ...]:
-    """Read one name or several, each once."""
+    """Check one name or several, without duplicates."""
     if not isinstance(given, str | list | tuple | set | frozenset):
         message = f"{role} is {given!r}; give a name, or a list of names."
         raise InvalidArgumentError(message)
@@ -129,7 +129,7 @@ def read_names(given: str | Sequence[str], role: str) -> tuple[str, ...]:
 def _read_indexed_names(properties: str | Sequence[str]) -> tuple[str, ...]:
     names = read_names(properties, "properties")
     if not names:
-        message = "There are no properties to index; give one or more."
+        message = "properties is empty; give one or more properties to index."
         raise InvalidArgumentError(message)
     for name in names:
         if not has_json_path(name):
@@ -142,7 +142,7 @@ def _read_indexed_names(properties: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _find_free_name(store: Store, type_: str, names: tuple[str, ...]) -> str:
-    """Name an index for its type and properties; if SQLite takes that name for another's, number it."""
+    """Name an index after its type and properties; number it if SQLite has that name already."""
     wanted = "_".join(["idx_merge", type_, *names]).replace("\0", "_")
     taken = "SELECT 1 FROM sqlite_master WHERE name = ? COLLATE NOCASE"
     free, number = wanted, 1
@@ -162,14 +162,14 @@ def _check_unique(store: Store, table: Table, type_: str, names: tuple[str, ...]
         f"GROUP BY {keys} HAVING count(*) > 1 ORDER BY min(id)"
     ).fetchall()
     if groups:
-        shown = "; ".join(
+        listed = "; ".join(
             f"{ {name: decode(properties)[name] for name in names}!r} has the ids {ids}"
-            for _, ids, properties in groups[:_MAX_SHOWN]
+            for _, ids, properties in groups[:_MAX_LISTED]
         )
-        more = f"; and {len(groups) - _MAX_SHOWN} more" if len(groups) > _MAX_SHOWN else ""
-        count = "1 group is" if len(groups) == 1 else f"{len(groups)} groups are"
+        more = f"; and {len(groups) - _MAX_LISTED} more" if len(groups) > _MAX_LISTED else ""
+        count = "1 value of {} is" if len(groups) == 1 else f"{len(groups)} values of {{}} are"
         message = (
-            f"Of the {type_} {table}, {count} equal in {', '.join(names)}: {shown}{more}. "
+            f"{count.format(', '.join(names))} not unique among the {type_} {table}: {listed}{more}. "
             "Delete the duplicates, then create the unique index."
         )
         raise UniqueConstraintError(message)

@@ -1,4 +1,4 @@
-"""Many rows at once: read in batches, and looked up by one join of their keys with the graph."""
+"""Bulk lookups: rows are read in batches, and their keys joined with the graph."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 BATCH = 10_000
 
-# The keys of a row's match properties, as SQLite compares them.
+# The values of match properties in a row, as SQLite compares them.
 Key: TypeAlias = tuple[Parameter, ...]
 
 
-def read_batches(given: Any, needed: Iterable[str]) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Read rows from Arrow data, a path, or any iterable of mappings, some thousands at a time.
+def read_batches(given: Any, required: Iterable[str]) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Read rows in batches from Arrow data, a path, or any iterable of mappings.
 
     >>> [len(batch) for batch in read_batches(({"id": number} for number in range(BATCH + 1)), ["id"])]
     [10000, 1]
@@ -39,7 +39,7 @@ def read_batches(given: Any, needed: Iterable[str]) -> Iterator[Sequence[Mapping
         rows = stream_source(given)
         for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
             if batch.num_rows:
-                _check_names(batch.schema.names, needed)
+                _check_names(batch.schema.names, required)
             for start in range(0, batch.num_rows, BATCH):
                 yield _to_python_rows(batch.slice(start, BATCH))
         return
@@ -52,9 +52,9 @@ def read_batches(given: Any, needed: Iterable[str]) -> Iterator[Sequence[Mapping
 
 
 def extract_keys(rows: list[Properties], columns: Mapping[str, str], first: int) -> list[Key] | None:
-    """Give each row's key by the columns of its match properties.
+    """Extract the key of each row from the columns of its match properties.
 
-    None if some key cannot be joined on: it has a list, or a number that SQLite has to read.
+    Returns None if a key cannot be joined on, because it has a list, or a number that SQLite has to parse.
     """
     check_columns(rows, columns.values(), first)
     by_column = []
@@ -71,12 +71,12 @@ def extract_keys(rows: list[Properties], columns: Mapping[str, str], first: int)
 
 
 def find_first_positions(keys: Sequence[Key]) -> dict[Key, int]:
-    """Give the place where each key comes first."""
+    """Return the first position of each key."""
     return dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
 
 
 def check_columns(rows: list[Properties], columns: Iterable[str], first: int) -> None:
-    """Refuse rows without a value in these columns."""
+    """Refuse rows that have no value in one of these columns."""
     for column in columns:
         for number, row in enumerate(rows, first):
             if row.get(column) is None:
@@ -88,12 +88,12 @@ def check_columns(rows: list[Properties], columns: Iterable[str], first: int) ->
 
 
 def to_python_values(column: pa.Array, field: pa.Field) -> list[Any]:
-    """Give the values of a column as Python has them, or say why it has no such values."""
+    """Convert a column to Python values, or raise why that is impossible."""
     try:
-        kind = field.type
-        if pa.types.is_timestamp(kind) and kind.unit == "ns":
-            column = column.cast(pa.timestamp("us", tz=kind.tz))
-        elif pa.types.is_time64(kind) and kind.unit == "ns":
+        data_type = field.type
+        if pa.types.is_timestamp(data_type) and data_type.unit == "ns":
+            column = column.cast(pa.timestamp("us", tz=data_type.tz))
+        elif pa.types.is_time64(data_type) and data_type.unit == "ns":
             column = column.cast(pa.time64("us"))
         return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
     except (ValueError, LookupError, OverflowError, NotImplementedError) as error:
@@ -107,8 +107,8 @@ def _to_python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
-def _check_names(names: list[str], needed: Iterable[str]) -> None:
-    for name in needed:
+def _check_names(names: list[str], required: Iterable[str]) -> None:
+    for name in required:
         if name not in names:
             message = f"The rows have no column {name!r}; they have: {', '.join(names)}."
             raise InvalidArgumentError(message)
@@ -132,16 +132,16 @@ def find_by_keys(
     keys: Sequence[Key],
     endpoint_sql: str = "",
 ) -> list[tuple[Any, ...]]:
-    """Find the records of each key: the key's place, then the columns.
+    """Find the records of each key: rows with the position of the key, then the columns.
 
-    A key has the match properties, after what `ends`, a condition of its own, has of it as `k.c0` and so on.
+    The match properties are the last values of a key; `endpoint_sql` uses the ones before as `k.c0` and so on.
     """
     if not keys:
         return []
     width = len(keys[0])
     connection = store.connection
-    fields = ", ".join(f"c{place}" for place in range(width))
-    # Keys lead to the records by an index; without one, the records are looked at once, and lead to the keys.
+    fields = ", ".join(f"c{position}" for position in range(width))
+    # With an index, SQLite looks up each key; without one, it scans the records once and looks up their keys.
     if endpoint_sql or has_index(store, type_, names):
         name, unique, order = f"merganser_keys_{width}", "", "{keys} k CROSS JOIN {records} r"
     else:
@@ -152,6 +152,6 @@ def find_by_keys(
     marks = ", ".join("?" * (width + 1))
     connection.executemany(f"INSERT INTO {staged} VALUES ({marks})", ((slot, *key) for slot, key in enumerate(keys)))
     first = width - len(names)
-    matched = build_match_sql(type_, [(name, f"k.c{place}") for place, name in enumerate(names, first)], "r.")
+    matched = build_match_sql(type_, [(name, f"k.c{position}") for position, name in enumerate(names, first)], "r.")
     joined = order.format(keys=staged, records=table)
     return connection.execute(f"SELECT k.slot, {columns} FROM {joined} WHERE {endpoint_sql}{matched}").fetchall()

@@ -1,9 +1,9 @@
-"""Names and values in SQL: names as quoted literals, because indexes can have no parameters, values as parameters.
+"""Names and values in SQL: names as quoted literals, because indexes cannot have parameters, values as parameters.
 
-Everything that compares a property does so by its key: a number is itself, a string has a quote before it, booleans
-are `true` and `false`, lists and dicts their JSON text. Numbers and texts are never equal in SQLite, so keys are equal
-exactly when the values are; lists alone need a closer look, because `[1]` is `[1.0]`. A string with a NUL, at which
-some versions of SQLite cut what they extract, goes by its JSON text with an `n` before it.
+Properties are compared by keys. The key of a number is the number, of a string the string after a quote, of a boolean
+`true` or `false`, of a list or dict its JSON text. Numbers and strings are never equal in SQLite, so keys are equal
+exactly when the values are, except for lists, because `[1]` equals `[1.0]`. Some versions of SQLite truncate extracted
+strings at a NUL, so the key of a string with a NUL is its JSON text after an `n`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 Table: TypeAlias = Literal["nodes", "edges"]
-# What SQLite takes as a parameter here.
+# The types of parameters that statements use.
 Parameter: TypeAlias = int | float | str
 
 _NUL = "\\u0000"
@@ -27,7 +27,7 @@ _FIRST_PRINTABLE = " "
 
 
 def quote_literal(text: str) -> str:
-    """Quote text for SQL.
+    """Quote a string for SQL.
 
     >>> quote_literal("it's"), quote_literal("a" + chr(0))
     ("'it''s'", "CAST(x'6100' AS TEXT)")
@@ -45,7 +45,7 @@ def quote_identifier(name: str) -> str:
 
 
 def quote_spark_identifier(name: str) -> str:
-    """Quote the name of a column or field for Spark SQL; here, because configurations are read where there is no Spark.
+    """Quote the name of a column or field for Spark SQL; here, because configurations are read without Spark.
 
     >>> quote_spark_identifier("a`b")
     '`a``b`'
@@ -54,12 +54,12 @@ def quote_spark_identifier(name: str) -> str:
 
 
 def has_json_path(name: str) -> bool:
-    """Tell whether a JSON path can lead to a property: not where JSON writes the name with an escape."""
+    """Check whether SQLite has a JSON path to a property: not if JSON escapes a character of its name."""
     return not any(character in '"\\' or character < _FIRST_PRINTABLE for character in name)
 
 
 def to_json_path(name: str) -> str:
-    """Give the JSON path to a property, as a literal.
+    """Return the JSON path to a property as an SQL literal.
 
     >>> print(to_json_path("a.b"))
     '$."a.b"'
@@ -69,77 +69,77 @@ def to_json_path(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def build_key_sql(name: str, table: str = "") -> str:
-    """Give the key of a property in SQL; `table` is `n.` for the properties of `n`."""
+    """Build the SQL of a property's key; `table` is `n.` for the properties of `n`."""
     if not has_json_path(name):
         return f"merganser_key({table}properties, {quote_literal(name)})"
-    goal = to_json_path(name)
-    text, value = f"{table}properties -> {goal}", f"json_extract({table}properties, {goal})"
+    path = to_json_path(name)
+    text, value = f"{table}properties -> {path}", f"json_extract({table}properties, {path})"
     return (
-        f"CASE json_type({table}properties, {goal}) "
+        f"CASE json_type({table}properties, {path}) "
         f"WHEN 'text' THEN CASE WHEN instr({text}, '{_NUL}') THEN 'n' || ({text}) ELSE '\"' || {value} END "
         f"WHEN 'integer' THEN {value} WHEN 'real' THEN {value} ELSE {text} END"
     )
 
 
 def bind_key(value: Value, name: str = "") -> tuple[str, Parameter]:
-    """Give a value's key: the SQL for it, and that SQL's parameter."""
+    """Return the SQL for the key of a value, and its parameter."""
     if isinstance(value, str):
         return "?", _encode_string_key(value)
     if isinstance(value, float):
         if value.is_integer() and MIN_INT64 <= value <= MAX_INT64:
             return "?", int(value)
-        # SQLite need not read a number as Python does; so both sides are read by the same.
+        # SQLite may parse a number differently from Python, so SQLite parses both sides.
         return ("json_extract(?, '$')", repr(value)) if has_json_path(name) else ("?", value)
     plain = _encode_key(value)
     return "?", "" if plain is None else plain
 
 
 def build_equality_sql(name: str, value: Value, table: str = "") -> tuple[str, Parameter]:
-    """Give the condition that a property equals a value, and its parameter."""
+    """Build the condition that a property equals a value, and its parameter."""
     own = build_key_sql(name, table)
     other, parameter = bind_key(value, name)
     return build_key_equality_sql(own, "list" if isinstance(value, list) else other), parameter
 
 
 def build_key_equality_sql(own: str, other: str) -> str:
-    """Give the condition that a key equals another; lists stand between "[" and the character after it."""
+    """Build the condition that two keys are equal; lists sort between "[" and the character after it."""
     if other == "list":
         return f"({own} >= '[' AND {own} < '\\' AND merganser_same({own}, ?))"
     return f"{own} = {other}"
 
 
 def split_match(match: Properties) -> tuple[tuple[tuple[str, str], ...], list[Parameter]]:
-    """Take a match apart: what its SQL depends on, and the parameters."""
-    terms = []
+    """Split a match into the conditions that its SQL depends on, and the parameters."""
+    conditions = []
     parameters: list[Parameter] = []
     for name, value in match.items():
         other, parameter = bind_key(value, name)
-        terms.append((name, "list" if isinstance(value, list) else other))
+        conditions.append((name, "list" if isinstance(value, list) else other))
         parameters.append(parameter)
-    return tuple(terms), parameters
+    return tuple(conditions), parameters
 
 
-def build_match_sql(type_: str, terms: Iterable[tuple[str, str]], table: str = "") -> str:
-    """Give the condition that a record is of a type and matches."""
+def build_match_sql(type_: str, conditions: Iterable[tuple[str, str]], table: str = "") -> str:
+    """Build the condition that a record has a type and matches."""
     return " AND ".join(
         [
             build_type_sql(type_, table),
-            *(build_key_equality_sql(build_key_sql(name, table), other) for name, other in terms),
+            *(build_key_equality_sql(build_key_sql(name, table), other) for name, other in conditions),
         ]
     )
 
 
 def build_type_sql(type_: str, table: str = "") -> str:
-    """Give the condition that a record is of a type.
+    """Build the condition that a record has a type.
 
-    The type is a literal, so that its indexes are used; and it is called unlikely, or SQLite takes a type to have ten
-    records, and prefers the index of types to all others.
+    The type is a literal, so that SQLite uses its indexes. It is marked as unlikely, because SQLite otherwise assumes
+    that a type has ten records, and prefers the index of types to all others.
     """
     return f"unlikely({table}type = {quote_literal(type_)})"
 
 
 def define_functions(connection: sqlite3.Connection) -> None:
-    """Give a connection the functions that statements use; no index does, so any SQLite may write the file."""
+    """Define the functions that statements use; no index uses them, so any SQLite client may write the file."""
     connection.create_function("merganser_key", 2, _extract_key, deterministic=True)
     connection.create_function("merganser_same", 2, _are_keys_equal, deterministic=True)
     connection.create_function("merganser_test", 3, _apply_operator, deterministic=True)
@@ -147,7 +147,7 @@ def define_functions(connection: sqlite3.Connection) -> None:
 
 
 def _encode_string_key(text: str) -> str:
-    # Only such a text may have the escape of a NUL as JSON.
+    # Only such a string can have the escape of a NUL in its JSON.
     if "\0" in text or "\\" in text:
         written = encode(text)
         if _NUL in written:
@@ -177,7 +177,7 @@ def _apply_operator(own: str, operator: str, value: str) -> bool:
 
 
 def _to_sort_key(own: str) -> str:
-    """Give the key that a string with a NUL would have without it, for its place among other strings."""
+    """Return the key of a string with a NUL as if it were any other string, to sort it among those."""
     return '"' + str(decode(own.removeprefix("n")))
 
 

@@ -1,7 +1,7 @@
-"""One SQLite file: a connection for each thread, and write transactions that wait for each other.
+"""The connections to one SQLite file, one for each thread, and transactions that wait for each other.
 
-Every write transaction begins IMMEDIATE. A deferred one that reads before it writes fails at once when another has
-written in between, whatever the timeout; an immediate one waits its turn.
+Every write transaction is IMMEDIATE: it waits for others. A deferred one that reads before it writes fails at once if
+another transaction has written in between, whatever the timeout.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_TIMEOUT = 2_000_000
 
 
 class Store:
-    """An open graph database, to be shared between threads."""
+    """An open graph database that threads may share."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class Store:
         self.path = _read_path(path)
         self.timeout = _read_timeout(timeout)
         self.schema = _read_schema(schema)
-        # Types and properties that a merge has been seen to have an index for, or was warned about.
+        # Types and match properties that are known to have an index, and those that a warning was issued for.
         self.checked_matches: set[tuple[str, tuple[str, ...]]] = set()
         self.warned_matches: set[tuple[str, frozenset[str]]] = set()
-        # All connections of a process that name it share a database in memory; it ends with the last of them.
+        # All connections of the process to this name share one database in memory, which ends with the last of them.
         name = f"/merganser-{uuid.uuid4().hex}?vfs=memdb&mode="
         if self.path != ":memory:":
             name = f"{quote(os.path.abspath(self.path))}?mode="
@@ -58,9 +58,9 @@ class Store:
         self._lock = threading.Lock()
         self._thread_local = threading.local()
         self._closed = False
-        # What the file has to stay like while it is read without locks.
+        # The state that the file must keep while it is read without locks.
         self._opened_state = _read_file_state(self.path) if read_only and _has_no_writer(self.path) else None
-        # The first connection may create the file; later ones find it, or there is something wrong.
+        # Only the first connection may create the file.
         self._mode = ("ro&immutable=1" if self._opened_state else "ro") if read_only else "rwc"
         self._initialize(read_only=read_only)
         # The thread that opened the database may end before the last one that uses it.
@@ -87,16 +87,16 @@ class Store:
         return self._get_connection().connection
 
     def close(self) -> None:
-        """Close the connections of all threads; one that is at work is closed when its work has ended."""
+        """Close the connections of all threads; one that is in use is closed when its work has ended."""
         self._closed = True
         with self._lock:
-            every = list(self._connections)
-        for held in every:
+            connections = list(self._connections)
+        for held in connections:
             held.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit everything that is done inside, or nothing; inside another transaction, as a part of that."""
+        """Commit everything that the block does, or nothing; inside another transaction, as a part of that."""
         held = self._get_connection()
         try:
             with held.lock:
@@ -105,7 +105,7 @@ class Store:
             self._close_if_store_closed(held)
 
     def run(self, work: Callable[..., ResultT], *given: Any) -> ResultT:
-        """Do some work with this thread's connection."""
+        """Call a function while holding this thread's connection."""
         held = self._get_connection()
         try:
             with held.lock:
@@ -118,7 +118,7 @@ class Store:
         return found
 
     def run_in_transaction(self, work: Callable[..., ResultT], *given: Any) -> ResultT:
-        """Do some work in the transaction that this thread is in, or else in one of its own."""
+        """Call a function in the open transaction of this thread, or in a new one."""
         held = self._get_connection()
         if held.depth:
             try:
@@ -131,23 +131,23 @@ class Store:
             return work(*given)
 
     def fetch_all(self, statement: str, parameters: Sequence[Parameter] = ()) -> list[Any]:
-        """Run a statement, and give what it reads."""
+        """Run a statement, and return its rows."""
         return self.run(lambda: self.connection.execute(statement, parameters).fetchall())
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Let several statements read the same state of the database."""
+        """Read the same state of the database with several statements."""
         held = self._get_connection()
         connection = held.connection
         try:
             with held.lock:
-                alone = not connection.in_transaction
-                if alone:
+                is_outermost = not connection.in_transaction
+                if is_outermost:
                     connection.execute("BEGIN")
                 try:
                     yield connection
                 finally:
-                    if alone and not self._closed:
+                    if is_outermost and not self._closed:
                         connection.execute("ROLLBACK")
             self._check_unchanged()
         except sqlite3.Error as error:
@@ -156,7 +156,7 @@ class Store:
             self._close_if_store_closed(held)
 
     def raise_graph_error(self, error: sqlite3.Error) -> NoReturn:
-        """Give what happens to files an error that names the file; a mistake in SQL stays what it is."""
+        """Raise errors of files as ours, with the path; an error in SQL is raised unchanged."""
         if self._closed:
             raise self._make_closed_error() from error
         self._check_unchanged()
@@ -169,14 +169,14 @@ class Store:
             raise GraphLockedError(message) from error
         if code in _FILE_ERROR_CODES and self._mode.startswith("ro"):
             message = (
-                f"{self.path!r} cannot be read as a graph database: {error}. See that it is the right file and that it "
-                "may be read; to change it, open it without read_only=True."
+                f"{self.path!r} cannot be read as a graph database: {error}. Check that it is the right file and that "
+                "it may be read; to change it, open it without read_only=True."
             )
             raise GraphFileError(message) from error
         if code in _FILE_ERROR_CODES:
             message = (
-                f"{self.path!r} cannot be used as a graph database: {error}. What was not committed is undone. See "
-                "that it is the right file, that it may be read and written, and that the disk has room."
+                f"{self.path!r} cannot be used as a graph database: {error}. Uncommitted changes are undone. Check "
+                "that it is the right file, that it may be read and written, and that the disk has space."
             )
             raise GraphFileError(message) from error
         raise error
@@ -188,7 +188,7 @@ class Store:
             return self._open()
         if held.process == _process_id and not self._closed:
             return held
-        # A connection must not cross a fork; in one transaction's locks, SQLite here sees a transaction of its own.
+        # A connection must not cross a fork: SQLite would take the locks of the parent's transaction for its own.
         if held.process != _process_id and held.connection.in_transaction:
             raise _make_fork_error()
         return self._open()
@@ -210,9 +210,9 @@ class Store:
             raise GraphFileError(message) from error
         try:
             connection.execute("PRAGMA foreign_keys = ON")
-            # KiB for pages: what a transaction changes in a large graph is seldom in few of them.
+            # 64 MiB of cached pages: a transaction on a large graph seldom changes only a few of them.
             connection.execute("PRAGMA cache_size = -65536")
-            # Pages of the log, 64 MB: a merge all over a large graph would otherwise copy its pages back as it commits.
+            # Pages of the log, 64 MiB: with fewer, a large merge would copy its pages back as it commits.
             connection.execute("PRAGMA wal_autocheckpoint = 16384").fetchall()
         except sqlite3.Error as error:
             connection.close()
@@ -225,7 +225,7 @@ class Store:
         return held
 
     def _close_if_store_closed(self, held: _ThreadConnection) -> None:
-        """Close a connection that was at work when the database was closed."""
+        """Close a connection that was in use when the database was closed."""
         if self._closed:
             held.close()
 
@@ -243,7 +243,7 @@ class Store:
             self._check_end(held, depth)
             connection.execute(end)
         except BaseException as error:
-            # An index may be gone that a merge was seen to have.
+            # The transaction may have created an index that is now undone.
             self.checked_matches.clear()
             self._undo(held, depth, undo)
             if isinstance(error, sqlite3.Error):
@@ -254,7 +254,7 @@ class Store:
                 held.depth -= 1
 
     def _check_end(self, held: _ThreadConnection, depth: int) -> None:
-        """Refuse to commit what is not this transaction's alone."""
+        """Refuse to commit a transaction that overlaps with another, or was ended inside."""
         if self._closed:
             raise self._make_closed_error()
         if held.process != _process_id:
@@ -270,7 +270,7 @@ class Store:
             raise GraphError(message)
 
     def _undo(self, held: _ThreadConnection, depth: int, statements: Sequence[str]) -> None:
-        # Closing undoes as well, and what an overlapping transaction has undone is undone.
+        # Closing the connection, or an overlapping transaction, has undone it already.
         if self._closed or held.process != _process_id or held.depth < depth:
             return
         if held.depth > depth:
@@ -281,14 +281,14 @@ class Store:
                 held.connection.execute(statement)
 
     def _check_unchanged(self) -> None:
-        """Refuse what was read without locks while another process changed the file."""
+        """Refuse results that were read without locks while another process changed the file."""
         if self._opened_state is not None and _read_file_state(self.path) != self._opened_state:
-            message = f"Another process has changed {self.path!r} since it was opened to read only. Open it again."
+            message = f"Another process has changed {self.path!r} since it was opened read-only. Open it again."
             raise GraphFileError(message)
 
     def _suggest_remedy(self) -> str:
         if os.path.exists(self.path) and not os.access(self.path, os.R_OK):
-            return "The file may not be read; change its permissions."
+            return "The file is not readable; change its permissions."
         if self._mode.startswith("ro"):
             return "Check the path."
         return "Check that its folder exists and is writable."
@@ -307,21 +307,21 @@ _FILE_ERROR_CODES = {
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
 }
-# What begins, undoes and ends a transaction, and one within another.
+# The statements that start, undo and end a transaction, and a nested one.
 _TRANSACTION = ("BEGIN IMMEDIATE", ("ROLLBACK",), "COMMIT")
 _SAVEPOINT = ("SAVEPOINT merganser", ("ROLLBACK TO merganser", "RELEASE merganser"), "RELEASE merganser")
 
-# Connections of a parent process: closing one here would clean up under the parent's feet.
+# Connections of a parent process, kept open here: closing one would delete files that the parent uses.
 _inherited_connections: list[sqlite3.Connection] = []
 _process_id = os.getpid()
 
 
 def _make_fork_error() -> GraphError:
-    return GraphError("This process was forked inside a transaction, which is its parent's. Fork when none is open.")
+    return GraphError("This process was forked inside a transaction of its parent. Fork when no transaction is open.")
 
 
 def _update_process_id() -> None:
-    global _process_id  # noqa: PLW0603 - asking the system each time would take longer than a statement
+    global _process_id  # noqa: PLW0603 - asking the system each time takes longer than a statement
     _process_id = os.getpid()
 
 
@@ -330,16 +330,16 @@ if hasattr(os, "register_at_fork"):
 
 
 class _ThreadConnection:
-    """A thread's connection, closed when the thread has ended; while its lock is held, it is at work.
+    """The connection of a thread, closed when the thread has ended; its lock is held while it is in use.
 
-    Python may crash if a connection is closed under a statement.
+    Python may crash if a connection is closed during a statement.
     """
 
     __slots__ = ("__weakref__", "connection", "depth", "lock", "process")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
-        # How many transactions of ours are open, one within another.
+        # The number of our nested transactions that are open.
         self.depth = 0
         self.lock = threading.RLock()
         self.process = _process_id
@@ -352,7 +352,7 @@ class _ThreadConnection:
                 self.connection.close()
             self.lock.release()
         else:
-            # Its own thread may close it in this moment.
+            # Its own thread may close it at this moment.
             with suppress(sqlite3.ProgrammingError):
                 self.connection.interrupt()
 
@@ -377,12 +377,12 @@ def _read_path(given: str | os.PathLike[str]) -> str:
 
 
 def _has_no_writer(path: str) -> bool:
-    """Tell whether nobody has a file open to write, so that it holds all there is."""
+    """Check whether no process has the file open to write, so that the log holds nothing more."""
     return not os.path.exists(f"{os.path.realpath(path)}-wal")
 
 
 def _read_file_state(path: str) -> tuple[int, ...] | None:
-    """Give what is different once a file has been written; None if nothing can be told of it."""
+    """Return values that differ once a file has been written, or None if it cannot be accessed."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""The tables of a graph database, and the steps that bring an older file to them."""
+"""The tables of a graph database, and the migrations of older files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 
 from merganser.errors import GraphFileError
 
-# "mgsr", so that `file` and SQLite can tell what a file is.
+# "mgsr", which identifies a graph file to `file` and SQLite.
 APPLICATION_ID = 0x6D677372
 
-# Step n brings a file of version n to version n + 1.
+# Step n migrates a file from version n to n + 1.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         # AUTOINCREMENT: the id of a deleted node is never another node's.
@@ -43,7 +43,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
     ),
     (
-        # How far a merge of sorted records has come; a part is a table and a type, such as "nodes Job".
+        # Checkpoints of merges of sorted records; a part is a table and a type, such as "nodes Job".
         """CREATE TABLE resume_points (
             part TEXT NOT NULL,
             batch_id TEXT NOT NULL,
@@ -60,13 +60,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 
 def migrate_file(connection: sqlite3.Connection, path: str, timeout: float) -> None:
-    """Bring the file to the version of this code."""
+    """Migrate the file to the current version."""
     try:
         version = _read_version(connection, path)
         _enable_wal(connection, timeout)
         if version < len(MIGRATIONS):
             connection.execute("BEGIN IMMEDIATE")
-            # Another process may have done it in the meantime.
+            # Another process may have migrated it in the meantime.
             for step in MIGRATIONS[_read_version(connection, path) :]:
                 for statement in step:
                     connection.execute(statement)
@@ -81,7 +81,7 @@ def migrate_file(connection: sqlite3.Connection, path: str, timeout: float) -> N
 
 
 def check_readable(connection: sqlite3.Connection, path: str) -> None:
-    """Refuse a file that cannot be read as it is; steps that only writers need may be missing."""
+    """Refuse a file that cannot be read; it need not have the migrations that only writers need."""
     try:
         version = _read_version(connection, path)
     except sqlite3.DatabaseError as error:
@@ -90,12 +90,12 @@ def check_readable(connection: sqlite3.Connection, path: str) -> None:
         message = f"Cannot read {path!r} as a graph database: {error}. Give another path, or restore the file."
         raise GraphFileError(message) from error
     if version == 0:
-        message = f"{path!r} holds no graph yet. Give another path, or open it to write."
+        message = f"{path!r} is empty. Give the path of a graph, or open it without read_only=True to create one."
         raise GraphFileError(message)
 
 
 def _enable_wal(connection: sqlite3.Connection, timeout: float) -> None:
-    """Let readers and a writer work at once; SQLite does not wait for others by itself when it switches."""
+    """Switch to WAL, so that readers do not wait for a writer; SQLite ignores the timeout for this switch."""
     last = time.monotonic() + timeout
     while True:
         try:
@@ -109,14 +109,14 @@ def _enable_wal(connection: sqlite3.Connection, timeout: float) -> None:
 
 
 def _read_version(connection: sqlite3.Connection, path: str) -> int:
-    """Read the version of a graph database, and refuse what is none or what a newer merganser wrote."""
-    # In one statement, because another process may be at it.
+    """Read the version of a graph database, and refuse other databases and newer versions."""
+    # One statement, because another process may be migrating the file.
     ((version, application, tables),) = connection.execute(
         "SELECT user_version, application_id, (SELECT count(*) FROM sqlite_master) "
         "FROM pragma_user_version, pragma_application_id"
     ).fetchall()
     if application != APPLICATION_ID and (tables or application):
-        message = f"{path!r} is an SQLite database, but no graph of merganser's. Give another path."
+        message = f"{path!r} is an SQLite database, but not a graph of merganser. Give another path."
         raise GraphFileError(message)
     if version > len(MIGRATIONS):
         message = f"{path!r} was written by a newer merganser (version {version} of the file). Install that one."

@@ -1,9 +1,10 @@
-"""Records written one by one: what merges, bulk merges, imports and the plain create and update calls end in."""
+"""Reads and writes of single records, which merges, imports and the create and update methods share."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
+from dataclasses import replace as replace_fields
 from typing import TYPE_CHECKING, TypeVar
 
 from merganser.errors import (
@@ -44,12 +45,12 @@ _TOUCH = {table: f"UPDATE {table} SET updated_at = ? WHERE id = ?" for table in 
 
 
 def current_milliseconds() -> int:
-    """Give the time as it is stored: milliseconds, UTC."""
+    """Return the current time as it is stored: milliseconds, UTC."""
     return time.time_ns() // 1_000_000
 
 
 def create_node(store: Store, type_: str, properties: Mapping[str, Any] | None) -> Node:
-    """Create a node, whatever there is already."""
+    """Create a node; see `GraphDatabase.create_node`."""
     check_type(type_)
     given = drop_nulls(normalize_properties(properties, "properties"))
     moment = current_milliseconds()
@@ -59,14 +60,17 @@ def create_node(store: Store, type_: str, properties: Mapping[str, Any] | None) 
 
 
 def create_edge(store: Store, from_id: int, type_: str, to_id: int, properties: Mapping[str, Any] | None) -> Edge:
-    """Create an edge, whatever there is already."""
+    """Create an edge; see `GraphDatabase.create_edge`."""
     check_type(type_)
     check_ids(from_id, to_id)
     given = drop_nulls(normalize_properties(properties, "properties"))
     moment = current_milliseconds()
     with store.transaction():
         created = insert_edge(store, type_, from_id, to_id, given, moment)
-    return Edge(created, type_, from_id, to_id, given, to_datetime(moment), to_datetime(moment))
+    seen = to_datetime(moment)
+    return Edge(
+        id=created, type=type_, from_id=from_id, to_id=to_id, properties=given, created_at=seen, updated_at=seen
+    )
 
 
 def get_node(store: Store, node_id: int) -> Node | None:
@@ -84,7 +88,7 @@ def get_edge(store: Store, edge_id: int) -> Edge | None:
 
 
 def update_node(store: Store, node_id: int, properties: Mapping[str, Any], *, replace: bool) -> Node:
-    """Lay properties over a node's, or put them in their place."""
+    """Overwrite properties of a node; see `GraphDatabase.update_node`."""
     given = normalize_properties(properties, "properties")
     with store.transaction():
         found = get_node(store, node_id)
@@ -95,11 +99,11 @@ def update_node(store: Store, node_id: int, properties: Mapping[str, Any], *, re
         if store.schema is not None:
             store.schema.check_node(found.type, after)
         update_properties(store, "nodes", found.id, after, moment)
-    return Node(found.id, found.type, after, found.created_at, to_datetime(moment))
+    return replace_fields(found, properties=after, updated_at=to_datetime(moment))
 
 
 def update_edge(store: Store, edge_id: int, properties: Mapping[str, Any], *, replace: bool) -> Edge:
-    """Lay properties over an edge's, or put them in their place."""
+    """Overwrite properties of an edge; see `GraphDatabase.update_edge`."""
     given = normalize_properties(properties, "properties")
     with store.transaction():
         found = get_edge(store, edge_id)
@@ -109,7 +113,7 @@ def update_edge(store: Store, edge_id: int, properties: Mapping[str, Any], *, re
         moment = current_milliseconds()
         check_edge(store, found.type, found.from_id, found.to_id, after)
         update_properties(store, "edges", found.id, after, moment)
-    return Edge(found.id, found.type, found.from_id, found.to_id, after, found.created_at, to_datetime(moment))
+    return replace_fields(found, properties=after, updated_at=to_datetime(moment))
 
 
 def delete_record(store: Store, table: Table, record_id: int) -> None:
@@ -154,12 +158,12 @@ def update_properties(store: Store, table: Table, record_id: int, properties: Pr
 
 
 def touch_record(store: Store, table: Table, record_id: int, moment: int) -> None:
-    """Say that a record was seen."""
+    """Set the time of a record's last update."""
     store.connection.execute(_TOUCH[table], (moment, record_id))
 
 
 def check_type(type_: str) -> None:
-    """Refuse what is no name of a type."""
+    """Refuse a value that cannot be the name of a type."""
     if not isinstance(type_, str) or not type_:
         message = f"The type is {type_!r}; give a name such as 'Job'."
         raise InvalidArgumentError(message)
@@ -167,20 +171,20 @@ def check_type(type_: str) -> None:
         try:
             type_.encode()
         except UnicodeEncodeError as error:
-            message = f"The type {type_!r} has a lone surrogate, which is no character; decode the text anew."
+            message = f"The type {type_!r} has a lone surrogate, which is not a character; decode the string again."
             raise PropertyValueError(message) from error
 
 
 def check_ids(*ids: int) -> None:
-    """Refuse what is no id."""
+    """Refuse a value that cannot be an id."""
     for given in ids:
         if type(given) is not int or not MIN_INT64 <= given <= MAX_INT64:
-            message = f"{given!r} is no id; give the id of a node or edge, such as node.id."
+            message = f"{given!r} is not an id; give the id of a node or edge, such as node.id."
             raise InvalidArgumentError(message)
 
 
 def check_nodes(store: Store, *ids: int) -> None:
-    """Refuse ids of nodes that are not there."""
+    """Refuse ids of nodes that do not exist."""
     for given in ids:
         if not store.fetch_all("SELECT 1 FROM nodes WHERE id = ?", (given,)):
             raise make_not_found_error("nodes", given)
@@ -196,7 +200,7 @@ def check_edge(store: Store, type_: str, from_id: int, to_id: int, properties: P
 
 
 def make_not_found_error(table: Table, record_id: int) -> NodeNotFoundError | EdgeNotFoundError:
-    """Say that there is no such node or edge."""
+    """Create the error for a node or edge that does not exist."""
     if table == "nodes":
         return NodeNotFoundError(
             f"There is no node with the id {record_id}. It may have been deleted; look it up again."
@@ -204,10 +208,10 @@ def make_not_found_error(table: Table, record_id: int) -> NodeNotFoundError | Ed
     return EdgeNotFoundError(f"There is no edge with the id {record_id}. It may have been deleted; look it up again.")
 
 
-def call_with_label(label: str, work: Callable[..., ResultT], *given: Any) -> ResultT:
-    """Do some work on a record, and have its errors say which one that is."""
+def call_with_label(label: str, function: Callable[..., ResultT], *arguments: Any) -> ResultT:
+    """Call a function whose errors then name the record by its label."""
     try:
-        return work(*given)
+        return function(*arguments)
     except MergeConflictError as error:
         raise error.of(label) from error
     except (InvalidArgumentError, GraphError) as error:
@@ -216,7 +220,7 @@ def call_with_label(label: str, work: Callable[..., ResultT], *given: Any) -> Re
 
 
 def translate_integrity_error(store: Store, error: sqlite3.IntegrityError, properties: Properties) -> Exception:
-    """Name the unique index that a record would break."""
+    """Translate an error of SQLite to one that names the unique index."""
     rows = store.connection.execute("SELECT name, type, properties FROM property_indexes").fetchall()
     for name, type_, columns in rows:
         # SQLite doubles the quotes in a name that it quotes.

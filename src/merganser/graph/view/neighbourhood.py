@@ -1,4 +1,4 @@
-"""The neighbourhood of some nodes: what is around them, nearest first, and no more than a picture can show."""
+"""Neighbourhoods: the nodes around some nodes, nearest first, up to a number that can be drawn."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from merganser.graph.querying.conditions import Direction
     from merganser.graph.sqlite.store import Store
 
-# Between few nodes there may be very many edges.
+# A few nodes may have very many edges between them.
 _EDGES_PER_NODE = 10
 _HEIGHT = 620
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbourhood(DisplayMixin):
-    """Nodes around some nodes, and the edges between them.
+    """The nodes around some nodes, and the edges between them.
 
-    `distances` has for each node how many edges it is away, and `count_outer_edges` how many of its edges lead to nodes
-    that are not here. `nodes_left_out` counts those nodes, and `edges_left_out` the edges between nodes that are here
-    which are not.
+    `distances` are the numbers of edges from the start to each node, and `beyond` the numbers of its edges to nodes
+    that are left out. `nodes_left_out` counts those nodes, and `edges_left_out` the edges between included nodes that
+    are left out.
     """
 
     nodes: Nodes
@@ -49,20 +49,29 @@ class Neighbourhood(DisplayMixin):
     edges_left_out: int
 
     def to_arrow(self) -> pa.Table:
-        """Give the nodes as a table."""
+        """Convert the nodes to a table."""
         return self.nodes.to_arrow()
 
     def to_html(self, title: str = "Graph", *, depth: int | None = None, note: str = "") -> str:
-        """Give a page that shows it: nodes can be moved, searched and looked into, and nothing is loaded from anywhere.
+        """Render an interactive page that loads nothing from elsewhere: nodes can be moved, searched and inspected.
 
-        Nodes further away than `depth` come when a neighbour of theirs is expanded. A `note` stands under the title.
+        Args:
+            title: The title of the page.
+            depth: The largest distance of visible nodes; others appear when a neighbour is expanded. None is all.
+            note: A line below the title.
+
+        >>> from merganser import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     page = db.neighbourhood(db.create_node("Stop").id).to_html("Stops")
+        >>> "<title>Stops</title>" in page
+        True
         """
-        from merganser.graph.view.page import render_graph_page  # noqa: PLC0415  only who looks needs the page
+        from merganser.graph.view.page import render_graph_page  # noqa: PLC0415 - only drawing needs it
 
         return render_graph_page(self, title, depth, note)
 
     def _repr_html_(self) -> str:
-        # A frame of its own: nothing in it can touch the notebook.
+        # In a frame of its own, the page cannot touch the notebook.
         return (
             f'<iframe sandbox="allow-scripts" title="Graph" width="100%" height="{_HEIGHT}" style="border:0" '
             f'srcdoc="{escape(self.to_html())}"></iframe>'
@@ -78,86 +87,86 @@ def read_neighbourhood(
     depth: int,
     limit: int,
 ) -> Neighbourhood:
-    """Read what is around some nodes; see `GraphDatabase.neighbourhood`."""
+    """Read the nodes around some nodes; see `GraphDatabase.neighbourhood`."""
     check_integer("depth", depth, 0)
     check_integer("limit", limit, 1)
     given = list(dict.fromkeys([start] if isinstance(start, int) else start))
     check_ids(*given)
-    ways = _EdgeExpansion(edge_type, direction)
+    expansion = _EdgeExpansion(edge_type, direction)
     with store.snapshot() as connection:
         check_nodes(store, *given)
         distances = dict.fromkeys(given[:limit], 0)
         nearest, distance = list(distances), 0
         while nearest and distance < depth and len(distances) < limit:
             distance += 1
-            nearest = ways.find_next_nodes(connection, nearest, distances, limit - len(distances))
+            nearest = expansion.find_next_nodes(connection, nearest, distances, limit - len(distances))
             distances |= dict.fromkeys(nearest, distance)
-        here = encode(list(distances))
-        rows = {row[0]: row for row in connection.execute(_READ_NODES, (here,))}
-        edges, edge_count = ways.read_inner_edges(connection, here, limit * _EDGES_PER_NODE)
-        beyond = ways.count_outer_edges(connection, here)
-        left_out = ways.count_outer_nodes(connection, here, given[limit:])
+        included = encode(list(distances))
+        rows = {row[0]: row for row in connection.execute(_READ_NODES, (included,))}
+        edges, edge_count = expansion.read_inner_edges(connection, included, limit * _EDGES_PER_NODE)
+        beyond = expansion.count_outer_edges(connection, included)
+        left_out = expansion.count_outer_nodes(connection, included, given[limit:])
     return Neighbourhood(
-        Nodes(to_node(rows[found]) for found in distances),
-        Edges(to_edge(row) for row in edges),
-        tuple(distances.values()),
-        tuple(beyond.get(found, 0) for found in distances),
-        left_out,
-        edge_count - len(edges),
+        nodes=Nodes(to_node(rows[found]) for found in distances),
+        edges=Edges(to_edge(row) for row in edges),
+        distances=tuple(distances.values()),
+        beyond=tuple(beyond.get(found, 0) for found in distances),
+        nodes_left_out=left_out,
+        edges_left_out=edge_count - len(edges),
     )
 
 
 _READ_NODES = f"SELECT {NODE_COLUMNS} FROM nodes WHERE id IN (SELECT value FROM json_each(?))"
-_INCLUDED_IDS = "(SELECT value FROM json_each(:here))"
+_INCLUDED_IDS = "(SELECT value FROM json_each(:included))"
 
 
 class _EdgeExpansion:
-    """Along which edges a neighbourhood grows."""
+    """The edges along which a neighbourhood grows."""
 
     def __init__(self, edge_type: str | Sequence[str] | None, direction: str) -> None:
         self.edge_condition = join_conditions(build_type_conditions("e.", edge_type)).sql
-        # From the nodes that are here to those that are not.
+        # From the nodes of :nearest to nodes that are not included.
         self.outgoing_sql = " UNION ALL ".join(
-            f"SELECT k.value AS here, e.{there} AS there FROM json_each(:nearest) AS k "
-            f"CROSS JOIN edges AS e ON e.{near} = k.value WHERE {self.edge_condition} AND e.{there} NOT IN "
+            f"SELECT k.value AS inner_id, e.{goal} AS outer_id FROM json_each(:nearest) AS k "
+            f"CROSS JOIN edges AS e ON e.{start} = k.value WHERE {self.edge_condition} AND e.{goal} NOT IN "
             f"{_INCLUDED_IDS}"
-            for near, there in get_endpoint_columns(direction)
+            for start, goal in get_endpoint_columns(direction)
         )
 
     def find_next_nodes(
         self, connection: sqlite3.Connection, nearest: Sequence[int], known: Sequence[int] | dict[int, int], most: int
     ) -> list[int]:
-        """Give the nodes one step further, no more than so many, by their ids."""
-        statement = f"SELECT DISTINCT there FROM ({self.outgoing_sql}) ORDER BY there LIMIT :most"
-        given = {"nearest": encode(list(nearest)), "here": encode(list(known)), "most": most}
+        """Find the ids of the nodes one edge further, up to a number."""
+        statement = f"SELECT DISTINCT outer_id FROM ({self.outgoing_sql}) ORDER BY outer_id LIMIT :most"
+        given = {"nearest": encode(list(nearest)), "included": encode(list(known)), "most": most}
         return [found for (found,) in connection.execute(statement, given)]
 
     def read_inner_edges(
-        self, connection: sqlite3.Connection, here: str, most: int
+        self, connection: sqlite3.Connection, included: str, most: int
     ) -> tuple[list[tuple[int, str, int, int, str, int, int]], int]:
-        """Give the edges between the nodes that are here, no more than so many, and how many there are."""
+        """Read the edges between included nodes, up to a number, and count all of them."""
         body = (
-            "FROM json_each(:here) AS k CROSS JOIN edges AS e ON e.from_id = k.value "
+            "FROM json_each(:included) AS k CROSS JOIN edges AS e ON e.from_id = k.value "
             f"WHERE {self.edge_condition} AND e.to_id IN {_INCLUDED_IDS}"
         )
         columns = ", ".join(f"e.{column}" for column in EDGE_COLUMNS.split(", "))
-        rows = connection.execute(f"SELECT {columns} {body} ORDER BY e.id LIMIT :most", {"here": here, "most": most})
+        rows = connection.execute(
+            f"SELECT {columns} {body} ORDER BY e.id LIMIT :most", {"included": included, "most": most}
+        )
         found = rows.fetchall()
         if len(found) < most:
             return found, len(found)
-        ((count,),) = connection.execute(f"SELECT count(*) {body}", {"here": here}).fetchall()
+        ((count,),) = connection.execute(f"SELECT count(*) {body}", {"included": included}).fetchall()
         return found, int(count)
 
-    def count_outer_edges(self, connection: sqlite3.Connection, here: str) -> dict[int, int]:
-        """Count for each node the edges to nodes that are not here."""
-        statement = f"SELECT here, count(*) FROM ({self.outgoing_sql}) GROUP BY here"
-        return dict(connection.execute(statement, {"nearest": here, "here": here}).fetchall())
+    def count_outer_edges(self, connection: sqlite3.Connection, included: str) -> dict[int, int]:
+        """Count the edges of each included node to nodes that are not included."""
+        statement = f"SELECT inner_id, count(*) FROM ({self.outgoing_sql}) GROUP BY inner_id"
+        return dict(connection.execute(statement, {"nearest": included, "included": included}).fetchall())
 
-    def count_outer_nodes(self, connection: sqlite3.Connection, here: str, rest: Sequence[int]) -> int:
-        """Count the nodes that are not here: those next to others that are, and the rest of the start."""
-        statement = (
-            f"SELECT count(*) FROM (SELECT there FROM ({self.outgoing_sql}) UNION SELECT value FROM json_each(:rest))"
-        )
-        given = {"nearest": here, "here": here, "rest": encode(list(rest))}
-        ((count,),) = connection.execute(statement, given).fetchall()
+    def count_outer_nodes(self, connection: sqlite3.Connection, included: str, rest: Sequence[int]) -> int:
+        """Count the nodes that are not included: neighbours of included ones, and the rest of the start."""
+        outer = f"SELECT outer_id FROM ({self.outgoing_sql}) UNION SELECT value FROM json_each(:rest)"
+        given = {"nearest": included, "included": included, "rest": encode(list(rest))}
+        ((count,),) = connection.execute(f"SELECT count(*) FROM ({outer})", given).fetchall()
         return int(count)

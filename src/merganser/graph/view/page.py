@@ -1,4 +1,4 @@
-"""A neighbourhood as one HTML file: a picture to move and look into, which asks for nothing from anywhere."""
+"""A neighbourhood as one interactive HTML file that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from merganser.graph.values import Properties
     from merganser.graph.view.neighbourhood import Neighbourhood
 
-# What no HTML document may hold: control characters, lone surrogates, noncharacters.
+# Characters that HTML does not allow: control characters, lone surrogates, noncharacters.
 _INVALID_IN_HTML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 _PAGE = """\
@@ -42,10 +42,10 @@ _PAGE = """\
 
 
 def render_graph_page(found: Neighbourhood, title: str, depth: int | None, note: str) -> str:
-    """Give the whole page; see `Neighbourhood.to_html`."""
+    """Render the page; see `Neighbourhood.to_html`."""
     script = "\n".join(map(_read_asset, ("layout.js", "page.js", "hands.js")))
     style = _read_asset("page.css")
-    # The browser itself refuses every other script and style, and whatever this page might ask for.
+    # With this policy the browser refuses every other script and style, and every request of the page.
     policy = f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; img-src data:"
     return _PAGE.format(
         policy=policy,
@@ -58,7 +58,7 @@ def render_graph_page(found: Neighbourhood, title: str, depth: int | None, note:
 
 
 def encode_for_html(value: Any) -> str:
-    r"""Write JSON that no HTML parser takes for anything else.
+    r"""Encode as JSON without characters that an HTML parser would interpret.
 
     >>> encode_for_html("</script><!--")
     '"\\u003c/script\\u003e\\u003c!--"'
@@ -68,7 +68,7 @@ def encode_for_html(value: Any) -> str:
 
 
 def _to_page_data(found: Neighbourhood, title: str, depth: int | None, note: str) -> dict[str, Any]:
-    # Ids and values are texts: a browser's numbers do not hold every integer.
+    # Ids and values are strings, because numbers of a browser do not hold every integer.
     nodes = [
         {
             "id": str(node.id),
@@ -101,7 +101,7 @@ def _to_page_data(found: Neighbourhood, title: str, depth: int | None, note: str
 
 
 def _to_string_pairs(properties: Properties) -> list[list[str]]:
-    # Pairs, because a browser would put names that are numbers first.
+    # Pairs, because a browser sorts names that are numbers first.
     return [[name, format_value(value)] for name, value in properties.items()]
 
 
