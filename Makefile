@@ -27,7 +27,7 @@ PEERS := delta-spark deltalake ducklake lance pyiceberg
 WITH_JAVA := java_home=$$(sh scripts/java.sh); [ -z "$$java_home" ] || export JAVA_HOME="$$java_home";
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-browser check lint docs demo bench lock clean
+.PHONY: help setup test test-browser check options lint docs demo bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,9 @@ test-browser: $(BROWSER) ## test HTML pages in headless Chromium, which is insta
 
 check: lint ## lint, format, types and the fast tests, in under two minutes
 	@$(PYTEST) --quick -m "not slow and not spark" $(ARGS)
+
+options: $(STAMP) ## write signatures and docstrings from the declared options
+	$(PY) scripts/options.py
 
 lint: $(STAMP) ## lint, format and types only
 	$(PY) -m ruff check

@@ -23,6 +23,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from merganser import DuckDBDatasetIO
 from merganser.core.merge.dataset_io import OperationContext
+from merganser.core.model.options import Options
 from merganser.core.parquet import thrift
 from merganser.core.storage.local import LocalStore
 from merganser.engines import ENGINES, open_engine
@@ -150,12 +151,12 @@ def edit_footer(path: str) -> Iterator[thrift.Struct]:
 
 def load(io: AnyDatasetIO, path: str) -> pa.Table:
     """Read a dataset back as an Arrow table, whichever engine wrote it."""
-    return open_engine("arrow").read(path, io.filesystem).to_table()  # type: ignore[attr-defined]
+    return open_engine("arrow").read(path, io.filesystem).to_table()
 
 
 def read_table(io: AnyDatasetIO, path: str | os.PathLike[str]) -> pa.Table:
     """Read a dataset with the engine's own `read`: an Arrow dataset or a relation."""
-    found = io.read(path)  # type: ignore[attr-defined]
+    found = io.read(path)
     for name in ("toArrow", "to_arrow_table", "to_table"):
         if hasattr(found, name):
             return getattr(found, name)()
@@ -170,7 +171,7 @@ def read_rows(io: AnyDatasetIO, path: str, order: Sequence[str] = ("id",)) -> li
 
 def get_engine_type(io: AnyDatasetIO) -> type:
     """Return the class of a dataset IO's engine."""
-    with io._open_engine(OperationContext("merge", "t", None)) as engine:
+    with io._open_engine(OperationContext("merge", "t", Options())) as engine:
         return type(engine)
 
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
 import merganser
 from merganser import core
+from merganser.core.merge.dataset_io import DatasetIO
+from merganser.core.model.options import ARGUMENTS, DECLARATIONS, Call, Options, list_options
 from merganser.engines import ENGINES, open_engine
 
 if TYPE_CHECKING:
@@ -122,24 +129,51 @@ def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return list(inspect.signature(function).parameters.values())
 
 
+def read_arguments(function: Callable[..., Any]) -> dict[str, str]:
+    """Read the parameters and their descriptions under `Args:` of a docstring."""
+    listed = (inspect.getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
+    found = re.split(r"^    (\*{0,2}\w+): ", listed, flags=re.MULTILINE)[1:]
+    return {name: " ".join(text.split()) for name, text in zip(found[::2], found[1::2], strict=True)}
+
+
 def named(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return [one for one in parameters(function) if one.kind is not inspect.Parameter.VAR_KEYWORD]
 
 
 # R3
 @pytest.mark.parametrize("method", METHODS)
-def test_the_dataset_ios_of_all_engines_take_the_same_parameters(method: str) -> None:
-    found = {
-        name: [(one.name, one.kind, one.default) for one in named(getattr(open_engine(name), method))]
+def test_all_engines_take_the_same_parameters(method: str) -> None:
+    found = [
+        [(one.name, one.kind, one.default) for one in parameters(getattr(open_engine(name), method))]
         for name in ENGINES
-    }
-    shared = found["arrow"]
-    # An engine may have options of its own, by keyword and with a default, after the shared ones.
-    for name, own in found.items():
-        extra = own[len(shared) :]
-        assert own[: len(shared)] == shared, name
-        assert all(kind is inspect.Parameter.KEYWORD_ONLY for _, kind, _ in extra), name
-        assert all(default is not inspect.Parameter.empty for _, _, default in extra), name
+    ]
+    assert all(own == found[0] for own in found)
+
+
+def test_an_option_of_another_engine_is_refused() -> None:
+    for engine in ("arrow", "spark"):
+        with pytest.raises(TypeError, match="use_merge, an option of the duckdb engine"):
+            merganser.merge([], "t", key_columns="id", engine=engine, use_merge=True)
+
+
+@pytest.mark.parametrize("call", get_args(Call))
+@pytest.mark.parametrize("owner", [merganser, DatasetIO])
+def test_signatures_and_docstrings_follow_the_declared_options(owner: Any, call: Call) -> None:
+    function = getattr(owner, call)
+    found = {one.name: one for one in parameters(function)}
+    assert [name for name in found if name in DECLARATIONS] == list_options(call)
+    assert set(found) - set(DECLARATIONS) - {"self"} <= set(ARGUMENTS)
+    described = read_arguments(function)
+    for name in list_options(call):
+        default, annotation = next((one.default, one.type) for one in fields(Options) if one.name == name)
+        assert (found[name].default, found[name].annotation) == (default, annotation)
+        assert described[name] == DECLARATIONS[name].description
+
+
+def test_generated_code_is_up_to_date() -> None:
+    script = Path(__file__).parents[1] / "scripts" / "options.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, ""), "Run `make options`, then commit what it wrote."
 
 
 # R1

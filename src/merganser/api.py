@@ -1,4 +1,7 @@
-"""The top level: the same calls as an engine's own, with the engine chosen by name."""
+"""The calls of an engine's `DatasetIO`, with the engine chosen by name.
+
+Signatures and `Args:` of `merge`, `plan` and `write_dataset` are written by scripts/options.py.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +13,97 @@ from merganser.core.commit.undo import undo, vacuum
 from merganser.core.maintenance.compact import compact
 from merganser.core.maintenance.dedupe import dedupe
 from merganser.core.maintenance.inspect import inspect
+from merganser.core.model.options import pick_options, suggest_names
 from merganser.engines import open_engine
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.planner import MergePlan
+    from merganser.core.model.options import PartitionMove
     from merganser.core.model.result import MergeResult, WriteResult
     from merganser.core.model.strategy import MergeStrategy
+    from merganser.progress import ProgressCallback
 
 __all__ = ["compact", "dedupe", "history", "inspect", "merge", "plan", "recover", "undo", "vacuum", "write_dataset"]
 
 DEFAULT_ENGINE = "duckdb"
 
 
+@suggest_names
 def merge(
     source: Any = None,
     path: str | os.PathLike[str] = "",
     strategy: MergeStrategy = "upsert",
     key_columns: Sequence[str] | str = (),
     *,
-    data: Any = None,
     engine: str = DEFAULT_ENGINE,
-    **options: Any,
+    data: Any = None,
+    partition_columns: Sequence[str] | str | None = None,
+    filesystem: Any = None,
+    compression: str = "snappy",
+    max_rows_per_file: int = 5_000_000,
+    row_group_size: int = 500_000,
+    partition_by: Sequence[str] | str | None = None,
+    update_columns: Sequence[str] | str | None = None,
+    insert_columns: Sequence[str] | str | None = None,
+    dedup_order_by: Sequence[str] | str | None = None,
+    sequence_column: str | None = None,
+    operation_column: str | None = None,
+    operation_values: Mapping[str, Any] | None = None,
+    skip_unchanged: bool | Sequence[str] | str = False,
+    scope: Mapping[str, Any] | None = None,
+    on_partition_move: PartitionMove = "refuse",
+    check_partition_moves: bool = True,
+    audit: bool | str | os.PathLike[str] = False,
+    batch_id: str | None = None,
+    retain: int = 0,
+    lock_timeout: float = 60.0,
+    progress: ProgressCallback | None = None,
+    ignore_table_format: bool = False,
+    use_merge: bool | None = None,
 ) -> MergeResult:
-    """Merge keyed rows into a Parquet dataset; running it twice is the same as running it once.
+    """Merge keyed rows into a Parquet dataset; merging the same rows again changes nothing.
 
-    The options are those of the engine's own `merge`; `data` is another name of `source`.
+    Strategies: `upsert` replaces matched rows and inserts new ones; `insert` only inserts; `update` only replaces;
+    `full_merge` also deletes target rows that are missing from the source; `deduplicate` is an upsert of one source row
+    per key, the highest in `dedup_order_by`; `delete` deletes matched rows.
+
+    Args:
+        source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+        path: Folder or URL of the dataset.
+        strategy: What happens to matched, new and missing rows.
+        key_columns: Columns that identify a row.
+        engine: Engine that does the work: duckdb, arrow or spark.
+        data: Another name for `source`.
+        partition_columns: Partition columns of a new dataset; an existing one keeps its own.
+        filesystem: fsspec filesystem of the dataset; by default that of its URL.
+        compression: Codec for new files.
+        max_rows_per_file: Maximum number of rows in a new file.
+        row_group_size: Maximum number of rows in a row group of a new file.
+        partition_by: Another name for `partition_columns`.
+        update_columns: Columns that matched rows take from the source; default all.
+        insert_columns: Columns that new rows take from the source; default all.
+        dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
+        sequence_column: Column that orders rows with the same key, also against the target; older source rows are
+            skipped.
+        operation_column: Source column that holds the operation of each row: insert, update or delete.
+        operation_values: Values of the operation column that stand for insert, update and delete.
+        skip_unchanged: Do not rewrite matched rows that already equal the source, in all columns or in those listed.
+        scope: Partitions that the source covers completely; full_merge deletes missing rows only there.
+        on_partition_move: Whether matched rows whose partition changes are refused or moved.
+        check_partition_moves: Look for matched rows whose partition changes; False promises that there are none.
+        audit: Record of changed rows: True lists keys and actions, "rows" also the rows before and after; a folder
+            receives these as Parquet.
+        batch_id: Name of this batch; a batch that was committed before is not merged again.
+        retain: Number of latest commits that can be undone; their replaced files are kept.
+        lock_timeout: Seconds to wait for another writer.
+        progress: Function that is called with a `Progress` at every step, from any thread.
+        ignore_table_format: Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or
+            DuckLake table.
+        use_merge: DuckDB only: True for MERGE, False for UNION ALL and NOT EXISTS; by default MERGE if DuckDB has it.
 
     >>> import tempfile, pyarrow as pa
     >>> lake = tempfile.mkdtemp()
@@ -47,40 +112,108 @@ def merge(
     >>> merge(pa.table({"id": [1, 2]}), lake, key_columns="id").inserted
     0
     """
+    options = pick_options("merge", locals())
     return open_engine(engine).merge(source, path, strategy, key_columns, data=data, **options)
 
 
+@suggest_names
 def plan(
     source: Any = None,
     path: str | os.PathLike[str] = "",
     strategy: MergeStrategy = "upsert",
     key_columns: Sequence[str] | str = (),
     *,
-    data: Any = None,
     engine: str = DEFAULT_ENGINE,
-    **options: Any,
+    data: Any = None,
+    partition_columns: Sequence[str] | str | None = None,
+    filesystem: Any = None,
+    partition_by: Sequence[str] | str | None = None,
+    update_columns: Sequence[str] | str | None = None,
+    insert_columns: Sequence[str] | str | None = None,
+    dedup_order_by: Sequence[str] | str | None = None,
+    sequence_column: str | None = None,
+    operation_column: str | None = None,
+    operation_values: Mapping[str, Any] | None = None,
+    skip_unchanged: bool | Sequence[str] | str = False,
+    scope: Mapping[str, Any] | None = None,
+    on_partition_move: PartitionMove = "refuse",
+    check_partition_moves: bool = True,
+    ignore_table_format: bool = False,
 ) -> MergePlan:
-    """Say what `merge` would do to each file, and why, without doing it.
+    """Report what `merge` would do to each file, and why, without doing it.
+
+    Args:
+        source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+        path: Folder or URL of the dataset.
+        strategy: What happens to matched, new and missing rows.
+        key_columns: Columns that identify a row.
+        engine: Engine that does the work: duckdb, arrow or spark.
+        data: Another name for `source`.
+        partition_columns: Partition columns of a new dataset; an existing one keeps its own.
+        filesystem: fsspec filesystem of the dataset; by default that of its URL.
+        partition_by: Another name for `partition_columns`.
+        update_columns: Columns that matched rows take from the source; default all.
+        insert_columns: Columns that new rows take from the source; default all.
+        dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
+        sequence_column: Column that orders rows with the same key, also against the target; older source rows are
+            skipped.
+        operation_column: Source column that holds the operation of each row: insert, update or delete.
+        operation_values: Values of the operation column that stand for insert, update and delete.
+        skip_unchanged: Do not rewrite matched rows that already equal the source, in all columns or in those listed.
+        scope: Partitions that the source covers completely; full_merge deletes missing rows only there.
+        on_partition_move: Whether matched rows whose partition changes are refused or moved.
+        check_partition_moves: Look for matched rows whose partition changes; False promises that there are none.
+        ignore_table_format: Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or
+            DuckLake table.
 
     >>> import tempfile, pyarrow as pa
     >>> plan(pa.table({"id": [1, 2]}), tempfile.mkdtemp(), key_columns="id").inserted
     2
     """
+    options = pick_options("plan", locals())
     return open_engine(engine).plan(source, path, strategy, key_columns, data=data, **options)
 
 
+@suggest_names
 def write_dataset(
     source: Any,
     path: str | os.PathLike[str],
     mode: WriteMode = "append",
     *,
     engine: str = DEFAULT_ENGINE,
-    **options: Any,
+    partition_columns: Sequence[str] | str | None = None,
+    filesystem: Any = None,
+    compression: str = "snappy",
+    max_rows_per_file: int = 5_000_000,
+    row_group_size: int = 500_000,
+    partition_by: Sequence[str] | str | None = None,
+    retain: int = 0,
+    lock_timeout: float = 60.0,
+    progress: ProgressCallback | None = None,
+    ignore_table_format: bool = False,
 ) -> WriteResult:
-    """Append rows to a dataset, or overwrite it.
+    """Append rows to a dataset, or overwrite it; both are committed like a merge.
+
+    Args:
+        source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+        path: Folder or URL of the dataset.
+        mode: Whether existing rows are kept or replaced.
+        engine: Engine that does the work: duckdb, arrow or spark.
+        partition_columns: Partition columns of a new dataset; an existing one keeps its own.
+        filesystem: fsspec filesystem of the dataset; by default that of its URL.
+        compression: Codec for new files.
+        max_rows_per_file: Maximum number of rows in a new file.
+        row_group_size: Maximum number of rows in a row group of a new file.
+        partition_by: Another name for `partition_columns`.
+        retain: Number of latest commits that can be undone; their replaced files are kept.
+        lock_timeout: Seconds to wait for another writer.
+        progress: Function that is called with a `Progress` at every step, from any thread.
+        ignore_table_format: Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or
+            DuckLake table.
 
     >>> import tempfile, pyarrow as pa
     >>> [file.row_count for file in write_dataset(pa.table({"id": [1, 2]}), tempfile.mkdtemp()).files]
     [2]
     """
+    options = pick_options("write_dataset", locals())
     return open_engine(engine).write_dataset(source, path, mode, **options)

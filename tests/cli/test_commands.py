@@ -18,7 +18,7 @@ from tests.support import assert_unchanged, open_dataset_io, put, snapshot, to_p
 
 from merganser.cli.app import COMMANDS, app
 from merganser.core.commit import commit
-from merganser.core.model.options import MergeOptions, WriteOptions
+from merganser.core.model.options import Call, list_options
 from merganser.engines import ENGINES
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def orders(tmp_path: Any, cli: Callable[..., Result]) -> str:
 
 
 def prices(path: str, **options: Any) -> dict[int, float]:
-    found = to_plain_rows(open_dataset_io("arrow").read(path, **options).to_table())  # type: ignore[attr-defined]
+    found = to_plain_rows(open_dataset_io("arrow").read(path, **options).to_table())
     return {row["id"]: row["price"] for row in found}
 
 
@@ -183,12 +183,13 @@ def test_debug_shows_where_an_error_comes_from(orders: str) -> None:
 
 def test_every_option_of_the_library_is_an_option_here() -> None:
     other_names = {"partition_columns": "partition_by", "filesystem": "storage_option"}
-    for command, options in (("merge", MergeOptions), ("write", WriteOptions)):
+    calls: dict[str, Call] = {"merge": "merge", "plan": "plan", "write": "write_dataset"}
+    for command, call in calls.items():
         found = app.get_command(None, command)  # type: ignore[arg-type]
         assert found is not None
         here = {parameter.name for parameter in found.params}
         # The command line shows progress by itself.
-        asked = {other_names.get(name, name) for name in options.__optional_keys__ - {"progress"}}
+        asked = {other_names.get(name, name) for name in set(list_options(call)) - {"progress"}}
         assert asked <= here
 
 

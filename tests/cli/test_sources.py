@@ -46,7 +46,7 @@ def in_arrow(opener: Any) -> bytes:
 
 
 def merged(path: str) -> list[dict[str, Any]]:
-    return sorted(to_plain_rows(open_dataset_io("arrow").read(path).to_table()), key=lambda row: row["id"])  # type: ignore[attr-defined]
+    return sorted(to_plain_rows(open_dataset_io("arrow").read(path).to_table()), key=lambda row: row["id"])
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_types_are_those_that_are_given_or_those_of_the_dataset(
     (tmp_path / name).write_text(first)
     types = ["--column-type", "code=string", "--column-type", "id=decimal128(38,0)", "--column-type", "other=int64"]
     cli("merge", str(tmp_path / name), target, "--key", "id", *types)
-    found = {field.name: field.type for field in open_dataset_io("arrow").read(target).schema}  # type: ignore[attr-defined]
+    found = {field.name: field.type for field in open_dataset_io("arrow").read(target).schema}
     assert found == {"id": pa.decimal128(38, 0), "code": pa.string()}
     (tmp_path / name).write_text(second)
     cli("merge", str(tmp_path / name), target, "--key", "id")
@@ -235,5 +235,5 @@ def test_types_come_from_the_dataset_only_if_the_source_has_none(
 def test_types_come_from_a_dataset_whose_timestamps_arrow_cannot_read(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "arrow21_int96_far", tmp_path / "t/code=007")
     with pytest.raises(UnsupportedFileError):
-        open_dataset_io("arrow").read(tmp_path / "t")  # type: ignore[attr-defined]
+        open_dataset_io("arrow").read(tmp_path / "t")
     assert use_target_types("day.csv", DEFAULT_READ_OPTIONS, locate(tmp_path / "t")).types == {"code": pa.string()}

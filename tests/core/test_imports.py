@@ -60,6 +60,7 @@ LAYERS = (
     "merganser.pipeline",
     "merganser.cli.group",
     "merganser.cli.command",
+    "merganser.cli.options",
     "merganser.cli.sources",
     "merganser.cli.pipeline",
     "merganser.cli.dataset",

@@ -311,7 +311,7 @@ def _upsert(place: DatasetFolder) -> object:
 def _moves_and_deletes(place: DatasetFolder) -> object:
     """Move a row to another day, delete one, update one and add one, with a change feed."""
     rows = _make_source(id=[1, 2, 11, 99], v=["new"] * 4, day=["b", None, "b", "a"], op=["u", "d", "u", "c"])
-    options = {"operation_column": "op", "on_partition_move": "move", "audit": f"{place.path}-feed"}
+    options: dict[str, Any] = {"operation_column": "op", "on_partition_move": "move", "audit": f"{place.path}-feed"}
     return merganser.merge(rows, place.path, "upsert", "id", engine="arrow", **options)
 
 

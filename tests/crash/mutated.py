@@ -59,7 +59,7 @@ def main(file: str, key: str, engine: str, count: int) -> None:
         path = Path(whole, "t", "a.parquet")
         path.parent.mkdir()
         path.write_bytes(data)
-        source = open_engine("arrow").read(str(path.parent)).to_table().slice(1, 2)  # type: ignore[attr-defined]
+        source = open_engine("arrow").read(str(path.parent)).to_table().slice(1, 2)
     with tempfile.TemporaryDirectory() as scratch:
         for number in range(count):
             sys.stdout.write(f"{number}\n")

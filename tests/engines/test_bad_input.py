@@ -83,7 +83,7 @@ def test_a_file_is_not_a_dataset(io: AnyDatasetIO, lake: str) -> None:
         lambda: io.plan(table([1]), file, "upsert", "id"),
         lambda: io.write_dataset(table([1]), file, "append"),
         lambda: io.write_dataset(table([1]), file, "overwrite"),
-        lambda: io.read(file),  # type: ignore[attr-defined]
+        lambda: io.read(file),
     ]
     for attempt in attempts:
         with pytest.raises(TargetPathError, match=r"t\.parquet is a file; a dataset is a folder"):

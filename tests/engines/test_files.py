@@ -127,7 +127,7 @@ def attempts(io: AnyDatasetIO, path: str, source: pa.Table | None = None) -> lis
         lambda: io.merge(rows, path, "full_merge", "id"),
         lambda: io.plan(rows, path, "upsert", "id"),
         lambda: io.write_dataset(rows, path, "append"),
-        lambda: io.read(path),  # type: ignore[attr-defined]
+        lambda: io.read(path),
     ]
 
 

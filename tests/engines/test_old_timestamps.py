@@ -111,7 +111,7 @@ def test_a_folder_that_arrow_datasets_misread_is_refused(io: AnyDatasetIO, lake:
     path = copy_fixture(FAR, lake)
     misread = r"Column 'ts' of .*part-0\.parquet holds INT96 .* PyArrow .*write_dataset"
     with pytest.raises(UnsupportedFileError, match=misread):
-        io.read(path)  # type: ignore[attr-defined]
+        io.read(path)
     # What the message advises.
     io.write_dataset(f"{path}/part-0.parquet", f"{lake}/new")
     assert rows(load(io, f"{lake}/new")) == rows(rows_of(FAR))

@@ -34,7 +34,7 @@ def test_a_callback_gets_every_stage_and_file(io: AnyDatasetIO, tmp_path: Path) 
 
 
 def test_a_callback_that_cannot_be_called_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match="progress must be something to call"):
+    with pytest.raises(InvalidArgumentError, match="progress must be a function"):
         open_dataset_io("arrow").merge(pa.table({"id": [1]}), str(tmp_path / "t"), "upsert", "id", progress=True)  # type: ignore[arg-type]
 
 

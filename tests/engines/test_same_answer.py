@@ -9,6 +9,7 @@ import random
 import shutil
 import tempfile
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,8 +67,9 @@ class UnionIO(DuckDBUnionIO):
     """DuckDB that plans without MERGE, too."""
 
     @contextmanager
-    def _engine(self, job: OperationContext, use_merge: bool | None = None) -> Iterator[DuckDBEngine]:  # noqa: ARG002
-        with super()._open_engine(job, use_merge=False) as engine:
+    def _open_engine(self, context: OperationContext) -> Iterator[DuckDBEngine]:
+        options = replace(context.options, use_merge=False)
+        with super()._open_engine(replace(context, options=options)) as engine:
             yield engine
 
 

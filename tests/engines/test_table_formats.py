@@ -102,7 +102,7 @@ def test_maintenance_refuses_a_table_of_another_format(made: str, name: str, lak
 def test_an_abandoned_table_can_be_used_as_plain_files(io: AnyDatasetIO, made: str, name: str, lake: str) -> None:
     log = Path(made, FORMATS[name][0])
     ignoring: dict[str, Any] = {"ignore_table_format": True}
-    assert io.read(made, **ignoring) is not None  # type: ignore[attr-defined]
+    assert io.read(made, **ignoring) is not None
     assert io.plan(table([1, 3]), made, "upsert", "id", **ignoring).inserted == 1
     result = io.merge(table([1, 3]), made, "upsert", "id", retain=1, **ignoring)
     assert (result.inserted, result.updated) == (1, 1)
@@ -120,7 +120,7 @@ def test_an_abandoned_table_can_be_used_as_plain_files(io: AnyDatasetIO, made: s
 
 
 def test_a_source_of_another_format_can_be_read_as_plain_files(io: AnyDatasetIO, made: str, lake: str) -> None:
-    source = io.read(made, ignore_table_format=True)  # type: ignore[attr-defined]
+    source = io.read(made, ignore_table_format=True)
     assert io.merge(source, f"{lake}/new", key_columns="id").inserted == 2
 
 

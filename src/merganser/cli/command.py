@@ -23,7 +23,6 @@ import pyarrow as pa
 from merganser.cli.option_names import name_options
 from merganser.core.commit.commit import has_pending_commit
 from merganser.core.storage.location import locate, open_url
-from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.core.storage.staging import choose_control_folder
 from merganser.errors import MerganserError, TargetPathError
 from merganser.printable import CONTROL, escape_controls, mask_credentials, to_printable
@@ -190,27 +189,6 @@ def columns_option(name: str, *spelled: str, help_text: str, required: bool = Fa
     return click.option(
         name, *spelled, type=columns, metavar="COLUMN,…", multiple=True, required=required, help=help_text
     )
-
-
-def _count_option(name: str, minimum: int, default: int, help_text: str) -> Decorator:
-    return click.option(name, type=click.IntRange(minimum), default=default, show_default=True, help=help_text)
-
-
-retain_option = _count_option("--retain", 0, 0, "Number of commits that can be undone.")
-max_rows_option = _count_option("--max-rows-per-file", 1, 5_000_000, "Maximum rows in a new file.")
-row_group_option = _count_option("--row-group-size", 1, 500_000, "Maximum rows in a new row group.")
-timeout_option = click.option(
-    "--lock-timeout",
-    type=click.FloatRange(min=0),
-    default=LOCK_TIMEOUT,
-    show_default=True,
-    help="Seconds to wait for another writer.",
-)
-table_format_option = click.option(
-    "--ignore-table-format",
-    is_flag=True,
-    help="Treat a Delta Lake, Iceberg, Hudi, Lance or DuckLake table as plain Parquet files.",
-)
 
 
 def open_filesystem(path: str, options: Sequence[tuple[str, str]]) -> Any:

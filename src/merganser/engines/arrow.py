@@ -49,16 +49,26 @@ class PyArrowDatasetIO(DatasetIO[pa.Table, pa.Table, Matches]):
     ['a', 'B', 'c']
     """
 
+    engine_name = "arrow"
+
     def read(
         self, path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
     ) -> pads.Dataset:
-        """Open exactly the data files as a `pyarrow.dataset`, partition columns in their recorded types.
+        """Open the dataset's data files as a `pyarrow.dataset`, with partition columns in their recorded types.
 
-        With `ignore_table_format`, also those that a table of another format left, whatever its log says of them.
+        Args:
+            path: Folder or URL of the dataset.
+            filesystem: fsspec filesystem of the dataset; by default that of its URL.
+            ignore_table_format: Also read files of a table of another format, whatever its log says of them.
+
+        >>> import tempfile
+        >>> written = PyArrowDatasetIO().write_dataset(pa.table({"id": [1, 2]}), lake := tempfile.mkdtemp())
+        >>> PyArrowDatasetIO().read(lake).count_rows()
+        2
         """
         return open_dataset(locate(path, self._choose_filesystem(filesystem), ignore_table_format=ignore_table_format))
 
-    def _open_engine(self, context: OperationContext) -> AbstractContextManager[ArrowEngine]:  # noqa: ARG002  nothing depends on the job
+    def _open_engine(self, context: OperationContext) -> AbstractContextManager[ArrowEngine]:  # noqa: ARG002  the same for every operation
         return nullcontext(ArrowEngine())
 
 
@@ -71,7 +81,16 @@ def merge_parquet_dataset_pyarrow(
     compression: str = "snappy",
     filesystem: Any = None,
 ) -> MergeStats:
-    """Merge with PyArrow and give the counts only.
+    """Merge with PyArrow and return only the counts.
+
+    Args:
+        source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+        target_path: Folder or URL of the dataset.
+        key_columns: Columns that identify a row.
+        strategy: What happens to matched, new and missing rows.
+        dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
+        compression: Codec for new files.
+        filesystem: fsspec filesystem of the dataset; by default that of its URL.
 
     >>> import tempfile
     >>> merge_parquet_dataset_pyarrow(pa.table({"id": [1]}), tempfile.mkdtemp(), "id")

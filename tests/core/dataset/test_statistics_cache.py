@@ -127,7 +127,7 @@ def test_a_read_and_an_append_use_the_cache_and_keep_its_bounds(lake: str) -> No
     path = make(lake)
     touch(path)
     with record_opened_files() as names:
-        IO.read(path)  # type: ignore[attr-defined]
+        IO.read(path)
     assert sorted(names) == ["f0.parquet", "f4.parquet"]
     IO.write_dataset(table([80]), path, "append")
     (new,) = set(list_data_files(path)) - set(FILES)
@@ -466,8 +466,8 @@ def test_merges_with_a_cache_and_without_one_come_out_the_same(
                 with mock.patch.object(cache, "MIN_FILES", fewest):
                     results.append(IO.merge(table(ids, str(turn)), path, strategy, "id"))
             assert results[0].stats == results[1].stats
-            assert sorted(map(str, to_plain_rows(IO.read(paths[0]).to_table()))) == sorted(  # type: ignore[attr-defined]
-                map(str, to_plain_rows(IO.read(paths[1]).to_table()))  # type: ignore[attr-defined]
+            assert sorted(map(str, to_plain_rows(IO.read(paths[0]).to_table()))) == sorted(
+                map(str, to_plain_rows(IO.read(paths[1]).to_table()))
             )
         assert not cache_of(paths[1]).exists()
 

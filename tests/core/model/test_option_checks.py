@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any, cast, get_args
+from uuid import uuid4
 
+import pyarrow as pa
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
+import merganser
 from merganser.core.model.option_checks import REQUIREMENTS
-from merganser.core.model.options import make_options, make_request
+from merganser.core.model.options import Options, make_request
 from merganser.core.model.strategy import RULES, MergeStrategy
 from merganser.errors import InvalidArgumentError
 
@@ -47,7 +51,7 @@ def test_the_table_in_the_docs_is_what_is_checked() -> None:
     assert set(get_args(MergeStrategy)) == set(RULES) == {strategy for _, strategy, _ in table()}
     assert {option for option, _, _ in table()} == set(VALUES) >= set(REQUIREMENTS)
     for option, strategy, together in table():
-        arguments = (cast("MergeStrategy", strategy), "id", make_options(**{option: VALUES[option]}))
+        arguments = (cast("MergeStrategy", strategy), "id", Options(**{option: VALUES[option]}))
         if together:
             make_request(*arguments)
         else:
@@ -55,12 +59,21 @@ def test_the_table_in_the_docs_is_what_is_checked() -> None:
                 make_request(*arguments)
 
 
+def test_a_history_records_no_filesystem_and_no_callback() -> None:
+    files, path = MemoryFileSystem(), f"/{uuid4().hex}"
+    options: dict[str, Any] = {"batch_id": "b", "use_merge": False, "partition_by": "v", "max_rows_per_file": 7}
+    merganser.merge(
+        pa.table({"id": [1], "v": [2]}), path, key_columns="id", filesystem=files, progress=lambda _: None, **options
+    )
+    assert merganser.history(path, filesystem=files)[0].options == {"partition_columns": ["v"], "max_rows_per_file": 7}
+
+
 # M3 M5
 @pytest.mark.parametrize("option", ["update_columns", "insert_columns", "skip_unchanged"])
 def test_columns_that_are_named_have_the_sequence_column_among_them(option: str) -> None:
     def asked(*columns: str) -> Any:
         given: dict[str, Any] = {"sequence_column": "at", option: list(columns)}
-        return make_request("upsert", "id", make_options(**given))
+        return make_request("upsert", "id", Options(**given))
 
     asked("v", "at")
     with pytest.raises(InvalidArgumentError, match=f"{option} leaves out the sequence_column 'at'"):

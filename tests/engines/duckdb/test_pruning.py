@@ -25,6 +25,7 @@ from tests.values import PLAIN, build, cells
 from merganser import DuckDBDatasetIO
 from merganser.core.merge.dataset_io import OperationContext
 from merganser.core.model.keys import to_canonical, to_canonical_keys
+from merganser.core.model.options import Options
 from merganser.core.parquet.thrift import FILE_METADATA, Struct, ThriftList, read_struct
 from merganser.core.rows.bounds import might_match
 from merganser.engines.duckdb import engine as duckdb_engine
@@ -273,7 +274,7 @@ def test_a_filter_on_a_key_column_is_detected(lake: str) -> None:
 
 
 def candidates(source: pa.Table, bounds: pa.Table) -> list[bool]:
-    with DuckDBDatasetIO()._open_engine(OperationContext("plan", "t", None)) as engine:
+    with DuckDBDatasetIO()._open_engine(OperationContext("plan", "t", Options())) as engine:
         handle = engine.conform(source, source.schema)
         found: list[bool] = engine.find_candidates(handle, source.column_names, bounds).tolist()
     return found

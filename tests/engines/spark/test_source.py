@@ -68,7 +68,7 @@ def test_no_zone_of_a_session_moves_a_timestamp(
     assert found.schema.types == schema.types
     assert found.column("naive").to_pylist() == [GAP, GAP]
     assert found.column("zoned").cast(pa.int64()).to_pylist() == [int(instant.timestamp()) * 1000] * 2
-    frame = broadcast_io.read(f"{lake}/t")  # type: ignore[attr-defined]
+    frame = broadcast_io.read(f"{lake}/t")
     seen = frame.selectExpr("typeof(naive) n", "typeof(zoned) z", "unix_seconds(zoned) s").collect()
     assert {tuple(row) for row in seen} == {("timestamp_ntz", "timestamp", int(instant.timestamp()))}
 
@@ -234,7 +234,7 @@ def test_a_path_that_cannot_be_read_is_named(broadcast_io: AnyDatasetIO, lake: s
     with assert_unchanged(f"{lake}/t"), pytest.raises(UnreadableFileError, match=r"1\.json"):
         broadcast_io.merge(f"{lake}/text/*.json", f"{lake}/t", key_columns="id")
     with pytest.raises(TargetPathError, match="no Parquet files"):
-        broadcast_io.read(f"{lake}/none")  # type: ignore[attr-defined]
+        broadcast_io.read(f"{lake}/none")
 
 
 # X6, O3

@@ -49,7 +49,7 @@ def test_what_spark_wrote_is_merged_into_and_read_by_everyone(
     names = [column.split()[0] for column in SCHEMA.split(", ")]
     frames = {
         "spark": spark.read.schema(SCHEMA).parquet(path).select(*names).toArrow(),
-        "ours": io.read(path).select(*names).toArrow(),  # type: ignore[attr-defined]
+        "ours": io.read(path).select(*names).toArrow(),
         "arrow": pads.dataset([f"{path}/{name}" for name in list_data_files(path)], partitioning="hive").to_table(),
         "polars": pl.scan_parquet(f"{path}/**/*.parquet", hive_schema={"day": pl.String}).collect().to_arrow(),
         "duckdb": duckdb.read_parquet(f"{path}/**/*.parquet", hive_partitioning=True).to_arrow_table(),

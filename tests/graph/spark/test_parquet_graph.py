@@ -230,7 +230,7 @@ def test_all_types_can_be_read_as_one_folder_but_not_merged_into(spark: Any, gra
     for type_ in ("Job", "Company"):
         graph.merge_nodes(spark.createDataFrame([(type_,)], "name string"), type_, match="name")
     nodes, before = f"{lake}/graph/nodes", snapshot(lake)
-    read = open_dataset_io("arrow").read(nodes).to_table()  # type: ignore[attr-defined]
+    read = open_dataset_io("arrow").read(nodes).to_table()
     assert sorted(zip(read["type"].to_pylist(), read["name"].to_pylist(), strict=True)) == [
         ("Company", "Company"),
         ("Job", "Job"),
@@ -457,7 +457,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"match": "k", "base": {"x": "1.5"}}, PropertyTypeError, "'x' has type decimal"),
     ({"match": "k", "base": {"x": "map(1, 2)"}}, PropertyTypeError, "'x' has type map<int,int>"),
     ({"match": {"x": "struct(k)"}}, PropertyTypeError, "'x' has type struct.*no dict can be matched"),
-    ({"match": "k", "batch_id": ""}, InvalidArgumentError, "batch_id must be a text"),
+    ({"match": "k", "batch_id": ""}, InvalidArgumentError, "batch_id must be a string"),
     ({"match": "k", "order_by": "nosuch"}, InvalidArgumentError, "order_by names 'nosuch'"),
     ({"match": "k", "order_by": "m"}, InvalidArgumentError, "order_by names 'm'.*no order"),
 ]
@@ -475,7 +475,7 @@ def test_nonsense_is_refused_by_name(spark: Any, graph: ParquetGraph, lake: str)
     ends: dict[str, Any] = {"from_node": Endpoint("T", {"k": "k"}), "to_node": Endpoint("T", {"k": "k"})}
     with pytest.raises(InvalidArgumentError, match="missing must be 'refuse' or 'skip'"):
         graph.merge_edges(frame, "E", **ends, missing="ignore")  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgumentError, match="batch_id must be a text"):
+    with pytest.raises(InvalidArgumentError, match="batch_id must be a string"):
         graph.merge_edges(frame, "E", **ends, batch_id="")
     with pytest.raises(InvalidArgumentError, match="to_node is 'T'"):
         graph.merge_edges(frame, "E", **{**ends, "to_node": "T"})

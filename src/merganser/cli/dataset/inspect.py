@@ -15,9 +15,9 @@ from merganser.cli.command import (
     flatten_names,
     open_filesystem,
     storage_option,
-    table_format_option,
     wrap_command,
 )
+from merganser.cli.options import table_format_option
 from merganser.display import pluralize, to_plain
 
 if TYPE_CHECKING:

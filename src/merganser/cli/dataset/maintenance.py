@@ -12,18 +12,14 @@ from merganser.cli.command import (
     CommandOutput,
     columns_option,
     flatten_names,
-    max_rows_option,
     open_filesystem,
-    retain_option,
-    row_group_option,
     storage_option,
-    table_format_option,
-    timeout_option,
     wrap_command,
 )
 from merganser.cli.dataset.progress import show_progress
+from merganser.cli.options import max_rows_option, retain_option, row_group_option, table_format_option, timeout_option
 from merganser.core.maintenance.compact import TARGET_FILE_BYTES
-from merganser.core.model.options import CODECS
+from merganser.core.model.option_types import CODECS
 from merganser.display import pluralize
 
 if TYPE_CHECKING:

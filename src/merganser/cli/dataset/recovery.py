@@ -16,11 +16,10 @@ from merganser.cli.command import (
     confirm,
     open_filesystem,
     storage_option,
-    table_format_option,
-    timeout_option,
     wrap_command,
 )
 from merganser.cli.dataset.inspect import format_record
+from merganser.cli.options import table_format_option, timeout_option
 from merganser.display import pluralize
 from merganser.printable import mask_credentials
 

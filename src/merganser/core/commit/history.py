@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from merganser.core.model.options import DECLARATIONS
 from merganser.core.storage.location import locate
 from merganser.core.storage.staging import HISTORY, choose_control_folder, explain_unreadable
 from merganser.display import FilesDisplayMixin
@@ -219,9 +220,9 @@ def make_maintenance_record(
 
 def _list_changed_options(options: Options) -> dict[str, Any]:
     """List the options that differ from their defaults, as JSON values."""
-    given = {one.name: (_to_plain(getattr(options, one.name)), _to_plain(one.default)) for one in fields(options)}
-    unlisted = {"batch_id", "progress"}
-    return {name: value for name, (value, default) in given.items() if value != default and name not in unlisted}
+    recorded = [one for one in fields(options) if DECLARATIONS[one.name].is_recorded]
+    given = {one.name: (_to_plain(getattr(options, one.name)), _to_plain(one.default)) for one in recorded}
+    return {name: value for name, (value, default) in given.items() if value != default}
 
 
 def _to_plain(value: Any) -> Any:

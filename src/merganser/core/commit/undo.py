@@ -17,7 +17,7 @@ from merganser.core.commit.retained import (
 )
 from merganser.core.dataset.listing import check_not_nested
 from merganser.core.dataset.snapshot import make_record
-from merganser.core.model.options import check_retain
+from merganser.core.model.options import check_option
 from merganser.core.storage.location import locate
 from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.core.storage.staging import choose_control_folder, explain_staging_errors
@@ -93,7 +93,7 @@ def vacuum(
     1
     """
     if retain is not None:
-        check_retain(retain)
+        check_option("retain", retain)
     # Retained files are not part of a table of another format.
     location = locate(path, filesystem, ignore_table_format=True)
     if not list_retained_ids(location.store, choose_control_folder(location)):

@@ -18,7 +18,7 @@ from merganser.core.model.keys import (
     number_rows,
     to_canonical_keys,
 )
-from merganser.core.model.options import to_column_names
+from merganser.core.model.option_types import to_column_names
 from merganser.core.model.schema import check_columns, check_types, check_unique
 from merganser.core.model.validation import check_key_columns, check_moves, check_null_keys, check_partition_columns
 from merganser.errors import InvalidArgumentError

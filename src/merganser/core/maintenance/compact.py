@@ -33,7 +33,8 @@ from merganser.core.maintenance.compact_writer import (
     sort_by_bounds,
 )
 from merganser.core.model.engine import Layout
-from merganser.core.model.options import Options, to_column_names
+from merganser.core.model.option_types import to_column_names
+from merganser.core.model.options import Options
 from merganser.core.model.partitions import UNKNOWN
 from merganser.core.model.result import CompactResult
 from merganser.core.model.schema import make_key_values, to_plain_type

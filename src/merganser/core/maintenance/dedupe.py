@@ -23,7 +23,8 @@ from merganser.core.dataset.listing import check_target, has_files
 from merganser.core.dataset.snapshot import load_existing, make_no_files_error
 from merganser.core.maintenance.duplicates import find_duplicates
 from merganser.core.model.keys import normalize_keys
-from merganser.core.model.options import Options, to_column_names
+from merganser.core.model.option_types import to_column_names
+from merganser.core.model.options import Options
 from merganser.core.model.result import DedupeResult
 from merganser.core.model.validation import check_order_columns, check_supported_types
 from merganser.core.rows.rewrite import GroupChange, rewrite_file

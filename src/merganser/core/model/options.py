@@ -1,13 +1,18 @@
-"""What a caller asks for, checked before anything is read."""
+"""The options of `merge`, `plan` and `write_dataset`: the one place where each is declared.
+
+`scripts/options.py` writes signatures and `Args:` of these calls from `Options`; the command line and the keys of a
+pipeline are derived from it when they are loaded.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import functools
+import inspect
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, get_args
 
+from merganser.core.model import option_types as types
 from merganser.core.model.keys import normalize_keys
 from merganser.core.model.option_checks import check_combination
 from merganser.core.model.strategy import find_rule
@@ -15,145 +20,226 @@ from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    import os
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from merganser.core.model.option_types import OptionType
     from merganser.core.model.strategy import MergeStrategy, Rule
     from merganser.progress import ProgressCallback
 
+P = ParamSpec("P")
+R = TypeVar("R")
 PartitionMove = Literal["refuse", "move"]
+Call = Literal["merge", "plan", "write_dataset"]
 
-CODECS = ("snappy", "zstd", "gzip", "brotli", "lz4", "none")
-
-
-class WriteOptions(TypedDict, total=False):
-    """What the doors take beside source, path and mode of a write."""
-
-    partition_columns: Sequence[str] | str | None
-    partition_by: Sequence[str] | str | None
-    filesystem: Any
-    compression: str
-    max_rows_per_file: int
-    row_group_size: int
-    retain: int
-    lock_timeout: float
-    progress: ProgressCallback | None
-    ignore_table_format: bool
+_EVERY_CALL = get_args(Call)
+_MERGE_AND_PLAN = ("merge", "plan")
+_MERGE_AND_WRITE = ("merge", "write_dataset")
 
 
-class ChangeOptions(TypedDict, total=False):
-    """What a plan and a merge take to say which rows change, and how."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What is known of an option beside its name, annotation and default."""
 
-    partition_by: Sequence[str] | str | None
-    dedup_order_by: Sequence[str] | str | None
-    update_columns: Sequence[str] | str | None
-    insert_columns: Sequence[str] | str | None
-    sequence_column: str | None
-    operation_column: str | None
-    operation_values: Mapping[str, Any] | None
-    skip_unchanged: bool | Sequence[str] | str
-    scope: Mapping[str, Any] | None
-    check_partition_moves: bool
-    on_partition_move: PartitionMove
-    ignore_table_format: bool
-
-
-class CommitOptions(ChangeOptions, total=False):
-    """What a merge takes beyond a plan."""
-
-    audit: bool | str | os.PathLike[str]
-    batch_id: str | None
-    retain: int
-    lock_timeout: float
-    progress: ProgressCallback | None
+    type: OptionType
+    description: str
+    # The calls that take it.
+    calls: Sequence[str]
+    is_positional: bool = False
+    # The only engine that has it.
+    engine: str | None = None
+    # Whether the history of a dataset records it.
+    is_recorded: bool = True
+    # Whether the command line has it, and its help where the description does not fit.
+    has_flag: bool = True
+    help: str | None = None
 
 
-class MergeOptions(WriteOptions, CommitOptions, total=False):
-    """What the doors take beside source, path, strategy and keys of a merge; `use_merge` is DuckDB's own."""
+def declare(option_type: OptionType, description: str, calls: Sequence[str], default: Any = None, **others: Any) -> Any:
+    """Declare an option as a field of `Options`."""
+    declared = Declaration(type=option_type, description=description, calls=calls, **others)
+    return field(default=default, metadata={"declaration": declared})
 
-    use_merge: bool | None
+
+# The parameters of the calls that are not options.
+ARGUMENTS = {
+    "source": "Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.",
+    "path": "Folder or URL of the dataset.",
+    "strategy": "What happens to matched, new and missing rows.",
+    "key_columns": "Columns that identify a row.",
+    "mode": "Whether existing rows are kept or replaced.",
+    "data": "Another name for `source`.",
+    "engine": "Engine that does the work: duckdb, arrow or spark.",
+}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a caller may ask of a merge or write beyond its source and target; checked before anything is read."""
+    """The options of a merge, plan or write, checked and converted when they are made."""
 
-    partition_columns: Sequence[str] | None = None
-    compression: str = "snappy"
-    max_rows_per_file: int = 5_000_000
-    row_group_size: int = 500_000
-    dedup_order_by: Sequence[str] = ()
-    update_columns: Sequence[str] | None = None
-    insert_columns: Sequence[str] | None = None
-    sequence_column: str | None = None
-    operation_column: str | None = None
-    operation_values: Mapping[str, Sequence[Any]] | None = None
-    skip_unchanged: bool | Sequence[str] = False
-    scope: Mapping[str, Sequence[Any]] | None = None
-    check_partition_moves: bool = True
-    on_partition_move: PartitionMove = "refuse"
-    audit: bool | str | os.PathLike[str] = False
-    batch_id: str | None = None
-    rewrite_all: bool = False
-    retain: int = 0
-    lock_timeout: float = LOCK_TIMEOUT
-    progress: ProgressCallback | None = None
-    ignore_table_format: bool = False
+    partition_columns: Sequence[str] | str | None = declare(
+        types.COLUMNS,
+        "Partition columns of a new dataset; an existing one keeps its own.",
+        _EVERY_CALL,
+        is_positional=True,
+        has_flag=False,
+    )
+    filesystem: Any = declare(
+        types.ANY,
+        "fsspec filesystem of the dataset; by default that of its URL.",
+        _EVERY_CALL,
+        is_positional=True,
+        has_flag=False,
+        is_recorded=False,
+    )
+    compression: str = declare(
+        types.CODEC, "Codec for new files.", _MERGE_AND_WRITE, is_positional=True, default="snappy"
+    )
+    max_rows_per_file: int = declare(
+        types.POSITIVE, "Maximum number of rows in a new file.", _MERGE_AND_WRITE, is_positional=True, default=5_000_000
+    )
+    row_group_size: int = declare(
+        types.POSITIVE,
+        "Maximum number of rows in a row group of a new file.",
+        _MERGE_AND_WRITE,
+        is_positional=True,
+        default=500_000,
+    )
+    partition_by: Sequence[str] | str | None = declare(
+        types.COLUMNS,
+        "Another name for `partition_columns`.",
+        _EVERY_CALL,
+        help="Partition columns of a new dataset; an existing one keeps its own.",
+    )
+    update_columns: Sequence[str] | str | None = declare(
+        types.SOME_COLUMNS, "Columns that matched rows take from the source; default all.", _MERGE_AND_PLAN
+    )
+    insert_columns: Sequence[str] | str | None = declare(
+        types.SOME_COLUMNS, "Columns that new rows take from the source; default all.", _MERGE_AND_PLAN
+    )
+    dedup_order_by: Sequence[str] | str | None = declare(
+        types.ORDER,
+        "Columns that order source rows with the same key; the highest row is merged.",
+        _MERGE_AND_PLAN,
+    )
+    sequence_column: str | None = declare(
+        types.COLUMN,
+        "Column that orders rows with the same key, also against the target; older source rows are skipped.",
+        _MERGE_AND_PLAN,
+    )
+    operation_column: str | None = declare(
+        types.COLUMN,
+        "Source column that holds the operation of each row: insert, update or delete.",
+        _MERGE_AND_PLAN,
+    )
+    operation_values: Mapping[str, Any] | None = declare(
+        types.OPERATION_VALUES,
+        "Values of the operation column that stand for insert, update and delete.",
+        _MERGE_AND_PLAN,
+    )
+    skip_unchanged: bool | Sequence[str] | str = declare(
+        types.COMPARED_COLUMNS,
+        "Do not rewrite matched rows that already equal the source, in all columns or in those listed.",
+        _MERGE_AND_PLAN,
+        help="Do not rewrite matched rows that already equal the source.",
+        default=False,
+    )
+    scope: Mapping[str, Any] | None = declare(
+        types.VALUES,
+        "Partitions that the source covers completely; full_merge deletes missing rows only there.",
+        _MERGE_AND_PLAN,
+    )
+    on_partition_move: PartitionMove = declare(
+        types.choose_from(*get_args(PartitionMove)),
+        "Whether matched rows whose partition changes are refused or moved.",
+        _MERGE_AND_PLAN,
+        default="refuse",
+    )
+    check_partition_moves: bool = declare(
+        types.BOOLEAN,
+        "Look for matched rows whose partition changes; False promises that there are none.",
+        _MERGE_AND_PLAN,
+        help="Look for matched rows whose partition changes; default yes.",
+        default=True,
+    )
+    audit: bool | str | os.PathLike[str] = declare(
+        types.AUDIT,
+        'Record of changed rows: True lists keys and actions, "rows" also the rows before and after; a folder '
+        "receives these as Parquet.",
+        ("merge",),
+        help="Record of changed rows: 'keys' lists keys and actions, 'rows' also the rows; a folder receives Parquet.",
+        default=False,
+    )
+    batch_id: str | None = declare(
+        types.BATCH_ID,
+        "Name of this batch; a batch that was committed before is not merged again.",
+        ("merge",),
+        is_recorded=False,
+    )
+    retain: int = declare(
+        types.COMMITS,
+        "Number of latest commits that can be undone; their replaced files are kept.",
+        _MERGE_AND_WRITE,
+        default=0,
+    )
+    lock_timeout: float = declare(
+        types.SECONDS, "Seconds to wait for another writer.", _MERGE_AND_WRITE, default=LOCK_TIMEOUT
+    )
+    progress: ProgressCallback | None = declare(
+        types.CALLBACK,
+        "Function that is called with a `Progress` at every step, from any thread.",
+        _MERGE_AND_WRITE,
+        has_flag=False,
+        is_recorded=False,
+    )
+    ignore_table_format: bool = declare(
+        types.BOOLEAN,
+        "Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or DuckLake table.",
+        _EVERY_CALL,
+        default=False,
+    )
+    use_merge: bool | None = declare(
+        types.OPTIONAL_BOOLEAN,
+        "DuckDB only: True for MERGE, False for UNION ALL and NOT EXISTS; by default MERGE if DuckDB has it.",
+        ("merge",),
+        engine="duckdb",
+        help="DuckDB only: use MERGE, or UNION ALL and NOT EXISTS; by default MERGE if DuckDB has it.",
+        is_recorded=False,
+    )
+    rewrite_all: bool = declare(types.BOOLEAN, "Rewrite every file.", (), default=False)
 
     def __post_init__(self) -> None:
-        for name in ("max_rows_per_file", "row_group_size"):
-            value = getattr(self, name)
-            _check(_is_integer(value) and value > 0, f"{name} must be a positive whole number, not {value!r}.")
-        for name in ("check_partition_moves", "ignore_table_format"):
-            value = getattr(self, name)
-            _check(isinstance(value, bool), f"{name} must be True or False, not {value!r}.")
-        for name in ("sequence_column", "operation_column"):
-            value = getattr(self, name)
-            _check(
-                value is None or _is_nonempty_string(value), f"{name} must be the name of one column, not {value!r}."
-            )
-        known = isinstance(self.compression, str) and self.compression.lower() in CODECS
-        _check(known, f"Unknown compression {self.compression!r}. Choose one of: {', '.join(CODECS)}.")
-        audit = self.audit
-        kind = isinstance(audit, bool | os.PathLike) or _is_nonempty_string(audit)
-        _check(kind, f"audit must be True, 'rows' or the path of a folder, not {audit!r}.")
-        move = self.on_partition_move
-        _check(move in get_args(PartitionMove), f"on_partition_move must be 'refuse' or 'move', not {move!r}.")
-        check_batch_id(self.batch_id)
-        check_retain(self.retain)
-        timeout = self.lock_timeout
-        seconds = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout >= 0
-        _check(seconds, f"lock_timeout must be a number of seconds, not {timeout!r}.")
-        listens = self.progress is None or callable(self.progress)
-        _check(listens, f"progress must be something to call with each step, not {self.progress!r}.")
+        for one in fields(self):
+            value = getattr(self, one.name)
+            object.__setattr__(self, one.name, one.metadata["declaration"].type.read(value, one.name))
+        if self.partition_by is not None:
+            if self.partition_columns is not None:
+                message = "partition_columns and partition_by mean the same. Pass one of them."
+                raise InvalidArgumentError(message)
+            object.__setattr__(self, "partition_columns", self.partition_by)
+            object.__setattr__(self, "partition_by", None)
 
 
-def check_batch_id(batch_id: object) -> None:
-    """Refuse what names no batch; None is a merge that is no batch."""
-    named = batch_id is None or _is_nonempty_string(batch_id)
-    _check(named, f"batch_id must be a text that names this batch and no other, not {batch_id!r}.")
+DECLARATIONS: Mapping[str, Declaration] = {one.name: one.metadata["declaration"] for one in fields(Options)}
 
 
-def _check(holds: bool, message: str) -> None:  # noqa: FBT001
-    if not holds:
-        raise InvalidArgumentError(message)
+def list_options(call: Call) -> list[str]:
+    """List the names of the options of a call, in the order of their declaration."""
+    return [name for name, declared in DECLARATIONS.items() if call in declared.calls]
 
 
-def _is_nonempty_string(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
+def pick_options(call: Call, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Pick the options of a call out of its arguments."""
+    return {name: arguments[name] for name in list_options(call) if name in arguments}
 
 
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def check_retain(retain: int) -> None:
-    """Refuse what is no number of commits."""
-    whole = _is_integer(retain) and retain >= 0
-    _check(whole, f"retain must be a whole number of commits, 0 or more, not {retain!r}.")
+def check_option(name: str, value: object) -> None:
+    """Refuse a value that an option does not take."""
+    DECLARATIONS[name].type.read(value, name)
 
 
 def check_names(call: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse an option that a call does not have, as Python refuses an argument, and name the one that may be meant."""
+    """Refuse an unknown argument as Python does, and suggest the known one that is closest."""
     names = sorted(known)
     for name in given:
         if name not in names:
@@ -163,45 +249,32 @@ def check_names(call: str, given: Iterable[str], known: Iterable[str]) -> None:
             raise TypeError(message)
 
 
+def suggest_names(function: Callable[P, R]) -> Callable[P, R]:
+    """Make a function suggest the closest parameter where it gets an unknown argument, as Python does from 3.13 on."""
+    known = set(inspect.signature(function).parameters) - {"self"}
+
+    @functools.wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
+        check_names(function.__name__, named, known)
+        return function(*arguments, **named)
+
+    return call
+
+
 def pick_source(source: Any, data: Any) -> Any:
-    """Take the source under either of its names."""
-    _check(source is None or data is None, "source and data mean the same. Pass one of them.")
-    given = data if source is None else source
-    _check(given is not None, "There is no source: source and data are both None. Pass one of them.")
-    return given
-
-
-def make_options(
-    partition_columns: Sequence[str] | str | None = None,
-    partition_by: Sequence[str] | str | None = None,
-    dedup_order_by: Sequence[str] | str | None = None,
-    update_columns: Sequence[str] | str | None = None,
-    insert_columns: Sequence[str] | str | None = None,
-    skip_unchanged: bool | Sequence[str] | str = False,  # noqa: FBT001, FBT002 - passed by name, as all of these
-    operation_values: Mapping[str, Any] | None = None,
-    scope: Mapping[str, Any] | None = None,
-    **others: Any,
-) -> Options:
-    """Build options from what the public doors take: one name or value or several, `partition_by` as an alias."""
-    if partition_columns is not None and partition_by is not None:
-        message = "partition_columns and partition_by mean the same. Pass one of them."
+    """Return the source, which may be passed under either of its names."""
+    if source is not None and data is not None:
+        message = "source and data mean the same. Pass one of them."
         raise InvalidArgumentError(message)
-    columns = partition_columns if partition_columns is not None else partition_by
-    return Options(
-        _to_names_or_none(columns, "partition_columns"),
-        dedup_order_by=to_column_names(dedup_order_by or (), "dedup_order_by"),
-        update_columns=_to_nonempty_names(update_columns, "update_columns"),
-        insert_columns=_to_nonempty_names(insert_columns, "insert_columns"),
-        skip_unchanged=_to_names_or_bool(skip_unchanged, "skip_unchanged"),
-        operation_values=_to_value_lists(operation_values, "operation_values"),
-        scope=_to_value_lists(scope, "scope"),
-        **others,
-    )
+    if source is None and data is None:
+        message = "There is no source: source and data are both None. Pass one of them."
+        raise InvalidArgumentError(message)
+    return data if source is None else source
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to do with which keys."""
+    """A merge as it was asked for: strategy, key columns and options."""
 
     strategy: MergeStrategy
     keys: list[str]
@@ -209,70 +282,33 @@ class Request:
 
     @property
     def rule(self) -> Rule:
-        """What the strategy does with a row."""
+        """What the strategy does with matched, new and missing rows."""
         return find_rule(self.strategy)
 
     @property
     def deduplicates(self) -> bool:
-        """Whether of several source rows with one key one counts, rather than being refused."""
+        """Whether one of several source rows with the same key is merged, instead of all being refused."""
         return self.rule.deduplicates or self.options.sequence_column is not None
 
     @property
     def order_by(self) -> Sequence[str]:
-        """What orders the source rows of one key."""
+        """The columns that order source rows with the same key."""
         sequence = self.options.sequence_column
-        return self.options.dedup_order_by if sequence is None else [sequence]
+        return self.options.dedup_order_by or () if sequence is None else [sequence]
 
 
 def make_request(strategy: MergeStrategy, key_columns: Sequence[str] | str, options: Options) -> Request:
-    """Check what can be checked before anything is read."""
+    """Check everything that can be checked before anything is read."""
     request = Request(strategy, normalize_keys(key_columns), options)
     check_combination(request)
     return request
 
 
 def check_order(request: Request, *, is_ordered: bool) -> None:
-    """Refuse to keep the last row of each key of a source without an order."""
+    """Refuse to deduplicate a source whose rows have no order."""
     if request.deduplicates and not request.order_by and not is_ordered:
         message = (
             "A DataFrame has no order, so there is no last row of a key to keep. Name the columns that order rows with "
             "dedup_order_by, or sequence_column."
         )
         raise InvalidArgumentError(message)
-
-
-def _to_names_or_none(columns: Sequence[str] | str | None, argument: str) -> list[str] | None:
-    return None if columns is None else to_column_names(columns, argument)
-
-
-def _to_nonempty_names(columns: Sequence[str] | str | None, argument: str) -> list[str] | None:
-    names = _to_names_or_none(columns, argument)
-    _check(names != [], f"{argument} is empty. Name at least one column, or leave it out.")
-    return names
-
-
-def _to_names_or_bool(columns: bool | Sequence[str] | str, argument: str) -> bool | list[str]:  # noqa: FBT001
-    if isinstance(columns, bool):
-        return columns
-    named = isinstance(columns, str | list | tuple)
-    _check(named, f"{argument} must be True, False or a list of column names, not {columns!r}.")
-    return _to_nonempty_names(columns, argument) or []
-
-
-def _to_value_lists(given: Mapping[str, Any] | None, argument: str) -> Mapping[str, list[Any]] | None:
-    """Take a mapping from names to a value, or to several."""
-    if given is None:
-        return None
-    if not isinstance(given, Mapping) or not given:
-        message = f"{argument} must map names to a value or a list of values, not {given!r}."
-        raise InvalidArgumentError(message)
-    several = (list, tuple, set, frozenset)
-    return {name: list(values) if isinstance(values, several) else [values] for name, values in given.items()}
-
-
-def to_column_names(columns: Sequence[str] | str, argument: str) -> list[str]:
-    """Take a column name or several, or none, as a list; what is wrong is said of the argument."""
-    try:
-        return normalize_keys(columns) if columns else []
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(str(error).replace("key_columns", argument)) from None

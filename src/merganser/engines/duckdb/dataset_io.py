@@ -1,4 +1,4 @@
-"""The doors: a dataset through DuckDB, on the caller's connection or on one of our own."""
+"""Datasets through DuckDB, on the caller's connection or on one that is opened here."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import duckdb
 import pyarrow as pa
 
-from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.dataset.read import open_dataset
-from merganser.core.merge import driver
 from merganser.core.merge.dataset_io import DatasetIO, OperationContext
-from merganser.core.model.options import CommitOptions, check_names, make_options, pick_source
+from merganser.core.model.options import Options, check_names, list_options
 from merganser.core.rows.matches import Matches
 from merganser.core.storage.location import locate
 from merganser.core.storage.sql_paths import PathValidator
@@ -29,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Self, Unpack
 
+    from merganser.core.merge.dataset_io import MergeOptions
     from merganser.core.merge.driver import WriteMode
-    from merganser.core.model.options import MergeOptions, Options, WriteOptions
     from merganser.core.model.result import MergeResult, MergeStats, WriteResult
     from merganser.core.model.strategy import MergeStrategy
 
@@ -41,8 +39,12 @@ _log = logging.getLogger(__name__)
 class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Matches]):
     """Merge, plan, write and read Parquet datasets with DuckDB.
 
-    A given connection lends its limits of memory, threads and disk, and reads what `read` opens. The work itself is
-    done in an instance apart, so the connection's transaction, tables, views and settings stay as they are.
+    Limits of memory, threads and disk are those of `connection`, which also runs what `read` returns. Merges run in a
+    separate instance, so the connection's transaction, tables, views and settings stay as they are.
+
+    Args:
+        connection: DuckDB connection; one is opened if there is none.
+        filesystem: fsspec filesystem that calls use by default.
 
     >>> import tempfile
     >>> lake = tempfile.mkdtemp()
@@ -55,6 +57,8 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
     [(1, 'a'), (2, 'B'), (3, 'c')]
     """
 
+    engine_name = "duckdb"
+
     def __init__(self, connection: duckdb.DuckDBPyConnection | None = None, filesystem: Any = None) -> None:
         super().__init__(filesystem)
         if connection is not None and not isinstance(connection, duckdb.DuckDBPyConnection):
@@ -65,7 +69,7 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The caller's connection, or one of this door's own: where `read` reads."""
+        """The connection that `read` uses: the caller's, or one that is opened here."""
         if self._given is not None:
             return self._given
         if self._own is None:
@@ -73,42 +77,10 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
         return self._own
 
     def close(self) -> None:
-        """Close the connection that was opened here for `read`, with what is read from it; the caller's stays open."""
+        """Close the connection that was opened here, and with it every relation of `read`; the caller's stays open."""
         if self._own is not None:
             self._own.close()
             self._own = None
-
-    def merge(
-        self,
-        source: Any = None,
-        path: str | os.PathLike[str] = "",
-        strategy: MergeStrategy = "upsert",
-        key_columns: Sequence[str] | str = (),
-        partition_columns: Sequence[str] | str | None = None,
-        filesystem: Any = None,
-        compression: str = "snappy",
-        max_rows_per_file: int = 5_000_000,
-        row_group_size: int = 500_000,
-        *,
-        data: Any = None,
-        use_merge: bool | None = None,
-        **options: Unpack[CommitOptions],
-    ) -> MergeResult:
-        """Merge keyed rows into a dataset, as `DatasetIO.merge` says.
-
-        `use_merge` is True for DuckDB's MERGE (1.4.0 or newer), False for UNION ALL and NOT EXISTS, None for MERGE
-        where there is one. Both give the same rows and counts.
-        """
-        given = pick_source(source, data)
-        check_names("merge", options, {*CommitOptions.__optional_keys__, "use_merge"})
-        made = make_options(
-            partition_columns,
-            compression=compression,
-            max_rows_per_file=max_rows_per_file,
-            row_group_size=row_group_size,
-            **options,
-        )
-        return self._merge(given, path, strategy, key_columns, filesystem, use_merge, made)
 
     def write_parquet_dataset(
         self,
@@ -120,9 +92,20 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
         rewrite_mode: RewriteMode = "full",
         **options: Unpack[MergeOptions],
     ) -> MergeResult | WriteResult:
-        """Write a dataset, or with a strategy merge into it; the options are those of `write_dataset` or `merge`.
+        """Write a dataset, or merge into it if there is a strategy.
 
-        `rewrite_mode="incremental"` rewrites the files that hold matched rows, as `merge` does; `"full"` every file.
+        Args:
+            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+            path: Folder or URL of the dataset.
+            strategy: Strategy of a merge; None writes.
+            key_columns: Columns that identify a row, for a merge.
+            mode: Whether a write keeps or replaces existing rows.
+            rewrite_mode: Whether a merge rewrites all files ("full") or those with matched rows ("incremental").
+            **options: Options of `merge` or `write_dataset`.
+
+        >>> import tempfile
+        >>> DuckDBDatasetIO().write_parquet_dataset(pa.table({"id": [1]}), tempfile.mkdtemp(), "upsert", "id").inserted
+        1
         """
         if rewrite_mode not in get_args(RewriteMode):
             message = f"Unknown rewrite_mode {rewrite_mode!r}. Choose full or incremental."
@@ -138,45 +121,40 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
                 message = "key_columns belong to a strategy. Name one, or leave key_columns out."
                 raise InvalidArgumentError(message)
             # An option that only a merge has is an unexpected argument there, as it should be.
-            return self.write_dataset(source, path, mode, **cast("WriteOptions", options))
-        filesystem, use_merge = options.pop("filesystem", None), options.pop("use_merge", None)
-        made = make_options(rewrite_all=rewrite_mode == "full", **options)
-        return self._merge(source, path, strategy, key_columns or (), filesystem, use_merge, made)
+            return self.write_dataset(source, path, mode, **cast("dict[str, Any]", options))
+        check_names("write_parquet_dataset", options, list_options("merge"))
+        made = self._make_options("merge", options, rewrite_all=rewrite_mode == "full")
+        return self._merge(source, path, strategy, key_columns or (), made)
 
     def read(
         self, path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
     ) -> duckdb.DuckDBPyRelation:
-        """Open exactly the data files as a relation, partition columns in their recorded types.
+        """Open the dataset's data files as a relation, with partition columns in their recorded types.
 
-        With `ignore_table_format`, also those that a table of another format left, whatever its log says of them.
+        Args:
+            path: Folder or URL of the dataset.
+            filesystem: fsspec filesystem of the dataset; by default that of its URL.
+            ignore_table_format: Also read files of a table of another format, whatever its log says of them.
+
+        >>> import tempfile
+        >>> written = (io := DuckDBDatasetIO()).write_dataset(pa.table({"id": [1, 2]}), lake := tempfile.mkdtemp())
+        >>> io.read(lake).fetchall()
+        [(1,), (2,)]
         """
-        job = OperationContext("read", path, self._choose_filesystem(filesystem))
-        _check_path(job)
-        dataset = open_dataset(locate(path, job.filesystem, ignore_table_format=ignore_table_format))
+        options = Options(filesystem=self._choose_filesystem(filesystem), ignore_table_format=ignore_table_format)
+        context = OperationContext("read", path, options)
+        _check_path(context)
+        dataset = open_dataset(locate(path, options.filesystem, ignore_table_format=ignore_table_format))
         if not dataset.schema.names:
             message = f"There are no Parquet files below {path}, so a relation would have no columns. Check the path."
             raise TargetPathError(message)
-        with _translate_errors(job):
+        with _translate_errors(context):
             return self.connection.from_arrow(dataset)
 
-    def _merge(
-        self,
-        source: Any,
-        path: str | os.PathLike[str],
-        strategy: MergeStrategy,
-        key_columns: Sequence[str] | str,
-        filesystem: Any,
-        use_merge: bool | None,  # noqa: FBT001
-        options: Options,
-    ) -> MergeResult:
-        job = OperationContext("merge", path, self._choose_filesystem(filesystem), strategy, key_columns)
-        with translate_memory_errors(job.description), self._open_engine(job, use_merge) as engine:
-            return driver.merge(engine, source, path, strategy, key_columns, job.filesystem, options)
-
     @contextmanager
-    def _open_engine(self, context: OperationContext, use_merge: bool | None = None) -> Iterator[DuckDBEngine]:  # noqa: FBT001
+    def _open_engine(self, context: OperationContext) -> Iterator[DuckDBEngine]:
         _check_path(context)
-        limits = Limits()
+        limits, use_merge = Limits(), context.options.use_merge
         with _translate_errors(context):
             if self._given is not None:
                 limits = read_limits(self._given)
@@ -190,7 +168,11 @@ class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Match
 
 
 class DuckDBParquetHandler:
-    """The interface of the source documents, whose merge returns the counts only.
+    """The interface of the source documents, whose merge returns only the counts.
+
+    Args:
+        connection: DuckDB connection; one is opened if there is none.
+        filesystem: fsspec filesystem of the datasets; by default that of their URL.
 
     >>> import tempfile
     >>> with DuckDBParquetHandler() as handler:
@@ -208,7 +190,7 @@ class DuckDBParquetHandler:
         self.close()
 
     def close(self) -> None:
-        """Close what was opened here; a connection that was given stays open."""
+        """Close the connection that was opened here; the caller's stays open."""
         self._io.close()
 
     def merge_parquet_dataset(
@@ -220,7 +202,16 @@ class DuckDBParquetHandler:
         dedup_order_by: Sequence[str] | str | None = None,
         compression: str = "snappy",
     ) -> MergeStats:
-        """Merge with DuckDB and give the counts only."""
+        """Merge with DuckDB and return only the counts.
+
+        Args:
+            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+            target_path: Folder or URL of the dataset.
+            key_columns: Columns that identify a row.
+            strategy: What happens to matched, new and missing rows.
+            dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
+            compression: Codec for new files.
+        """
         result = self._io.merge(
             source, target_path, strategy, key_columns, dedup_order_by=dedup_order_by, compression=compression
         )
@@ -236,13 +227,23 @@ class DuckDBParquetHandler:
         rewrite_mode: RewriteMode = "full",
         **options: Unpack[MergeOptions],
     ) -> MergeResult | WriteResult:
-        """Write a dataset, or with a strategy merge into it, as `DuckDBDatasetIO.write_parquet_dataset` does."""
+        """Write a dataset, or merge into it, as `DuckDBDatasetIO.write_parquet_dataset` does.
+
+        Args:
+            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+            path: Folder or URL of the dataset.
+            strategy: Strategy of a merge; None writes.
+            key_columns: Columns that identify a row, for a merge.
+            mode: Whether a write keeps or replaces existing rows.
+            rewrite_mode: Whether a merge rewrites all files ("full") or those with matched rows ("incremental").
+            **options: Options of `merge` or `write_dataset`.
+        """
         return self._io.write_parquet_dataset(source, path, strategy, key_columns, mode, rewrite_mode, **options)
 
 
 @contextmanager
 def _translate_errors(context: OperationContext) -> Iterator[None]:
-    """Say what was being done when DuckDB failed (D7)."""
+    """Add the operation to errors of DuckDB (D7)."""
     try:
         yield
     except RuntimeError as error:
@@ -262,9 +263,9 @@ def _translate_errors(context: OperationContext) -> Iterator[None]:
 
 
 def _check_path(context: OperationContext) -> None:
-    """Refuse a path that should not stand in an SQL statement (D5); ours are bound, but they may be shown elsewhere."""
+    """Refuse a path that is unsafe in an SQL statement (D5): ours are bound, but callers may build their own."""
     if isinstance(context.path, str | os.PathLike) and (text := os.fspath(context.path)):
-        if context.filesystem is None and "://" not in text:
+        if context.options.filesystem is None and "://" not in text:
             text = os.path.expanduser(text)
             text = text if os.path.isabs(text) else os.path.join(os.getcwd(), text)
         PathValidator.escape_for_sql(text)

@@ -1,4 +1,4 @@
-"""The door of the Spark engine."""
+"""Datasets through Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from merganser.core.dataset.listing import check_target
 from merganser.core.merge.dataset_io import DatasetIO
 from merganser.core.model.keys import normalize_keys
-from merganser.core.model.options import check_order, make_options, make_request
+from merganser.core.model.options import check_names, check_order, list_options, make_request
 from merganser.core.storage.location import locate
 from merganser.engines.spark.engine import BROADCAST_LIMIT, SparkEngine
 from merganser.engines.spark.execution import ExecutionMode
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from merganser.core.merge.dataset_io import OperationContext
-    from merganser.core.model.options import MergeOptions
+    from merganser.core.merge.dataset_io import MergeOptions, OperationContext
     from merganser.core.model.strategy import MergeStrategy
     from merganser.core.storage.location import Location
 
@@ -44,10 +43,14 @@ if TYPE_CHECKING:
 class SparkDatasetIO(DatasetIO[OpenedSource, ExecutionMode[Any], Any]):
     """Merge, plan, write and read Parquet datasets with Spark.
 
-    Executors read and write the dataset's files themselves, so they need its storage and this package. Without a
-    session, the active one is used.
+    Executors read and write the dataset's files themselves, so they need access to its storage and this package.
+
+    Args:
+        spark: Spark session; by default the active one.
+        filesystem: fsspec filesystem that calls use by default.
     """
 
+    engine_name = "spark"
     _broadcast_limit = BROADCAST_LIMIT
 
     def __init__(self, spark: SparkSession | None = None, filesystem: Any = None) -> None:
@@ -68,11 +71,15 @@ class SparkDatasetIO(DatasetIO[OpenedSource, ExecutionMode[Any], Any]):
     def read(
         self, path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
     ) -> DataFrame:
-        """Open exactly the data files as a DataFrame, partition columns in their recorded types.
+        """Open the dataset's data files as a DataFrame, with partition columns in their recorded types.
 
-        They are read by Arrow on the executors, so no setting of the session changes what is in them. Read again after
-        a merge: a DataFrame remembers the files that it was made of. With `ignore_table_format`, also those that a
-        table of another format left are read, whatever its log says of them.
+        Arrow reads the files on the executors, so settings of the session do not affect their values. Call it again
+        after a merge: a DataFrame keeps the list of files that it was made from.
+
+        Args:
+            path: Folder or URL of the dataset.
+            filesystem: fsspec filesystem of the dataset; by default that of its URL.
+            ignore_table_format: Also read files of a table of another format, whatever its log says of them.
         """
         location = _locate_shared(path, self._choose_filesystem(filesystem))
         return self._open_frame(replace(location, ignore_table_format=ignore_table_format), None)
@@ -80,7 +87,13 @@ class SparkDatasetIO(DatasetIO[OpenedSource, ExecutionMode[Any], Any]):
     def read_columns(
         self, path: str | os.PathLike[str], columns: Sequence[str] | str, filesystem: Any = None
     ) -> DataFrame:
-        """Open some columns of a dataset as `read` does; the others are not read from the files."""
+        """Open some columns of a dataset as `read` does; the others are not read from the files.
+
+        Args:
+            path: Folder or URL of the dataset.
+            columns: Columns to read.
+            filesystem: fsspec filesystem of the dataset; by default that of its URL.
+        """
         return self._open_frame(_locate_shared(path, self._choose_filesystem(filesystem)), normalize_keys(columns))
 
     def _open_frame(self, location: Location, columns: Sequence[str] | None) -> DataFrame:
@@ -104,30 +117,43 @@ class SparkDatasetIO(DatasetIO[OpenedSource, ExecutionMode[Any], Any]):
         query_name: str,
         **options: Unpack[MergeOptions],
     ) -> BatchSink:
-        """Give the function that merges each micro-batch of a streaming query, to be passed to `foreachBatch`.
+        """Return the function that merges each micro-batch of a streaming query, for `foreachBatch`.
 
-        Each batch of a query is merged once, however often Spark sends it. Spark numbers batches anew with each
-        checkpoint, so a query that starts over needs another `query_name`. The options are those of `merge`.
+        Each batch of a query is merged once, however often Spark sends it. Spark restarts its batch numbers with each
+        checkpoint, so a query with a new checkpoint needs a new `query_name`.
+
+        Args:
+            path: Folder or URL of the dataset.
+            strategy: What happens to matched, new and missing rows.
+            key_columns: Columns that identify a row.
+            query_name: Name of the query and its checkpoint, unique among the queries of this dataset.
+            **options: Options of `merge`, without `batch_id`.
         """
         if not isinstance(query_name, str) or not query_name:
-            message = f"query_name must be a text that names this query and its checkpoint, not {query_name!r}."
+            message = f"query_name must be a string that identifies this query and its checkpoint, not {query_name!r}."
             raise InvalidArgumentError(message)
         if "batch_id" in options:
-            message = "foreach_batch makes the batch ids itself, of query_name and Spark's number. Leave batch_id out."
+            message = (
+                "foreach_batch makes batch ids itself, from query_name and Spark's batch number. Leave batch_id out."
+            )
             raise InvalidArgumentError(message)
-        filesystem = self._choose_filesystem(options.pop("filesystem", None))
-        location = _locate_shared(path, filesystem)
-        # What can be refused is refused now, not when the first batch comes.
-        request = make_request(strategy, key_columns, make_options(**options))
+        check_names("foreach_batch", options, list_options("merge"))
+        made = self._make_options("merge", options)
+        location = _locate_shared(path, made.filesystem)
+        # Mistakes are refused now, not when the first batch arrives.
+        request = make_request(strategy, key_columns, made)
         check_target(replace(location, ignore_table_format=request.options.ignore_table_format), lists_later=True)
         check_order(request, is_ordered=False)
-        # The process that batches come to may stand in another folder.
+        # The process that receives batches may have another working directory.
         home = location.root if location.store.is_local else path
-        return BatchSink(partial(type(self), filesystem=filesystem), home, strategy, key_columns, query_name, options)
+        options.pop("filesystem", None)
+        return BatchSink(
+            partial(type(self), filesystem=made.filesystem), home, strategy, key_columns, query_name, options
+        )
 
     @contextmanager
     def _open_engine(self, context: OperationContext) -> Iterator[SparkEngine]:
-        _locate_shared(context.path, context.filesystem)
+        _locate_shared(context.path, context.options.filesystem)
         engine = SparkEngine(self.spark, self._broadcast_limit)
         try:
             yield engine
@@ -136,7 +162,7 @@ class SparkDatasetIO(DatasetIO[OpenedSource, ExecutionMode[Any], Any]):
 
 
 def _locate_shared(path: str | os.PathLike[str], filesystem: Any) -> Location:
-    """Find a dataset where executors find it too."""
+    """Locate a dataset; one that executors cannot reach is refused."""
     location = locate(path, filesystem)
     if is_in_memory(location):
         message = f"{location.display} is in this process's memory, where no executor can reach it. Use a shared path."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from merganser.core.commit.batches import find_committed_batch
 from merganser.core.commit.commit import has_pending_commit, recover
 from merganser.core.dataset.listing import list_files
-from merganser.core.model.options import check_batch_id
+from merganser.core.model.options import check_option
 from merganser.core.model.partitions import make_folder_name, parse_hive_partition_path
 from merganser.core.parquet.footer import read_footer
 from merganser.core.storage.location import locate
@@ -136,7 +136,7 @@ class Folder:
 
     def find_batch(self, batch_id: str | None) -> GraphMergeResult | None:
         """Give the result of a batch that was merged before."""
-        check_batch_id(batch_id)
+        check_option("batch_id", batch_id)
         if batch_id is None:
             return None
         # The dataset's own record decides: it comes with the commit, and an undo forgets it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, fields
 from typing import TYPE_CHECKING
 
-from merganser.core.model.options import check_batch_id
+from merganser.core.model.options import check_option
 from merganser.errors import GraphError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class CheckpointedBatch:
     id: str | None
 
     def __post_init__(self) -> None:
-        check_batch_id(self.id)
+        check_option("batch_id", self.id)
 
     def read_checkpoint(self) -> Checkpoint:
         """Read the checkpoint of this batch; a batch that was not started has an empty one."""

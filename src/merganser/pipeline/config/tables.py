@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from merganser.core.model.options import MergeOptions, check_order, make_options, make_request
+from merganser.core.model.options import Options, check_order, list_options, make_request
 from merganser.errors import ConfigurationError, MerganserError
 from merganser.graph.sqlite.sql import quote_spark_identifier
 from merganser.pipeline.config.field_types import (
@@ -42,9 +42,9 @@ FORMATS = ("csv", "json", "orc", "parquet", "text")
 # Options of Spark's readers that would hide what they cannot read.
 _LOSSY_OPTIONS = {"columnnameofcorruptrecord", "ignorecorruptfiles", "ignoremissingfiles"}
 _RESERVED_RULES = ("malformed", "cast ", "null key ")
-# Of what `merge` takes, the run itself says these.
+# The options of `merge` that the run sets itself.
 _RUN_OPTIONS = {"batch_id", "filesystem", "use_merge"}
-MERGE_OPTIONS = tuple(sorted(MergeOptions.__optional_keys__ - _RUN_OPTIONS))
+MERGE_OPTIONS = tuple(sorted(set(list_options("merge")) - _RUN_OPTIONS))
 
 
 def declare_key(field_type: FieldType, default: Any = MISSING) -> Any:
@@ -166,7 +166,7 @@ class Dataset(Table):
                 raise self.make_error(name, f"merge has no such option{_suggest_name(name, MERGE_OPTIONS)}")
         try:
             # A feed comes again and again; what is there already need not be written again.
-            request = make_request(self.strategy, list(self.key_columns), make_options(**self.merge))
+            request = make_request(self.strategy, list(self.key_columns), Options(**self.merge))
             if "skip_unchanged" not in self.merge and request.rule.replaces:
                 object.__setattr__(self, "merge", {"skip_unchanged": True, **self.merge})
             check_order(request, is_ordered=False)

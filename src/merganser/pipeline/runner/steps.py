@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 
 from merganser.core.commit.batches import find_committed_batch
-from merganser.core.model.options import make_options, make_request
+from merganser.core.model.options import Options, make_request
 from merganser.errors import AccountingError
 from merganser.graph import Endpoint
 from merganser.graph.sqlite.sql import quote_spark_identifier
@@ -151,7 +151,7 @@ class DatasetStep(Step):
                 frame, table.path, table.strategy, keys, batch_id=self.make_batch_id(run_id), **table.merge
             )
         self.check_rows(result.source_count, source)
-        request = make_request(table.strategy, keys, make_options(**table.merge))
+        request = make_request(table.strategy, keys, Options(**table.merge))
         with translate_run_errors(table, "counting its keys"):
             distinct = source.rows_clean
             if request.deduplicates:
