@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from tests.support import AnyDatasetIO
 
+    from merganser.progress import Progress
+
 ARROW = open_dataset_io("arrow")
 
 
@@ -362,7 +364,7 @@ def test_a_first_load_below_counts_while_it_is_under_way(lake: str) -> None:
     path = f"{lake}/lake/orders"
     found: list[object] = []
 
-    def merge_above(progress: merganser.Progress) -> None:
+    def merge_above(progress: Progress) -> None:
         if progress.stage == "plan" and not found:
             with pytest.raises(TargetPathError, match=f"contains the dataset {path}.*recover") as error:
                 ARROW.merge(table([100]), f"{lake}/lake", key_columns="id")

@@ -2,147 +2,20 @@
 
 from __future__ import annotations
 
-from merganser.core.commit.commit import recover
-from merganser.core.commit.history import HistoryFile, HistoryRecord
-from merganser.core.dataset.listing import list_dataset_files
-from merganser.core.file_api.file_manager import IncrementalFileManager
-from merganser.core.file_api.rewrite_plan import (
-    ConservativeMembershipChecker,
-    IncrementalRewritePlan,
-    ParquetFileMetadata,
-    ParquetMetadataAnalyzer,
-    PartitionPruner,
-    confirm_affected_files,
-    plan_incremental_rewrite,
-)
-from merganser.core.file_api.table_checks import (
-    TableLike,
-    validate_keys_and_schema,
-    validate_no_null_keys,
-    validate_partition_column_immutability,
-)
-from merganser.core.maintenance.inspect import Inspection, KeyRange
-from merganser.core.merge.planner import FilePlan, MergePlan
-from merganser.core.model.keys import normalize_keys
-from merganser.core.model.partitions import parse_hive_partition_path
-from merganser.core.model.result import (
-    CompactResult,
-    DedupeResult,
-    MergeFileMetadata,
-    MergeResult,
-    MergeStats,
-    WriteResult,
-    compute_merge_stats,
-)
-from merganser.core.model.strategy import MergeStrategy
-from merganser.core.storage.sql_paths import PathValidator
-from merganser.errors import (
-    AccountingError,
-    ColumnTypeError,
-    ColumnValueError,
-    ConcurrentWriteError,
-    ConfigurationError,
-    CountMismatchError,
-    DatasetMergeError,
-    DatasetPermissionError,
-    DuplicateKeyError,
-    EdgeNotFoundError,
-    GraphError,
-    GraphFileError,
-    GraphLockedError,
-    GraphSchemaError,
-    InvalidArgumentError,
-    KeyColumnError,
-    LockTimeoutError,
-    MerganserError,
-    MergeConflictError,
-    MergePerformanceWarning,
-    MissingExtraError,
-    NodeNotFoundError,
-    OutOfMemoryError,
-    PartitionMoveError,
-    PartitionValueError,
-    PipelineError,
-    PropertyTypeError,
-    PropertyValueError,
-    QualityError,
-    SchemaMismatchError,
-    StagingError,
-    TargetPathError,
-    UndoError,
-    UniqueConstraintError,
-    UnreadableFileError,
-    UnsupportedFileError,
-    UnsupportedTypeError,
-)
+from importlib import import_module
+from typing import Any
 
-__all__ = [
-    "AccountingError",
-    "ColumnTypeError",
-    "ColumnValueError",
-    "CompactResult",
-    "ConcurrentWriteError",
-    "ConfigurationError",
-    "ConservativeMembershipChecker",
-    "CountMismatchError",
-    "DatasetMergeError",
-    "DatasetPermissionError",
-    "DedupeResult",
-    "DuplicateKeyError",
-    "EdgeNotFoundError",
-    "FilePlan",
-    "GraphError",
-    "GraphFileError",
-    "GraphLockedError",
-    "GraphSchemaError",
-    "HistoryFile",
-    "HistoryRecord",
-    "IncrementalFileManager",
-    "IncrementalRewritePlan",
-    "Inspection",
-    "InvalidArgumentError",
-    "KeyColumnError",
-    "KeyRange",
-    "LockTimeoutError",
-    "MerganserError",
-    "MergeConflictError",
-    "MergeFileMetadata",
-    "MergePerformanceWarning",
-    "MergePlan",
-    "MergeResult",
-    "MergeStats",
-    "MergeStrategy",
-    "MissingExtraError",
-    "NodeNotFoundError",
-    "OutOfMemoryError",
-    "ParquetFileMetadata",
-    "ParquetMetadataAnalyzer",
-    "PartitionMoveError",
-    "PartitionPruner",
-    "PartitionValueError",
-    "PathValidator",
-    "PipelineError",
-    "PropertyTypeError",
-    "PropertyValueError",
-    "QualityError",
-    "SchemaMismatchError",
-    "StagingError",
-    "TableLike",
-    "TargetPathError",
-    "UndoError",
-    "UniqueConstraintError",
-    "UnreadableFileError",
-    "UnsupportedFileError",
-    "UnsupportedTypeError",
-    "WriteResult",
-    "compute_merge_stats",
-    "confirm_affected_files",
-    "list_dataset_files",
-    "normalize_keys",
-    "parse_hive_partition_path",
-    "plan_incremental_rewrite",
-    "recover",
-    "validate_keys_and_schema",
-    "validate_no_null_keys",
-    "validate_partition_column_immutability",
-]
+from merganser.public_names import find_module, read_names
+
+# Public names stand in __init__.pyi.
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        return __dir__()
+    globals()[name] = found = getattr(import_module(find_module(__name__, name)), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(read_names(__name__))
