@@ -19,7 +19,8 @@ from merganser.core.model.options import ARGUMENTS, DECLARATIONS, Call, Options,
 from merganser.engines import ENGINES, open_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from types import ModuleType
 
 METHODS = ("merge", "plan", "write_dataset", "read")
 # Names and order that callers of the documented interface rely on; more parameters may follow.
@@ -121,10 +122,6 @@ DOCUMENTED: dict[str, tuple[Callable[..., Any], list[str]]] = {
 }
 
 
-def is_file_level(function: Callable[..., Any]) -> bool:
-    return not inspect.isclass(function) and function.__module__.startswith("merganser.core.") and bool(named(function))
-
-
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     return list(inspect.signature(function).parameters.values())
 
@@ -134,10 +131,6 @@ def read_arguments(function: Callable[..., Any]) -> dict[str, str]:
     listed = (inspect.getdoc(function) or "").partition("Args:\n")[2].partition("\n\n")[0]
     found = re.split(r"^    (\*{0,2}\w+): ", listed, flags=re.MULTILINE)[1:]
     return {name: " ".join(text.split()) for name, text in zip(found[::2], found[1::2], strict=True)}
-
-
-def named(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    return [one for one in parameters(function) if one.kind is not inspect.Parameter.VAR_KEYWORD]
 
 
 # R3
@@ -217,15 +210,71 @@ def test_documented_names_keep_their_parameters(name: str) -> None:
     assert all(one.default is not one.empty or one.kind is one.VAR_KEYWORD for one in rest)
 
 
-@pytest.mark.parametrize("name", [name for name, (found, _) in DOCUMENTED.items() if is_file_level(found)])
-def test_file_level_functions_document_their_arguments(name: str) -> None:
-    function, _ = DOCUMENTED[name]
-    text = inspect.getdoc(function) or ""
-    own = [one.name for one in parameters(function)]
-    assert [found for found in own if f"\n    {found}: " in text.partition("Args:")[2]] == own
-    # A step of the manager makes sense only with the others: their example is that of the class.
-    example = core.IncrementalFileManager.__doc__ if "FileManager" in function.__qualname__ else text
-    assert ">>> " in (example or "")
+# Every public method of these is documented; more classes may be added.
+DOCUMENTED_CLASSES: tuple[type, ...] = (
+    merganser.DuckDBDatasetIO,
+    merganser.PyArrowDatasetIO,
+    merganser.SparkDatasetIO,
+    merganser.DuckDBParquetHandler,
+    core.ConservativeMembershipChecker,
+    core.IncrementalFileManager,
+    core.ParquetMetadataAnalyzer,
+    core.PartitionPruner,
+)
+# Functions without an example of their own, and why.
+NO_EXAMPLE = {
+    **dict.fromkeys(
+        ("DatasetIO.merge", "DatasetIO.plan", "DatasetIO.write_dataset"), "the functions of merganser have one"
+    ),
+    **dict.fromkeys(
+        (
+            "DuckDBDatasetIO.close",
+            "DuckDBParquetHandler.close",
+            "DuckDBParquetHandler.merge_parquet_dataset",
+            "DuckDBParquetHandler.write_parquet_dataset",
+            "IncrementalFileManager.atomic_replace_files",
+            "IncrementalFileManager.cleanup_staging_files",
+            "IncrementalFileManager.create_staging_directory",
+        ),
+        "the class has one",
+    ),
+    **dict.fromkeys(
+        ("ConservativeMembershipChecker", "ParquetMetadataAnalyzer", "PartitionPruner"), "their method has one"
+    ),
+    **dict.fromkeys(
+        ("SparkDatasetIO", "SparkDatasetIO.foreach_batch", "SparkDatasetIO.read", "SparkDatasetIO.read_columns"),
+        "it would start a JVM; docs/spark.md has one",
+    ),
+}
+
+
+def find_documented(packages: Iterable[ModuleType], classes: Iterable[type]) -> dict[str, Callable[..., Any]]:
+    """Find the functions that packages export, and classes with their public methods."""
+    found = [getattr(package, name) for package in packages for name in dir(package)]
+    functions: list[Any] = [one for one in found if inspect.isfunction(one)]
+    for owner in classes:
+        methods = inspect.getmembers(owner, inspect.isfunction)
+        functions += [owner, *(method for name, method in methods if not name.startswith("_"))]
+    return {function.__qualname__: function for function in functions}
+
+
+PUBLIC = find_documented((merganser, core), DOCUMENTED_CLASSES)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_functions_document_their_parameters(name: str) -> None:
+    function = PUBLIC[name]
+    own = [one for one in parameters(function) if one.name != "self"]
+    assert [one.name for one in own if one.annotation is one.empty] == []
+    stars: dict[Any, str] = {inspect.Parameter.VAR_KEYWORD: "**", inspect.Parameter.VAR_POSITIONAL: "*"}
+    described = read_arguments(function)
+    assert list(described) == [f"{stars.get(one.kind, '')}{one.name}" for one in own]
+    assert all(text.endswith(".") for text in described.values())
+    assert (">>> " in (inspect.getdoc(function) or "")) is (name not in NO_EXAMPLE)
+
+
+def test_functions_without_an_example_exist() -> None:
+    assert set(NO_EXAMPLE) <= set(PUBLIC)
 
 
 def test_the_top_level_takes_the_parameters_of_a_dataset_io() -> None:

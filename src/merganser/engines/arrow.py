@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 class PyArrowDatasetIO(DatasetIO[pa.Table, pa.Table, Matches]):
     """Merge, plan, write and read Parquet datasets with PyArrow.
 
+    Args:
+        filesystem: fsspec filesystem that calls use by default.
+
     >>> import tempfile
     >>> lake = tempfile.mkdtemp()
     >>> io = PyArrowDatasetIO()

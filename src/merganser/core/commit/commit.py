@@ -205,9 +205,14 @@ def open_session(
 
 
 def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeout: float = LOCK_TIMEOUT) -> bool:
-    """Finish or remove what an interrupted merge left behind; True if there was anything.
+    """Complete or remove what an interrupted commit left behind; returns whether there was anything.
 
-    Every merge and write does this first; call it to have the dataset whole before reading it.
+    Every merge and write does this first; call it before reading a dataset whose writer was killed.
+
+    Args:
+        path: Folder or URL of the dataset.
+        filesystem: fsspec filesystem of the dataset; by default that of its URL.
+        lock_timeout: Seconds to wait for another writer.
 
     >>> recover("no/such/dataset")
     False

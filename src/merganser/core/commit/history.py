@@ -99,7 +99,11 @@ class HistoryRecord(FilesDisplayMixin):
 
 
 def history(path: str | os.PathLike[str], *, filesystem: Any = None) -> list[HistoryRecord]:
-    """Give the record of every commit into a dataset, the newest first.
+    """Return the record of every commit to a dataset, newest first.
+
+    Args:
+        path: Folder or URL of the dataset.
+        filesystem: fsspec filesystem of the dataset; by default that of its URL.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"

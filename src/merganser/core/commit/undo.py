@@ -43,10 +43,17 @@ def undo(
     lock_timeout: float = LOCK_TIMEOUT,
     ignore_table_format: bool = False,
 ) -> HistoryRecord:
-    """Take the last commit back, and give its record; called again, it takes back the one before.
+    """Undo the last commit and return its record; another call undoes the commit before it.
 
-    Files that the commit replaced or removed have to be retained (`merge(..., retain=1)`). Its `batch_id` may be merged
-    again. An undo cannot be undone; run the merge again instead. `ignore_table_format` is that of `merge`.
+    Files that the commit replaced or removed must have been retained (`merge(..., retain=1)`). Its `batch_id` may be
+    merged again. An undo cannot be undone; run the merge again instead.
+
+    Args:
+        path: Folder or URL of the dataset.
+        filesystem: fsspec filesystem of the dataset; by default that of its URL.
+        lock_timeout: Seconds to wait for another writer.
+        ignore_table_format: Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or
+            DuckLake table.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
@@ -81,9 +88,13 @@ def vacuum(
     filesystem: Any = None,
     lock_timeout: float = LOCK_TIMEOUT,
 ) -> list[str]:
-    """Remove retained files that no undo can reach any more; gives the folders removed, one for each commit.
+    """Remove retained files that no undo can use; returns the removed folders, one per commit.
 
-    With `retain`, only what the newest so many commits with retained files left stays.
+    Args:
+        path: Folder or URL of the dataset.
+        retain: Number of latest commits whose retained files are kept; by default all that an undo can use.
+        filesystem: fsspec filesystem of the dataset; by default that of its URL.
+        lock_timeout: Seconds to wait for another writer.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"

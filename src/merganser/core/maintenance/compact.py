@@ -86,15 +86,26 @@ def compact(
     dry_run: bool = False,
     ignore_table_format: bool = False,
 ) -> CompactResult:
-    """Put small files of each folder together; a file of `target_file_bytes` or `max_rows_per_file` is left alone.
+    """Compact the small files of each folder into larger ones; compacting again changes nothing.
 
-    New files are compressed as the first of those they are made of, unless `compression` says otherwise.
+    Files without rows are removed, except for one that keeps the schema of an empty dataset. With `sort_by`, files that
+    are not sorted by these columns are rewritten too, so that key ranges of the new files do not overlap; rows that do
+    not fit into memory are spilled to a temporary file.
 
-    Files without rows are removed, but for one that keeps the schema of a dataset that has none.
-
-    With `sort_by`, files that are not yet sorted by these columns are written anew too, each of the new files with keys
-    of its own. What does not fit into memory is kept in a temporary file meanwhile. Running it again does nothing. With
-    `dry_run` nothing is written. `ignore_table_format` is that of `merge`.
+    Args:
+        path: Folder or URL of the dataset.
+        sort_by: Columns that the rows of each folder are sorted by.
+        target_file_bytes: Size up to which files are compacted; larger files are left alone.
+        compression: Codec for new files; by default that of the first file that goes into each.
+        max_rows_per_file: Maximum number of rows in a new file; files with as many are left alone.
+        row_group_size: Maximum number of rows in a row group of a new file.
+        retain: Number of latest commits that can be undone; their replaced files are kept.
+        lock_timeout: Seconds to wait for another writer.
+        progress: Function that is called with a `Progress` at every step, from any thread.
+        filesystem: fsspec filesystem of the dataset; by default that of its URL.
+        dry_run: Report what would change, and write nothing.
+        ignore_table_format: Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or
+            DuckLake table.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"

@@ -74,11 +74,22 @@ def dedupe(
     dry_run: bool = False,
     ignore_table_format: bool = False,
 ) -> DedupeResult:
-    """Remove rows whose key another row of the dataset has: the highest in `order_by` stays, of equal ones the last.
+    """Remove rows with duplicate keys: the highest row in `order_by` stays, and of equal rows the last.
 
-    As in a merge, NULL is lowest and NaN highest, and rows whose key holds NULL or NaN all stay. Without `order_by`,
-    rows of one key go only if they are the same in every column; others are refused. With `dry_run` nothing is written.
-    `ignore_table_format` is that of `merge`.
+    As in a merge, NULL is lowest and NaN highest, and rows with NULL or NaN in their key all stay. Without `order_by`,
+    rows with the same key must be equal in every column; others are refused.
+
+    Args:
+        path: Folder or URL of the dataset.
+        key_columns: Columns that identify a row.
+        order_by: Columns that order rows with the same key.
+        retain: Number of latest commits that can be undone; their replaced files are kept.
+        lock_timeout: Seconds to wait for another writer.
+        progress: Function that is called with a `Progress` at every step, from any thread.
+        filesystem: fsspec filesystem of the dataset; by default that of its URL.
+        dry_run: Report what would change, and write nothing.
+        ignore_table_format: Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or
+            DuckLake table.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"

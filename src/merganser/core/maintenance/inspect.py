@@ -73,10 +73,17 @@ def inspect(
     filesystem: Any = None,
     ignore_table_format: bool = False,
 ) -> Inspection:
-    """Describe a dataset from its listing and footers, and say what could be better about it.
+    """Describe a dataset from its listing and footers, with advice on its files.
 
-    With keys, which are then read, also how well a merge on them can leave files out, and how many stand in several
-    rows. `ignore_table_format` is that of `merge`.
+    With `key_columns`, these columns are read too: the result then reports how well a merge on them can prune files,
+    and how many keys are duplicates.
+
+    Args:
+        path: Folder or URL of the dataset.
+        key_columns: Columns that identify a row.
+        filesystem: fsspec filesystem of the dataset; by default that of its URL.
+        ignore_table_format: Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or
+            DuckLake table.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"
