@@ -1,4 +1,4 @@
-"""Which options go with which strategy, and with each other: those that could mean nothing are refused, with why."""
+"""Combinations of options: those that have no effect with a strategy, or contradict each other, are refused."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ OPERATIONS = {
     "delete": ["d", "D", "delete"],
 }
 
-# What an option needs of a strategy, and what stands against it where that is not so.
+# What an option requires of the strategy, and why it is refused with others.
 REQUIREMENTS: dict[str, tuple[Callable[[Rule], bool], str]] = {
-    "dedup_order_by": (lambda rule: rule.deduplicates, "does not choose between source rows with one key"),
+    "dedup_order_by": (lambda rule: rule.deduplicates, "does not choose between source rows with the same key"),
     "update_columns": (lambda rule: rule.replaces, "replaces no row"),
     "insert_columns": (lambda rule: rule.inserts, "adds no row"),
-    "skip_unchanged": (lambda rule: rule.replaces, "replaces no row, so that none could be left unchanged"),
-    "on_partition_move": (lambda rule: rule.replaces, "replaces no row, so that none could move"),
-    "scope": (lambda rule: rule.deletes_missing, "deletes no missing row, which is all that a scope limits"),
+    "skip_unchanged": (lambda rule: rule.replaces, "replaces no row, so there is none to skip"),
+    "on_partition_move": (lambda rule: rule.replaces, "replaces no row, so none can move"),
+    "scope": (lambda rule: rule.deletes_missing, "deletes no missing rows, which is what a scope limits"),
     "operation_column": (
         lambda rule: rule.replaces and not rule.deletes_missing,
-        "does one thing with all source rows, or deletes by itself what they lack",
+        "has one action for all source rows, or deletes missing rows by itself",
     ),
 }
 
 
 def check_combination(request: Request) -> None:
-    """Refuse options that the strategy, or another option, leaves without a meaning."""
+    """Refuse options that have no effect with the strategy, or contradict another option."""
     options = request.options
     given = {name for name in REQUIREMENTS if getattr(options, name) not in (None, False, (), [], "refuse")}
     for name in sorted(given):
@@ -58,19 +58,19 @@ def _find_conflicts(request: Request) -> list[tuple[bool, str]]:
     return [
         (
             sequence is not None and bool(options.dedup_order_by),
-            "sequence_column and dedup_order_by both say which row of a key counts. Pass one of them.",
+            "sequence_column and dedup_order_by both order rows with the same key. Pass one of them.",
         ),
         (
             sequence in request.keys,
-            f"sequence_column {sequence!r} is a key column, so rows of one key never differ in it. Choose another.",
+            f"sequence_column {sequence!r} is a key column, so it cannot order rows with the same key. Choose another.",
         ),
         (
             partial is not None,
-            f"{partial} leaves out the sequence_column {sequence!r}, which tells how new rows are. Add it.",
+            f"{partial} leaves out the sequence_column {sequence!r}, which orders rows with the same key. Add it.",
         ),
         (
             moves and bool(listed),
-            "on_partition_move='move' takes whole rows from the source. Leave update_columns and insert_columns out.",
+            "on_partition_move='move' takes all columns from the source. Leave update_columns and insert_columns out.",
         ),
         (
             moves and not options.check_partition_moves,
@@ -78,11 +78,11 @@ def _find_conflicts(request: Request) -> list[tuple[bool, str]]:
         ),
         (
             bool(options.skip_unchanged) and options.rewrite_all,
-            "rewrite_mode='full' rewrites every file, skip_unchanged as few as it can. Pass one of them.",
+            "rewrite_mode='full' rewrites every file, skip_unchanged as few as possible. Pass one of them.",
         ),
         (
             options.operation_values is not None and options.operation_column is None,
-            "operation_values say what the values of an operation_column mean. Name that column too.",
+            "operation_values map the values of an operation_column to operations. Pass operation_column too.",
         ),
         (
             bool(unknown),
@@ -90,10 +90,10 @@ def _find_conflicts(request: Request) -> list[tuple[bool, str]]:
         ),
         (
             len(values) != len(set(map(repr, values))) or not all(isinstance(one, str | int) for one in values),
-            "operation_values must be texts or whole numbers, each with one meaning.",
+            "operation_values must be strings or integers, each for one operation.",
         ),
         (
             options.operation_column in request.keys and options.operation_column is not None,
-            f"operation_column {options.operation_column!r} is a key column. It is not stored, so it cannot be one.",
+            f"operation_column {options.operation_column!r} is a key column, which has to be stored. Choose another.",
         ),
     ]
