@@ -2,7 +2,7 @@
 from merganser.core.commit.commit import recover as recover
 from merganser.core.commit.history import HistoryFile as HistoryFile
 from merganser.core.commit.history import HistoryRecord as HistoryRecord
-from merganser.core.dataset.snapshot import list_dataset_files as list_dataset_files
+from merganser.core.dataset.listing import list_dataset_files as list_dataset_files
 from merganser.core.file_api.file_manager import IncrementalFileManager as IncrementalFileManager
 from merganser.core.file_api.rewrite_plan import ConservativeMembershipChecker as ConservativeMembershipChecker
 from merganser.core.file_api.rewrite_plan import IncrementalRewritePlan as IncrementalRewritePlan
