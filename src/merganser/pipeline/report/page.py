@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from merganser.pipeline.report.charts import (
@@ -14,7 +15,6 @@ from merganser.pipeline.report.charts import (
     format_data_attributes,
     render_chart,
 )
-from merganser.pipeline.report.page_style import STYLE
 from merganser.pipeline.report.report_fields import (
     SOURCE_ROWS,
     STEP_CHANGES,
@@ -53,13 +53,14 @@ def report_page(outcome: RunOutcome) -> str:
     # In HTML a script ends at `</script`, wherever that is; JSON may write `<` so that no name ends it.
     embedded = outcome.to_json().replace("<", "\\u003c")
     charts = "".join(render_chart(chart) for chart in _make_charts(outcome))
+    style = files(__package__).joinpath("style.css").read_text("utf-8")
     title = escape_text(f"{outcome.pipeline} · run {outcome.run_id}")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
-        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
         f"{_render_head(outcome)}{_render_headline(outcome)}{_render_accounting(outcome)}"
         f'<div class="charts">\n{charts}</div>\n{_render_tables(outcome)}</main>\n'
         f'<script type="application/json" id="outcome">{embedded}</script>\n</body>\n</html>\n'
