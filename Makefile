@@ -69,8 +69,8 @@ docs: $(STAMP) ## build the documentation site into the folder site; warnings an
 	@NO_MKDOCS_2_WARNING=1 $(PY) -W error -m mkdocs build --strict
 	@echo "open site/index.html"
 
-demo: $(STAMP) ## run three days of a feed through the pipeline, into the folder demo
-	@JAVA_HOME=$$(sh scripts/java.sh --require) && export JAVA_HOME && $(PY) -m merganser.demo.story demo
+demo: $(STAMP) ## run a pipeline over three days of synthetic job postings, in the folder demo
+	@JAVA_HOME=$$(sh scripts/java.sh --require) && export JAVA_HOME && $(PY) -m merganser.cli demo demo
 
 bench: $(STAMP) ## measure merges by merganser and by its peers: make bench ARGS="A B --rows 1000000 --only arrow,polars"
 	@$(WITH_JAVA) $(PY) -m benchmarks.run $(ARGS)

@@ -138,7 +138,7 @@ def watch_processes(root: int) -> Iterator[Peak]:
 def run(name: str, folder: Path, pipeline: Path) -> Run:
     """Run the pipeline in its own process."""
     settings = {"date": str(DAY), "feed": str(folder), "lake": str(folder / "lake")}
-    command = [sys.executable, "-m", "merganser.pipeline", str(pipeline)]
+    command = [sys.executable, "-m", "merganser.cli", "run", str(pipeline)]
     for key, value in settings.items():
         command += ["--param", f"{key}={value}"]
     command += ["--master", "local[2]", "--conf", "spark.driver.memory=2g"]

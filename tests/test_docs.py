@@ -29,6 +29,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from tests.support import get_spark_session
 
+from merganser.cli.app import COMMANDS
 from merganser.pipeline import load
 
 ROOT = Path(__file__).parents[1]
@@ -187,11 +188,17 @@ def is_made(words: list[str]) -> bool:
 
 
 def is_installed(words: list[str]) -> bool:
-    names = [re.fullmatch(r"(\w+)(?:\[(\w+)\])?", word) for word in words[2:]]
+    names = [re.fullmatch(r"(\w+)(?:\[([\w,]+)\])?", word) for word in words[2:]]
     return all(
-        found and found[1] == PROJECT["name"] and (not found[2] or found[2] in PROJECT["optional-dependencies"])
+        found
+        and found[1] == PROJECT["name"]
+        and (not found[2] or set(found[2].split(",")) <= set(PROJECT["optional-dependencies"]))
         for found in names
     )
+
+
+def is_command(words: list[str]) -> bool:
+    return words[1] in COMMANDS
 
 
 def is_module(words: list[str]) -> bool:
@@ -206,6 +213,7 @@ def is_file(words: list[str]) -> bool:
 WORDS = {
     "make": is_made,
     "pip install": is_installed,
+    "merganser": is_command,
     "python -m": is_module,
     ".venv/bin/python -m": is_module,
     "bash": is_file,

@@ -61,7 +61,6 @@ LAYERS = (
     "merganser.pipeline.config",
     "merganser.pipeline.report",
     "merganser.pipeline.runner",
-    "merganser.pipeline.launch",
     "merganser.pipeline",
     "merganser.cli.group",
     "merganser.cli.command",

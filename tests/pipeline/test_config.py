@@ -396,13 +396,19 @@ def test_a_merge_into_a_dataset_skips_unchanged_rows_by_default() -> None:
 def test_a_broken_file_is_refused_before_spark_is_loaded(tmp_path: Path) -> None:
     file = written(tmp_path, GOOD.replace('"json"', '"jsn"'))
     code = (
-        "import sys; from merganser.pipeline.__main__ import main; code = main(sys.argv[1:]);"
+        "import sys; from merganser.cli.app import app; code = None\n"
+        "try: app()\n"
+        "except SystemExit as error: code = error.code\n"
         "assert 'pyspark' not in sys.modules; sys.exit(code)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, file, "--param", "date=D"], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code, "run", file, "--param", "date=D"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"ConfigurationError: {file}, [[source]] 'postings', key 'format': ")
+    assert done.stderr.startswith(f"Error: {file}, [[source]] 'postings', key 'format': ")
     assert len(done.stderr.splitlines()) == 1
     assert os.listdir(tmp_path) == ["jobs.toml"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 
-from merganser.pipeline.__main__ import _make_parser
+from merganser.cli.pipeline import run
 from merganser.pipeline.config.tables import MERGE_OPTIONS, Check, Dataset, Edge, Graph, Node, Pipeline, Source, Table
 from merganser.pipeline.config.toml_file import PARAMETERS, load
 
@@ -39,7 +40,7 @@ def test_every_key_is_documented_and_no_other(table: str) -> None:
 
 def test_every_argument_is_documented() -> None:
     section = TEXT.split("\n## The command\n")[1].split("\n## ")[0]
-    given = {action.option_strings[0] for action in _make_parser()._actions if action.option_strings} - {"-h"}
+    given = {option.opts[0] for option in run.params if isinstance(option, click.Option)}
     assert set(re.findall(r"^\| `(--[\w-]+)", section, re.MULTILINE)) == given
 
 

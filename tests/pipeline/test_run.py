@@ -22,7 +22,6 @@ from merganser.demo import story as demo
 from merganser.demo.feed import write_day
 from merganser.errors import AccountingError, ConfigurationError, InvalidArgumentError, PipelineError, QualityError
 from merganser.pipeline import Check, Dataset, Graph, Node, Pipeline, RunOutcome, Source, run
-from merganser.pipeline.__main__ import main
 from merganser.pipeline.report.files import write_report
 from merganser.pipeline.report.terminal import report_lines
 from merganser.pipeline.runner import session
@@ -313,7 +312,7 @@ def test_rows_that_do_not_add_up_are_not_reported_as_merged(
 
 
 def test_the_command_runs_a_file_and_writes_reports(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "open_session", lambda *_, **__: nullcontext(spark))
     write_lines(tmp_path / "feed/day=1")
@@ -340,20 +339,16 @@ def test_the_command_runs_a_file_and_writes_reports(
         "utf-8",
     )
     arguments = [str(file), "--param", "day=1", "--run-id", "one", "--report", str(tmp_path / "reports")]
-    assert main(arguments) == 0
-    told = capsys.readouterr()
+    done = CliRunner().invoke(app, ["run", *arguments])
+    assert done.exit_code == 0
     report = RunOutcome.from_dict(json.loads((tmp_path / "reports/one.json").read_text("utf-8")))
     assert report.steps[0].rows_merged == 6
-    assert "The accounting holds:" in told.out
-    assert str(tmp_path / "reports/one.html") in told.out
-    assert "dataset people: 6 inserted" in told.err
+    assert "The accounting holds:" in done.stdout
+    assert str(tmp_path / "reports/one.html") in done.stdout
+    assert "dataset people: 6 inserted" in done.stderr
     assert "</html>" in (tmp_path / "reports/one.html").read_text("utf-8")
-    assert main([str(file), "--param", "day=2"]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(f"ConfigurationError: {file}, [[source]] 'people', key 'path': ")
     with pytest.raises(ConfigurationError):
-        main([str(file), "--param", "day=2", "--debug"])
+        CliRunner().invoke(app, ["run", str(file), "--param", "day=2", "--debug"], catch_exceptions=False)
     again = CliRunner().invoke(app, ["run", *arguments, "--json"])
     answer = json.loads(again.stdout)
     assert answer.pop("reports") == [str(tmp_path / f"reports/one.{form}") for form in ("html", "json")]

@@ -19,7 +19,7 @@ COMMANDS = {
     "vacuum": ("merganser.cli.dataset.recovery:vacuum", "Remove retained files that undo no longer needs."),
     "graph": ("merganser.cli.graph.commands:graph", "Merge into a property graph, ask it and look at it."),
     "run": ("merganser.cli.pipeline:run", "Run a pipeline from its TOML file, on Spark."),
-    "demo": ("merganser.cli.pipeline:demo", "Run three days of a made-up feed through the pipeline, on Spark."),
+    "demo": ("merganser.demo.command:demo", "Run a pipeline over three days of synthetic job postings, on Spark."),
 }
 
 

@@ -1,28 +1,39 @@
-"""`run` and `demo`: pipelines on Spark."""
+"""`run`: a pipeline on Spark, from its TOML file to its reports."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from merganser.cli.command import CommandOutput, pair, say, wrap_command
-from merganser.engines import load
-from merganser.errors import MerganserError
-from merganser.pipeline.launch import launch
+from merganser.engines import load as load_extra
+from merganser.errors import ConfigurationError
+from merganser.pipeline.config.toml_file import load
+from merganser.pipeline.report.files import write_report
 from merganser.pipeline.report.terminal import report_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from merganser.pipeline.config.tables import Pipeline
+    from merganser.pipeline.run_result import RunOutcome
 
 
 @click.command()
 @click.argument("file", metavar="PIPELINE.toml", type=click.Path())
-@click.option("--param", type=pair, multiple=True, metavar="NAME=VALUE", help="A parameter; repeatable.")
-@click.option("--master", help="Where Spark runs: local[4], yarn, spark://…, sc://…; default local[*].")
-@click.option("--conf", type=pair, multiple=True, metavar="KEY=VALUE", help="A Spark setting; repeatable.")
-@click.option("--run-id", help="The name of this run; default: made of the configuration and the files.")
-@click.option("--report", metavar="FOLDER", help="Where reports go; default: reports in the state folder.")
+@click.option(
+    "--param",
+    type=pair,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Value of a parameter that the file declares; repeatable.",
+)
+@click.option("--master", help="Spark master: local[4], yarn, spark://…, sc://….  [default: local[*]]")
+@click.option("--conf", type=pair, multiple=True, metavar="KEY=VALUE", help="Spark setting; repeatable.")
+@click.option("--run-id", help="Name of this run.  [default: derived from the configuration and the input files]")
+@click.option("--report", metavar="FOLDER", help="Folder for the reports.  [default: reports in the state folder]")
 @wrap_command
 def run(
     file: str,
@@ -34,24 +45,29 @@ def run(
 ) -> CommandOutput:
     """Run a pipeline from its TOML file, on Spark.
 
-    Where a step fails, those before it are done; the same command does the rest.
+    If a step fails, the steps before it stay committed; run the same command again to complete the rest.
     """
-    outcome, places = launch(
-        file, dict(param), master=master, settings=dict(conf), run_id=run_id, report=report, say=say
-    )
-    lines = [*report_lines(outcome), "", *(f"report: {place}" for place in places)]
-    return CommandOutput({**outcome.to_dict(), "reports": places}, lines)
-
-
-@click.command()
-@click.argument("folder", default="demo", type=click.Path())
-@click.option("--rows", type=click.IntRange(min=1), default=100_000, show_default=True, help="Postings a day.")
-def demo(folder: str, rows: int) -> None:
-    """Run three days of a made-up feed through the pipeline, on Spark.
-
-    Everything is written into FOLDER.
-    """
+    parameters = dict(param)
+    pipeline = load(file, parameters)
     try:
-        load("merganser.demo.story", "main", "merganser[spark]")(folder, rows)
-    except MerganserError as error:
-        raise click.ClickException(str(error)) from error
+        outcome = _run_in_session(pipeline, parameters, master, dict(conf), run_id)
+    except ConfigurationError as error:
+        raise ConfigurationError(error.message, error.table, error.key, file) from error
+    reports = write_report(outcome, report or f"{pipeline.state.rstrip('/')}/reports")
+    lines = [*report_lines(outcome), "", *(f"report: {path}" for path in reports)]
+    return CommandOutput({**outcome.to_dict(), "reports": reports}, lines)
+
+
+def _run_in_session(
+    pipeline: Pipeline,
+    parameters: Mapping[str, str],
+    master: str | None,
+    settings: Mapping[str, str],
+    run_id: str | None,
+) -> RunOutcome:
+    # Loaded here: a configuration is checked without Spark, and on machines that do not have it.
+    open_session = load_extra("merganser.pipeline.runner.session", "open_session", "merganser[spark]")
+    run_pipeline = load_extra("merganser.pipeline.runner.driver", "run", "merganser[spark]")
+    with open_session(pipeline.name, master, settings, progress=sys.stderr.isatty()) as spark:
+        outcome: RunOutcome = run_pipeline(pipeline, spark=spark, parameters=parameters, run_id=run_id, say=say)
+    return outcome

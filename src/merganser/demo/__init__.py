@@ -1,1 +1,1 @@
-"""Three days of a made-up feed of job postings through the pipeline."""
+"""The demo: synthetic job postings and a pipeline that merges them. Nothing else imports it."""

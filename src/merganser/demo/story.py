@@ -1,8 +1,7 @@
-"""Three days of a feed of job postings through the pipeline, and the third day once more: `make demo`."""
+"""What `merganser demo` does: three days of job postings through a pipeline, then the third day again."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -30,12 +29,12 @@ DAYS = 3
 
 
 def main(folder: str, rows: int) -> None:
-    """Tell the story in a folder; what an earlier demo did there is not done again."""
+    """Write the feed into a folder and run its days; completed work of an earlier demo there is reused."""
     started = time.monotonic()
     days = [FIRST_DAY + timedelta(days=number) for number in range(DAYS)]
     for number, day in enumerate(days):
         if not os.path.isdir(f"{folder}/feed/{day}"):
-            say(f"Making the feed of {day}: {rows:,} postings ...")
+            say(f"Writing the feed of {day}: {rows:,} job postings ...")
             _write_day(folder, day, rows, number)
     say("Starting Spark on this machine ...")
     with open_session("demo", None, {}, progress=sys.stderr.isatty()) as spark:
@@ -44,17 +43,17 @@ def main(folder: str, rows: int) -> None:
             outcome = run_day(spark, folder, day)
             print("\n".join(report_lines(outcome)))
         before = list_data_files(folder)
-        say(f"\nDay {DAYS} again, as if it had never been run:")
+        say(f"\nDay {DAYS} again, under a new run id:")
         outcome = run_day(spark, folder, days[-1], f"again-{uuid.uuid4().hex[:12]}")
         print("\n".join(report_lines(outcome)))
         changed = before.items() ^ list_data_files(folder).items()
         print(f"\nData files that day {DAYS} changed when it was run again: {len(changed)} of {len(before)}.")
-    show(folder)
-    print(f"\nAll of it took {time.monotonic() - started:.0f} seconds.")
+    describe_results(folder)
+    print(f"\nThe demo took {time.monotonic() - started:.0f} seconds.")
 
 
 def _write_day(folder: str, day: date, rows: int, number: int) -> None:
-    """Write a day of the feed, whole or not at all."""
+    """Write a day of the feed atomically."""
     unfinished = f"{folder}/feed/.unfinished"
     write_day(unfinished, day, rows, days_before=number)
     os.rename(f"{unfinished}/{day}", f"{folder}/feed/{day}")
@@ -69,37 +68,29 @@ def run_day(spark: SparkSession, folder: str, day: date, run_id: str | None = No
 
 
 def list_data_files(folder: str) -> dict[str, tuple[int, int]]:
-    """Give the size and time of every Parquet file of the datasets and the graph."""
-    places = [Path(folder) / name for name in ("jobs", "companies", "graph", "quarantine")]
-    files = [file for place in places for file in place.rglob("*.parquet")]
+    """Map every Parquet file of the datasets and the graph to its size and modification time."""
+    datasets = ("jobs", "companies", "graph", "quarantine")
+    files = [file for name in datasets for file in (Path(folder) / name).rglob("*.parquet")]
     return {str(file): (file.stat().st_size, file.stat().st_mtime_ns) for file in files}
 
 
-def show(folder: str) -> None:
-    """Ask the graph something, and say where everything is."""
+def describe_results(folder: str) -> None:
+    """Print how many nodes the graph has, and which folder holds what."""
     with GraphDatabase(f"{folder}/graph.db") as graph:
         counts = {type_: graph.nodes(type_).count() for type_ in ("Job", "Company")}
-        print("\nIn the graph: " + ", ".join(f"{count:,} {type_} nodes" for type_, count in counts.items()) + ".")
+        print("\nThe graph has " + ", ".join(f"{count:,} {type_} nodes" for type_, count in counts.items()) + ".")
     print("\nWhere to look:")
     for name, text in {
-        "jobs": "Parquet, a folder for each country; any Parquet reader reads it",
-        "companies": "the same for companies",
+        "jobs": "Parquet dataset partitioned by country; any Parquet reader can read it",
+        "companies": "the companies, stored the same way",
         "graph": "nodes and edges as Parquet",
         "graph.db": "the same graph in SQLite; merganser.GraphDatabase opens it",
-        "quarantine": "the rows that failed a rule, with the rule and their file",
-        "reports": "a page and a JSON file for each run",
+        "quarantine": "rows that failed a rule, each with the rule and its source file",
+        "reports": "an HTML page and a JSON file for each run",
     }.items():
         print(f"  {os.path.join(folder, name):24} {text}")
 
 
 def say(text: str) -> None:
-    """Tell what happens, while it happens."""
+    """Print a progress message at once."""
     print(text, flush=True)
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", nargs="?", default="demo", help="where everything goes; default: demo")
-    parser.add_argument("--rows", type=int, default=100_000, help="postings a day; default: 100000")
-    given = parser.parse_args()
-    main(given.folder, given.rows)
