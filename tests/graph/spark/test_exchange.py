@@ -101,7 +101,9 @@ def test_what_would_not_be_the_same_graph_is_refused(graph: ParquetGraph, db: Gr
         graph.from_sqlite(db)
     with pytest.raises(InvalidArgumentError, match="match of N is empty"):
         graph.from_sqlite(db, match={"N": []})
-    with pytest.raises(InvalidArgumentError, match=r"match names the type 'M', which SQLite has not\. It has: N"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"names the type 'M', which SQLite does not have\. Its types are: N"
+    ):
         graph.from_sqlite(db, match={**match, "M": ["k"]})
     with pytest.raises(PropertyTypeError, match="'v' of N nodes"):
         graph.from_sqlite(db, match=match)
@@ -121,7 +123,7 @@ def test_what_would_not_be_the_same_graph_is_refused(graph: ParquetGraph, db: Gr
     with pytest.raises(InvalidArgumentError, match="edge_match names the type 'N'"):
         graph.from_sqlite(db, match=match, edge_match={"N": ["w"]})
     lost = db.create_node("N")
-    with pytest.raises(KeyColumnError, match=f"N nodes in SQLite, 1 lack the match property 'k'.* id {lost.id}"):
+    with pytest.raises(KeyColumnError, match=f"1 of the N nodes in SQLite lack the match property 'k'.* id {lost.id}"):
         graph.from_sqlite(db, match=match, edge_match={"E": ["w"]})
     db.delete_node(lost.id)
     assert {name for name in snapshot(str(graph.path)) if not name.endswith("/lock")} == set()

@@ -34,7 +34,16 @@ def db() -> Iterator[GraphDatabase]:
 
 
 def result(rows: int, created: int, changed: int, skipped: int = 0, *, replayed: bool = False) -> GraphMergeResult:
-    return GraphMergeResult(rows, created, rows - created - skipped, changed, skipped, 0, 0, replayed)
+    return GraphMergeResult(
+        rows=rows,
+        created=created,
+        matched=rows - created - skipped,
+        changed=changed,
+        skipped=skipped,
+        files_written=0,
+        files_preserved=0,
+        replayed=replayed,
+    )
 
 
 def test_nodes_are_merged_as_if_row_by_row(spark: Any, db: GraphDatabase) -> None:
@@ -89,7 +98,7 @@ def test_what_cannot_be_merged_is_refused_before_anything_is_written(spark: Any,
     ends: dict[str, Any] = {"from_node": Endpoint("City", {"name": "url"}), "to_node": CITY}
     with (
         assert_unchanged(db),
-        pytest.raises(NodeNotFoundError, match="no City nodes for 8 keys at the end of ROAD") as caught,
+        pytest.raises(NodeNotFoundError, match="ROAD edges end at City nodes that do not exist: 8 keys") as caught,
     ):
         graph.merge_edges(towns, "ROAD", **ends, batch_id="b")
     assert str(caught.value).count("{'name': 'x") == 5

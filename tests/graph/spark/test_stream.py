@@ -31,9 +31,9 @@ def test_a_sorted_frame_comes_in_order_and_in_small_tables(spark: Any) -> None:
 def test_tables_of_large_values_are_cut_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     """G17."""
     batches = [pa.record_batch({"text": ["x" * 1_000]})] * 3
-    assert len(list(stream._pack(3, batches))) == 1
+    assert len(list(stream._encode_partition(3, batches))) == 1
     monkeypatch.setattr(stream, "_BYTES", 1_500)
-    assert len(list(stream._pack(3, batches))) == 3
+    assert len(list(stream._encode_partition(3, batches))) == 3
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])

@@ -1,4 +1,4 @@
-"""From Spark to the driver: the rows of a DataFrame as Arrow tables, a few at a time."""
+"""Stream the rows of a DataFrame to the driver, as Arrow tables of bounded size."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ROWS = 50_000
-# A table of large values is cut before it has all its rows, so that the driver holds little at a time.
+# A table of large values ends before it has all its rows, so that the driver holds little at a time.
 _BYTES = 32 * 2**20
 
 
 def stream_tables(frame: DataFrame, rows: int = ROWS) -> Iterator[pa.Table]:
-    """Give the rows of a DataFrame in its order, in tables of at most some thousand rows, none of them empty.
+    """Yield the rows of a DataFrame in its order, in tables of at most `rows` rows, none of them empty.
 
-    Executors pack them, because rows would cross to Python one by one otherwise; while a table is in use, Spark
+    Executors encode them, because rows would otherwise cross to Python one by one; while a table is in use, Spark
     prepares the next partition. Times with a zone are in UTC, whatever the session's zone.
     """
-    packed = frame.mapInArrow(tag_errors(_pack, rows), "packed binary")
+    encoded = frame.mapInArrow(tag_errors(_encode_partition, rows), "encoded binary")
     with translate_errors():
-        for row in packed.toLocalIterator(prefetchPartitions=True):
-            table = pa.ipc.open_stream(row.packed).read_all()
+        for row in encoded.toLocalIterator(prefetchPartitions=True):
+            table = pa.ipc.open_stream(row.encoded).read_all()
             yield table.cast(pa.schema([field.with_type(_to_utc(field.type)) for field in table.schema]))
 
 
-def _pack(rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pack the batches of a partition into few."""
+def _encode_partition(rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Encode the batches of a partition in few rows."""
     held: list[pa.RecordBatch] = []
     count = size = 0
     for batch in _split_batches(rows, batches):
@@ -56,11 +56,11 @@ def _encode_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     with pa.ipc.new_stream(sink, batches[0].schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-    return pa.record_batch({"packed": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
+    return pa.record_batch({"encoded": pa.array([sink.getvalue().to_pybytes()], pa.binary())})
 
 
 def _to_utc(data_type: pa.DataType) -> pa.DataType:
-    """Give a type with UTC for the zone of its times, those inside lists and structs included."""
+    """Replace the zone of timestamps by UTC, inside nested types too."""
     if pa.types.is_timestamp(data_type) and data_type.tz is not None:
         return pa.timestamp(data_type.unit, "UTC")
     if pa.types.is_list(data_type):

@@ -1,4 +1,4 @@
-"""Which column of a dataset holds which property."""
+"""Names of the columns that hold properties."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 KEY_COLUMNS = {"nodes": ("id",), "edges": ("id", "src", "dst")}
 TIME_COLUMNS = ("created_at", "updated_at")
-# The folder of a dataset tells its type, and readers of GraphFrames call that of an edge its relationship.
+# `type` is the partition of the folder; GraphFrames calls the type of an edge `relationship`.
 _RESERVED = {
     "nodes": (*KEY_COLUMNS["nodes"], "type", *TIME_COLUMNS),
     "edges": (*KEY_COLUMNS["edges"], "type", "relationship", *TIME_COLUMNS),
@@ -18,7 +18,7 @@ _RESERVED_PATTERNS = {
 
 
 def to_column_name(property_name: str, kind: str) -> str:
-    """Name the column of a property; one that would be taken for a column of our own gets a prefix.
+    """Name the column of a property; a prefix distinguishes it from the reserved columns.
 
     >>> to_column_name("url", "nodes"), to_column_name("ID", "nodes"), to_column_name("property_id", "nodes")
     ('url', 'property_ID', 'property_property_id')
@@ -27,9 +27,10 @@ def to_column_name(property_name: str, kind: str) -> str:
 
 
 def to_property_name(column: str, kind: str) -> str:
-    """Name the property of a column that is not one of our own.
+    """Name the property that a column holds.
 
-    >>> [to_property_name(to_column_name(name, "nodes"), "nodes") for name in ("url", "ID", "property_id",
-    "property_x")] ['url', 'ID', 'property_id', 'property_x']
+    >>> names = ("url", "ID", "property_id", "property_x")
+    >>> [to_property_name(to_column_name(name, "nodes"), "nodes") for name in names]
+    ['url', 'ID', 'property_id', 'property_x']
     """
     return column.removeprefix(_PREFIX) if _RESERVED_PATTERNS[kind].fullmatch(column) else column

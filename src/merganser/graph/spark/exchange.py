@@ -1,7 +1,7 @@
-"""The same graph in SQLite and in Parquet: each can be merged into the other, again and again.
+"""Merge a graph in Parquet into one in SQLite, and back, as often as needed.
 
 A record gets all properties that it has in the other graph, and loses those that its type has there and it has not.
-What the other graph does not know of, it keeps.
+Properties that the other graph does not have at all are preserved.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True)
 class ExchangeResult(DisplayMixin):
-    """What was merged: by the type of nodes, and by the types of an edge's first node, the edge, and its last node."""
+    """Results by node type, and by `(start node type, edge type, end node type)`."""
 
     nodes: dict[str, GraphMergeResult]
     edges: dict[tuple[str, str, str], GraphMergeResult]
@@ -47,10 +47,10 @@ class ExchangeResult(DisplayMixin):
 
 def to_sqlite(graph: ParquetGraph, target: str | os.PathLike[str] | GraphDatabase) -> ExchangeResult:
     """Merge a Parquet graph into an SQLite graph; see `ParquetGraph.to_sqlite`."""
-    types = graph.node_types()
+    node_types = graph.node_types()
     nodes, edges = {}, {}
     with SqliteGraph(target) as sqlite:
-        for type_ in types:
+        for type_ in node_types:
             frame = graph.nodes(type_)
             key, others = _split_by_match(
                 _map_property_columns(frame, "nodes"), _read_match_names(graph, "nodes", type_)
@@ -58,7 +58,7 @@ def to_sqlite(graph: ParquetGraph, target: str | os.PathLike[str] | GraphDatabas
             nodes[type_] = sqlite.merge_nodes(frame, type_, match=key, base=others, on_match=others)
         for type_ in graph.edge_types():
             match = _read_match_names(graph, "edges", type_)
-            for start, end in _find_endpoint_types(graph, type_, types):
+            for start, end in _find_endpoint_types(graph, type_, node_types):
                 frame, names = _join_endpoints(graph, type_, start, end)
                 key, others = _split_by_match({name: F.col("own").getField(name) for name in names}, match)
                 edges[start, type_, end] = sqlite.merge_edges(
@@ -82,16 +82,17 @@ def from_sqlite(
     """Merge an SQLite graph into a Parquet graph; see `ParquetGraph.from_sqlite`."""
     nodes, edges = {}, {}
     opened = nullcontext(source) if isinstance(source, GraphDatabase) else GraphDatabase(source)
-    with opened as database, stage_graph(graph, database, match or {}, edge_match or {}) as parts:
-        for part in parts:
-            key, others = _split_by_match(part.columns, part.match_names)
-            if part.endpoints:
-                start, end = part.endpoints
-                edges[start.type, part.type, end.type] = graph.merge_edges(
-                    part.frame, part.type, from_node=start, to_node=end, match=key, base=others, on_match=others
+    with opened as database, stage_graph(graph, database, match or {}, edge_match or {}) as staged:
+        for records in staged:
+            frame, type_ = records.frame, records.type
+            key, others = _split_by_match(records.columns, records.match_names)
+            if records.endpoints:
+                start, end = records.endpoints
+                edges[start.type, type_, end.type] = graph.merge_edges(
+                    frame, type_, from_node=start, to_node=end, match=key, base=others, on_match=others
                 )
             else:
-                nodes[part.type] = graph.merge_nodes(part.frame, part.type, match=key, base=others, on_match=others)
+                nodes[type_] = graph.merge_nodes(frame, type_, match=key, base=others, on_match=others)
     return ExchangeResult(nodes, edges)
 
 
@@ -99,8 +100,8 @@ def _read_match_names(graph: ParquetGraph, kind: RecordKind, type_: str) -> list
     found = graph._find_folder(kind, type_).read_match_names()  # noqa: SLF001 - exchange is a part of a graph
     if found is None:
         message = (
-            f"{graph.path} does not tell by which properties the {kind} of type {type_!r} were merged. Merge into them "
-            "once more with ParquetGraph."
+            f"{graph.path} does not record the match properties of the {kind} of type {type_!r}. Merge into them once "
+            "more with ParquetGraph, which records them."
         )
         raise InvalidArgumentError(message)
     return found
@@ -109,38 +110,39 @@ def _read_match_names(graph: ParquetGraph, kind: RecordKind, type_: str) -> list
 def _split_by_match(
     columns: Mapping[str, ValueT], match: Collection[str]
 ) -> tuple[dict[str, ValueT], dict[str, ValueT]]:
-    """Part the match properties from all others."""
+    """Separate the match properties from all others."""
     key = {name: columns[name] for name in match}
     return key, {name: column for name, column in columns.items() if name not in key}
 
 
 def _map_property_columns(frame: DataFrame, kind: RecordKind) -> dict[str, Column]:
-    """Give the column of each property."""
+    """Map each property to its column."""
     own = {*KEY_COLUMNS[kind], *TIME_COLUMNS, "type" if kind == "nodes" else "relationship"}
     return {to_property_name(column, kind): to_column(column) for column in frame.columns if column not in own}
 
 
-def _find_endpoint_types(graph: ParquetGraph, type_: str, types: Sequence[str]) -> list[tuple[str, str]]:
-    """Give the types of nodes that edges of a type are between."""
-    known = [graph.nodes(node_type).select("id", F.lit(node_type).alias("type")) for node_type in types]
+def _find_endpoint_types(graph: ParquetGraph, type_: str, node_types: Sequence[str]) -> list[tuple[str, str]]:
+    """List the pairs of node types that edges of a type connect."""
+    known = [graph.nodes(node_type).select("id", F.lit(node_type).alias("type")) for node_type in node_types]
     pairs = graph.edges(type_).select("src", "dst")
-    none = pairs.select(F.col("src").alias("id"), F.lit(None).cast("string").alias("type")).limit(0)
-    nodes = reduce(lambda one, other: one.unionAll(other), known, none)
-    for end in ("src", "dst"):
-        named = nodes.select(F.col("id").alias(end), F.col("type").alias(f"{end}_type")).hint("merge")
-        pairs = pairs.join(named, end, "left")
+    empty = pairs.select(F.col("src").alias("id"), F.lit(None).cast("string").alias("type")).limit(0)
+    nodes = reduce(lambda one, other: one.unionAll(other), known, empty)
+    for column in ("src", "dst"):
+        typed = nodes.select(F.col("id").alias(column), F.col("type").alias(f"{column}_type")).hint("merge")
+        pairs = pairs.join(typed, column, "left")
     found = pairs.groupBy("src_type", "dst_type").agg(F.count(F.lit(1)).alias("edges")).collect()
-    lost = sum(row.edges for row in found if row.src_type is None or row.dst_type is None)
-    if lost:
+    dangling = sum(row.edges for row in found if row.src_type is None or row.dst_type is None)
+    if dangling:
         message = (
-            f"Of {lost} edges of type {type_!r} in {graph.path} a node is missing. Merge the nodes, or remove them."
+            f"{dangling} edges of type {type_!r} in {graph.path} have a node that does not exist. Merge the nodes, or "
+            "remove these edges."
         )
         raise NodeNotFoundError(message)
     return sorted((row.src_type, row.dst_type) for row in found)
 
 
 def _join_endpoints(graph: ParquetGraph, type_: str, start: str, end: str) -> tuple[DataFrame, list[str]]:
-    """Give edges as structs: `from` and `to`, the keys of their nodes, and `own`, the properties, with their names."""
+    """Read edges as structs: `from` and `to`, the keys of their nodes, and `own`, their properties; and list these."""
     edges = graph.edges(type_)
     own = _map_property_columns(edges, "edges")
     properties = [F.struct(*(column.alias(name) for name, column in own.items())).alias("own")] if own else []

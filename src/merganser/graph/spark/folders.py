@@ -1,4 +1,4 @@
-"""The folders of a Parquet graph: where a type's dataset is, and what is kept beside it."""
+"""The folders of a Parquet graph: the dataset of each type, and the control files beside it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from merganser.core.storage.location import Location
     from merganser.graph.spark.results import GraphMergeResult
 
-# Hidden from readers of Parquet; beside the datasets, whose own control folders belong to their merges.
+# Beside the datasets, whose own control folders belong to their merges.
 _CONTROL = ".merganser"
 _MATCH = "match.json"
 
 
 def list_types(path: str | os.PathLike[str], kind: str, filesystem: Any) -> list[str]:
-    """Name the types that have a dataset."""
+    """List the types that have a dataset."""
     location = locate(path, filesystem)
     found = []
     for name in location.store.list_names(location.to_path(kind)):
@@ -49,7 +49,7 @@ def list_types(path: str | os.PathLike[str], kind: str, filesystem: Any) -> list
 
 def _check_list(given: Any) -> list[Any]:
     if not isinstance(given, list):
-        message = f"{given!r} is no list."
+        message = f"{given!r} is not a list."
         raise TypeError(message)
     return given
 
@@ -74,7 +74,7 @@ class Folder:
 
     @property
     def location(self) -> Location:
-        """The place of the dataset."""
+        """The location of the dataset."""
         return locate(self.path, self.filesystem)
 
     @property
@@ -83,9 +83,9 @@ class Folder:
 
     @contextmanager
     def hold_lock(self, timeout: float) -> Iterator[Callable[[], None]]:
-        """Keep other merges of this type out, from looking for records until they are merged.
+        """Exclude other merges of this type, from the lookup of records until they are merged.
 
-        Yields a check that they still are: on object stores, who is stalled for long loses the hold.
+        Yields a check that the lock is still held: on object stores, a process that stalls for long loses it.
         """
         with hold_lock(self._root.store, self._control_path, self.path, timeout) as check_hold:
             for folder in (self._control_path, f"{self._control_path}/batches"):
@@ -94,12 +94,12 @@ class Folder:
             yield check_hold
 
     def recover(self, timeout: float) -> None:
-        """Finish what a killed merge has decided and not published."""
+        """Complete a commit that a killed merge journaled but did not publish."""
         if has_pending_commit(self.location):
             recover(self.path, filesystem=self.filesystem, lock_timeout=timeout)
 
     def read_schema(self) -> pa.Schema | None:
-        """Give the columns of the dataset; None while it has no files."""
+        """Read the columns of the dataset; None if it has no files."""
         location = self.location
         files = list_files(location)
         if not files:
@@ -107,7 +107,7 @@ class Folder:
         return read_footer(location.store, location.to_path(files[0].rel), location.to_display(files[0].rel)).schema
 
     def read_match_names(self) -> list[str] | None:
-        """Name the match properties of the records that are there; None while there are none."""
+        """Read the match properties of the existing records; None if there are none."""
         data = self._root.store.read_small(f"{self._control_path}/{_MATCH}")
         if data is None or not list_files(self.location):
             return None
@@ -120,26 +120,26 @@ class Folder:
             raise UnreadableFileError(message) from error
 
     def check_match(self, names: Sequence[str], role: str = "match") -> None:
-        """Refuse to look for records by other properties than those that their ids are made of."""
+        """Refuse match properties other than those that the ids are made of."""
         before = self.read_match_names()
         if before is not None and before != sorted(names):
             message = (
-                f"{role} names {sorted(names)}, but the {self.kind} of type {self.type!r} were merged by {before}, of "
-                "which their ids are made. Match on these."
+                f"{role} names {sorted(names)}, but the {self.kind} of type {self.type!r} were merged by {before}, "
+                "from which their ids are derived. Match on these."
             )
             raise InvalidArgumentError(message)
 
     def write_match_names(self, names: Sequence[str]) -> None:
-        """Remember the match properties, before the first record is there."""
+        """Record the match properties, before the first record is merged."""
         if self.read_match_names() is None:
             self._root.store.write_small(f"{self._control_path}/{_MATCH}", json.dumps(sorted(names)).encode())
 
     def find_batch(self, batch_id: str | None) -> GraphMergeResult | None:
-        """Give the result of a batch that was merged before."""
+        """Find the result of a batch that was merged before."""
         check_option("batch_id", batch_id)
         if batch_id is None:
             return None
-        # The dataset's own record decides: it comes with the commit, and an undo forgets it.
+        # The dataset's own record decides: it is part of the commit, and an undo removes it.
         done = find_committed_batch(self.path, batch_id, self.filesystem)
         data = self._root.store.read_small(self._make_batch_path(batch_id))
         if data is None or done is None:
@@ -151,13 +151,13 @@ class Folder:
             raise UnreadableFileError(message) from error
 
     def write_batch(self, batch_id: str | None, *, rows: int, skipped: int, widened: Collection[str]) -> None:
-        """Keep what the dataset's own record of a batch does not tell, before that record is there."""
+        """Record what the dataset's own record of a batch does not hold, before that record is written."""
         if batch_id is not None:
-            kept = {"rows": rows, "skipped": skipped, "widened": sorted(widened)}
+            record = {"rows": rows, "skipped": skipped, "widened": sorted(widened)}
             self._root.store.make_folder(f"{self._control_path}/batches")
-            self._root.store.write_small(self._make_batch_path(batch_id), json.dumps(kept).encode())
+            self._root.store.write_small(self._make_batch_path(batch_id), json.dumps(record).encode())
 
     def _make_batch_path(self, batch_id: str) -> str:
-        # Any text may be an id, but not any text a file's name.
+        # Any string may be an id, but not any string a file name.
         name = sha256(batch_id.encode("utf-8", "surrogatepass")).hexdigest()
         return f"{self._control_path}/batches/{name}.json"

@@ -1,8 +1,8 @@
-"""Ids that a key decides: the same node or edge has the same id in every run, on every cluster.
+"""Ids derived from keys: the same node or edge has the same id in every run, on every cluster.
 
-An id is the first half of the SHA-256 of a text that tells type and match properties, each value with its class. Texts
-are written with their length before them, so that no text can imitate another. Equal values are written alike, as G5
-says when values are equal: 1 and 1.0, or a date and its ISO text, but not 1, "1" and true.
+An id is the first half of the SHA-256 of an encoding of the type and the match properties. Strings are prefixed by
+their length, so that different keys never have the same encoding. Values that are equal by G5 are encoded alike: 1 and
+1.0, or a date and its ISO string, but not 1, "1" and true.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ _TWO_TO_63 = float(2**63)
 
 
 def make_node_id(type_: str, match: Mapping[str, tuple[Column, DataType]]) -> Column:
-    """Give the id of a node; NULL where a match property is."""
-    return _hash_parts([F.lit("node" + _encode_string(type_)), *_encode_properties(match)])
+    """Compute the id of a node; NULL where a match property is NULL."""
+    return _hash([F.lit("node" + _encode_string(type_)), *_encode_properties(match)])
 
 
 def make_edge_id(type_: str, src: Column, dst: Column, match: Mapping[str, tuple[Column, DataType]]) -> Column:
-    """Give the id of an edge between two node ids; NULL where one of them or a match property is."""
-    return _hash_parts([F.lit("edge" + _encode_string(type_)), src, dst, *_encode_properties(match)])
+    """Compute the id of an edge between two node ids; NULL where one of them or a match property is NULL."""
+    return _hash([F.lit("edge" + _encode_string(type_)), src, dst, *_encode_properties(match)])
 
 
-def _hash_parts(parts: list[Column]) -> Column:
-    return F.substring(F.sha2(F.concat(*parts), 256), 1, _DIGITS)
+def _hash(encoded: list[Column]) -> Column:
+    return F.substring(F.sha2(F.concat(*encoded), 256), 1, _DIGITS)
 
 
 def _encode_properties(match: Mapping[str, tuple[Column, DataType]]) -> list[Column]:
-    parts = []
+    encoded = []
     for name in sorted(match):
-        column, kind = match[name]
-        parts += [F.lit(_encode_string(name)), _encode_value(column, kind, name)]
-    return parts
+        column, data_type = match[name]
+        encoded += [F.lit(_encode_string(name)), _encode_value(column, data_type, name)]
+    return encoded
 
 
 def _encode_string(text: str) -> str:
@@ -62,7 +62,7 @@ def _encode_string(text: str) -> str:
 
 
 def _encode_value(column: Column, data_type: DataType, name: str) -> Column:
-    """Write values so that two texts are equal exactly where the values are; NULL stays NULL."""
+    """Encode values so that two encodings are equal exactly where the values are; NULL stays NULL."""
     if isinstance(data_type, BooleanType):
         return F.when(column, "b1").when(~column, "b0")
     if isinstance(data_type, LongType):
@@ -78,8 +78,7 @@ def _encode_value(column: Column, data_type: DataType, name: str) -> Column:
     text = _format_string(column, data_type)
     if text is None:
         message = (
-            f"The match property {name!r} has type {data_type.simpleString()}, and no dict can be matched. Match on "
-            "its "
+            f"The match property {name!r} has type {data_type.simpleString()}, which cannot be matched. Match on its "
             "fields."
         )
         raise PropertyTypeError(message)
@@ -87,9 +86,11 @@ def _encode_value(column: Column, data_type: DataType, name: str) -> Column:
 
 
 def _format_number(column: Column) -> Column:
-    """Write a whole number as an integer would be, any other exactly, in hexadecimal."""
-    whole = (column == F.rint(column)) & (column >= -_TWO_TO_63) & (column < _TWO_TO_63)
-    return F.when(whole, column.cast("bigint").cast("string")).when(column.isNotNull(), F.format_string("%a", column))
+    """Format an integral number as an integer, any other exactly, in hexadecimal."""
+    is_integral = (column == F.rint(column)) & (column >= -_TWO_TO_63) & (column < _TWO_TO_63)
+    return F.when(is_integral, column.cast("bigint").cast("string")).when(
+        column.isNotNull(), F.format_string("%a", column)
+    )
 
 
 def _format_string(column: Column, data_type: DataType) -> Column | None:
@@ -100,14 +101,14 @@ def _format_string(column: Column, data_type: DataType) -> Column | None:
     if isinstance(data_type, TimestampNTZType):
         return _format_iso(column)
     if isinstance(data_type, TimestampType):
-        # Counted from an epoch without a zone: every other way asks the session for its own.
+        # Counted from an epoch without a zone: every other function uses the session's time zone.
         epoch = F.to_timestamp_ntz(F.lit("1970-01-01 00:00:00"))
         return F.concat(_format_iso(F.timestamp_add("MICROSECOND", F.unix_micros(column), epoch)), F.lit("+00:00"))
     return None
 
 
 def _format_iso(column: Column) -> Column:
-    """Write a time without a zone as Python's `isoformat` does: six digits of a fraction, or none."""
+    """Format a time without a zone as Python's `isoformat` does: with six fractional digits, or none."""
     text = F.replace(column.cast("string"), F.lit(" "), F.lit("T"))
     fraction = F.rpad(F.substring_index(text, ".", -1), 6, "0")
     return F.when(F.contains(text, F.lit(".")), F.concat_ws(".", F.substring_index(text, ".", 1), fraction)).otherwise(

@@ -1,8 +1,9 @@
-"""A property graph in Parquet: a dataset for each type of node and edge, merged into with Spark."""
+"""`ParquetGraph`: a property graph in Parquet, with a dataset for each type of node and edge."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -39,12 +40,16 @@ RecordKind = Literal["nodes", "edges"]
 
 
 class ParquetGraph:
-    """A graph of Parquet datasets, `nodes/type=…` and `edges/type=…`, that any reader of Parquet can read.
+    """A graph of Parquet datasets, `nodes/type=…` and `edges/type=…`, that any Parquet reader can read.
 
-    A merge has the meaning of `GraphDatabase.merge_node` and `merge_edge` for one row after another, whatever the
-    number of rows. Ids are made of the type and the match properties, so the same record has the same id in every
-    Parquet graph. Without a session, the active one is used. `lock_timeout` is how many seconds to wait for another
-    writer.
+    A merge has the same effect as `GraphDatabase.merge_node` and `merge_edge` for one row after another, in one pass.
+    Ids are derived from the type and the match properties, so the same record has the same id in every Parquet graph.
+
+    Args:
+        path: Folder of the graph, as a path or an fsspec URL; it is created by the first merge.
+        spark: Spark session; by default the active one.
+        filesystem: fsspec filesystem; by default the one that belongs to `path`.
+        lock_timeout: Seconds to wait for another writer.
 
     >>> graph = ParquetGraph("lake/graph", spark)  # doctest: +SKIP
     >>> jobs = spark.createDataFrame([("a.example/1", "Cook")], "url string, title string")  # doctest: +SKIP
@@ -75,20 +80,31 @@ class ParquetGraph:
         batch_id: str | None = None,
         **given: Unpack[NodeMerge],
     ) -> GraphMergeResult:
-        """Merge each row into a node: find the one with its match properties, or create it.
+        """Merge each row into the node with its match properties, which is created if it does not exist.
 
-        A new node gets `match`, `base` and `on_create`, later ones winning; on one that is there, or that an earlier
-        row made, `on_match` is laid over, and NULL in it removes a property. Each is a column, a list of columns, or a
-        dict of properties and Spark SQL expressions. Rows are taken in the order of `order_by`, then of all their
-        values. A row with NULL in a match property is refused, or left out with `skip_null_keys`. A batch whose
-        `batch_id` was merged before is not merged again.
+        Properties are a column, a list of columns, or a dict of properties and Spark SQL expressions.
+
+        Args:
+            frame: Source rows.
+            type: Type of the nodes.
+            batch_id: Id of this batch; a batch that was merged before is not merged again.
+            **given: The properties, the order of rows and the treatment of NULL, by keyword:
+                `match`, the properties that identify a node;
+                `base`, properties of a new node;
+                `on_create`, more of these, which override `base`;
+                `on_match`, properties to overwrite if the node exists or an earlier row created it, NULL removes one;
+                `order_by`, columns that order the rows, before all their other values;
+                `skip_null_keys`, which skips rows with NULL in a match property instead of refusing them.
+
+        >>> graph.merge_nodes(jobs, "Job", match="url", base="title", on_match="title").created  # doctest: +SKIP
+        1
         """
         folder = self._find_folder("nodes", type)
         before = folder.find_batch(batch_id)
         if before is not None:
             return before
         with fold_nodes(frame, type, **given) as records:
-            return self._merge(folder, records, records.frame, records.skipped, batch_id)
+            return self._merge(folder, records, batch_id)
 
     def merge_edges(
         self,
@@ -99,10 +115,20 @@ class ParquetGraph:
         batch_id: str | None = None,
         **given: Unpack[EdgeMerge],
     ) -> GraphMergeResult:
-        """Merge each row into an edge between two nodes, known by the properties that they were merged by.
+        """Merge each row into an edge between two nodes, which are found by their match properties.
 
-        The key of an edge is its type, both nodes and `match`. A row whose node is not there is refused, with
-        `missing="skip"` it is left out. All else is as for nodes.
+        An edge is identified by its type, both nodes and `match`.
+
+        Args:
+            frame: Source rows.
+            type: Type of the edges.
+            missing: Whether to `refuse` the merge if a node does not exist, or to `skip` such rows.
+            batch_id: Id of this batch; a batch that was merged before is not merged again.
+            **given: `from_node` and `to_node`, an `Endpoint` each; all others are as for `merge_nodes`.
+
+        >>> job, company = Endpoint("Job", {"url": "url"}), Endpoint("Company", {"name": "company"})  # doctest: +SKIP
+        >>> graph.merge_edges(jobs, "POSTED_BY", from_node=job, to_node=company).created  # doctest: +SKIP
+        1
         """
         check_missing(missing)
         folder = self._find_folder("edges", type)
@@ -110,45 +136,80 @@ class ParquetGraph:
         if before is not None:
             return before
         with fold_edges(frame, type, **given) as records:
-            ends = [
+            endpoints = [
                 self._find_endpoint("src", "from_match", given["from_node"]),
                 self._find_endpoint("dst", "to_match", given["to_node"]),
             ]
             if missing == "refuse":
-                for end in ends:
-                    refuse_missing(records.frame, end)
-                return self._merge(folder, records, records.frame, records.skipped, batch_id)
-            kept = reduce(drop_missing, ends, records.frame)
-            rows = kept.agg(F.coalesce(F.sum("rows"), F.lit(0))).collect()[0][0]
-            return self._merge(folder, records, kept, records.rows - rows, batch_id)
+                for endpoint in endpoints:
+                    refuse_missing(records.frame, endpoint)
+                return self._merge(folder, records, batch_id)
+            frame = reduce(drop_missing, endpoints, records.frame)
+            rows = frame.agg(F.coalesce(F.sum("rows"), F.lit(0))).collect()[0][0]
+            return self._merge(folder, replace(records, frame=frame, skipped=records.rows - rows), batch_id)
 
     def committed(self, kind: RecordKind, type: str, batch_id: str) -> bool:  # noqa: A002
-        """Say whether a batch of nodes or edges of a type was merged."""
+        """Tell whether a batch was merged.
+
+        Args:
+            kind: Whether it was a batch of nodes or of edges.
+            type: Type of the nodes or edges.
+            batch_id: Id of the batch.
+
+        >>> graph.committed("nodes", "Job", "2026-01-05")  # doctest: +SKIP
+        True
+        """
         return self._find_folder(kind, type).find_batch(batch_id) is not None
 
     def nodes(self, type: str | None = None) -> DataFrame:  # noqa: A002
-        """Read the nodes of a type, or of all, as GraphFrames has them: `id`, `type`, properties, times.
+        """Read nodes with the columns of GraphFrames: `id`, `type`, then properties and times.
 
-        A property that a node does not have is NULL. One whose name is taken has the prefix `property_`.
+        A property that a node lacks is NULL. A property with the name of another column gets the prefix `property_`.
+
+        Args:
+            type: Type of the nodes; by default all types.
+
+        >>> graph.nodes("Job").select("url", "title").show()  # doctest: +SKIP
         """
         return self._read("nodes", type, "type")
 
     def edges(self, type: str | None = None) -> DataFrame:  # noqa: A002
-        """Read the edges of a type, or of all, as GraphFrames has them: `id`, `src`, `dst`, `relationship`."""
+        """Read edges with the columns of GraphFrames: `id`, `src`, `dst`, `relationship`, then properties and times.
+
+        Args:
+            type: Type of the edges; by default all types.
+
+        >>> graph.edges("POSTED_BY").count()  # doctest: +SKIP
+        1
+        """
         return self._read("edges", type, "relationship")
 
     def node_types(self) -> list[str]:
-        """Name the types of the nodes."""
+        """List the types of nodes.
+
+        >>> graph.node_types()  # doctest: +SKIP
+        ['Company', 'Job']
+        """
         return list_types(self.path, "nodes", self._io.filesystem)
 
     def edge_types(self) -> list[str]:
-        """Name the types of the edges."""
+        """List the types of edges.
+
+        >>> graph.edge_types()  # doctest: +SKIP
+        ['POSTED_BY']
+        """
         return list_types(self.path, "edges", self._io.filesystem)
 
     def to_sqlite(self, target: str | os.PathLike[str] | GraphDatabase) -> ExchangeResult:
-        """Merge this graph into an SQLite graph, type by type; it may be done again at any time.
+        """Merge this graph into an SQLite graph, type by type; repeating it changes nothing.
 
-        A record there gets all properties of this one; those that only the SQLite graph knows of stay.
+        A record there gets all properties of this one; properties that only the SQLite graph has are preserved.
+
+        Args:
+            target: The SQLite graph: an open `GraphDatabase`, or a file, which is created if it does not exist.
+
+        >>> graph.to_sqlite("jobs.db").nodes["Job"].created  # doctest: +SKIP
+        1
         """
         return exchange.to_sqlite(self, target)
 
@@ -158,11 +219,18 @@ class ParquetGraph:
         match: Mapping[str, Sequence[str]] | None = None,
         edge_match: Mapping[str, Sequence[str]] | None = None,
     ) -> ExchangeResult:
-        """Merge an SQLite graph into this one, type by type; it may be done again at any time.
+        """Merge an SQLite graph into this one, type by type; repeating it changes nothing.
 
-        Ids here are made of the match properties, which SQLite does not tell. Those of types that are here already are
-        known; name those of others: `match={"Job": ["url"]}`, and `edge_match` for edges that are told apart by more
-        than their nodes.
+        Ids here are derived from the match properties, which SQLite does not store. They are known for types that this
+        graph has already, and must be given for others.
+
+        Args:
+            source: The SQLite graph: a file, or an open `GraphDatabase`.
+            match: Match properties by node type.
+            edge_match: Match properties by edge type, where several edges of that type connect the same two nodes.
+
+        >>> graph.from_sqlite("jobs.db", match={"Job": ["url"]}).nodes["Job"].created  # doctest: +SKIP
+        1
         """
         return exchange.from_sqlite(self, source, match, edge_match)
 
@@ -186,52 +254,48 @@ class ParquetGraph:
             {name: self._io.read(self._find_folder(kind, name).path) for name in types}, kind, type_column
         )
 
-    def _merge(
-        self, folder: Folder, records: Records, frame: DataFrame, skipped: int, batch_id: str | None
-    ) -> GraphMergeResult:
-        """Merge records by id: those that are not there as `new`, the others as `found`."""
+    def _merge(self, folder: Folder, records: Records, batch_id: str | None) -> GraphMergeResult:
+        """Merge records by id: those that do not exist as `new`, the others as `found`."""
         with folder.hold_lock(self._lock_timeout) as check_hold, _name_type_in_errors(folder):
-            # Another process may have merged it while this one waited, or left it to be published.
+            # Another process may have merged the batch while this one waited, or left it to be recovered.
             before = folder.find_batch(batch_id)
             if before is not None:
                 return before
             folder.check_match(records.match_names)
             schema = folder.read_schema()
-            source = RecordRows(frame, folder, schema)
-            looks = records.has_differences and schema is not None and bool(source.overwritten_columns)
+            source = RecordRows(records.frame, folder, schema)
+            overwritten = source.overwritten_columns
+            needs_ids = records.has_differences and schema is not None and bool(overwritten)
             widened: set[str] = set()
             if source.missing_columns:
-                source.check_values(self._read_known_ids(folder, is_needed=looks))
+                source.check_values(self._read_known_ids(folder, is_needed=needs_ids))
                 check_hold()
                 widened = self._add_columns(folder, source)
-            rows, laid_over = (
-                source.make_rows(self._read_known_ids(folder, is_needed=looks)),
-                source.overwritten_columns,
-            )
+            rows = source.make_rows(self._read_known_ids(folder, is_needed=needs_ids))
             check_hold()
             folder.write_match_names(records.match_names)
-            folder.write_batch(batch_id, rows=records.rows, skipped=skipped, widened=widened)
+            folder.write_batch(batch_id, rows=records.rows, skipped=records.skipped, widened=widened)
             done = self._io.merge(
                 rows,
                 folder.path,
-                "upsert" if laid_over else "insert",
+                "upsert" if overwritten else "insert",
                 "id",
-                update_columns=[*laid_over, "updated_at"] if laid_over else None,
+                update_columns=[*overwritten, "updated_at"] if overwritten else None,
                 insert_columns=rows.columns,
-                skip_unchanged=laid_over or False,
+                skip_unchanged=overwritten or False,
                 batch_id=batch_id,
                 lock_timeout=self._lock_timeout,
             )
-        return make_merge_result(done, records.rows, skipped, widened)
+        return make_merge_result(done, records.rows, records.skipped, widened)
 
     def _read_known_ids(self, folder: Folder, *, is_needed: bool) -> DataFrame | None:
-        # Spark takes what a Python function gives for as small as what it gets, and would broadcast anything.
+        # Spark underestimates the size of what a Python function returns, and would broadcast it.
         return self._io.read_columns(folder.path, "id").hint("merge") if is_needed else None
 
     def _add_columns(self, folder: Folder, source: RecordRows) -> set[str]:
-        """Add the columns that a dataset lacks, NULL in every row; gives the files that this wrote."""
+        """Add the columns that a dataset lacks, NULL in every row, and return the files that this wrote."""
         old = self._io.read(folder.path)
-        added = [F.lit(None).cast(kind).alias(name) for name, kind in source.missing_columns.items()]
+        added = [F.lit(None).cast(data_type).alias(name) for name, data_type in source.missing_columns.items()]
         rows = old.select(*(to_column(name) for name in old.columns if name not in TIME_COLUMNS), *added, *TIME_COLUMNS)
         done = self._io.write_dataset(rows, folder.path, "overwrite", lock_timeout=self._lock_timeout)
         return {file.path for file in done.files}
@@ -239,7 +303,7 @@ class ParquetGraph:
 
 @contextmanager
 def _name_type_in_errors(folder: Folder) -> Iterator[None]:
-    """Say of a column's error in which type it is."""
+    """Prefix the errors of a column with the type of its records."""
     try:
         yield
     except (ColumnTypeError, ColumnValueError) as error:

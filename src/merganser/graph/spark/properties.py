@@ -1,4 +1,4 @@
-"""Properties as Spark columns: how callers name them, which types they may have, how those are stored."""
+"""Properties as Spark columns: how callers specify them, and the types in which they are stored."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-# How a caller names properties: columns of the same name, or an expression for each.
+# How a caller specifies properties: columns of the same name, or an expression for each.
 PropertySpec: TypeAlias = "str | Sequence[str] | Mapping[str, str | Column] | None"
 
 _STORED_TYPES: dict[type[DataType], DataType] = {
-    **{kind: kind() for kind in (NullType, BooleanType, DateType, TimestampType, TimestampNTZType, StringType)},
+    **{type_: type_() for type_ in (NullType, BooleanType, DateType, TimestampType, TimestampNTZType, StringType)},
     **dict.fromkeys((ByteType, ShortType, IntegerType, LongType), LongType()),
     **dict.fromkeys((FloatType, DoubleType), DoubleType()),
 }
 
 
-# The days of the years 1 to 9999, counted from 1970, and the microseconds of a day.
+# The first and last day that Python has, in days since 1970, and the microseconds of a day.
 _FIRST_DAY, _LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
 _DAY = 24 * 60 * 60 * 1_000_000
-# Spark's own formats of times in JSON end at the millisecond.
+# Spark's own formats of times in JSON have no microseconds.
 _JSON_TIME_FORMATS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -58,7 +58,7 @@ _JSON_TIME_FORMATS = {
 
 
 def read_properties(frame: DataFrame, given: PropertySpec, role: str) -> dict[str, Column]:
-    """Give each property its expression."""
+    """Map each property to its expression."""
     if given is None:
         return {}
     if isinstance(given, Mapping):
@@ -68,7 +68,7 @@ def read_properties(frame: DataFrame, given: PropertySpec, role: str) -> dict[st
 
 
 def find_column(frame: DataFrame, name: str, role: str) -> Column:
-    """Give a column by its name, which may hold dots."""
+    """Find a column by its name, which may contain dots."""
     if name not in frame.columns:
         message = f"{role} names {name!r}, which the DataFrame lacks. Its columns are: {', '.join(frame.columns)}."
         raise InvalidArgumentError(message)
@@ -79,17 +79,19 @@ def _parse_expression(given: Any, name: str, role: str) -> Column:
     if isinstance(given, Column):
         return given
     if not isinstance(given, str):
-        message = f"{role} gives the property {name!r} {given!r}; give a Spark SQL expression, as a text or a Column."
+        message = (
+            f"{role} sets the property {name!r} to {given!r}; give a Spark SQL expression, as a string or a Column."
+        )
         raise InvalidArgumentError(message)
     return F.expr(given)
 
 
 def check_roles(match: Mapping[str, Any], **others: Mapping[str, Any]) -> None:
-    """Refuse properties that would change the key, and names that Spark would take for one another."""
+    """Refuse properties that would change the key, and names that are the same to Spark."""
     for role, given in others.items():
         for name in given:
             if name in match:
-                message = f"{role} names the match property {name!r}, which a merge never changes. Leave it out."
+                message = f"{role} names the match property {name!r}, which a merge never changes. Remove it there."
                 raise InvalidArgumentError(message)
     seen: dict[str, str] = {}
     for name in [*match, *(name for given in others.values() for name in given)]:
@@ -100,9 +102,9 @@ def check_roles(match: Mapping[str, Any], **others: Mapping[str, Any]) -> None:
 
 
 def to_stored_type(data_type: DataType, name: str, role: str) -> DataType:
-    """Give the type in which a property is stored: whole numbers of 64 bits and floats of double precision.
+    """Choose the type in which a property is stored: integers of 64 bits, and floats of double precision.
 
-    What `GraphDatabase` could not store is refused, so that the same rows make the same graph everywhere (G5, G17).
+    A type that `GraphDatabase` cannot store is refused, so that the same rows make the same graph everywhere (G5, G17).
     """
     simple = _STORED_TYPES.get(type(data_type))
     if simple is not None:
@@ -123,19 +125,19 @@ def to_stored_type(data_type: DataType, name: str, role: str) -> DataType:
 
 
 def unify_types(data_types: Sequence[DataType], name: str) -> DataType:
-    """Give the type of a property that has several expressions."""
-    typed = {kind.simpleString(): kind for kind in data_types if not isinstance(kind, NullType)}
+    """Find the common type of a property that has several expressions."""
+    typed = {one.simpleString(): one for one in data_types if not isinstance(one, NullType)}
     if len(typed) > 1:
         message = (
-            f"The property {name!r} would be {' in one case and '.join(typed)} in the other. Cast its expressions to "
-            "one type."
+            f"The expressions of the property {name!r} have different types: {' and '.join(typed)}. Cast them to one "
+            "type."
         )
         raise PropertyTypeError(message)
     return next(iter(typed.values()), NullType())
 
 
 def is_orderable(data_type: DataType) -> bool:
-    """Say whether Spark can tell which of two values is less, and so whether they are equal."""
+    """Tell whether Spark can order, and so compare, values of a type."""
     if isinstance(data_type, ArrayType):
         return is_orderable(data_type.elementType)
     if isinstance(data_type, StructType):
@@ -144,19 +146,19 @@ def is_orderable(data_type: DataType) -> bool:
 
 
 def to_orderable(column: Column, data_type: DataType) -> Column:
-    """Give a column by which rows can be ordered and compared: its text, where its type has no order."""
+    """Make a column by which rows can be ordered and compared: its JSON, if its type cannot be ordered."""
     return column if is_orderable(data_type) else F.to_json(F.struct(column), _JSON_TIME_FORMATS)
 
 
 def is_not_finite(column: Column, data_type: DataType) -> Column | None:
-    """Give the condition that a value is, or holds, a number that is not finite; None if its type has none such."""
+    """Make the condition that a value is or holds a number that is not finite; None if its type has no such numbers."""
     return _has_fault(column, data_type, _is_not_finite)
 
 
 def is_outside_years(column: Column, data_type: DataType) -> Column | None:
-    """Give the condition that a value is, or holds, a day outside the years 1 to 9999, which are all that Python has.
+    """Make the condition that a value is or holds a day outside the years 1 to 9999, which are all that Python has.
 
-    An instant is taken as it is in UTC, in which it would be stored.
+    Timestamps with a zone are compared in UTC, in which they are stored.
     """
     return _has_fault(column, data_type, _is_outside_years)
 
@@ -176,7 +178,7 @@ def _is_outside_years(column: Column, data_type: DataType) -> Column | None:
 def _has_fault(
     column: Column, data_type: DataType, fault: Callable[[Column, DataType], Column | None]
 ) -> Column | None:
-    """Give the condition that a value has a fault, or one inside it does; None if its type cannot have it."""
+    """Make the condition that a value, or one nested in it, has a fault; None if its type cannot have it."""
     if isinstance(data_type, ArrayType):
         element = data_type.elementType
         if _has_fault(column, element, fault) is None:
@@ -189,11 +191,11 @@ def _has_fault(
         return _has_fault(F.map_values(column), ArrayType(data_type.valueType), fault)
     if isinstance(data_type, StructType):
         found = [_has_fault(column.getField(field.name), field.dataType, fault) for field in data_type.fields]
-        parts = [F.coalesce(part, F.lit(False)) for part in found if part is not None]  # noqa: FBT003
-        return F.array_contains(F.array(*parts), True) if parts else None  # noqa: FBT003
+        conditions = [F.coalesce(one, F.lit(False)) for one in found if one is not None]  # noqa: FBT003
+        return F.array_contains(F.array(*conditions), True) if conditions else None  # noqa: FBT003
     return fault(column, data_type)
 
 
 def _require_condition(condition: Column | None) -> Column:
-    assert condition is not None  # noqa: S101 - the type has been asked before
+    assert condition is not None  # noqa: S101 - checked for the element type before
     return condition

@@ -1,4 +1,4 @@
-"""Nodes or edges of several types as one DataFrame."""
+"""Read nodes or edges of several types as one DataFrame."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 def union_types(frames: Mapping[str, DataFrame], kind: str, type_column: str) -> DataFrame:
-    """Put the frames of several types into one, the type in the column `label`; what a type lacks is NULL."""
+    """Union the frames of several types, with the type in a column; properties that a type lacks are NULL."""
     own = (*KEY_COLUMNS[kind], *TIME_COLUMNS)
     properties = _unify_properties(frames, kind, own)
-    parts = []
+    aligned = []
     for type_, frame in frames.items():
-        there = set(frame.columns)
         values = [
-            (to_column(name) if name in there else F.lit(None).cast(of)).alias(name) for name, of in properties.items()
+            (to_column(name) if name in frame.columns else F.lit(None).cast(data_type)).alias(name)
+            for name, data_type in properties.items()
         ]
-        parts.append(frame.select(*KEY_COLUMNS[kind], F.lit(type_).alias(type_column), *values, *TIME_COLUMNS))
-    return reduce(lambda one, other: one.unionAll(other), parts)
+        aligned.append(frame.select(*KEY_COLUMNS[kind], F.lit(type_).alias(type_column), *values, *TIME_COLUMNS))
+    return reduce(lambda one, other: one.unionAll(other), aligned)
 
 
 def _unify_properties(frames: Mapping[str, DataFrame], kind: str, own: tuple[str, ...]) -> dict[str, DataType]:
-    """Give every property its type; one that has several cannot be in one column."""
+    """Find the type of every property; one with several types is refused, as a column has one."""
     found: dict[str, DataType] = {}
     first: dict[str, tuple[str, str]] = {}
     for type_, frame in frames.items():
@@ -45,7 +45,7 @@ def _unify_properties(frames: Mapping[str, DataFrame], kind: str, own: tuple[str
             if name != field.name or found[name].simpleString() != field.dataType.simpleString():
                 message = (
                     f"{before} has {name!r} as {found[name].simpleString()} and {type_} has {field.name!r} as "
-                    f"{field.dataType.simpleString()}, which cannot be one column. Read the {kind} of one type at a "
+                    f"{field.dataType.simpleString()}, which cannot be in one column. Read the {kind} of one type at a "
                     "time."
                 )
                 raise SchemaMismatchError(message)
@@ -53,5 +53,5 @@ def _unify_properties(frames: Mapping[str, DataFrame], kind: str, own: tuple[str
 
 
 def to_column(name: str) -> Column:
-    """Give a column by its name, which may hold dots."""
+    """Refer to a column by its name, which may contain dots."""
     return F.col(quote_spark_identifier(name))

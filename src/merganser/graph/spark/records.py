@@ -1,15 +1,15 @@
-"""Rows folded into records: one for each key, as merging its rows one by one would leave it.
+"""Fold source rows into records: one per key, equal to what merging its rows one by one would leave.
 
-The rows of a key make at most one record. If there is none yet, the first row creates it (match, base, on_create) and
-each later one lays its on_match over; if there is one, every row does. All rows lay over the same properties, so only
-the last one's values stay. A record therefore is `new`, what it has to be if it is created, and `found`, what is to be
-laid over one that is there already. Which of the two it is, only the graph knows.
+If the record of a key does not exist, its first row creates it (match, base, on_create) and each later row overwrites
+its on_match properties; if it exists, every row does. All rows overwrite the same properties, so only the values of
+the last row remain. A record therefore has two forms: `new`, its properties if it is created, and `found`, the
+properties to overwrite if it exists. Only the graph knows which form applies.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pyspark import StorageLevel
@@ -17,7 +17,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.core.model.options import check_names
-from merganser.errors import InvalidArgumentError, KeyColumnError, PropertyValueError
+from merganser.display import pluralize
+from merganser.errors import InvalidArgumentError, KeyColumnError, MerganserError, PropertyValueError
 from merganser.graph.merging.bulk import Endpoint
 from merganser.graph.spark.ids import make_edge_id, make_node_id
 from merganser.graph.spark.properties import (
@@ -35,7 +36,8 @@ from merganser.graph.sqlite.indexes import read_names
 from merganser.graph.sqlite.write import check_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import Unpack
 
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -48,13 +50,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records of a source, kept by Spark while they are in use.
+    """The records of a source, persisted by Spark while the block lasts.
 
-    `frame` has a row for each key: `id`, of edges `src`, `dst`, `from_match`, `to_match`, then `match_names`, `new`,
-    `found` and `rows`, the number of source rows. A struct without fields is left out. `rows` are all source rows,
-    `skipped` those with NULL in a match property, which are in no record. `has_differences` tells whether for any
-    record a property of `found` is another in `new`; if not, it need not be known which records exist. `match_names`
-    names the match properties.
+    `frame` has a row for each key: `id`, for edges also `src`, `dst`, `from_match` and `to_match`, then `new`, `found`
+    and `rows`, the number of source rows. A struct without fields is omitted. `rows` counts all source rows, `skipped`
+    those with NULL in a match property, which belong to no record. If `has_differences` is false, `new` and `found`
+    agree in every record, and it need not be known which records exist.
     """
 
     frame: DataFrame
@@ -65,7 +66,7 @@ class Records:
 
 
 class MergeArguments(TypedDict, total=False):
-    """What merges of nodes and of edges take: properties by their role, and which rows count."""
+    """Arguments that merges of nodes and of edges share: properties by role, and how rows are ordered and skipped."""
 
     base: PropertySpec
     on_create: PropertySpec
@@ -75,7 +76,7 @@ class MergeArguments(TypedDict, total=False):
 
 
 class NodeMerge(MergeArguments):
-    """What a merge of nodes takes."""
+    """Arguments of a merge of nodes."""
 
     match: PropertySpec
 
@@ -86,54 +87,47 @@ class _EndpointArguments(TypedDict):
 
 
 class EdgeMerge(MergeArguments, _EndpointArguments, total=False):
-    """What a merge of edges takes."""
+    """Arguments of a merge of edges."""
 
     match: PropertySpec
 
 
-@contextmanager
-def fold_nodes(frame: DataFrame, type_: str, **given: Unpack[NodeMerge]) -> Iterator[Records]:
-    """Fold rows into nodes; what cannot be merged is refused here."""
+def fold_nodes(frame: DataFrame, type_: str, **given: Unpack[NodeMerge]) -> AbstractContextManager[Records]:
+    """Fold rows into nodes, after checking the arguments and all values."""
     _check_given("merge_nodes", given, NodeMerge.__required_keys__, NodeMerge.__optional_keys__)
     check_type(type_)
     roles = _read_roles(frame, given)
     if not roles["match"]:
         message = f"match is empty; name the properties that identify a {type_}."
         raise InvalidArgumentError(message)
-    cells = _ValueColumns(frame, roles, given.get("order_by"))
-    keys = {"id": make_node_id(type_, cells.find_typed("match"))}
-    with _persist_records(
-        _fold(cells, keys, ()), type_, cells, skip_null_keys=given.get("skip_null_keys", False)
-    ) as records:
-        yield records
+    values = _ValueColumns(frame, roles, given.get("order_by"))
+    folding = _Folding(values, {"id": make_node_id(type_, values.find_typed("match"))})
+    return _persist_records(folding, type_, skip_null_keys=given.get("skip_null_keys", False))
 
 
-@contextmanager
-def fold_edges(frame: DataFrame, type_: str, **given: Unpack[EdgeMerge]) -> Iterator[Records]:
-    """Fold rows into edges between nodes that are known by their types and match properties."""
+def fold_edges(frame: DataFrame, type_: str, **given: Unpack[EdgeMerge]) -> AbstractContextManager[Records]:
+    """Fold rows into edges, whose nodes are identified by their types and match properties."""
     _check_given("merge_edges", given, EdgeMerge.__required_keys__, EdgeMerge.__optional_keys__)
     check_type(type_)
     roles = _read_roles(frame, given)
-    ends = {"from_node": given["from_node"], "to_node": given["to_node"]}
-    for role, end in ends.items():
-        if not isinstance(end, Endpoint):
-            message = f"{role} is {end!r}; give an Endpoint(type, {{match property: expression}})."
+    endpoints = {"from_node": given["from_node"], "to_node": given["to_node"]}
+    for role, endpoint in endpoints.items():
+        if not isinstance(endpoint, Endpoint):
+            message = f"{role} is {endpoint!r}; give an Endpoint(type, {{match property: expression}})."
             raise InvalidArgumentError(message)
-        roles[role] = read_properties(frame, end.match, role)
+        roles[role] = read_properties(frame, endpoint.match, role)
         check_roles(roles[role])
-    cells = _ValueColumns(frame, roles, given.get("order_by"))
-    src, dst = (make_node_id(end.type, cells.find_typed(role)) for role, end in ends.items())
-    keys = {"src": src, "dst": dst, "id": make_edge_id(type_, F.col("src"), F.col("dst"), cells.find_typed("match"))}
-    with _persist_records(
-        _fold(cells, keys, ends), type_, cells, skip_null_keys=given.get("skip_null_keys", False)
-    ) as records:
-        yield records
+    values = _ValueColumns(frame, roles, given.get("order_by"))
+    src, dst = (make_node_id(endpoint.type, values.find_typed(role)) for role, endpoint in endpoints.items())
+    edge_id = make_edge_id(type_, F.col("src"), F.col("dst"), values.find_typed("match"))
+    folding = _Folding(values, {"src": src, "dst": dst, "id": edge_id})
+    return _persist_records(folding, type_, skip_null_keys=given.get("skip_null_keys", False))
 
 
-def _check_given(call: str, given: Mapping[str, Any], needed: frozenset[str], others: frozenset[str]) -> None:
-    """Refuse what a call does not take, and what it cannot do without, as Python does."""
-    check_names(call, given, needed | others)
-    for name in sorted(needed - given.keys()):
+def _check_given(call: str, given: Mapping[str, Any], required: frozenset[str], optional: frozenset[str]) -> None:
+    """Refuse unknown and missing arguments, as Python does."""
+    check_names(call, given, required | optional)
+    for name in sorted(required - given.keys()):
         message = f"{call}() missing 1 required keyword-only argument: {name!r}"
         raise TypeError(message)
 
@@ -144,7 +138,9 @@ def _read_roles(frame: DataFrame, given: Mapping[str, Any]) -> _Roles:
     return roles
 
 
-_KEY_ROLES = ("match", "from_node", "to_node")
+# The role of an endpoint, and the struct of a record that holds its match properties.
+_ENDPOINT_STRUCTS = {"from_node": "from_match", "to_node": "to_match"}
+_KEY_ROLES = ("match", *_ENDPOINT_STRUCTS)
 _Roles = dict[str, dict[str, "Column"]]
 
 
@@ -161,39 +157,53 @@ class _ValueColumn:
     def column(self) -> Column:
         return F.col(self.column_name)
 
+    @property
+    def first(self) -> Column:
+        """Its value in the first row of a key, after folding."""
+        return F.col(f"first.{self.column_name}")
+
+    @property
+    def last(self) -> Column:
+        """Its value in the last row of a key, after folding."""
+        return F.col(f"last.{self.column_name}")
+
 
 class _ValueColumns:
-    """The values of all expressions, in columns whose names mean nothing, with what orders the rows in `order`."""
+    """The values of all expressions, in columns v0, v1, … of `frame`; its column `order` orders the rows."""
 
     def __init__(self, frame: DataFrame, roles: _Roles, order_by: str | Sequence[str] | None) -> None:
         given = [(role, name, column) for role, properties in roles.items() for name, column in properties.items()]
-        columns = [column.alias(f"v{at}") for at, (_, _, column) in enumerate(given)]
+        columns = [column.alias(f"v{number}") for number, (_, _, column) in enumerate(given)]
         try:
-            values = frame.select(_make_order(frame, order_by).alias("order"), *columns)
-            kinds = [field.dataType for field in values.schema.fields[1:]]
+            evaluated = frame.select(_make_order(frame, order_by).alias("order"), *columns)
+            fields = evaluated.schema.fields[1:]
         except AnalysisException as error:
             _refuse_expression(frame, given)
             message = f"Spark cannot evaluate this merge: {_get_first_line(error)} Correct the columns that it names."
             raise InvalidArgumentError(message) from error
-        stored = [to_stored_type(kind, name, role) for (role, name, _), kind in zip(given, kinds, strict=True)]
-        # An edge's ends have properties of their own.
-        own = [(name if role not in _KEY_ROLES[1:] else (role, name)) for role, name, _ in given]
-        one = {
-            name: unify_types([kind for other, kind in zip(own, stored, strict=True) if other == name], str(name))
-            for name in own
-        }
-        self.columns = [_ValueColumn(role, name, f"v{at}", one[own[at]]) for at, (role, name, _) in enumerate(given)]
-        self.frame = values.select(
-            "order", *(cell.column.cast(cell.data_type).alias(cell.column_name) for cell in self.columns)
+        stored = [
+            _ValueColumn(role, name, field.name, to_stored_type(field.dataType, name, role))
+            for (role, name, _), field in zip(given, fields, strict=True)
+        ]
+        # An endpoint's properties belong to its node, all others to the record.
+        types: dict[tuple[str | None, str], list[DataType]] = {}
+        for value in stored:
+            types.setdefault((_ENDPOINT_STRUCTS.get(value.role), value.name), []).append(value.data_type)
+        self.columns = [
+            replace(value, data_type=unify_types(types[_ENDPOINT_STRUCTS.get(value.role), value.name], value.name))
+            for value in stored
+        ]
+        self.frame = evaluated.select(
+            "order", *(value.column.cast(value.data_type).alias(value.column_name) for value in self.columns)
         )
 
     def find_by_role(self, *roles: str) -> dict[str, _ValueColumn]:
-        """Give the cells of some roles by property, later roles winning."""
-        return {cell.name: cell for role in roles for cell in self.columns if cell.role == role}
+        """Map properties to the columns of some roles; later roles override earlier ones."""
+        return {value.name: value for role in roles for value in self.columns if value.role == role}
 
     def find_typed(self, role: str) -> TypedColumns:
-        """Give the columns of a role with their types, by property."""
-        return {cell.name: (cell.column, cell.data_type) for cell in self.find_by_role(role).values()}
+        """Map the properties of a role to their columns and types."""
+        return {value.name: (value.column, value.data_type) for value in self.find_by_role(role).values()}
 
 
 def _refuse_expression(frame: DataFrame, given: Sequence[tuple[str, str, Column]]) -> None:
@@ -208,128 +218,149 @@ def _refuse_expression(frame: DataFrame, given: Sequence[tuple[str, str, Column]
 
 
 def _get_first_line(error: AnalysisException) -> str:
-    # The rest is Spark's plan.
+    # The other lines are Spark's plan.
     return str(error).strip().partition("\n")[0]
 
 
 def _make_order(frame: DataFrame, order_by: str | Sequence[str] | None) -> Column:
-    """Order rows by some columns, then by all, so that no two different rows are in one place."""
-    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    """Order rows by some columns, then by all others, so that the order of different rows is never arbitrary."""
+    data_types = {field.name: field.dataType for field in frame.schema.fields}
     first = () if order_by is None else read_names(order_by, "order_by")
     for name in first:
-        if name in kinds and not is_orderable(kinds[name]):
-            message = f"order_by names {name!r}, whose type {kinds[name].simpleString()} has no order. Name another."
+        if name in data_types and not is_orderable(data_types[name]):
+            message = (
+                f"order_by names {name!r}, whose type {data_types[name].simpleString()} cannot be ordered. Use another "
+                "column."
+            )
             raise InvalidArgumentError(message)
     names = [*first, *(name for name in frame.columns if name not in first)]
-    columns = [(find_column(frame, name, "order_by"), name) for name in names]
-    return F.struct(*(to_orderable(column, kinds[name]).alias(f"o{at}") for at, (column, name) in enumerate(columns)))
+    columns = [to_orderable(find_column(frame, name, "order_by"), data_types[name]) for name in names]
+    return F.struct(*(column.alias(f"o{number}") for number, column in enumerate(columns)))
 
 
-def _fold(cells: _ValueColumns, keys: Mapping[str, Column], ends: Iterable[str]) -> DataFrame:
-    """Make one row of the rows of each key, those with NULL in the key together under the id NULL."""
-    rows = cells.frame
-    for name, column in keys.items():
-        rows = rows.withColumn(name, column)
-    told = [name for name in keys if name != "id"]
-    first = [*told, *(cell.column_name for cell in cells.columns if cell.role != "on_match")]
-    last = [cell.column_name for cell in cells.columns if cell.role == "on_match"]
-    folded = rows.groupBy("id").agg(
-        F.count(F.lit(1)).alias("rows"),
-        F.min_by(F.struct(*first), "order").alias("first"),
-        *([F.max_by(F.struct(*last), "order").alias("last")] if last else []),
-        *(F.count_if(condition).alias(f"f{at}") for at, (_, _, condition) in enumerate(_list_faults(cells))),
-    )
-    firsts = cells.find_by_role("match", "base", "on_create")
-    lasts = cells.find_by_role("on_match")
-    structs: dict[str, dict[str, Column]] = {}
-    for role in ends:
-        structs[role.replace("_node", "_match")] = {
-            name: _get_first(cell) for name, cell in cells.find_by_role(role).items()
-        }
-    structs["match"] = {name: _get_first(cell) for name, cell in cells.find_by_role("match").items()}
-    structs["new"] = {name: _get_first(cell) for name, cell in firsts.items()}
-    for name, cell in lasts.items():
-        before = _get_first(firsts[name]) if name in firsts else F.lit(None).cast(cell.data_type)
-        structs["new"][name] = F.when(F.col("rows") > 1, _get_last(cell)).otherwise(before)
-    structs["found"] = {name: _get_last(cell) for name, cell in lasts.items()}
-    made = [
-        F.struct(*(column.alias(name) for name, column in fields.items())).alias(struct)
-        for struct, fields in structs.items()
-        if fields
-    ]
-    differ = [
-        ~to_orderable(structs["new"][name], cell.data_type).eqNullSafe(
-            to_orderable(structs["found"][name], cell.data_type)
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """A value that a record cannot hold: NULL in its key if `reason` is empty, or a value that cannot be stored."""
+
+    value: _ValueColumn
+    reason: str
+    condition: Column
+
+
+class _Folding:
+    """How the rows of each id become one row; rows with NULL in the key share the id NULL."""
+
+    def __init__(self, values: _ValueColumns, keys: Mapping[str, Column]) -> None:
+        self.values, self.keys = values, keys
+        self.faults = {f"f{number}": fault for number, fault in enumerate(_list_faults(values))}
+
+    def fold(self) -> DataFrame:
+        """Give `Records.frame` with two more: `differ`, and for each fault the number of rows that have it."""
+        structs = self._make_structs()
+        new, found = structs["new"], structs["found"]
+        differences = [
+            ~to_orderable(new[name], value.data_type).eqNullSafe(to_orderable(found[name], value.data_type))
+            for name, value in self.values.find_by_role("on_match").items()
+        ]
+        return self._aggregate_rows().select(
+            "id",
+            *(F.col(f"first.{name}") for name in self.keys if name != "id"),
+            *(
+                F.struct(*(column.alias(name) for name, column in properties.items())).alias(struct)
+                for struct, properties in structs.items()
+                if properties
+            ),
+            "rows",
+            (F.array_contains(F.array(*differences), True) if differences else F.lit(False)).alias("differ"),  # noqa: FBT003
+            *self.faults,
         )
-        for name, cell in lasts.items()
-    ]
-    return folded.select(
-        "id",
-        *(F.col(f"first.{name}") for name in told),
-        *made,
-        "rows",
-        F.array_contains(F.array(*differ), True).alias("differ") if differ else F.lit(False).alias("differ"),  # noqa: FBT003
-        *(f"f{at}" for at in range(len(_list_faults(cells)))),
-    )
+
+    def _aggregate_rows(self) -> DataFrame:
+        """Group the rows by id: their number, the values of the first and of the last one, and their faults."""
+        rows = self.values.frame
+        for name, column in self.keys.items():
+            rows = rows.withColumn(name, column)
+        last = [value.column_name for value in self.values.columns if value.role == "on_match"]
+        first = [
+            *(name for name in self.keys if name != "id"),
+            *(value.column_name for value in self.values.columns if value.role != "on_match"),
+        ]
+        return rows.groupBy("id").agg(
+            F.count(F.lit(1)).alias("rows"),
+            F.min_by(F.struct(*first), "order").alias("first"),
+            *([F.max_by(F.struct(*last), "order").alias("last")] if last else []),
+            *(F.count_if(fault.condition).alias(name) for name, fault in self.faults.items()),
+        )
+
+    def _make_structs(self) -> dict[str, dict[str, Column]]:
+        """Give the properties of each struct of a record, over the aggregated rows."""
+        structs = {
+            struct: {name: value.first for name, value in self.values.find_by_role(role).items()}
+            for role, struct in _ENDPOINT_STRUCTS.items()
+        }
+        created = self.values.find_by_role("match", "base", "on_create")
+        matched = self.values.find_by_role("on_match")
+        new = {name: value.first for name, value in created.items()}
+        for name, value in matched.items():
+            before = new.get(name, F.lit(None).cast(value.data_type))
+            # Rows after the first one match the record that it created.
+            new[name] = F.when(F.col("rows") > 1, value.last).otherwise(before)
+        return {**structs, "new": new, "found": {name: value.last for name, value in matched.items()}}
 
 
-def _get_first(cell: _ValueColumn) -> Column:
-    return F.col(f"first.{cell.column_name}")
-
-
-def _get_last(cell: _ValueColumn) -> Column:
-    return F.col(f"last.{cell.column_name}")
-
-
-def _list_faults(cells: _ValueColumns) -> list[tuple[_ValueColumn, str, Column]]:
-    """Give what must not be in a cell: NULL in a key, and numbers and days that no property can hold."""
-    found = [(cell, "NULL", cell.column.isNull()) for cell in cells.columns if cell.role in _KEY_ROLES]
-    for cell in cells.columns:
-        for what, fault in (("number", is_not_finite), ("day", is_outside_years)):
-            condition = fault(cell.column, cell.data_type)
+def _list_faults(values: _ValueColumns) -> list[_Fault]:
+    faults = [_Fault(value, "", value.column.isNull()) for value in values.columns if value.role in _KEY_ROLES]
+    for value in values.columns:
+        for reason, find_fault in (
+            ("is not a finite number", is_not_finite),
+            ("is or holds a day outside the years 1 to 9999", is_outside_years),
+        ):
+            condition = find_fault(value.column, value.data_type)
             if condition is not None:
-                found.append((cell, what, condition))
-    return found
+                faults.append(_Fault(value, reason, condition))
+    return faults
 
 
 @contextmanager
-def _persist_records(folded: DataFrame, type_: str, cells: _ValueColumns, *, skip_null_keys: bool) -> Iterator[Records]:
-    """Keep the records as they are now, look at them once, and let them go."""
+def _persist_records(folding: _Folding, type_: str, *, skip_null_keys: bool) -> Iterator[Records]:
+    """Persist the records while the block lasts, and check their values in one pass."""
+    folded = folding.fold()
     with _coalesce_cached_partitions(folded.sparkSession):
-        # On disk alone: what Spark reads back it would put into memory again, as long as there is any.
-        kept = folded.persist(StorageLevel.DISK_ONLY)
+        # On disk only: Spark would keep in memory what it reads back, as long as there is room.
+        persisted = folded.persist(StorageLevel.DISK_ONLY)
     try:
-        faults = _list_faults(cells)
-        known = F.col("id").isNotNull()
-        totals = kept.agg(
+        has_key = F.col("id").isNotNull()
+        totals = persisted.agg(
             F.coalesce(F.sum("rows"), F.lit(0)).alias("rows"),
-            F.coalesce(F.sum(F.when(~known, F.col("rows"))), F.lit(0)).alias("skipped"),
-            F.coalesce(F.max(F.when(known, F.col("differ"))), F.lit(False)).alias("differ"),  # noqa: FBT003
-            # Rows that are left out may hold anything.
-            *(F.sum(F.when(known == (what != "NULL"), F.col(f"f{at}"))) for at, (_, what, _) in enumerate(faults)),
+            F.coalesce(F.sum(F.when(~has_key, F.col("rows"))), F.lit(0)).alias("skipped"),
+            F.coalesce(F.max(F.when(has_key, F.col("differ"))), F.lit(False)).alias("differ"),  # noqa: FBT003
+            # Skipped rows may hold anything.
+            *(
+                F.sum(F.when(has_key == bool(fault.reason), F.col(name))).alias(name)
+                for name, fault in folding.faults.items()
+            ),
         ).collect()[0]
-        for (cell, what, _), count in zip(faults, totals[3:], strict=True):
-            if count:
-                _refuse(cell, what, count, type_, skip_null_keys=skip_null_keys)
-        hidden = ["differ", *(f"f{at}" for at in range(len(faults)))]
+        for name, fault in folding.faults.items():
+            if totals[name] and (fault.reason or not skip_null_keys):
+                raise _make_fault_error(fault, totals[name], type_)
         yield Records(
-            kept.where(known).drop(*hidden),
-            totals["rows"],
-            totals["skipped"],
-            totals["differ"],
-            tuple(cells.find_by_role("match")),
+            frame=persisted.where(has_key).drop("differ", *folding.faults),
+            rows=totals["rows"],
+            skipped=totals["skipped"],
+            has_differences=totals["differ"],
+            match_names=tuple(folding.values.find_by_role("match")),
         )
     finally:
-        kept.unpersist()
+        persisted.unpersist()
 
 
-# Whether Spark may join the small partitions of what it keeps, as it does with what it does not keep.
+# Whether Spark may coalesce the small partitions of what it persists, as it does with what it does not persist.
 _COALESCE_CACHED = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
 
 
 @contextmanager
 def _coalesce_cached_partitions(spark: SparkSession) -> Iterator[None]:
-    """Let what is kept have as few partitions as its size asks for: each costs a task of every later step."""
+    """Persist what is persisted in the block in few partitions: each costs a task in every later step."""
     before = spark.conf.get(_COALESCE_CACHED, None)
     spark.conf.set(_COALESCE_CACHED, "true")
     try:
@@ -341,17 +372,12 @@ def _coalesce_cached_partitions(spark: SparkSession) -> Iterator[None]:
             spark.conf.set(_COALESCE_CACHED, before)
 
 
-def _refuse(cell: _ValueColumn, what: str, count: int, type_: str, *, skip_null_keys: bool) -> None:
-    if what != "NULL":
-        fault = "is no finite number" if what == "number" else "is or holds a day outside the years 1 to 9999"
-        message = (
-            f"{cell.role} property {cell.name!r} of {type_} {fault} in {count} rows. Make it NULL, or "
-            "leave these rows out."
-        )
-        raise PropertyValueError(message)
-    if not skip_null_keys:
-        message = (
-            f"{cell.role} property {cell.name!r} of {type_} is NULL in {count} rows, and no record can be found by it. "
-            "Leave them out with skip_null_keys=True, or clean the source."
-        )
-        raise KeyColumnError(message)
+def _make_fault_error(fault: _Fault, count: int, type_: str) -> MerganserError:
+    label = f"{fault.value.role} property {fault.value.name!r} of {type_}"
+    rows = pluralize(count, "row")
+    if fault.reason:
+        return PropertyValueError(f"{label} {fault.reason} in {rows}. Make it NULL, or remove these rows.")
+    return KeyColumnError(
+        f"{label} is NULL in {rows}, and a record cannot be found without it. Skip such rows with "
+        "skip_null_keys=True, or clean the source."
+    )

@@ -1,4 +1,4 @@
-"""What a merge of a DataFrame into a graph says of itself."""
+"""The result of a merge of a DataFrame into a graph."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from merganser.core.model.result import MergeResult
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraphMergeResult(DisplayMixin):
-    """What a merge of rows into the nodes or edges of one type did.
+    """Counts of a merge of rows into the nodes or edges of one type.
 
-    `created` are new records; `matched` are rows that met a record that was there, or that an earlier row made;
-    `changed` are records that were there and got other values; `skipped` are rows that were left out: with NULL in a
-    match property, or of edges without their nodes. `rows` is the sum of created, matched and skipped.
+    `created` counts new records; `matched` rows whose record existed, or was created by an earlier row; `changed`
+    existing records that got other values; `skipped` rows with NULL in a match property, and edges whose nodes do not
+    exist. `rows` is the sum of created, matched and skipped.
     """
 
     rows: int
@@ -33,7 +33,7 @@ class GraphMergeResult(DisplayMixin):
 
 
 def make_merge_result(done: MergeResult, rows: int, skipped: int, widened: Iterable[str]) -> GraphMergeResult:
-    """Tell what a merge of rows did by what it did to the dataset; `widened` are files that were written before it."""
+    """Derive the result from that of the dataset; `widened` are the files rewritten before to add columns."""
     changed = {*widened, *done.rewritten_files, *done.inserted_files}
     return GraphMergeResult(
         rows=rows,

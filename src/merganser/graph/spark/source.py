@@ -1,4 +1,4 @@
-"""Records as rows of a dataset: one column for each property, the times, and which of `new` and `found` it is."""
+"""Records as rows of a dataset: a column for each property, from `new` or `found`, and the times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class RecordRows:
-    """The records of a merge, for a dataset that may be there already (`schema`)."""
+    """The records of a merge, as rows for a dataset; `schema` is None if it does not exist yet."""
 
     def __init__(self, records: DataFrame, folder: Folder, schema: pa.Schema | None) -> None:
         self._records, self._folder = records, folder
@@ -47,61 +47,63 @@ class RecordRows:
 
     @property
     def overwritten_columns(self) -> list[str]:
-        """The columns that a record which is there gets anew."""
+        """The columns to overwrite in records that exist."""
         return list(self._found)
 
     @property
     def missing_columns(self) -> dict[str, DataType]:
-        """The columns that the dataset does not have yet."""
+        """The columns that the dataset lacks."""
         return {
-            column: kind
-            for column, (_, kind) in self._new.items()
+            column: data_type
+            for column, (_, data_type) in self._new.items()
             if self._existing_columns and column not in self._existing_columns
         }
 
     def make_rows(self, known: DataFrame | None) -> DataFrame:
-        """Give a row for each record; `known` are the ids that are there, if it matters."""
+        """Make a row for each record; `known` are the ids that exist, if it matters."""
         frame = self._records
         if known is not None:
-            there = known.select(F.col("id").alias("known"))
-            frame = frame.join(there, F.col("id") == F.col("known"), "left")
+            frame = frame.join(known.select(F.col("id").alias("known")), F.col("id") == F.col("known"), "left")
         now = F.timestamp_micros(F.lit(time.time_ns() // 1000))
         return frame.select(
             *KEY_COLUMNS[self._folder.kind],
-            *(self._choose_value(column, of, known is not None).alias(column) for column, (of, _) in self._new.items()),
+            *(
+                self._choose_value(column, name, is_known=known is not None).alias(column)
+                for column, (name, _) in self._new.items()
+            ),
             *(now.alias(name) for name in TIME_COLUMNS),
         )
 
     def check_values(self, known: DataFrame | None) -> None:
-        """Refuse values that a column of the dataset cannot hold; a merge does so itself, but what precedes it not."""
+        """Refuse values that a column of the dataset cannot hold; the merge checks them after columns are added."""
         if self._cast_schema:
             values = self.make_rows(known).select(*(to_column(name) for name in self._cast_schema.names))
             with translate_errors():
                 values.mapInArrow(tag_errors(_check_castable, self._cast_schema), "nothing int").collect()
 
-    def _choose_value(self, column: str, property_name: str, chosen: bool) -> Column:  # noqa: FBT001
+    def _choose_value(self, column: str, property_name: str, *, is_known: bool) -> Column:
         new = F.col("new").getField(property_name)
-        if not chosen or column not in self._found:
+        if not is_known or column not in self._found:
             return new
         return F.when(F.col("known").isNull(), new).otherwise(F.col("found").getField(property_name))
 
     def _map_columns(self, struct: str) -> dict[str, tuple[str, DataType]]:
-        """Give the column, property and type of each field; what is always NULL and not there yet needs no column."""
+        """Map columns to properties and types; a property that is always NULL gets no new column."""
         if struct not in self._records.columns:
             return {}
-        kind = self._records.schema[struct].dataType
-        fields = kind.fields if isinstance(kind, StructType) else []
+        data_type = self._records.schema[struct].dataType
+        fields = data_type.fields if isinstance(data_type, StructType) else []
         columns = {to_column_name(field.name, self._folder.kind): (field.name, field.dataType) for field in fields}
         return {
-            column: of
-            for column, of in columns.items()
-            if column in self._existing_columns or not isinstance(of[1], NullType)
+            column: (name, data_type)
+            for column, (name, data_type) in columns.items()
+            if column in self._existing_columns or not isinstance(data_type, NullType)
         }
 
     def _check_case(self) -> None:
-        there = {name.lower(): name for name in self._existing_columns}
+        existing = {name.lower(): name for name in self._existing_columns}
         for column, (name, _) in self._new.items():
-            before = there.get(column.lower(), column)
+            before = existing.get(column.lower(), column)
             if before != column:
                 message = (
                     f"The {self._folder.kind} of type {self._folder.type!r} have a property {before!r}, which differs "
@@ -115,7 +117,7 @@ def _is_same_type(have: pa.DataType, want: pa.DataType) -> bool:
 
 
 def _check_castable(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Cast rows to a schema, for the sake of what cannot be cast alone."""
+    """Cast rows to a schema, only to refuse values that cannot be cast."""
     for batch in batches:
         conform(pa.Table.from_batches([batch]), schema)
     yield from ()

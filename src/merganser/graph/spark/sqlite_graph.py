@@ -1,7 +1,7 @@
-"""`SqliteGraph`: rows of a DataFrame merged into an SQLite graph on the driver.
+"""`SqliteGraph`: merge the rows of a DataFrame into an SQLite graph on the driver.
 
-Spark folds the rows into records and sorts them by id; the driver takes them in batches. Each batch is one transaction,
-with the point that it has come to: a merge that was interrupted goes on from there, and never merges a record twice.
+Spark folds the rows into records and sorts them by id; the driver merges them in batches. Each batch is one transaction
+that also writes a checkpoint: an interrupted merge continues from there, and never merges a record twice.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
+from merganser.display import pluralize
 from merganser.errors import NodeNotFoundError
 from merganser.graph.database import GraphDatabase
 from merganser.graph.merging.bulk import BulkEdges, BulkNodes, Endpoint
 from merganser.graph.merging.merge import find_nodes
-from merganser.graph.spark import collect as stream
+from merganser.graph.spark import collect
 from merganser.graph.spark.endpoints import check_missing
 from merganser.graph.spark.records import fold_edges, fold_nodes
 from merganser.graph.spark.results import GraphMergeResult
@@ -39,20 +40,25 @@ if TYPE_CHECKING:
     from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Properties
 
-    # Merges a table of records, and gives the rows left out, the records created and those changed.
+    # Merges a table of records, and returns the rows skipped, the records created and those changed.
     MergeFunction = Callable[[pa.Table], tuple[int, int, int]]
 
 _MAX_KEYS_SHOWN = 5
-# The structs of a record; what is first keeps its names.
+# The structs of a record; the columns of the first one keep the names of their properties.
 _STRUCTS = ("new", "found", "from_match", "to_match")
-# The column with the ids of the nodes at an end, and what the end is called.
+# For the struct of an endpoint: the column of its node ids, and its verb in errors.
 _ENDPOINTS = {"from_match": ("src", "start"), "to_match": ("dst", "end")}
 
 
 class SqliteGraph:
-    """A `GraphDatabase`, or the file of one, that DataFrames are merged into with the calls of `ParquetGraph`.
+    """A `GraphDatabase` that DataFrames are merged into, with the methods of `ParquetGraph`.
 
-    A file that it opens itself it closes, too: use it in a `with` block, or call `close`.
+    Args:
+        graph: An open `GraphDatabase`, or a file, which is opened and must be closed: by `with`, or by `close`.
+
+    >>> with SqliteGraph("jobs.db") as graph:  # doctest: +SKIP
+    ...     print(graph.merge_nodes(jobs, "Job", match="url", base="title", batch_id="2026-01-05").created)
+    1
     """
 
     def __init__(self, graph: str | os.PathLike[str] | GraphDatabase) -> None:
@@ -69,7 +75,10 @@ class SqliteGraph:
         return f"SqliteGraph({self.database!r})"
 
     def close(self) -> None:
-        """Close the file, unless it was given as an open `GraphDatabase`."""
+        """Close the file, unless it was given as an open `GraphDatabase`.
+
+        >>> graph.close()  # doctest: +SKIP
+        """
         if self._owns_database:
             self.database.close()
 
@@ -81,18 +90,26 @@ class SqliteGraph:
         batch_id: str | None = None,
         **given: Unpack[NodeMerge],
     ) -> GraphMergeResult:
-        """Merge rows into nodes of a type, as if by `merge_node(…, touch=False)` row after row; see `ParquetGraph`.
+        """Merge rows into nodes, with the same effect as `merge_node(…, touch=False)` for one row after another.
 
-        Records are written in transactions of up to fifty thousand. If it fails in between, those before stay: give a
-        `batch_id`, and the same call goes on after them.
+        Records are merged in transactions of at most 50,000. If one fails, those before it remain committed.
+
+        Args:
+            frame: Source rows.
+            type: Type of the nodes.
+            batch_id: Id of this batch; the same call continues an interrupted batch, and does not repeat a complete
+                one.
+            **given: As for `ParquetGraph.merge_nodes`.
+
+        >>> graph.merge_nodes(jobs, "Job", match="url", base="title").created  # doctest: +SKIP
+        1
         """
         store = self._store
         batch = CheckpointedBatch(store, f"nodes {type}", batch_id)
         point = batch.read_checkpoint()
         if point.done:
             return _make_result(point, replayed=True)
-        folded = fold_nodes(frame, type, **given)
-        with folded as records:
+        with fold_nodes(frame, type, **given) as records:
             names = records.match_names
             _ensure_index(store, type, names)
 
@@ -112,10 +129,19 @@ class SqliteGraph:
         batch_id: str | None = None,
         **given: Unpack[EdgeMerge],
     ) -> GraphMergeResult:
-        """Merge rows into edges of a type, as if by `merge_edge(…, touch=False)` row after row; see `ParquetGraph`.
+        """Merge rows into edges, with the same effect as `merge_edge(…, touch=False)` for one row after another.
 
-        An edge whose nodes are not there is refused before anything is written, or left out with `missing="skip"`. The
-        rest is as in `merge_nodes`.
+        Args:
+            frame: Source rows.
+            type: Type of the edges.
+            missing: Whether to `refuse` the merge, before anything is written, if a node does not exist, or to `skip`
+                such rows.
+            batch_id: As for `merge_nodes`.
+            **given: As for `ParquetGraph.merge_edges`.
+
+        >>> job, company = Endpoint("Job", {"url": "url"}), Endpoint("Company", {"name": "company"})  # doctest: +SKIP
+        >>> graph.merge_edges(jobs, "POSTED_BY", from_node=job, to_node=company).created  # doctest: +SKIP
+        1
         """
         store = self._store
         check_missing(missing)
@@ -123,31 +149,41 @@ class SqliteGraph:
         point = batch.read_checkpoint()
         if point.done:
             return _make_result(point, replayed=True)
-        folded = fold_edges(frame, type, **given)
-        with folded as records:
+        with fold_edges(frame, type, **given) as records:
             names = records.match_names
-            ends = {"from_match": given["from_node"], "to_match": given["to_node"]}
+            endpoints = {"from_match": given["from_node"], "to_match": given["to_node"]}
             if missing == "refuse":
-                for part, end in ends.items():
-                    _refuse_missing(store, type, end.type, part, _select_endpoints(records, point, part))
-            for end in ends.values():
-                _ensure_index(store, end.type, tuple(end.match))
+                for struct, endpoint in endpoints.items():
+                    keys = _select_endpoints(records, point, struct)
+                    _refuse_missing(store, type, endpoint.type, struct, keys)
+            for endpoint in endpoints.values():
+                _ensure_index(store, endpoint.type, tuple(endpoint.match))
 
             def merge(table: pa.Table) -> tuple[int, int, int]:
                 skipped = 0
                 if missing == "skip":
-                    table, skipped = _drop_missing(store, table, *(end.type for end in ends.values()))
+                    table, skipped = _drop_missing(store, table, *(endpoint.type for endpoint in endpoints.values()))
                 rows, columns = _flatten_properties(table)
                 work = BulkEdges(store, type, names, columns["found"], touch=False)
                 work.set_endpoints(
-                    *(Endpoint(end.type, columns[part]) for part, end in ends.items()), is_undirected=False
+                    *(Endpoint(endpoint.type, columns[struct]) for struct, endpoint in endpoints.items()),
+                    is_undirected=False,
                 )
                 return skipped, work.run(rows).created, work.changed
 
             return _merge(batch, point, records, merge)
 
     def committed(self, kind: Literal["nodes", "edges"], type: str, batch_id: str) -> bool:  # noqa: A002
-        """Say whether a batch of nodes or edges of a type was merged."""
+        """Tell whether a batch was merged completely.
+
+        Args:
+            kind: Whether it was a batch of nodes or of edges.
+            type: Type of the nodes or edges.
+            batch_id: Id of the batch.
+
+        >>> graph.committed("nodes", "Job", "2026-01-05")  # doctest: +SKIP
+        True
+        """
         return CheckpointedBatch(self._store, f"{kind} {type}", batch_id).read_checkpoint().done
 
     @property
@@ -156,13 +192,9 @@ class SqliteGraph:
 
 
 def _merge(batch: CheckpointedBatch, point: Checkpoint, records: Records, merge: MergeFunction) -> GraphMergeResult:
-    """Merge the records after a point, a table and a transaction at a time."""
-    rest = (
-        _select_remaining(records, point)
-        .repartitionByRange(_count_partitions(records), "id")
-        .sortWithinPartitions("id")
-    )
-    for table in stream.stream_tables(rest, stream.ROWS):
+    """Merge the records after a checkpoint, in one transaction for each table."""
+    remaining = _select_remaining(records, point).repartitionByRange(_count_partitions(records), "id")
+    for table in collect.stream_tables(remaining.sortWithinPartitions("id"), collect.ROWS):
         with batch.store.transaction():
             skipped, created, changed = merge(table)
             after = Checkpoint(
@@ -175,30 +207,26 @@ def _merge(batch: CheckpointedBatch, point: Checkpoint, records: Records, merge:
             batch.advance(point, after)
         point = after
     with batch.store.transaction():
-        # Rows without a key are in no record.
+        # Rows without a key belong to no record.
         after = replace(point, rows=records.rows, skipped=point.skipped + records.skipped, done=True)
         batch.advance(point, after)
     return _make_result(after, replayed=False)
 
 
 def _count_partitions(records: Records) -> int:
-    """Give a number of partitions of which each is about a table: Spark keeps one whole until the driver takes it."""
-    return records.rows // stream.ROWS + 1
+    """Make each partition about one table: Spark holds a complete partition until the driver takes it."""
+    return records.rows // collect.ROWS + 1
 
 
 def _select_remaining(records: Records, point: Checkpoint) -> DataFrame:
     return records.frame.where(F.col("id") > point.last_id) if point.last_id else records.frame
 
 
-def _select_endpoints(records: Records, point: Checkpoint, part: str) -> DataFrame:
-    """Give the keys of the nodes at one end of the edges that are still to be merged, each once."""
-    node = _ENDPOINTS[part][0]
-    return (
-        _select_remaining(records, point)
-        .repartition(_count_partitions(records), node)
-        .dropDuplicates([node])
-        .select(part)
-    )
+def _select_endpoints(records: Records, point: Checkpoint, struct: str) -> DataFrame:
+    """Select the distinct keys of the nodes at one endpoint of the edges that are still to be merged."""
+    node_id = _ENDPOINTS[struct][0]
+    remaining = _select_remaining(records, point).repartition(_count_partitions(records), node_id)
+    return remaining.dropDuplicates([node_id]).select(struct)
 
 
 def _make_result(point: Checkpoint, *, replayed: bool) -> GraphMergeResult:
@@ -215,65 +243,64 @@ def _make_result(point: Checkpoint, *, replayed: bool) -> GraphMergeResult:
 
 
 def _ensure_index(store: Store, type_: str, names: tuple[str, ...]) -> None:
-    """Index what nodes are found by, if SQLite can."""
+    """Index the properties by which nodes are found, if SQLite can."""
     if all(map(has_json_path, names)) and not has_index(store, type_, names):
         create_index(store, type_, names, unique=False, table="nodes")
 
 
 def _flatten_properties(table: pa.Table) -> tuple[pa.Table, dict[str, dict[str, str]]]:
-    """Give each property of the records a column of its own, and the names of the columns by part and property.
+    """Make a column of each property of the records, and map structs and properties to the names of these columns.
 
-    A column of `new` is named as the property, which it is stored as; the others get names that no property has.
+    A column of `new` has the name under which the property is stored; the others get unused names.
     """
-    columns: dict[str, dict[str, str]] = {part: {} for part in _STRUCTS}
-    parts = [part for part in _STRUCTS if part in table.column_names]
-    taken: dict[str, None] = {}
-    for part in parts:
-        for field in table.schema.field(part).type:
+    columns: dict[str, dict[str, str]] = {struct: {} for struct in _STRUCTS}
+    structs = [struct for struct in _STRUCTS if struct in table.column_names]
+    used: dict[str, None] = {}
+    for struct in structs:
+        for field in table.schema.field(struct).type:
             name = field.name
-            while name in taken:
+            while name in used:
                 name += "'"
-            taken[name] = None
-            columns[part][field.name] = name
-    return table.select(parts).flatten().rename_columns(list(taken)), columns
+            used[name] = None
+            columns[struct][field.name] = name
+    return table.select(structs).flatten().rename_columns(list(used)), columns
 
 
-def _refuse_missing(store: Store, type_: str, node_type: str, part: str, frame: DataFrame) -> None:
-    """Refuse edges whose nodes at one end are not there, before anything is written."""
-    shown: list[Any] = []
+def _refuse_missing(store: Store, type_: str, node_type: str, struct: str, frame: DataFrame) -> None:
+    """Refuse edges whose nodes at one endpoint do not exist, before anything is written."""
+    examples: list[Any] = []
     count = 0
-    for table in stream.stream_tables(frame, stream.ROWS):
-        keys, there = _find_existing_nodes(store, node_type, table, part)
-        absent = [key for key, known in zip(keys, there, strict=True) if not known]
-        shown += absent[: _MAX_KEYS_SHOWN - len(shown)]
-        count += len(absent)
+    for table in collect.stream_tables(frame, collect.ROWS):
+        keys, exists = _find_existing_nodes(store, node_type, table, struct)
+        missing = [key for key, exist in zip(keys, exists, strict=True) if not exist]
+        examples += missing[: _MAX_KEYS_SHOWN - len(examples)]
+        count += len(missing)
     if count:
         message = (
-            f"There are no {node_type} nodes for {count} keys at the {_ENDPOINTS[part][1]} of {type_} "
-            f"edges, such as {', '.join(map(repr, shown))}. Merge the nodes before their edges, or leave such edges "
-            "out with missing='skip'."
+            f"{type_} edges {_ENDPOINTS[struct][1]} at {node_type} nodes that do not exist: {pluralize(count, 'key')}, "
+            f"for example {', '.join(map(repr, examples))}. Merge the nodes first, or skip such edges with "
+            "missing='skip'."
         )
         raise NodeNotFoundError(message)
 
 
 def _drop_missing(store: Store, table: pa.Table, from_type: str, to_type: str) -> tuple[pa.Table, int]:
-    """Leave out the edges without their nodes, and count their rows."""
-    _, starts = _find_existing_nodes(store, from_type, table, "from_match")
-    _, ends = _find_existing_nodes(store, to_type, table, "to_match")
-    kept = table.filter(pc.and_(pa.array(starts, pa.bool_()), pa.array(ends, pa.bool_())))
-    left = pc.sum(table.column("rows")).as_py() - (pc.sum(kept.column("rows")).as_py() or 0)
-    return kept, left
+    """Drop the edges whose nodes do not exist, and count their rows."""
+    _, has_start = _find_existing_nodes(store, from_type, table, "from_match")
+    _, has_end = _find_existing_nodes(store, to_type, table, "to_match")
+    edges = table.filter(pc.and_(pa.array(has_start, pa.bool_()), pa.array(has_end, pa.bool_())))
+    return edges, pc.sum(table.column("rows")).as_py() - (pc.sum(edges.column("rows")).as_py() or 0)
 
 
-def _find_existing_nodes(store: Store, type_: str, table: pa.Table, part: str) -> tuple[list[Properties], list[bool]]:
-    """Give the keys in a part of the records, and tell for each whether there is such a node."""
-    given = to_python_values(table.column(part).combine_chunks(), table.schema.field(part))
-    rows = [normalize_properties(row, part) for row in given]
-    names = tuple(field.name for field in table.schema.field(part).type)
+def _find_existing_nodes(store: Store, type_: str, table: pa.Table, struct: str) -> tuple[list[Properties], list[bool]]:
+    """Read the keys of an endpoint, and tell for each whether its node exists."""
+    given = to_python_values(table.column(struct).combine_chunks(), table.schema.field(struct))
+    rows = [normalize_properties(row, struct) for row in given]
+    names = tuple(field.name for field in table.schema.field(struct).type)
     with store.transaction():
         keys = extract_keys(rows, {name: name for name in names}, 0)
         if keys is None:
             return rows, [bool(find_nodes(store, type_, row)) for row in rows]
         distinct = list(find_first_positions(keys))
-        there = {distinct[slot] for slot, _ in find_by_keys(store, "nodes", "r.id", type_, names, distinct)}
-    return rows, [key in there for key in keys]
+        existing = {distinct[slot] for slot, _ in find_by_keys(store, "nodes", "r.id", type_, names, distinct)}
+    return rows, [key in existing for key in keys]

@@ -1,6 +1,6 @@
-"""Records of an SQLite graph as DataFrames: written to Parquet beside the graph that they go to, then read by Spark.
+"""Stage the records of an SQLite graph as Parquet files in the Parquet graph that they go to, for Spark to read.
 
-Executors may not see the SQLite file, and the driver may not hold what is in it; both reach the Parquet graph.
+Executors may not reach the SQLite file, and its records may not fit into the driver; both reach the Parquet graph.
 """
 
 from __future__ import annotations
@@ -49,21 +49,20 @@ if TYPE_CHECKING:
     MatchNames = Mapping[str, Sequence[str]]
 
 _BATCH = 50_000
-# Where files are staged: one folder of each graph that is merged, beside the lock of who merges it.
+# Where files are staged: a folder for each merge, beside the lock of the process that merges.
 _STAGING_FOLDER, _FOLDER_PREFIX = ".merganser/incoming", "graph_"
-# What refers to the same nodes or edges: each row has the properties of these, as JSON.
+# Each row has the properties of a node, or of an edge and its two nodes, as JSON.
 _NODES = "SELECT properties FROM nodes WHERE type = ? ORDER BY id"
 _ENDPOINT_JOINS_SQL = "FROM edges e JOIN nodes f ON f.id = e.from_id JOIN nodes t ON t.id = e.to_id"
 _EDGES = (
-    f"SELECT e.properties, f.properties, t.properties {_ENDPOINT_JOINS_SQL} WHERE e.type = ? AND f.type = ? AND "
-    "t.type = ? "
-    "ORDER BY e.id"
+    f"SELECT e.properties, f.properties, t.properties {_ENDPOINT_JOINS_SQL} "
+    "WHERE e.type = ? AND f.type = ? AND t.type = ? ORDER BY e.id"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRecords:
-    """The nodes of a type, or the edges of a type between two types of nodes, and the column of each property."""
+    """The nodes of a type, or the edges of a type between two types of nodes; `columns` maps properties to columns."""
 
     frame: DataFrame
     type: str
@@ -76,7 +75,7 @@ class StagedRecords:
 def stage_graph(
     graph: ParquetGraph, database: GraphDatabase, match: MatchNames, edge_match: MatchNames
 ) -> Iterator[list[StagedRecords]]:
-    """Give the parts of an SQLite graph as they are at one moment, nodes first, for as long as the block lasts."""
+    """Stage a snapshot of an SQLite graph, nodes first, while the block lasts."""
     io = graph._io  # noqa: SLF001 - exchange is a part of a graph
     location = locate(graph.path, io.filesystem)
     with _hold_staging_folder(location, graph._lock_timeout) as folder:  # noqa: SLF001 - as above
@@ -85,21 +84,21 @@ def stage_graph(
             types = [row[0] for row in connection.execute("SELECT DISTINCT type FROM nodes ORDER BY type")]
             _check_types("match", match, types)
             keys = {type_: staging.find_match_names("nodes", type_, match.get(type_)) for type_ in types}
-            parts = [staging.stage_nodes(type_, keys[type_]) for type_ in types]
-            between = f"SELECT DISTINCT e.type, f.type, t.type {_ENDPOINT_JOINS_SQL} ORDER BY 1, 2, 3"
-            found = connection.execute(between).fetchall()
+            staged = [staging.stage_nodes(type_, keys[type_]) for type_ in types]
+            connected = f"SELECT DISTINCT e.type, f.type, t.type {_ENDPOINT_JOINS_SQL} ORDER BY 1, 2, 3"
+            found = connection.execute(connected).fetchall()
             _check_types("edge_match", edge_match, {type_ for type_, _, _ in found})
             for type_, start, end in found:
                 own = staging.find_match_names("edges", type_, edge_match.get(type_))
-                parts.append(staging.stage_edges(type_, own, (start, keys[start]), (end, keys[end])))
-        yield parts
+                staged.append(staging.stage_edges(type_, own, [(start, keys[start]), (end, keys[end])]))
+        yield staged
 
 
 @contextmanager
 def _hold_staging_folder(location: Location, timeout: float) -> Iterator[str]:
-    """Give a folder for staged files, until the block ends; what killed processes left of theirs is removed first."""
+    """Create a folder for staged files while the block lasts, after removing the folders of killed processes."""
     store, parent = location.store, location.to_path(_STAGING_FOLDER)
-    # Whoever holds the lock is the only one to have files there.
+    # Only the holder of the lock has files there.
     with hold_lock(store, parent, location.to_display(_STAGING_FOLDER), timeout):
         for name in store.list_names(parent):
             if name.startswith(_FOLDER_PREFIX):
@@ -111,15 +110,17 @@ def _hold_staging_folder(location: Location, timeout: float) -> Iterator[str]:
             store.remove_folder(f"{parent}/{name}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _StagedColumn:
-    """A column of a staged file: the property that it holds of one of a row's records."""
+    """A column of a staged file: a property of one of the records in a row.
+
+    Unless `safe`, it must be checked whether the type holds the values.
+    """
 
     name: str
     record_index: int
     property_name: str
     type: pa.DataType
-    # Otherwise it has to be seen whether the type holds the values.
     safe: bool
     label: str
 
@@ -128,23 +129,23 @@ class _StagedColumn:
         if self.safe:
             return pa.array(values, self.type)
         try:
-            found = _make_array(values, self.type)
-            held = normalize_properties({"": to_python_values(found, pa.field(self.property_name, self.type))}, "")[""]
+            array = _make_array(values, self.type)
+            held = normalize_properties({"": to_python_values(array, pa.field(self.property_name, self.type))}, "")[""]
         except (pa.ArrowException, ValueError, MerganserError) as error:
             raise self.make_error(str(error)) from error
         if not are_equal(held, values):
-            raise self.make_error("some would become others")
-        return found
+            raise self.make_error("some values would change")
+        return array
 
     def make_error(self, why: str) -> PropertyTypeError:
         return PropertyTypeError(
-            f"{self.label} has values in SQLite that a column of {self.type} in Parquet cannot hold: {why}. Make them "
-            "alike, or give the property another name."
+            f"{self.label} has values in SQLite that a column of {self.type} in Parquet cannot hold: {why}. Convert "
+            "them to one type, or rename the property."
         )
 
 
 class _Staging:
-    """The files that the parts of a graph are written to."""
+    """Writes the records of an SQLite snapshot to staged files."""
 
     def __init__(self, graph: ParquetGraph, connection: sqlite3.Connection, location: Location, folder: str) -> None:
         self.graph, self.connection = graph, connection
@@ -153,7 +154,7 @@ class _Staging:
         self.file_count = 0
 
     def find_match_names(self, kind: Table, type_: str, given: Sequence[str] | None) -> Sequence[str]:
-        """Tell the match properties of a type, as the Parquet graph has them, or else as they are given."""
+        """Find the match properties of a type: those of the Parquet graph, or else those that are given."""
         folder = self.graph._find_folder(kind, type_)  # noqa: SLF001 - as above
         role = f"{'match' if kind == 'nodes' else 'edge_match'} of {type_}"
         names = None if given is None else read_names(given, role)
@@ -164,8 +165,8 @@ class _Staging:
             return known
         if names is None and kind == "nodes":
             message = (
-                f"SQLite does not tell by which properties {type_} nodes are merged, and the Parquet graph has none "
-                f"yet. Name them: match={{{type_!r}: [...]}}."
+                f"The match properties of {type_} nodes are unknown: SQLite does not store them, and the Parquet graph "
+                f"has no such nodes yet. Name them: match={{{type_!r}: [...]}}."
             )
             raise InvalidArgumentError(message)
         if not names and kind == "nodes":
@@ -182,36 +183,43 @@ class _Staging:
         return StagedRecords(frame, type_, match, _map_column_names(columns))
 
     def stage_edges(
-        self, type_: str, match: Sequence[str], start: tuple[str, Sequence[str]], end: tuple[str, Sequence[str]]
+        self, type_: str, match: Sequence[str], nodes: Sequence[tuple[str, Sequence[str]]]
     ) -> StagedRecords:
-        """Stage the edges of a type between two types of nodes, with the keys of these."""
+        """Stage the edges of a type with the keys of their nodes; `nodes` has the type and match of both endpoints."""
         self.check_distinct("edges", type_, match, ["from_id", "to_id"])
         columns = self.make_columns("edges", type_, 0)
         self.check_present("edges", type_, match, columns)
-        ends, wanted = [], list(columns.values())
-        for of, (node_type, key_) in enumerate((start, end), 1):
-            found = self.make_columns("nodes", node_type, of)
-            ends.append(Endpoint(node_type, {name: found[name].name for name in key_}))
-            wanted += [found[name] for name in key_]
-        frame = self.write(wanted, self.connection.execute(_EDGES, (type_, start[0], end[0])))
-        return StagedRecords(frame, type_, match, _map_column_names(columns), (ends[0], ends[1]))
+        endpoints, staged = [], list(columns.values())
+        for record_index, (node_type, names) in enumerate(nodes, 1):
+            found = self.make_columns("nodes", node_type, record_index)
+            endpoints.append(Endpoint(node_type, {name: found[name].name for name in names}))
+            staged += [found[name] for name in names]
+        start, end = endpoints
+        frame = self.write(staged, self.connection.execute(_EDGES, (type_, start.type, end.type)))
+        return StagedRecords(frame, type_, match, _map_column_names(columns), (start, end))
 
-    def make_columns(self, kind: Table, type_: str, of: int) -> dict[str, _StagedColumn]:
-        """Give a column to each property of a type: as it is in Parquet already, or else as its values are."""
+    def make_columns(self, kind: Table, type_: str, record_index: int) -> dict[str, _StagedColumn]:
+        """Map each property of a type to a column, of its type in Parquet, or else of the type of its values."""
         schema = self.graph._find_folder(kind, type_).read_schema()  # noqa: SLF001 - as above
-        there = {} if schema is None else {field.name: field.type for field in schema}
+        existing = {} if schema is None else {field.name: field.type for field in schema}
         columns = {}
         if (kind, type_) not in self.property_types:
             self.property_types[kind, type_] = find_property_types(self.connection, kind, type_)
         for number, (name, found) in enumerate(self.property_types[kind, type_].items()):
             own = ARROW_TYPES.get(found.common_type)
-            wanted = there.get(to_column_name(name, kind)) or own or self.infer_type(kind, type_, name)
-            shown = f"The property {name!r} of {type_} {kind}"
-            columns[name] = _StagedColumn(f"c{of}_{number}", of, name, wanted, wanted == own, shown)
+            data_type = existing.get(to_column_name(name, kind)) or own or self.infer_type(kind, type_, name)
+            columns[name] = _StagedColumn(
+                name=f"c{record_index}_{number}",
+                record_index=record_index,
+                property_name=name,
+                type=data_type,
+                safe=data_type == own,
+                label=f"The property {name!r} of {type_} {kind}",
+            )
         return columns
 
     def infer_type(self, kind: Table, type_: str, name: str) -> pa.DataType:
-        """Find the type of lists or dicts; whether it holds each of them, is seen when they are written."""
+        """Infer the common type of lists or dicts; each value is checked when it is written."""
         schemas = []
         rows = self.connection.execute(f"SELECT properties FROM {kind} WHERE type = ?", (type_,))
         try:
@@ -221,13 +229,13 @@ class _Staging:
             return pa.unify_schemas(schemas, promote_options="permissive").field(name).type
         except pa.ArrowException as error:
             message = (
-                f"The property {name!r} of {type_} {kind} has values of several types, and a column of Parquet has "
-                f"one: {error}. Make them alike."
+                f"The property {name!r} of {type_} {kind} has values of several types, but a Parquet column has one: "
+                f"{error}. Convert them to one type."
             )
             raise PropertyTypeError(message) from error
 
     def write(self, columns: Sequence[_StagedColumn], rows: sqlite3.Cursor) -> DataFrame:
-        """Write rows to a file, and open it."""
+        """Write rows to a file, and read it with Spark."""
         rel = f"{self.folder}/{self.file_count}"
         self.file_count += 1
         schema = pa.schema([(column.name, column.type) for column in columns])
@@ -244,24 +252,24 @@ class _Staging:
     def check_present(
         self, kind: Table, type_: str, match: Sequence[str], columns: Mapping[str, _StagedColumn]
     ) -> None:
-        """Refuse records without a match property, of which their ids could not be made."""
+        """Refuse records without a match property, which have no id in Parquet."""
         for name in match:
             if name not in columns:
                 message = f"None of the {type_} {kind} in SQLite has the match property {name!r}. Match on another."
                 raise InvalidArgumentError(message)
-            lacking = f"SELECT count(*), min(id) FROM {kind} WHERE type = ? AND ({build_key_sql(name)}) IS NULL"
-            count, first = self.connection.execute(lacking, (type_,)).fetchone()
+            query = f"SELECT count(*), min(id) FROM {kind} WHERE type = ? AND ({build_key_sql(name)}) IS NULL"
+            count, first = self.connection.execute(query, (type_,)).fetchone()
             if count:
                 message = (
-                    f"Of the {type_} {kind} in SQLite, {count} lack the match property {name!r}, such as that with the "
-                    f"id {first}. Give it to them, delete them, or match on another."
+                    f"{count} of the {type_} {kind} in SQLite lack the match property {name!r}, for example id "
+                    f"{first}. Set it, delete them, or match on another property."
                 )
                 raise KeyColumnError(message)
 
-    def check_distinct(self, table: Table, type_: str, match: Sequence[str], ends: list[str]) -> None:
+    def check_distinct(self, table: Table, type_: str, match: Sequence[str], node_ids: list[str]) -> None:
         """Refuse records that would be one in Parquet."""
-        keys = [*ends, *map(build_key_sql, match)]
-        present = "".join(f" AND ({found}) IS NOT NULL" for found in keys)
+        keys = [*node_ids, *map(build_key_sql, match)]
+        present = "".join(f" AND ({key}) IS NOT NULL" for key in keys)
         groups = self.connection.execute(
             f"SELECT group_concat(id) FROM {table} WHERE type = ?{present} GROUP BY {', '.join(keys)} "
             "HAVING count(*) > 1 LIMIT 1",
@@ -271,16 +279,16 @@ class _Staging:
             by = ", ".join(match) or "their nodes"
             message = (
                 f"The {type_} {table} with the ids {groups[0][0]} are equal in {by}, and would be one in Parquet. "
-                "Match on properties that tell them apart, or delete the duplicates."
+                "Match on properties that distinguish them, or delete the duplicates."
             )
             raise UniqueConstraintError(message)
 
 
 def _make_array(values: Sequence[Value], data_type: pa.DataType) -> pa.Array:
-    """Give values as an array; what is a date or time there, is a text in SQLite."""
+    """Make an array of values; dates and times are strings in SQLite."""
     if pa.types.is_temporal(data_type):
         return pa.array(values, pa.string()).cast(data_type)
-    # Not as texts in an array: where a struct is NULL, Arrow would cast the empty texts beneath it.
+    # Nested strings are parsed before: where a struct is NULL, Arrow would cast the empty strings beneath it.
     return pa.array(
         [_parse_times(value, data_type) for value in values] if pa.types.is_nested(data_type) else values, data_type
     )
@@ -304,7 +312,8 @@ def _check_types(role: str, given: MatchNames, types: Collection[str]) -> None:
     for type_ in given:
         if type_ not in types:
             message = (
-                f"{role} names the type {type_!r}, which SQLite has not. It has: {', '.join(sorted(types)) or 'none'}."
+                f"{role} names the type {type_!r}, which SQLite does not have. Its types are: "
+                f"{', '.join(sorted(types)) or 'none'}."
             )
             raise InvalidArgumentError(message)
 
