@@ -57,10 +57,10 @@ to_node = { type = "Company", match = { name = "company" } }
 """
 # A replacement in the file, and its message: the table, the key, and the remedy.
 BROKEN = {
-    "no TOML": ("[pipeline]", "[pipeline", "", "", r"it is not TOML: .*line 2"),
+    "no TOML": ("[pipeline]", "[pipeline", "", "", r"it is not valid TOML: .*line 2"),
     "no pipeline": (GOOD[: GOOD.index("[[source]]")], "", "[pipeline]", "", "the table is missing. Add it"),
     "unknown table": ("[[check]]", "[[chek]]", "[chek]", "", "no such table. Did you mean 'check'"),
-    "one bracket": ("[[source]]", "[source]", "[source]", "", r"two brackets, \[\[source\]\]"),
+    "one bracket": ("[[source]]", "[source]", "[source]", "", r"Write \[\[source\]\], with two brackets"),
     "a list for a table": ("[graph]\npath", "[[graph]]\npath", "[graph]", "", "must be a table"),
     "misspelt key": ("format =", "fromat =", "[[source]] 'postings'", "fromat", "Did you mean 'format'"),
     "missing key": ('format = "json"\n', "", "[[source]] 'postings'", "format", "missing. Add it"),
@@ -71,31 +71,37 @@ BROKEN = {
         "7",
         "[[source]] 'postings'",
         "path",
-        "a text or a list of texts, not 7",
+        "a string or a list of strings, not 7",
     ),
-    "an empty text": ('"salary > 0"', '" "', "[[check]] 'paid'", "rule", "takes a text"),
+    "an empty text": ('"salary > 0"', '" "', "[[check]] 'paid'", "rule", "must be a non-empty string"),
     "a text for a table": (
         '{ posted_at = "timestamp" }',
         '"timestamp"',
         "[[source]] 'postings'",
         "cast",
-        "a table of names and texts",
+        "a table of names and strings",
     ),
-    "a number for an expression": ('"timestamp"', "3", "[[source]] 'postings'", "cast.posted_at", "a text, not 3"),
+    "a number for an expression": (
+        '"timestamp"',
+        "3",
+        "[[source]] 'postings'",
+        "cast.posted_at",
+        "a non-empty string, not 3",
+    ),
     "a name with a slash": ('name = "postings"', 'name = "a/b"', "[[source]] 'a/b'", "name", "letters, digits"),
     "two of one name": (
         "[[check]]",
         '[[check]]\nname = "paid"\nsource = "postings"\nrule = "true"\n[[check]]',
         "[[check]] 'paid'",
         "name",
-        "two of 'paid'",
+        "'paid' is defined twice",
     ),
     "two node types": (
         "[[graph.edge]]",
         '[[graph.node]]\ntype = "Job"\nsource = "postings"\nmatch = "url"\n[[graph.edge]]',
         "[[graph.node]] 'Job'",
         "type",
-        "two of 'Job of postings'",
+        "'Job of postings' is defined twice",
     ),
     "no such source": (
         'source = "postings"\nrule',
@@ -109,7 +115,7 @@ BROKEN = {
         '[[source]]\nname = "idle"\npath = "x"\nformat = "csv"\n[[check]]',
         "[[source]] 'idle'",
         "name",
-        "nothing is made of this source",
+        "this source is not used",
     ),
     "no source": (
         GOOD[GOOD.index("[[source]]") : GOOD.index("[[check]]")],
@@ -118,7 +124,13 @@ BROKEN = {
         "source",
         r"there is no \[\[source\]\]",
     ),
-    "nothing to merge into": (GOOD[GOOD.index("[[dataset]]") :], "", "[pipeline]", "dataset", "nothing is merged into"),
+    "nothing to merge into": (
+        GOOD[GOOD.index("[[dataset]]") :],
+        "",
+        "[pipeline]",
+        "dataset",
+        r"there is no .* and no .graph.\. Add one",
+    ),
     "a share above one": (
         'rule = "salary > 0"',
         'rule = "salary > 0"\nfail_above = 5',
@@ -174,23 +186,29 @@ BROKEN = {
         'key_columns = ["url"]\ncolumns = ["title"]',
         "[[dataset]] 'jobs'",
         "columns",
-        "key column 'url' is not among them",
+        "key column 'url' is missing",
     ),
     "a dataset inside the graph": (
         '"lake/jobs"',
         '"lake/graph/jobs"',
         "[[dataset]] 'jobs'",
         "path",
-        "is inside .*lake/graph', the place of",
+        "overlaps .*lake/graph', the folder of",
     ),
     "a dataset as the quarantine": (
         'state = "state"',
         'state = "state"\nquarantine = "lake/jobs"',
         "[pipeline]",
         "quarantine",
-        "Give it a place of its own",
+        "Choose a separate folder",
     ),
-    "a graph without a place": ('[graph]\npath = "lake/graph"', "[graph]", "[graph]", "path", "say where the graph is"),
+    "a graph without a place": (
+        '[graph]\npath = "lake/graph"',
+        "[graph]",
+        "[graph]",
+        "path",
+        "Set path for Parquet, sqlite for an SQLite file, or both",
+    ),
     "a node without a match": (
         'type = "Job"\nsource = "postings"\nmatch = "url"',
         'type = "Job"\nsource = "postings"',
@@ -210,7 +228,7 @@ BROKEN = {
         "{ URL =",
         "[[graph.node]] 'Job'",
         "match",
-        "'url' but for their case",
+        "'url' differ only in case",
     ),
     "an edge without an end": (
         'from_node = { type = "Job", match = "url" }\n',
@@ -260,18 +278,18 @@ BROKEN = {
         'sqlite = "s3://lake/graph.db"',
         "[graph]",
         "sqlite",
-        "a file on this machine",
+        "a local file",
     ),
-    "a dataset in the state folder": ('"lake/jobs"', '"state/jobs"', "[[dataset]] 'jobs'", "path", "is inside"),
+    "a dataset in the state folder": ('"lake/jobs"', '"state/jobs"', "[[dataset]] 'jobs'", "path", "overlaps"),
     "a quarantine around a dataset": (
         'state = "state"',
         'state = "state"\nquarantine = "lake"',
         "[[dataset]] 'jobs'",
         "path",
-        "is inside",
+        "overlaps",
     ),
     "parameters as a text": ('["date"]', '"date"', "[pipeline]", "parameters", "a list of names"),
-    "an undeclared parameter": ("{date}/", "{day}/", "[source]", "path", r"has \{day\}, which is no parameter"),
+    "an undeclared parameter": ("{date}/", "{day}/", "[source]", "path", r"has \{day\}, which is not a parameter"),
 }
 
 
@@ -295,10 +313,10 @@ def test_a_fault_names_file_table_and_key(fault: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "parameter 'date' is not given. Give it: --param date=VALUE"),
-        ({"date": "1", "day": "2"}, "no parameter 'day'. It declares: date"),
+        ({}, "parameter 'date' has no value. Set it: --param date=VALUE"),
+        ({"date": "1", "day": "2"}, "parameter 'day' is not declared. Declared: date"),
         ({"date": "1' OR '1"}, "without quotes"),
-        ({"date": ""}, "must be a text"),
+        ({"date": ""}, "must be a non-empty string"),
     ],
 )
 def test_parameters_are_those_that_the_file_declares(given: dict[str, str], message: str, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_changed_or_missing_field_is_refused_by_name() -> None:
     facts = USUAL.to_dict()
     facts["steps"][0]["tardy"] = facts["steps"][0].pop("skipped")
     with pytest.raises(
-        InvalidArgumentError, match=r"no StepOutcome: it lacks \['skipped'\] and has the unknown \['tardy'\]"
+        InvalidArgumentError, match=r"not a StepOutcome: it lacks \['skipped'\] and has the unknown \['tardy'\]"
     ):
         RunOutcome.from_dict(facts)
 

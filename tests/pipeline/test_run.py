@@ -159,7 +159,7 @@ def test_a_source_that_is_a_table_of_another_format_is_refused(spark: Any, tmp_p
 
 def test_files_that_would_not_be_read_are_reported(spark: Any, tmp_path: Path) -> None:
     write_lines(tmp_path / "feed/below")
-    with pytest.raises(ConfigurationError, match=r"people.json lies in a folder below, .*recursiveFileLookup = true"):
+    with pytest.raises(ConfigurationError, match=r"people.json is in a subfolder, .*recursiveFileLookup = true"):
         run(people(tmp_path), spark=spark)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigurationError, match="there is no file"):
@@ -297,7 +297,7 @@ def test_a_failure_of_spark_names_the_step(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=r"(?s)\[\[source\]\] 'people': reading it failed\. Spark says: .*no luck"):
         run(people(tmp_path, source={"derive": {"x": "raise_error('no luck')"}}), spark=spark)
     for name in ("a/b", "..", ".hidden"):
-        with pytest.raises(InvalidArgumentError, match=f"run id '{name}' becomes a folder's name"):
+        with pytest.raises(InvalidArgumentError, match=f"run id '{name}' is used as a folder name"):
             run(people(tmp_path), spark=spark, run_id=name)
     assert not (tmp_path / "lake").exists()
 

@@ -1,4 +1,4 @@
-"""What a run of a pipeline did: every row accounted for, as facts that JSON carries there and back."""
+"""The outcome of a run: counts that account for every row, and their form as JSON."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class RuleCount:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> RuleCount:
-        """Read what `RunOutcome.to_dict` made of it."""
+        """Read it from the dict that `RunOutcome.to_dict` made."""
         return cls(**_check_fields(cls, facts))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOutcome:
-    """What became of a source's rows before any merge; `staged` says that an earlier attempt had read them."""
+    """Counts of a source's rows before any merge; `staged` if an earlier attempt of the run had read them."""
 
     name: str
     paths: tuple[str, ...]
@@ -48,15 +48,15 @@ class SourceOutcome:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> SourceOutcome:
-        """Read what `RunOutcome.to_dict` made of it."""
+        """Read it from the dict that `RunOutcome.to_dict` made."""
         known = _check_fields(cls, facts)
         rules = tuple(RuleCount.from_dict(rule) for rule in known["rules"])
         return cls(**{**known, "paths": tuple(known["paths"]), "rules": rules})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
-    """What one merge of a run did; `rows_skipped_null` were left out: a key is NULL, or a node is not there."""
+    """Counts of one merge of a run; `rows_skipped_null` have a NULL key, or a node that does not exist."""
 
     name: str
     kind: StepKind
@@ -80,13 +80,13 @@ class StepOutcome:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> StepOutcome:
-        """Read what `RunOutcome.to_dict` made of it."""
+        """Read it from the dict that `RunOutcome.to_dict` made."""
         return cls(**_check_fields(cls, facts))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """What a whole run did; `quarantine` is where the refused rows are, if there is such a place."""
+    """The outcome of a run; `quarantine` is the path of the dataset with the rows that failed a rule."""
 
     pipeline: str
     run_id: str
@@ -108,7 +108,7 @@ class RunOutcome:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> RunOutcome:
-        """Read what `to_dict` made; a field that is missing or unknown is refused by name."""
+        """Read the dict that `to_dict` made; missing and unknown fields are refused by name."""
         known = _check_fields(cls, facts)
         nested = {
             "parameters": dict(known["parameters"]),
@@ -119,7 +119,7 @@ class RunOutcome:
         return cls(**{**known, **nested})
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the same facts as JSON has them: dicts, lists, text and numbers."""
+        """Convert it to dicts, lists, strings and numbers, as in JSON."""
         return {
             **{field.name: getattr(self, field.name) for field in fields(self)},
             "parameters": dict(self.parameters),
@@ -132,11 +132,11 @@ class RunOutcome:
         }
 
     def to_json(self, *, indent: int | None = 2) -> str:
-        """Give the same facts as JSON text, in ASCII: paths may hold what no UTF-8 file can."""
+        """Convert it to JSON, in ASCII: paths may contain characters that UTF-8 cannot encode."""
         return json.dumps(self.to_dict(), indent=indent)
 
     def unbalanced(self) -> list[str]:
-        """Give one sentence for each equation between the counts that does not hold."""
+        """Describe each equation between the counts that does not hold, in one sentence."""
         found: list[str | None] = []
         for source in self.sources:
             label = f"Source {source.name!r}"
@@ -162,11 +162,11 @@ def _describe_imbalance(
 
 @contextmanager
 def translate_record_errors(path: str) -> Iterator[None]:
-    """Name the record of an earlier attempt that cannot be read."""
+    """Add the path of an earlier attempt's record that cannot be read."""
     try:
         yield
     except (ValueError, TypeError, KeyError) as error:
-        message = f"{path} is damaged: {error}. Remove it; that part of the run is then done again."
+        message = f"{path} is damaged: {error}. Remove it to repeat that part of the run."
         raise UnreadableFileError(message) from error
 
 
@@ -178,6 +178,6 @@ def _check_fields(
     if missing or unknown:
         wrong = [f"lacks {missing}"] * bool(missing) + [f"has the unknown {unknown}"] * bool(unknown)
         raise InvalidArgumentError(
-            f"This is no {cls.__name__}: it {' and '.join(wrong)}. Read it with the version of merganser that wrote it."
+            f"This is not a {cls.__name__}: it {' and '.join(wrong)}. Read it with the merganser version that wrote it."
         )
     return facts

@@ -1,4 +1,4 @@
-"""What the keys of a configuration take, and how what is given is read and refused."""
+"""The types of the keys of a configuration: each checks a given value and normalizes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[\w][\w .-]*", re.UNICODE)
 
 
 def to_expressions(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
-    """Give an expression for each name; of columns by name, their names.
+    """Map each name to its expression; a column given by name is its own expression.
 
     >>> to_expressions(["url"]), to_expressions({"url": "lower(link)"})
     ({'url': '`url`'}, {'url': 'lower(link)'})
@@ -28,22 +28,22 @@ def to_expressions(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
 
 
 class FieldType(ABC):
-    """What a key takes."""
+    """The type of a key."""
 
     @abstractmethod
     def read(self, given: Any, label: str, name: str) -> Any:
-        """Give what was given in its one form, or refuse it."""
+        """Normalize a value, or refuse it with the label of its table and the name of its key."""
 
 
 def _make_error(given: Any, expected: str, label: str, name: str) -> ConfigurationError:
-    return ConfigurationError(f"it takes {expected}, not {given!r}.", label, name)
+    return ConfigurationError(f"it must be {expected}, not {given!r}.", label, name)
 
 
 @dataclass(frozen=True, slots=True)
 class _String(FieldType):
     def read(self, given: Any, label: str, name: str) -> str:
         if not isinstance(given, str) or not given.strip():
-            raise _make_error(given, "a text", label, name)
+            raise _make_error(given, "a non-empty string", label, name)
         return given
 
 
@@ -58,10 +58,10 @@ class _Name(FieldType):
 @dataclass(frozen=True, slots=True)
 class _Strings(FieldType):
     def read(self, given: Any, label: str, name: str) -> tuple[str, ...]:
-        texts = (given,) if isinstance(given, str) else given
-        if not isinstance(texts, Iterable) or isinstance(texts, Mapping):
-            raise _make_error(given, "a text or a list of texts", label, name)
-        return tuple(STRING.read(text, label, name) for text in texts)
+        strings = (given,) if isinstance(given, str) else given
+        if not isinstance(strings, Iterable) or isinstance(strings, Mapping):
+            raise _make_error(given, "a string or a list of strings", label, name)
+        return tuple(STRING.read(string, label, name) for string in strings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class _StringMap(FieldType):
         if given == ():
             return {}
         if not isinstance(given, Mapping):
-            raise _make_error(given, "a table of names and texts", label, name)
+            raise _make_error(given, "a table of names and strings", label, name)
         return {STRING.read(one, label, name): STRING.read(text, label, f"{name}.{one}") for one, text in given.items()}
 
 
@@ -112,12 +112,12 @@ class _Fraction(FieldType):
 
 @dataclass(frozen=True, slots=True)
 class Choice(FieldType):
-    """One of some words."""
+    """One of several strings."""
 
     choices: tuple[str, ...]
 
     def read(self, given: Any, label: str, name: str) -> str:
-        """Give the word, or refuse what is none of them."""
+        """Refuse what is not one of the choices."""
         if given not in self.choices:
             raise _make_error(given, f"one of {', '.join(map(repr, self.choices))}", label, name)
         return str(given)
@@ -125,13 +125,13 @@ class Choice(FieldType):
 
 @dataclass(frozen=True, slots=True)
 class NestedTables(FieldType):
-    """Another table, or several."""
+    """A nested table, or several."""
 
     table: type[Any]
     is_repeated: bool = False
 
     def read(self, given: Any, label: str, name: str) -> Any:
-        """Give the table, or all of them."""
+        """Refuse what is not such a table; several become a tuple."""
         listed = list(given) if self.is_repeated and isinstance(given, Iterable) else [given]
         wrong = next((one for one in listed if not isinstance(one, self.table)), None)
         if wrong is not None:

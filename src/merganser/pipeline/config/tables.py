@@ -1,4 +1,4 @@
-"""What a pipeline is made of: typed tables, each checked when it is made, all of them before Spark starts.
+"""The tables of a configuration as classes, each checked when it is created, all of them before Spark starts.
 
 A pipeline is written as these objects, or as a TOML file with the same names (see `toml_file`).
 """
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
     Expressions: TypeAlias = Mapping[str, str] | Sequence[str]
 
 FORMATS = ("csv", "json", "orc", "parquet", "text")
-# Options of Spark's readers that would hide what they cannot read.
+# Options of Spark's readers that would hide unreadable rows and files.
 _LOSSY_OPTIONS = {"columnnameofcorruptrecord", "ignorecorruptfiles", "ignoremissingfiles"}
 _RESERVED_RULES = ("malformed", "cast ", "null key ")
-# The options of `merge` that the run sets itself.
+# Options of `merge` that the run itself sets.
 _RUN_OPTIONS = {"batch_id", "filesystem", "use_merge"}
 MERGE_OPTIONS = tuple(sorted(set(list_options("merge")) - _RUN_OPTIONS))
 
 
 def declare_key(field_type: FieldType, default: Any = MISSING) -> Any:
-    """Declare a key of a table; without a default it has to be given."""
+    """Declare a key of a table; without a default it is required."""
     return field(default=default, metadata={"field_type": field_type})
 
 
 class Table:
-    """A table of the configuration: its keys are its fields, and what they take is checked when it is made."""
+    """A table of the configuration: its keys are its fields, whose values are checked when it is created."""
 
     __slots__ = ()
     title: ClassVar[str]
@@ -66,28 +66,28 @@ class Table:
 
     @property
     def label(self) -> str:
-        """What errors call this table."""
-        named = getattr(self, "name", None) or getattr(self, "type", None)
-        return f"{self.title} {named!r}" if isinstance(named, str) and named else self.title
+        """The name of this table in errors."""
+        name = getattr(self, "name", None) or getattr(self, "type", None)
+        return f"{self.title} {name!r}" if isinstance(name, str) and name else self.title
 
     def make_error(self, name: str, message: str) -> ConfigurationError:
-        """Give the error for one of the keys."""
+        """Make the error for one of the keys."""
         return ConfigurationError(message, self.label, name)
 
     @classmethod
     def list_keys(cls) -> list[str]:
-        """Name all keys."""
+        """List all keys."""
         return [one.name for one in fields(cls)]  # type: ignore[arg-type]
 
     @classmethod
     def list_required_keys(cls) -> list[str]:
-        """Name the keys that have to be given."""
+        """List the required keys."""
         return [one.name for one in fields(cls) if one.default is MISSING]  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source(Table):
-    """Raw files that Spark reads, and how they become clean rows.
+    """Raw files that Spark reads, and how their rows are cleaned.
 
     >>> Source(name="postings", path="s3a://feed/*.json", format="json").path
     ('s3a://feed/*.json',)
@@ -111,18 +111,18 @@ class Source(Table):
         Table.__post_init__(self)
         if not self.path:
             raise self.make_error("path", "it is empty. Name a file, a folder or a glob.")
-        # Spark would look where its own process was started.
-        whole = tuple(path if "://" in path else os.path.abspath(path) for path in self.path)
-        object.__setattr__(self, "path", whole)
+        # Spark would resolve relative paths in the folder where its own process was started.
+        absolute = tuple(path if "://" in path else os.path.abspath(path) for path in self.path)
+        object.__setattr__(self, "path", absolute)
         for name, value in self.options.items():
             if name.lower() in _LOSSY_OPTIONS or (name.lower(), str(value).upper()) == ("mode", "DROPMALFORMED"):
-                message = f"{name} = {value!r} would lose rows silently. Leave it out: bad rows are quarantined."
+                message = f"{name} = {value!r} would lose rows silently. Remove it: bad rows are quarantined."
                 raise self.make_error("options", message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check(Table):
-    """A rule that every row of a source has to pass; one for which it is not true is quarantined.
+    """A rule for the rows of a source; a row for which it is not true is quarantined.
 
     >>> Check(name="paid", source="postings", rule="salary > 0").rule
     'salary > 0'
@@ -138,7 +138,8 @@ class Check(Table):
     def __post_init__(self) -> None:
         Table.__post_init__(self)
         if self.name.startswith(_RESERVED_RULES):
-            raise self.make_error("name", "rules that begin so are there without a [[check]]. Choose another name.")
+            reserved = ", ".join(map(repr, _RESERVED_RULES))
+            raise self.make_error("name", f"names that start with {reserved} are reserved. Choose another name.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,27 +166,27 @@ class Dataset(Table):
             if name not in MERGE_OPTIONS:
                 raise self.make_error(name, f"merge has no such option{_suggest_name(name, MERGE_OPTIONS)}")
         try:
-            # A feed comes again and again; what is there already need not be written again.
+            # A feed delivers the same rows again and again; those that are equal need not be rewritten.
             request = make_request(self.strategy, list(self.key_columns), Options(**self.merge))
             if "skip_unchanged" not in self.merge and request.rule.replaces:
                 object.__setattr__(self, "merge", {"skip_unchanged": True, **self.merge})
             check_order(request, is_ordered=False)
         except (MerganserError, TypeError) as error:
             text = str(error)
-            told = [name for name in ("strategy", "key_columns", *MERGE_OPTIONS) if name in text]
-            raise self.make_error(min(told, key=text.index, default="strategy"), text) from error
+            mentioned = [name for name in ("strategy", "key_columns", *MERGE_OPTIONS) if name in text]
+            raise self.make_error(min(mentioned, key=text.index, default="strategy"), text) from error
         missing = [name for name in self.key_columns if self.columns is not None and name not in self.columns]
         if missing:
-            raise self.make_error("columns", f"the key column {missing[0]!r} is not among them. Add it.")
+            raise self.make_error("columns", f"the key column {missing[0]!r} is missing. Add it.")
 
     def find_expression(self, column: str) -> str:
-        """Give the expression of one of the columns over the source's rows."""
+        """Find the expression of a column over the source's rows."""
         return quote_spark_identifier(column) if self.columns is None else to_expressions(self.columns)[column]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends(Table):
-    """The node at one end of an edge: its type, and an expression for each of its match properties.
+    """The node at one endpoint of an edge: its type, and an expression for each match property.
 
     >>> Ends(type="Job", match="url").match
     {'url': '`url`'}
@@ -218,13 +219,11 @@ class _GraphTable(Table):
         for name in ("base", "on_create", "on_match"):
             for one in getattr(self, name):
                 if one in self.match:
-                    raise self.make_error(
-                        name, f"{one!r} is a match property, which identifies the record. Leave it out there."
-                    )
-        every = Counter(one.casefold() for one in {*self.match, *self.base, *self.on_create, *self.on_match})
-        twice = next((one for one, count in every.items() if count > 1), None)
-        if twice is not None:
-            raise self.make_error("match", f"two properties are {twice!r} but for their case. Rename one of them.")
+                    raise self.make_error(name, f"{one!r} is a match property, which never changes. Remove it here.")
+        counts = Counter(one.casefold() for one in {*self.match, *self.base, *self.on_create, *self.on_match})
+        ambiguous = next((one for one, count in counts.items() if count > 1), None)
+        if ambiguous is not None:
+            raise self.make_error("match", f"two properties {ambiguous!r} differ only in case. Rename one of them.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +238,7 @@ class Node(_GraphTable):
 
     @property
     def unique_name(self) -> str:
-        """What tells it from every other part."""
+        """A name that no other node table has."""
         return f"{self.type} of {self.source}"
 
     def __post_init__(self) -> None:
@@ -250,7 +249,12 @@ class Node(_GraphTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge(_GraphTable):
-    """Edges of one type, merged from the rows of a source, between nodes that are there."""
+    """Edges of one type, merged from the rows of a source, between existing nodes.
+
+    >>> job, company = Ends(type="Job", match="url"), Ends(type="Company", match={"name": "company"})
+    >>> Edge(type="POSTED_BY", source="postings", from_node=job, to_node=company).missing
+    'refuse'
+    """
 
     title = "[[graph.edge]]"
 
@@ -260,13 +264,17 @@ class Edge(_GraphTable):
 
     @property
     def unique_name(self) -> str:
-        """What tells it from every other part: edges of one type may connect nodes of several."""
+        """A name that no other edge table has: edges of one type may connect several types of nodes."""
         return f"{self.from_node.type}-{self.type}-{self.to_node.type} of {self.source}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph(Table):
-    """A property graph, as Parquet, in SQLite, or both."""
+    """A property graph in Parquet, in SQLite, or in both.
+
+    >>> Graph(path="lake/graph", node=[Node(type="Job", source="postings", match="url")]).node[0].type
+    'Job'
+    """
 
     title = "[graph]"
 
@@ -278,18 +286,16 @@ class Graph(Table):
     def __post_init__(self) -> None:
         Table.__post_init__(self)
         if self.sqlite is not None and "://" in self.sqlite:
-            raise self.make_error("sqlite", f"SQLite needs a file on this machine, not {self.sqlite!r}. Give its path.")
+            raise self.make_error("sqlite", f"SQLite needs a local file, not {self.sqlite!r}. Set a local path.")
         if self.path is None and self.sqlite is None:
-            raise self.make_error(
-                "path", "say where the graph is: path for Parquet, sqlite for a SQLite file, or both."
-            )
+            raise self.make_error("path", "it is missing. Set path for Parquet, sqlite for an SQLite file, or both.")
         if not self.node and not self.edge:
             raise self.make_error("node", "there is no [[graph.node]] and no [[graph.edge]]. Add one.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline(Table):
-    """All of it: sources, rules, and what they are merged into.
+    """A pipeline: sources, rules, and the datasets and graph that clean rows are merged into.
 
     >>> feed = Source(name="postings", path="feed/*.json", format="json")
     >>> jobs = Dataset(name="jobs", source="postings", path="lake/jobs", key_columns="url")
@@ -314,26 +320,26 @@ class Pipeline(Table):
         if not self.source:
             raise self.make_error("source", "there is no [[source]]. Add one.")
         if not self.dataset and self.graph is None:
-            raise self.make_error("dataset", "nothing is merged into: there is no [[dataset]] and no [graph]. Add one.")
+            raise self.make_error("dataset", "there is no [[dataset]] and no [graph]. Add one.")
         for tables in (self.source, self.check, self.dataset):
             _check_unique(tables, "name")
-        for parts in (self.graph.node, self.graph.edge) if self.graph else ():
-            _check_unique(parts, "unique_name", "type")
+        for graph_tables in (self.graph.node, self.graph.edge) if self.graph else ():
+            _check_unique(graph_tables, "unique_name", "type")
         self._check_sources()
         self._check_paths()
 
     @property
     def label(self) -> str:
-        """What errors call this table: there is only one."""
+        """The name of this table in errors: there is only one."""
         return self.title
 
     @property
     def graph_tables(self) -> list[Node | Edge]:
-        """The parts of the graph: nodes before the edges between them."""
+        """The tables of the graph: nodes before the edges between them."""
         return [*self.graph.node, *self.graph.edge] if self.graph else []
 
     def find_checks(self, source: str) -> list[Check]:
-        """Give the rules of a source."""
+        """List the rules of a source."""
         return [check for check in self.check if check.source == source]
 
     def _check_sources(self) -> None:
@@ -347,12 +353,11 @@ class Pipeline(Table):
         used = {user.source for user in [*self.dataset, *self.graph_tables]}
         for source in self.source:
             if source.name not in used:
-                raise source.make_error(
-                    "name", "nothing is made of this source. Use it in a [[dataset]], or remove it."
-                )
+                message = "this source is not used. Use it in a [[dataset]] or in the [graph], or remove it."
+                raise source.make_error("name", message)
 
     def _check_paths(self) -> None:
-        """Refuse folders inside one another: the outer would take the inner one's files for its own."""
+        """Refuse nested folders: files of the inner one would count as files of the outer one."""
         places: list[tuple[Table, str, str]] = [(self, "state", self.state), (self, "quarantine", self.quarantine)]
         places += [(dataset, "path", dataset.path) for dataset in self.dataset]
         places += [(self.graph, "path", self.graph.path)] if self.graph and self.graph.path else []
@@ -365,7 +370,7 @@ class Pipeline(Table):
                 # Two sources may be merged into one dataset.
                 shared = (table, name) == (other, named) or {type(table), type(other)} == {Dataset}
                 if inside or (_normalize_folder(path) == _normalize_folder(outer) and not shared):
-                    message = f"{path!r} is inside {outer!r}, the place of {other.label}. Give it a place of its own."
+                    message = f"{path!r} overlaps {outer!r}, the folder of {other.label}. Choose a separate folder."
                     raise table.make_error(name, message)
 
 
@@ -376,13 +381,13 @@ def _normalize_folder(path: str) -> str:
 def _check_unique(tables: Iterable[Table], attribute: str, name: str = "name") -> None:
     seen: set[str] = set()
     for table in tables:
-        named = getattr(table, attribute)
-        if named in seen:
-            raise table.make_error(name, f"there are two of {named!r}. Rename one of them, or make them one.")
-        seen.add(named)
+        value = getattr(table, attribute)
+        if value in seen:
+            raise table.make_error(name, f"{value!r} is defined twice. Rename one of them, or combine them.")
+        seen.add(value)
 
 
 def _suggest_name(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
-    near = get_close_matches(name, known, 1)
-    return f". Did you mean {near[0]!r}?" if near else f". There are: {', '.join(known)}."
+    similar = get_close_matches(name, known, 1)
+    return f". Did you mean {similar[0]!r}?" if similar else f". Available: {', '.join(known)}."

@@ -1,4 +1,4 @@
-"""A pipeline from a TOML file: its tables and keys are those of `config`, and `{name}` stands for a parameter."""
+"""Load a pipeline from a TOML file: its tables and keys are those of `tables`, `{name}` stands for a parameter."""
 
 from __future__ import annotations
 
@@ -32,14 +32,18 @@ if TYPE_CHECKING:
 
 PARAMETERS = "parameters"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
-# What would end a text or a name in SQL, or a line.
+# Characters that would end a string, a name or a line in SQL.
 _INVALID_CHARACTERS = re.compile(r"['\"`\\\x00-\x1f\x7f]")
-# The keys that hold places; elsewhere braces may mean anything.
+# The keys that hold paths; in all others, braces may mean anything.
 _PATH_KEYS = {"path", "state", "quarantine", "sqlite", "audit"}
 
 
 def load(file: str | os.PathLike[str], parameters: Mapping[str, str] | None = None) -> Pipeline:
-    """Read a pipeline; paths in it are relative to the file, parameters are those that it declares.
+    """Load and check a pipeline, without Spark; relative paths in it are relative to the file.
+
+    Args:
+        file: Path of the TOML file.
+        parameters: Values of the parameters that the file declares.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -61,23 +65,23 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, str] | None = No
     >>> load(folder / "jobs.toml", {"date": "2026-01-02"}).source[0].path[0].endswith("feed/2026-01-02/*.json")
     True
     """
-    shown = os.fspath(file)
+    path = os.fspath(file)
     try:
         given = tomllib.loads(Path(file).read_text("utf-8"))
     except OSError as error:
         message = f"it cannot be read: {error.strerror}. Check the path."
-        raise ConfigurationError(message, file=shown) from error
+        raise ConfigurationError(message, file=path) from error
     except (ValueError, RecursionError) as error:
-        # Nested too deeply, or a number with more digits than Python reads, which is no error of TOML's.
-        message = f"it is not TOML: {error}. Correct it there."
-        raise ConfigurationError(message, file=shown) from error
+        # tomllib itself raises others for deep nesting and for numbers with more digits than Python reads.
+        message = f"it is not valid TOML: {error}. Correct it there."
+        raise ConfigurationError(message, file=path) from error
     try:
         return _make_pipeline(given, dict(parameters or {}), Path(file).absolute().parent)
     except ConfigurationError as error:
-        raise ConfigurationError(error.message, error.table, error.key, shown) from error
+        raise ConfigurationError(error.message, error.table, error.key, path) from error
     except (ValueError, RecursionError) as error:
         message = f"it is nested too deeply, or has a number that is too large: {error}. Correct it there."
-        raise ConfigurationError(message, file=shown) from error
+        raise ConfigurationError(message, file=path) from error
 
 
 def _make_pipeline(given: dict[str, Any], parameters: dict[str, str], folder: Path) -> Pipeline:
@@ -104,7 +108,7 @@ def _make_pipeline(given: dict[str, Any], parameters: dict[str, str], folder: Pa
 
 
 def _make_dataset(given: dict[str, Any]) -> Dataset:
-    """Make a dataset; the options of its merge stand among its own keys."""
+    """Make a dataset; the options of its merge are among its own keys."""
     own = [name for name in Dataset.list_keys() if name != "merge"]
     _check_keys(given, [*own, *MERGE_OPTIONS], _make_label(Dataset, given))
     options = {name: value for name, value in given.items() if name not in own}
@@ -123,23 +127,22 @@ def _make_graph(given: dict[str, Any]) -> Graph:
 def _make_edge(given: dict[str, Any]) -> Edge:
     label = _make_label(Edge, given)
     _check_keys(given, Edge.list_keys(), label)
-    ends: dict[str, Ends] = {}
+    endpoints: dict[str, Ends] = {}
     for name in ("from_node", "to_node"):
         if name in given:
             try:
-                ends[name] = _make_table(Ends, _check_table(given[name], label, name))
+                endpoints[name] = _make_table(Ends, _check_table(given[name], label, name))
             except ConfigurationError as error:
                 raise ConfigurationError(error.message, label, f"{name}.{error.key}") from error
-    return _make_table(Edge, {**given, **ends})
+    return _make_table(Edge, {**given, **endpoints})
 
 
 def _make_table(table_type: type[TableT], given: Mapping[str, Any], *, is_checked: bool = False) -> TableT:
-    """Make a table of what a file says."""
+    """Make a table, after checking its keys."""
     label = _make_label(table_type, given)
     if not is_checked:
         _check_keys(given, table_type.list_keys(), label)
-    required = table_type.list_required_keys()
-    for name in required:
+    for name in table_type.list_required_keys():
         if name not in given:
             message = "it is missing. Add it."
             raise ConfigurationError(message, label, name)
@@ -147,8 +150,8 @@ def _make_table(table_type: type[TableT], given: Mapping[str, Any], *, is_checke
 
 
 def _make_label(table_type: type[Table], given: Mapping[str, Any]) -> str:
-    named = given.get("name") or given.get("type")
-    return f"{table_type.title} {named!r}" if isinstance(named, str) else table_type.title
+    name = given.get("name") or given.get("type")
+    return f"{table_type.title} {name!r}" if isinstance(name, str) else table_type.title
 
 
 def _check_table(given: Any, label: str, name: str = "") -> dict[str, Any]:
@@ -164,7 +167,7 @@ def _check_table(given: Any, label: str, name: str = "") -> dict[str, Any]:
 def _list_tables(tables: Mapping[str, Any], name: str, table_type: type[Table]) -> list[dict[str, Any]]:
     given = tables.get(name, [])
     if not isinstance(given, list) or not all(isinstance(one, dict) for one in given):
-        message = f"write it with two brackets, {table_type.title}, once for each."
+        message = f"it must be an array of tables. Write {table_type.title}, with two brackets, above each of them."
         raise ConfigurationError(message, table_type.title.replace("[[", "[").replace("]]", "]"))
     return given
 
@@ -173,8 +176,8 @@ def _check_keys(given: Mapping[str, Any], known: Iterable[str], label: str) -> N
     names = sorted(known)
     for name in given:
         if name not in names:
-            near = get_close_matches(name, names, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}."
+            similar = get_close_matches(name, names, 1)
+            hint = f"Did you mean {similar[0]!r}?" if similar else f"Available: {', '.join(names)}."
             message = f"there is no such key. {hint}" if label else f"there is no such table. {hint}"
             raise ConfigurationError(message, label or f"[{name}]", name if label else "")
 
@@ -183,33 +186,34 @@ def _check_keys(given: Mapping[str, Any], known: Iterable[str], label: str) -> N
 
 
 def _check_parameters(declared: Any, given: Mapping[str, str]) -> None:
-    """Refuse parameters that the file does not declare, and those that are missing."""
+    """Refuse missing and undeclared parameters."""
     if not isinstance(declared, list) or not all(isinstance(name, str) and name.isidentifier() for name in declared):
-        message = f'it takes a list of names such as ["date"], not {declared!r}.'
+        message = f'it must be a list of names such as ["date"], not {declared!r}.'
         raise ConfigurationError(message, Pipeline.title, PARAMETERS)
     for name in declared:
         if name not in given:
-            message = f"the parameter {name!r} is not given. Give it: --param {name}=VALUE."
+            message = f"the parameter {name!r} has no value. Set it: --param {name}=VALUE."
             raise ConfigurationError(message, Pipeline.title, PARAMETERS)
     for name, value in given.items():
         if name not in declared:
-            hint = f"It declares: {', '.join(declared)}." if declared else "It declares none."
-            message = f"there is no parameter {name!r}. {hint}"
+            message = f"the parameter {name!r} is not declared. Declared: {', '.join(declared) or 'none'}."
             raise ConfigurationError(message, Pipeline.title, PARAMETERS)
         if not isinstance(value, str) or not value or _INVALID_CHARACTERS.search(value):
-            message = f"the parameter {name!r} is {value!r}; it must be a text without quotes and backslashes."
+            message = (
+                f"the parameter {name!r} is {value!r}; it must be a non-empty string without quotes and backslashes."
+            )
             raise ConfigurationError(message, Pipeline.title, PARAMETERS)
 
 
 @dataclass(frozen=True, slots=True)
 class _ParameterFilling:
-    """Puts parameters into every text, and the file's folder before paths that are relative."""
+    """Replaces placeholders in every string by parameters, and makes relative paths relative to the file."""
 
     parameters: Mapping[str, str]
     folder: Path
 
     def fill_tables(self, table: str, given: Any) -> Any:
-        """Fill a table, or several; those inside the graph are tables, too."""
+        """Fill a table or a list of tables; the node and edge tables of the graph are nested."""
         if isinstance(given, list):
             return [self.fill_tables(table, one) for one in given]
         if not isinstance(given, dict):
@@ -221,7 +225,7 @@ class _ParameterFilling:
         }
 
     def fill_value(self, given: Any, table: str, key: str) -> Any:
-        """Fill what a key was given; `key` is empty for what is inside of it, where names are the user's own."""
+        """Fill the value of a key; `key` is empty for nested values, whose names are the user's own."""
         if isinstance(given, dict):
             return {one: self.fill_value(value, table, "") for one, value in given.items()}
         if isinstance(given, list):
@@ -234,8 +238,8 @@ class _ParameterFilling:
         unknown = _PLACEHOLDER.search(text)
         if unknown:
             message = (
-                f"{given!r} has {unknown[0]}, which is no parameter. Declare it in {Pipeline.title}, or correct it."
+                f"{given!r} has {unknown[0]}, which is not a parameter. Declare it in {Pipeline.title}, or correct it."
             )
             raise ConfigurationError(message, f"[{table}]", key)
-        elsewhere = "://" in text or not text or os.path.isabs(text) or (key, text) == ("audit", "rows")
-        return text if elsewhere else str(self.folder / text)
+        is_absolute = "://" in text or not text or os.path.isabs(text) or (key, text) == ("audit", "rows")
+        return text if is_absolute else str(self.folder / text)

@@ -1,4 +1,4 @@
-"""A run's report as one HTML file: it asks for nothing from anywhere, and needs no script to show its figures."""
+"""The report of a run as one HTML file, without scripts and without requests to other files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from merganser.pipeline.run_result import RunOutcome, SourceOutcome, StepOutcome
 
-# The browser itself refuses whatever this page might ask for.
+# The browser refuses any request of this page.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 HEADLINE = (
@@ -44,13 +44,22 @@ HEADLINE = (
 )
 
 
-# What became of a step's rows, in the order of the bar: the merge's own doing first.
+# The segments of a step's bar, in order: what the merge did comes first.
 STEP_ACTIONS = (*STEP_CHANGES, STEP_ROWS[3], STEP_ROWS[2], STEP_ROWS[1])
 
 
 def report_page(outcome: RunOutcome) -> str:
-    """Give the whole page; every figure says in `data-key` where it is in the JSON that the page carries."""
-    # In HTML a script ends at `</script`, wherever that is; JSON may write `<` so that no name ends it.
+    """Render the report of a run as an HTML page.
+
+    The page embeds the outcome as JSON; the `data-key` of every number is its path there.
+
+    Args:
+        outcome: The outcome of the run.
+
+    >>> report_page(outcome).startswith("<!DOCTYPE html>")  # doctest: +SKIP
+    True
+    """
+    # A script element ends at the first `</script`, so that `<` is escaped in JSON.
     embedded = outcome.to_json().replace("<", "\\u003c")
     charts = "".join(render_chart(chart) for chart in _make_charts(outcome))
     style = files(__package__).joinpath("style.css").read_text("utf-8")
@@ -168,10 +177,10 @@ def _make_step_bar(number: int, step: StepOutcome, columns: Sequence[ReportField
         Segment(f"{key}.{column.field}", column.label, getattr(step, column.field), column.field) for column in columns
     )
     if total is None:
-        whole = Segment(" ".join(part.key for part in parts), "files", sum(part.value for part in parts), "")
+        total_segment = Segment(" ".join(part.key for part in parts), "files", sum(part.value for part in parts), "")
     else:
-        whole = Segment(f"{key}.{total.field}", total.label, getattr(step, total.field), "")
-    return Bar(step.name, "replayed" if step.state == "replayed" else "", parts, whole)
+        total_segment = Segment(f"{key}.{total.field}", total.label, getattr(step, total.field), "")
+    return Bar(step.name, "replayed" if step.state == "replayed" else "", parts, total_segment)
 
 
 def _make_seconds_bar(number: int, step: StepOutcome) -> Bar:
@@ -205,7 +214,7 @@ def _render_tables(outcome: RunOutcome) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Tables of one group of outcomes, a row for each."""
+    """Tables of the sources or the steps, a row for each."""
 
     group: str
     row_label: str
@@ -221,7 +230,7 @@ class _Table:
             f'<th role="columnheader" scope="col" class="number">{column.label}</th>' for column in columns
         )
         rows = "".join(self._render_row(number, string_fields, columns) for number in range(len(self.outcomes)))
-        # A narrow page lays each row out as a list, by a style that takes a table's meaning away: the roles keep it.
+        # On a narrow page the style shows each row as a list; the roles keep the meaning of a table.
         return (
             f'<table role="table">\n<caption>{caption}</caption>\n'
             f'<thead role="rowgroup"><tr role="row">{heads}</tr></thead>\n'
@@ -234,8 +243,8 @@ class _Table:
         for label in string_fields:
             value = getattr(outcome, label)
             listed = (value,) if isinstance(value, str) else value
-            shown_text = "<br>".join(escape_name(item) for item in listed)
-            cells += f'<td role="cell" class="{label}" data-label="{label}">{shown_text}</td>'
+            text = "<br>".join(escape_name(item) for item in listed)
+            cells += f'<td role="cell" class="{label}" data-label="{label}">{text}</td>'
         for column in columns:
             value = getattr(outcome, column.field)
             zero = "" if value else " zero"

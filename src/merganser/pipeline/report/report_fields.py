@@ -1,4 +1,4 @@
-"""Which figures the reports show, under which names, and how a figure is written."""
+"""The fields that reports show, their labels, and the format of numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ReportField:
-    """One field of a source's or step's outcome, and its name in a report."""
+    """One field of a source's or step's outcome, and its label in a report."""
 
     field: str
     label: str
@@ -47,7 +47,7 @@ COARSE_SECONDS = 10
 
 
 def format_number(value: float) -> str:
-    """Write a figure with thousands separators; a fraction, which is seconds, with one or two digits.
+    """Format a number with thousands separators; seconds, which are floats, with one or two decimals.
 
     >>> format_number(10_000_000_000), format_number(0.5), format_number(1234.56)
     ('10,000,000,000', '0.50', '1,234.6')
@@ -58,7 +58,7 @@ def format_number(value: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Write a time span for people.
+    """Format a duration.
 
     >>> format_duration(3.21), format_duration(75), format_duration(7384.5)
     ('3.2 s', '1 min 15 s', '2 h 3 min')

@@ -1,4 +1,7 @@
-"""A run's report as plain text: tables that align in any script, and one line that says whether every row is there."""
+"""The report of a run as plain text: tables that align in any script, and whether all rows are accounted for.
+
+It is plain text of our own and not of `rich`, which only the extra `cli` installs: the library prints it, too.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,14 @@ GAP = "  "
 
 
 def report_lines(outcome: RunOutcome) -> list[str]:
-    """Give the report line by line; columns that are zero everywhere are left out."""
+    """Format the report of a run as lines of text; columns of zeros are omitted.
+
+    Args:
+        outcome: The outcome of the run.
+
+    >>> for line in report_lines(outcome):  # doctest: +SKIP
+    ...     print(line)
+    """
     return [
         *_format_head(outcome),
         *_format_sources(outcome),
@@ -83,7 +93,7 @@ def _format_accounting(outcome: RunOutcome) -> list[str]:
 
 
 def format_totals(outcome: RunOutcome) -> list[str]:
-    """Give the two sums over the whole run, of the sources and of the steps; parts that are zero are left out."""
+    """Format the totals of the sources and of the steps as two sums; zeros are omitted."""
     of_sources = (("rows_filtered", "filtered"), ("rows_quarantined", "quarantined"), ("rows_clean", "clean"))
     of_steps = tuple((column.field, column.label) for column in STEP_ROWS[1:])
     sums = []
@@ -95,13 +105,14 @@ def format_totals(outcome: RunOutcome) -> list[str]:
 
 
 def _format_sum(
-    label: str, whole: str, parts: tuple[tuple[str, str], ...], outcomes: Sequence[SourceOutcome | StepOutcome]
+    label: str, total_field: str, parts: tuple[tuple[str, str], ...], outcomes: Sequence[SourceOutcome | StepOutcome]
 ) -> str:
     totals = [(name, sum(getattr(outcome, field) for outcome in outcomes)) for field, name in parts]
-    # The last part is where rows are meant to go: it is named even when none did.
-    kept = [(name, total) for name, total in totals if total or name == parts[-1][1]]
-    shown_parts = " + ".join(f"{format_number(total)} {name}" for name, total in kept)
-    return f"{format_number(sum(getattr(outcome, whole) for outcome in outcomes))} {label} = {shown_parts}"
+    # The last one is where rows are meant to go: it is shown even if it is zero.
+    addends = [f"{format_number(total)} {name}" for name, total in totals if total or name == parts[-1][1]]
+    return (
+        f"{format_number(sum(getattr(outcome, total_field) for outcome in outcomes))} {label} = {' + '.join(addends)}"
+    )
 
 
 def _format_rules(outcome: RunOutcome) -> list[str]:
@@ -121,12 +132,12 @@ def _format_rules(outcome: RunOutcome) -> list[str]:
 
 
 def format_time(moment: datetime) -> str:
-    """Write a moment to the second, with its offset."""
+    """Format a time to the second, with its zone."""
     return f"{moment:%Y-%m-%d %H:%M:%S} {moment.tzname() or f'{moment:%z}'}"
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut a text in the middle until it fits: both ends of a path tell more than its middle.
+    """Shorten a string in the middle: both ends of a path say more than its middle.
 
     >>> shorten("s3://lake/warehouse/sales/orders/current", 21)
     's3://lake/…rs/current'
@@ -148,7 +159,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def measure_width(text: str) -> int:
-    r"""Count the terminal cells of a text: East Asian characters take two, combining ones none.
+    r"""Count the terminal cells of a string: East Asian characters take two, combining ones none.
 
     >>> measure_width("abc"), measure_width("注文"), measure_width("e\u0301")
     (3, 4, 1)
@@ -197,7 +208,7 @@ def _make_number_columns(
 
 
 def _format_table(leading: list[_TextColumn], groups: list[list[_TextColumn]]) -> list[str]:
-    """Lay groups of columns side by side; one that would pass the width starts a new table under the last."""
+    """Put groups of columns side by side; a group that exceeds the width starts another table below."""
     tables: list[list[_TextColumn]] = [list(leading)]
     for group in groups:
         if len(tables[-1]) > len(leading) and _measure_table([*tables[-1], *group]) > WIDTH:

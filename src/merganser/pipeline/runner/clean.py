@@ -1,7 +1,7 @@
-"""From raw files to clean rows: read, rename, cast, derive, filter, and tell the rows that fail a rule.
+"""From raw files to clean rows: read, rename, cast, derive, filter, and find the rules that each row fails.
 
-Every row of a source that its filters keep comes out once, with the names of the rules that it fails: none of them
-makes it clean. What a row was in its file is kept beside it, for the quarantine.
+Every row of a source that passes its filters comes out once, with the names of the rules that it fails; a row that
+fails none is clean. Its raw form is kept beside it, for the quarantine.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ if TYPE_CHECKING:
     from merganser.pipeline.config.tables import Dataset, Node, Pipeline, Source, Table
 
 CORRUPT = "_corrupt_record"
-# Columns that a row carries beside its own.
+# Columns of staged rows beside their own.
 FAILED, RAW, FILE = "_merganser_failed", "_merganser_raw", "_merganser_file"
 INTERNAL_COLUMNS = (FAILED, RAW, FILE)
-# The rules that there are without a [[check]].
+# The built-in rules.
 MALFORMED, CAST, NULL_KEY = "malformed", "cast ", "null key "
-# The formats whose readers keep the text of a row that they cannot read.
+# The formats whose readers return the text of a malformed row.
 _TEXT_FORMATS = ("csv", "json")
-# The options of a reader that choose files.
+# The options of a reader that select files.
 _FILE_OPTIONS = {"recursivefilelookup", "pathglobfilter", "modifiedafter", "modifiedbefore", "basepath"}
-# Whatever the session says, a file that cannot be read is an error.
+# An unreadable file is an error, whatever the settings of the session.
 _STRICT = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 
 
 @dataclass(frozen=True, slots=True)
 class RawSource:
-    """The files of a source as Spark reads them, and the column with the text of rows that it cannot read."""
+    """The rows of a source as Spark reads them, and the column with the text of malformed rows."""
 
     frame: DataFrame
     corrupt_column: str | None
 
 
 def list_files(spark: SparkSession, source: Source) -> list[tuple[str, int, int]]:
-    """List the files of a source: path, size and microsecond of the last change."""
+    """List the files of a source: path, size and modification time in microseconds."""
     chosen = {name: _format_option(value) for name, value in source.options.items() if name.lower() in _FILE_OPTIONS}
     if source.format == "parquet":
         _check_no_table_format(source)
@@ -67,14 +67,14 @@ def list_files(spark: SparkSession, source: Source) -> list[tuple[str, int, int]
         rows = found.select("path", "length", F.unix_micros("modificationTime")).collect()
         unread = below.select("path").join(found.select("path"), "path", "left_anti").limit(1).collect()
     if unread or not rows:
-        what = f"{unread[0][0]} lies in a folder below, which is not read" if unread else "there is no file"
-        message = f"{what}. Correct the path, or set recursiveFileLookup = true in options."
+        fault = f"{unread[0][0]} is in a subfolder, which is not read" if unread else "there is no file"
+        message = f"{fault}. Correct the path, or set recursiveFileLookup = true in options."
         raise source.make_error("path", message)
     return sorted((str(path), int(size), int(changed)) for path, size, changed in rows)
 
 
 def _check_no_table_format(source: Source) -> None:
-    """Refuse folders of this machine that are tables of another format: Spark would read their dead files too."""
+    """Refuse local folders that are tables of another format: Spark would read their obsolete files too."""
     for path in filter(os.path.isdir, source.path):
         try:
             check_no_table_format(locate(path))
@@ -83,15 +83,15 @@ def _check_no_table_format(source: Source) -> None:
 
 
 def read_raw(spark: SparkSession, source: Source) -> RawSource:
-    """Open the files of a source, each row with the path of its file."""
-    with translate_run_errors(source, "looking at its files"), translate_analysis_errors(source, "schema"):
-        # Asked for, the schema is parsed or inferred.
+    """Read the files of a source, each row with the path of its file."""
+    with translate_run_errors(source, "inspecting its files"), translate_analysis_errors(source, "schema"):
+        # `.schema` makes Spark parse or infer it.
         schema = _make_reader(spark, source, source.schema).load(list(source.path)).schema
-        keeps = source.format in _TEXT_FORMATS
-        if keeps and CORRUPT not in schema.names:
+        has_corrupt = source.format in _TEXT_FORMATS
+        if has_corrupt and CORRUPT not in schema.names:
             schema = StructType([*schema.fields]).add(CORRUPT, StringType())
-        frame = _make_reader(spark, source, schema if keeps else source.schema).load(list(source.path))
-        return RawSource(frame.select("*", F.col("_metadata.file_path").alias(FILE)), CORRUPT if keeps else None)
+        frame = _make_reader(spark, source, schema if has_corrupt else source.schema).load(list(source.path))
+        return RawSource(frame.select("*", F.col("_metadata.file_path").alias(FILE)), CORRUPT if has_corrupt else None)
 
 
 def _make_reader(spark: SparkSession, source: Source, schema: StructType | str | None) -> DataFrameReader:
@@ -107,60 +107,60 @@ def _format_option(value: object) -> str:
 
 
 def clean_rows(raw: RawSource, source: Source, pipeline: Pipeline) -> DataFrame:
-    """Give every row that the filters keep, with the rules that it fails and, if it fails any, its raw text."""
+    """Clean the rows that pass the filters; each has the rules that it fails and, if it fails any, its raw text."""
     read = [name for name in raw.frame.columns if name not in {FILE, raw.corrupt_column}]
-    whole = raw.frame.select("*", F.struct(*(F.col(quote_spark_identifier(name)) for name in read)).alias(RAW))
-    frame, uncast = _transform_columns(whole, read, source)
+    with_raw = raw.frame.select("*", F.struct(*(F.col(quote_spark_identifier(name)) for name in read)).alias(RAW))
+    frame, uncast = _transform_columns(with_raw, read, source)
     corrupt = raw.corrupt_column
     never = F.lit(False)  # noqa: FBT003 - SQL's
     malformed = never if corrupt is None else F.col(quote_spark_identifier(corrupt)).isNotNull()
-    kept = F.lit(True)  # noqa: FBT003 - as above
+    passes = F.lit(True)  # noqa: FBT003 - as above
     for condition in source.where:
         with translate_analysis_errors(source, "where"):
-            kept &= _parse_condition(frame, condition)
+            passes &= _parse_condition(frame, condition)
     failed = F.filter(
         F.array(*(F.when(fails, F.lit(name)) for name, fails in [*uncast, *_list_rules(frame, source, pipeline)])),
         lambda name: name.isNotNull(),
     )
-    # What a malformed row lacks says nothing more.
+    # All other rules would fail for a malformed row, too.
     failed = F.when(malformed, F.array(F.lit(MALFORMED))).otherwise(F.array_distinct(failed.cast("array<string>")))
     own = [name for name in _list_columns(frame) if name not in {raw.corrupt_column, *source.drop}]
-    # Nor does a filter, of a row whose values are not what they were.
-    told = reduce(Column.__or__, [malformed, *(lost for _, lost in uncast)])
-    marked = frame.where(told | F.coalesce(kept, F.lit(False))).withColumn(FAILED, failed)  # noqa: FBT003 - as above
+    # Filters do not apply to a row whose values could not be read.
+    unreadable = reduce(Column.__or__, [malformed, *(lost for _, lost in uncast)])
+    kept = frame.where(unreadable | F.coalesce(passes, F.lit(False))).withColumn(FAILED, failed)  # noqa: FBT003 - as above
     text = F.when(malformed, F.col(quote_spark_identifier(raw.corrupt_column or FILE))).otherwise(F.to_json(RAW))
     row = F.when(F.size(FAILED) > 0, text).alias(RAW)
-    return marked.select(*(F.col(quote_spark_identifier(name)) for name in own), FAILED, row, FILE)
+    return kept.select(*(F.col(quote_spark_identifier(name)) for name in own), FAILED, row, FILE)
 
 
 def is_clean() -> Column:
-    """Give the condition that clean rows meet."""
+    """Make the condition that clean rows meet."""
     return F.size(FAILED) == 0
 
 
 def _transform_columns(
     frame: DataFrame, read: Sequence[str], source: Source
 ) -> tuple[DataFrame, list[tuple[str, Column]]]:
-    """Rename, cast and derive; give the rows, and for each cast the condition that it lost a value."""
+    """Rename, cast and derive columns; also return, for each cast, the condition that it lost a value."""
     for old in source.rename:
         if old not in read:
             message = f"the files have no column {old!r}. They have: {', '.join(read)}."
             raise source.make_error("rename", message)
     renamed = [source.rename.get(name, name) for name in read]
-    twice = next((name for name, count in Counter(renamed).items() if count > 1), None)
-    if twice is not None:
-        message = f"two columns would be {twice!r}. Rename or drop the other."
+    duplicate = next((name for name, count in Counter(renamed).items() if count > 1), None)
+    if duplicate is not None:
+        message = f"two columns would be named {duplicate!r}. Rename or drop the other."
         raise source.make_error("rename", message)
     frame = frame.withColumnsRenamed(dict(source.rename))
     uncast = []
-    for name, kind in source.cast.items():
+    for name, data_type in source.cast.items():
         if name not in frame.columns:
             message = f"there is no column {name!r} to cast. Columns after renaming: {', '.join(_list_columns(frame))}."
             raise source.make_error("cast", message)
         lost = f"_merganser_uncast_{name}"
         with translate_analysis_errors(source, f"cast.{name}"):
             column = F.col(quote_spark_identifier(name))
-            cast = column.try_cast(kind)
+            cast = column.try_cast(data_type)
             frame = frame.withColumn(lost, column.isNotNull() & cast.isNull()).withColumn(name, cast)
             uncast.append((f"{CAST}{name}", F.col(quote_spark_identifier(lost))))
     for name, expression in source.derive.items():
@@ -178,39 +178,41 @@ def _list_columns(frame: DataFrame) -> list[str]:
 
 
 def _list_rules(frame: DataFrame, source: Source, pipeline: Pipeline) -> Iterator[tuple[str, Column]]:
-    """Give the rules that rows may fail, each with the condition under which they do."""
+    """Yield the rules that rows may fail, each with the condition under which they do."""
     for dataset in pipeline.dataset:
         if dataset.source == source.name:
             for name in dataset.key_columns:
                 yield _make_null_key_rule(frame, dataset, "key_columns", name, dataset.find_expression(name))
-    for part in pipeline.graph_tables:
-        if part.source == source.name and not part.skip_null_keys:
-            for name, expression in list_match_expressions(part):
-                yield _make_null_key_rule(frame, part, "match", name, expression)
+    for table in pipeline.graph_tables:
+        if table.source == source.name and not table.skip_null_keys:
+            for name, expression in list_match_expressions(table):
+                yield _make_null_key_rule(frame, table, "match", name, expression)
     for check in pipeline.find_checks(source.name):
         with translate_analysis_errors(check, "rule"):
             yield check.name, ~F.coalesce(_parse_condition(frame, check.rule), F.lit(False))  # noqa: FBT003 - as above
 
 
 def list_match_expressions(table: Node | Edge) -> list[tuple[str, str]]:
-    """Give what identifies a part's records, and the nodes that they connect."""
-    ends = {"from_node": table.from_node, "to_node": table.to_node} if isinstance(table, Edge) else {}
-    of_ends = [(f"{key}.{name}", text) for key, end in ends.items() for name, text in to_expressions(end.match).items()]
-    return [*to_expressions(table.match).items(), *of_ends]
+    """List the expressions that identify the records of a table, and the nodes that they connect."""
+    expressions = [*to_expressions(table.match).items()]
+    if isinstance(table, Edge):
+        for key, endpoint in (("from_node", table.from_node), ("to_node", table.to_node)):
+            expressions += [(f"{key}.{name}", text) for name, text in to_expressions(endpoint.match).items()]
+    return expressions
 
 
 def _make_null_key_rule(
-    frame: DataFrame, user: Dataset | Node | Edge, key: str, name: str, expression: str
+    frame: DataFrame, table: Dataset | Node | Edge, key: str, name: str, expression: str
 ) -> tuple[str, Column]:
-    with translate_analysis_errors(user, key):
+    with translate_analysis_errors(table, key):
         column = F.expr(expression)
         frame.select(column).schema  # noqa: B018 - analyses it
-        named = user.type if not hasattr(user, "name") else user.name
-        return f"{NULL_KEY}{named}.{name}", column.isNull()
+        table_name = table.name if hasattr(table, "name") else table.type
+        return f"{NULL_KEY}{table_name}.{name}", column.isNull()
 
 
 def _parse_condition(frame: DataFrame, condition: str) -> Column:
-    """Give a condition that Spark can tell of these rows."""
+    """Parse a condition, and let Spark analyse it for these rows."""
     column = F.expr(condition)
     frame.where(column).schema  # noqa: B018 - analyses it
     return column
@@ -218,7 +220,7 @@ def _parse_condition(frame: DataFrame, condition: str) -> Column:
 
 @contextmanager
 def translate_analysis_errors(table: Table, key: str) -> Iterator[None]:
-    """Name the table and key that Spark objects to."""
+    """Add the table and key to errors of Spark's analysis."""
     try:
         yield
     except (AnalysisException, ParseException) as error:
@@ -227,20 +229,19 @@ def translate_analysis_errors(table: Table, key: str) -> Iterator[None]:
 
 @contextmanager
 def translate_run_errors(table: Table, doing: str) -> Iterator[None]:
-    """Name the table that Spark failed on."""
+    """Add the table to errors of Spark's jobs."""
     try:
         yield
     except PySparkException as error:
         message = (
-            f"{table.label}: {doing} failed. Spark says: {_shorten_error(error)} What was merged before is whole; "
-            "correct the "
-            "cause and run again, and it goes on from there."
+            f"{table.label}: {doing} failed. Spark says: {_shorten_error(error)} Steps committed before remain; fix "
+            "the cause and run again to continue from there."
         )
         raise PipelineError(message) from error
 
 
 def _shorten_error(error: PySparkException) -> str:
-    """Give Spark's sentence without its plan and its stack."""
+    """Shorten an error of Spark's to its message, without plan and stack."""
     text = str(error).split("\n\nJVM stacktrace", 1)[0].split(";\n'", 1)[0]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("== SQL", "---"))]
     return " ".join(lines[:3])[:500]

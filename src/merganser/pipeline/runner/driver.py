@@ -1,7 +1,7 @@
 """The driver of a pipeline. Read it from top to bottom: check, stage sources, quarantine, merge, account, report.
 
-Sources are staged before anything is merged, so that all steps see the same rows. Each step is committed by itself
-under the run's id: a run that failed is run again, and does what is still undone.
+Sources are staged before anything is merged, so that all steps see the same rows. Each step is a commit of its own,
+with a batch id derived from the run id: a failed run that is run again completes the remaining steps.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from merganser.pipeline.runner.steps import Step
 
 MessageCallback: TypeAlias = Callable[[str], None]
-# How long to wait for another process that runs the same run.
+# Seconds to wait for another process with the same run.
 _RUN_LOCK_TIMEOUT = 5.0
 _INVALID_CHARACTERS = re.compile(r"[^\w.=-]+")
 _RUN_ID = re.compile(r"\w[\w.=-]*")
@@ -55,9 +55,18 @@ def run(
     run_id: str | None = None,
     say: MessageCallback = lambda _: None,
 ) -> RunOutcome:
-    """Run a pipeline once; a run of the same id that was finished or interrupted is not repeated but completed.
+    """Run a pipeline on Spark; a run that was interrupted is completed, and a complete one is not repeated.
 
-    Without `run_id`, the same configuration and `parameters` on the same files are the same run.
+    Args:
+        pipeline: The configuration, from `load` or built from its classes.
+        spark: Spark session; by default the active one.
+        parameters: The parameters that `load` got, for the run id and the report.
+        run_id: Name of this run; by default it is derived from the configuration, the parameters and the input files.
+        say: Called with a line of text for each step of progress.
+
+    >>> outcome = run(load("jobs.toml", {"date": "2026-01-05"}))  # doctest: +SKIP
+    >>> [(step.name, step.inserted) for step in outcome.steps]  # doctest: +SKIP
+    [('dataset jobs', 97000)]
     """
     started_at, started = datetime.now(UTC), time.monotonic()
     io = SparkDatasetIO(spark)
@@ -65,9 +74,15 @@ def run(
     raws = {source.name: read_raw(io.spark, source) for source in pipeline.source}
     named = run_id or make_run_id(pipeline, parameters or {}, files)
     if not _RUN_ID.fullmatch(named):
-        message = f"The run id {named!r} becomes a folder's name. Use letters and digits, after these also '_-=.'."
+        message = f"The run id {named!r} is used as a folder name. Use letters and digits, then also '_-=.'."
         raise InvalidArgumentError(message)
-    work = _Run(pipeline, io, named, f"{pipeline.state.rstrip('/')}/runs/{named}", lambda text: say(to_printable(text)))
+    work = _Run(
+        pipeline=pipeline,
+        io=io,
+        run_id=named,
+        folder=f"{pipeline.state.rstrip('/')}/runs/{named}",
+        say=lambda text: say(to_printable(text)),
+    )
     with ExitStack() as held:
         steps = _make_steps(pipeline, io, held)
         _check_steps(steps, raws, pipeline)
@@ -89,7 +104,7 @@ def run(
         )
         wrong = outcome.unbalanced()
         if wrong:
-            message = f"{' '.join(wrong)} What was merged is whole; please report this."
+            message = f"{' '.join(wrong)} The merges are committed; please report this."
             raise AccountingError(message)
         work.finish()
     return outcome
@@ -98,24 +113,24 @@ def run(
 def make_run_id(
     pipeline: Pipeline, parameters: Mapping[str, str], files: Mapping[str, list[tuple[str, int, int]]]
 ) -> str:
-    """Name a run after what goes into it: the configuration, the parameters and the files."""
+    """Derive the id of a run from the configuration, the parameters and the files."""
     facts = [asdict(pipeline), sorted(parameters.items()), sorted(files.items())]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
-    # Dates and the like tell people which run it is, paths do not.
-    told = [pipeline.name, *(value for value in parameters.values() if "/" not in value)]
-    return "-".join([*(_INVALID_CHARACTERS.sub("_", part) for part in told), digest[:12]])
+    # Dates and the like identify a run for people, paths do not.
+    readable = [pipeline.name, *(value for value in parameters.values() if "/" not in value)]
+    return "-".join([*(_INVALID_CHARACTERS.sub("_", part) for part in readable), digest[:12]])
 
 
 def _make_steps(pipeline: Pipeline, io: SparkDatasetIO, held: ExitStack) -> list[Step]:
-    """Put the steps in order: datasets as they are listed, then the graph, nodes before edges."""
+    """List the steps in order: datasets as configured, then the graph, nodes before edges."""
     steps: list[Step] = [DatasetStep(dataset, io) for dataset in pipeline.dataset]
     graph = pipeline.graph
     if graph is not None and graph.path is not None:
         parquet = cache(partial(ParquetGraph, graph.path, io.spark))
-        steps += [GraphStep(part, graph.path, "parquet", parquet) for part in pipeline.graph_tables]
+        steps += [GraphStep(table, graph.path, "parquet", parquet) for table in pipeline.graph_tables]
     if graph is not None and graph.sqlite is not None:
         sqlite = cache(partial(_open_sqlite, graph.sqlite, held))
-        steps += [GraphStep(part, graph.sqlite, "sqlite", sqlite) for part in pipeline.graph_tables]
+        steps += [GraphStep(table, graph.sqlite, "sqlite", sqlite) for table in pipeline.graph_tables]
     return steps
 
 
@@ -125,7 +140,7 @@ def _open_sqlite(path: str, held: ExitStack) -> SqliteGraph:
 
 
 def _check_steps(steps: list[Step], raws: Mapping[str, RawSource], pipeline: Pipeline) -> None:
-    """Let Spark look at every expression, before it reads a row."""
+    """Let Spark analyse every expression, before it reads a row."""
     rows = {
         source.name: clean_rows(raws[source.name], source, pipeline).drop(*INTERNAL_COLUMNS)
         for source in pipeline.source
@@ -134,7 +149,7 @@ def _check_steps(steps: list[Step], raws: Mapping[str, RawSource], pipeline: Pip
         step.check(rows[step.table.source])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
     """One run and its folder."""
 
@@ -147,23 +162,23 @@ class _Run:
 
     @property
     def batch_prefix(self) -> str:
-        """What the batches of the steps begin with: runs of two pipelines may have one id."""
+        """The prefix of the steps' batch ids: runs of two pipelines may have the same run id."""
         return f"{self.pipeline.name}/{self.run_id}"
 
     @contextmanager
     def hold_lock(self) -> Iterator[None]:
-        """Let no other process run the same run meanwhile."""
-        place = locate(self.folder)
-        place.store.make_folder(place.to_path("sources"))
-        with hold_lock(place.store, place.root, f"The run {self.run_id} in {self.folder}", _RUN_LOCK_TIMEOUT):
-            for folder in (place.root, place.to_path("sources")):
-                place.store.remove_unfinished(folder)
+        """Exclude other processes with the same run."""
+        location = locate(self.folder)
+        location.store.make_folder(location.to_path("sources"))
+        with hold_lock(location.store, location.root, f"The run {self.run_id} in {self.folder}", _RUN_LOCK_TIMEOUT):
+            for folder in (location.root, location.to_path("sources")):
+                location.store.remove_unfinished(folder)
             yield
 
     def stage_sources(
         self, steps: list[Step], raws: Mapping[str, RawSource], files: Mapping[str, int]
     ) -> dict[str, SourceOutcome]:
-        """Stage every source that a step still needs, and put bad rows aside; too many of them end the run."""
+        """Stage every source that a remaining step needs, and quarantine bad rows; too many of them end the run."""
         needed = {step.table.source for step in steps if self._read_record(step) is None}
         outcomes = {}
         for source in self.pipeline.source:
@@ -183,31 +198,31 @@ class _Run:
         try:
             check_quality(self.pipeline, outcomes)
         except QualityError:
-            # Whoever corrects the feed or the rule runs the same run again.
+            # The same run must read the feed and the rules again after they are corrected.
             for staged in self.staged_sources.values():
                 staged.remove_all()
             raise
         return outcomes
 
     def run_step(self, step: Step, source: SourceOutcome) -> StepOutcome:
-        """Do a step, unless it was done; say which."""
+        """Run a step, unless an earlier attempt has committed it."""
         outcome = self._read_record(step)
         if outcome is None:
             self.say(f"{step.name}: merging {source.rows_clean:,} rows into {step.target}")
             outcome = step.merge(self.batch_prefix, self.staged_sources[source.name].read_clean(), source)
-            place = locate(self.folder)
-            place.store.write_small(place.to_path(_make_record_name(step)), json.dumps(asdict(outcome)).encode())
+            location = locate(self.folder)
+            location.store.write_small(location.to_path(_make_record_name(step)), json.dumps(asdict(outcome)).encode())
         done = "done before" if outcome.state == "replayed" else f"{outcome.seconds:.1f} s"
         self.say(f"{step.name}: {outcome.inserted:,} inserted, {outcome.updated:,} updated, {done}")
         return outcome
 
     def _read_record(self, step: Step) -> StepOutcome | None:
-        """Say what a step did in an earlier attempt; its target has the last word on whether it did."""
-        place = locate(self.folder)
-        data = place.store.read_small(place.to_path(_make_record_name(step)))
+        """Read the outcome of a step in an earlier attempt, if its target still has that commit."""
+        location = locate(self.folder)
+        data = location.store.read_small(location.to_path(_make_record_name(step)))
         if data is None or not step.is_committed(self.batch_prefix):
             return None
-        with translate_record_errors(place.to_display(_make_record_name(step))):
+        with translate_record_errors(location.to_display(_make_record_name(step))):
             return replace(StepOutcome.from_dict(load_json(data)), state="replayed")
 
     def finish(self) -> None:
@@ -217,5 +232,5 @@ class _Run:
 
 
 def _make_record_name(step: Step) -> str:
-    # Any text may be a type, but not any text a file's name.
+    # Any string may be a type, but not any string a file name.
     return f"step-{hashlib.sha256(step.name.encode()).hexdigest()[:16]}.json"

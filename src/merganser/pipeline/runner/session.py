@@ -1,4 +1,4 @@
-"""The Spark session of a pipeline that is run from the command line."""
+"""The Spark session of a pipeline on the command line."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 LOCAL = "local[*]"
-# What a session on this machine is like; what is given goes before.
+# Defaults of a local session; --conf overrides them.
 _LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.log.level": "ERROR",
-    # Else each task waits 40 ms for TCP's delayed acknowledgement.
+    # Otherwise each task waits 40 ms for TCP's delayed acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 
@@ -31,10 +31,10 @@ _LOCAL_SETTINGS = {
 def open_session(
     name: str, master: str | None, settings: Mapping[str, str], *, progress: bool
 ) -> Iterator[SparkSession]:
-    """Start Spark, or join what spark-submit has started; it is stopped in the end.
+    """Start Spark, or join the session that spark-submit has started; stop it when the block ends.
 
-    Without a master, the one that spark-submit or the environment names is used, else this machine. A `sc://` master is
-    a Spark Connect server.
+    The default master is that of spark-submit or the environment, else this machine. An `sc://` master is a Spark
+    Connect server.
     """
     master = master or settings.get("spark.master")
     remote = master if master is not None and master.startswith("sc://") else None

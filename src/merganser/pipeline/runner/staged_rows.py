@@ -1,4 +1,4 @@
-"""A source's rows for the steps of one run: read once, kept until the run is done, counted on the way."""
+"""The rows of a source, staged for the steps of one run and counted."""
 
 from __future__ import annotations
 
@@ -53,34 +53,34 @@ class StagedRows:
         return locate(self.folder).to_path(f"{self.source.name}.json")
 
     def read_outcome(self) -> SourceOutcome | None:
-        """Say what an earlier attempt of the run made of the source."""
-        place = locate(self.folder)
-        data = place.store.read_small(self._record_path)
-        with translate_record_errors(place.to_display(f"{self.source.name}.json")):
+        """Read the outcome of an earlier attempt of the run; None if there is none."""
+        location = locate(self.folder)
+        data = location.store.read_small(self._record_path)
+        with translate_record_errors(location.to_display(f"{self.source.name}.json")):
             return None if data is None else replace(SourceOutcome.from_dict(load_json(data)), staged=True)
 
     def has_rows(self) -> bool:
-        """Say whether the rows are there, too."""
-        place = locate(self.path)
-        return place.store.get_path_type(place.root) is not None
+        """Tell whether the staged rows still exist."""
+        location = locate(self.path)
+        return location.store.get_path_type(location.root) is not None
 
     def stage(self, raw: RawSource, files: int) -> SourceOutcome:
-        """Read the source, once, and count what became of its rows."""
+        """Stage the cleaned rows, and count read, filtered, failed and clean ones."""
         started = time.monotonic()
         source = self.source
         rows = clean_rows(raw, source, self.pipeline)
         with translate_run_errors(source, "reading it"):
             written = self.io.write_dataset(rows, self.path, mode="overwrite")
             read = raw.frame.count()
-            # Only of rows that were read again can be told how many the filters left out.
+            # Filtered rows are not staged, so they are counted by reading again.
             filtered = read - rows.agg(F.count(FAILED)).collect()[0][0] if source.where else 0
             staged = self.io.read(self.path).select(FAILED)
             failed = staged.where(~is_clean()).count()
             found = staged.select(F.explode(FAILED).alias("name")).groupBy("name").count().collect()
         if read != filtered + written.row_count:
             message = (
-                f"{source.label}: {read} rows were read, {filtered} of them filtered out, but {written.row_count} "
-                "staged. Do its files change? Run again when they are whole."
+                f"{source.label}: {read} rows were read and {filtered} of them filtered out, but {written.row_count} "
+                "were staged. Its files may be changing; run again when they are complete."
             )
             raise AccountingError(message)
         outcome = SourceOutcome(
@@ -100,59 +100,59 @@ class StagedRows:
         return outcome
 
     def read_clean(self) -> DataFrame:
-        """Open the clean rows."""
+        """Read the clean rows."""
         rows = self.io.read(self.path)
         return rows.where(is_clean()).drop(*INTERNAL_COLUMNS)
 
     def quarantine(self, run_id: str, rows_quarantined: int) -> None:
-        """Keep the rows that failed a rule aside, each with the rules, the run and its file.
+        """Add the rows that failed a rule to the quarantine, each with the rules, the run and its file.
 
-        A row that is in the quarantine already, from the same file and with the same rules, is not added again.
+        A row that the quarantine already has from the same file with the same rules is not added again.
         """
-        same = Window.partitionBy("id").orderBy(F.lit(0))
-        told = F.concat_ws("\n", F.lit(self.source.name), FILE, F.to_json(FAILED), RAW)
+        duplicates = Window.partitionBy("id").orderBy(F.lit(0))
+        identity = F.concat_ws("\n", F.lit(self.source.name), FILE, F.to_json(FAILED), RAW)
         rows = self.io.read(self.path).where(~is_clean())
         rows = rows.select(
-            F.sha2(told, 256).alias("id"),
+            F.sha2(identity, 256).alias("id"),
             F.lit(self.source.name).alias("source"),
             F.col(FILE).alias("source_file"),
             F.col(FAILED).alias("rules"),
             F.col(RAW).alias("row"),
             F.lit(run_id).alias("run_id"),
             F.current_timestamp().alias("quarantined_at"),
-        ).withColumn("id", F.concat_ws("-", "id", F.row_number().over(same)))
+        ).withColumn("id", F.concat_ws("-", "id", F.row_number().over(duplicates)))
         with translate_run_errors(self.source, "writing the quarantine"):
-            kept = self.io.merge(rows, self.pipeline.quarantine, "insert", "id", "source").source_count
-        if kept != rows_quarantined:
+            merged = self.io.merge(rows, self.pipeline.quarantine, "insert", "id", "source").source_count
+        if merged != rows_quarantined:
             message = (
-                f"{self.source.label}: {rows_quarantined} rows failed a rule, but {kept} went to the quarantine. "
+                f"{self.source.label}: {rows_quarantined} rows failed a rule, but {merged} were quarantined. "
                 "Please report this."
             )
             raise AccountingError(message)
 
     def remove_rows(self) -> None:
-        """Remove the rows; what became of them stays known."""
-        place = locate(self.path)
-        place.store.remove_folder(place.root)
-        place.store.remove_folder(choose_control_folder(place))
+        """Remove the staged rows, but not the outcome."""
+        location = locate(self.path)
+        location.store.remove_folder(location.root)
+        location.store.remove_folder(choose_control_folder(location))
 
     def remove_all(self) -> None:
-        """Let the source be read again."""
+        """Remove the staged rows and the outcome, so that the source is read again."""
         locate(self.folder).store.remove(self._record_path)
         self.remove_rows()
 
 
 def check_quality(pipeline: Pipeline, outcomes: dict[str, SourceOutcome]) -> None:
-    """Refuse to merge if more rows failed than may."""
+    """Refuse to merge if more rows failed than `fail_above` allows."""
     for source in pipeline.source:
         outcome = outcomes[source.name]
-        shares: list[tuple[Any, int, str]] = [(source, outcome.rows_quarantined, "failed a rule")]
+        failures: list[tuple[Any, int, str]] = [(source, outcome.rows_quarantined, "failed a rule")]
         counts = {rule.name: rule.rows for rule in outcome.rules}
-        shares += [(rule, counts.get(rule.name, 0), "failed it") for rule in pipeline.find_checks(source.name)]
-        for table, rows, did in shares:
+        failures += [(check, counts.get(check.name, 0), "failed it") for check in pipeline.find_checks(source.name)]
+        for table, rows, verb in failures:
             if table.fail_above is not None and rows > table.fail_above * outcome.rows_in:
                 message = (
-                    f"{table.label}: {rows} of {outcome.rows_in} rows {did}, more than fail_above = "
+                    f"{table.label}: {rows} of {outcome.rows_in} rows {verb}, more than fail_above = "
                     f"{table.fail_above:g} allows. Nothing was merged; the rows are in {pipeline.quarantine}. Correct "
                     "the feed or the rule, and run again."
                 )

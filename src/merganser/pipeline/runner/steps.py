@@ -1,4 +1,4 @@
-"""The steps of a run after its sources: each merges clean rows into one target, and is committed by itself."""
+"""The steps of a run after its sources: each merges clean rows into one target, in a commit of its own."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ class Step(ABC):
 
     @abstractmethod
     def check(self, rows: DataFrame) -> None:
-        """Refuse expressions that Spark cannot tell of the source's rows."""
+        """Refuse expressions that Spark cannot evaluate for the source's rows."""
 
     @abstractmethod
     def is_committed(self, run_id: str) -> bool:
-        """Say whether the step was committed under this run before."""
+        """Tell whether an earlier attempt of the run committed the step."""
 
     @abstractmethod
     def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
-        """Merge the clean rows; what was committed under this run before is not merged again."""
+        """Merge the clean rows, unless an earlier attempt of the run committed them."""
 
     def make_batch_id(self, run_id: str) -> str:
-        """Name the step's batch."""
+        """Derive the batch id of the step."""
         return f"{run_id}/{self.name}"
 
     def make_outcome(self, source: SourceOutcome, replayed: bool, seconds: float, **counts: int) -> StepOutcome:  # noqa: FBT001 - a fact among others
-        """Say what the step did to the rows of its source."""
+        """Account for the rows of the source in this step."""
         merged = source.rows_clean - counts.get("rows_deduplicated", 0) - counts.get("rows_skipped_null", 0)
         return StepOutcome(
             name=self.name,
@@ -71,11 +71,11 @@ class Step(ABC):
             **{**dict.fromkeys(_COUNTS, 0), **counts},
         )
 
-    def check_rows(self, taken: int, source: SourceOutcome) -> None:
-        """Refuse to go on if the merge was given other rows than the clean ones."""
-        if taken != source.rows_clean:
+    def check_rows(self, merged: int, source: SourceOutcome) -> None:
+        """Fail if the merge had another number of rows than the source has clean ones."""
+        if merged != source.rows_clean:
             message = (
-                f"{self.table.label}: the merge into {self.target} took {taken} rows, but source {source.name!r} has "
+                f"{self.table.label}: the merge into {self.target} had {merged} rows, but source {source.name!r} has "
                 f"{source.rows_clean} clean ones. Please report this."
             )
             raise AccountingError(message)
@@ -118,16 +118,16 @@ class DatasetStep(Step):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """What the run calls it."""
+        """The name of the step in the run."""
         return f"dataset {self.table.name}"
 
     @property
     def target(self) -> str:  # type: ignore[override]
-        """Where it merges to."""
+        """The path that it merges into."""
         return self.table.path
 
     def check(self, rows: DataFrame) -> None:
-        """Refuse expressions that Spark cannot tell of the source's rows."""
+        """Refuse expressions that Spark cannot evaluate for the source's rows."""
         with translate_analysis_errors(self.table, "columns"):
             columns = self._select_columns(rows).columns
         asked = {"key_columns": self.table.key_columns, **{key: self.table.merge.get(key) for key in _COLUMN_OPTIONS}}
@@ -138,11 +138,11 @@ class DatasetStep(Step):
                     raise self.table.make_error(key, message)
 
     def is_committed(self, run_id: str) -> bool:
-        """Say whether the step was committed under this run before."""
+        """Tell whether an earlier attempt of the run committed the step."""
         return find_committed_batch(self.table.path, self.make_batch_id(run_id)) is not None
 
     def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
-        """Merge the clean rows; what was committed under this run before is not merged again."""
+        """Merge the clean rows, unless an earlier attempt of the run committed them."""
         started = time.monotonic()
         table, frame = self.table, self._select_columns(rows)
         keys = list(table.key_columns)
@@ -156,16 +156,17 @@ class DatasetStep(Step):
             distinct = source.rows_clean
             if request.deduplicates:
                 distinct = frame.select(*(F.col(quote_spark_identifier(key)) for key in keys)).distinct().count()
-        # A target that had a key twice before has two rows updated by one.
-        met = result.inserted + result.updated + result.skipped
+        # A target with duplicate keys has two rows updated by one, so this may be more than the distinct keys.
+        merged = result.inserted + result.updated + result.skipped
         if (
             request.rule.replaces
             and request.rule.inserts
             and not table.merge.get("operation_column")
-            and met < distinct
+            and merged < distinct
         ):
             message = (
-                f"{table.label}: of {distinct} keys only {met} were inserted, updated or skipped. Please report this."
+                f"{table.label}: only {merged} of {distinct} keys were inserted, updated or skipped. "
+                "Please report this."
             )
             raise AccountingError(message)
         return self.make_outcome(
@@ -196,7 +197,7 @@ class GraphStep(Step):
     table: Node | Edge
     target: str
     storage_format: Literal["parquet", "sqlite"]
-    # Opened when it is first needed.
+    # Opened on first use.
     open_graph: Callable[[], ParquetGraph | SqliteGraph]
 
     @property
@@ -206,11 +207,11 @@ class GraphStep(Step):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """What the run calls it."""
+        """The name of the step in the run."""
         return f"{self.table.unique_name}, {self.storage_format}"
 
     def check(self, rows: DataFrame) -> None:
-        """Refuse expressions that Spark cannot tell of the source's rows."""
+        """Refuse expressions that Spark cannot evaluate for the source's rows."""
         table = self.table
         for key in ("base", "on_create", "on_match"):
             for name, text in to_expressions(getattr(table, key)).items():
@@ -223,21 +224,21 @@ class GraphStep(Step):
             rows.select(*(F.col(quote_spark_identifier(name)) for name in table.order_by)).schema  # noqa: B018 - as above
 
     def is_committed(self, run_id: str) -> bool:
-        """Say whether the step was committed under this run before."""
+        """Tell whether an earlier attempt of the run committed the step."""
         return self.open_graph().committed(self.kind, self.table.type, self.make_batch_id(run_id))
 
     def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
-        """Merge the clean rows; what was committed under this run before is not merged again."""
+        """Merge the clean rows, unless an earlier attempt of the run committed them."""
         started = time.monotonic()
         table = self.table
-        cells = _ExpressionColumns()
+        columns = _ExpressionColumns()
         given: dict[str, Any] = {
-            key: cells.add_expressions(to_expressions(getattr(table, key)))
+            key: columns.add_expressions(to_expressions(getattr(table, key)))
             for key in ("match", "base", "on_create", "on_match")
         }
         given |= {
             "order_by": list(
-                cells.add_expressions({name: quote_spark_identifier(name) for name in table.order_by}).values()
+                columns.add_expressions({name: quote_spark_identifier(name) for name in table.order_by}).values()
             ),
             "skip_null_keys": table.skip_null_keys,
             "batch_id": self.make_batch_id(run_id),
@@ -245,11 +246,11 @@ class GraphStep(Step):
         with translate_run_errors(table, f"the merge into {self.target}"):
             if isinstance(table, Edge):
                 given["missing"] = table.missing
-                for key, end in (("from_node", table.from_node), ("to_node", table.to_node)):
-                    given[key] = Endpoint(end.type, cells.add_expressions(to_expressions(end.match)))
-                result = self.open_graph().merge_edges(cells.evaluate(rows), table.type, **given)
+                for key, endpoint in (("from_node", table.from_node), ("to_node", table.to_node)):
+                    given[key] = Endpoint(endpoint.type, columns.add_expressions(to_expressions(endpoint.match)))
+                result = self.open_graph().merge_edges(columns.evaluate(rows), table.type, **given)
             else:
-                result = self.open_graph().merge_nodes(cells.evaluate(rows), table.type, **given)
+                result = self.open_graph().merge_nodes(columns.evaluate(rows), table.type, **given)
         self.check_rows(result.rows, source)
         return self.make_outcome(
             source,
@@ -265,13 +266,13 @@ class GraphStep(Step):
 
 
 class _ExpressionColumns:
-    """Expressions as columns of their own: the graph then sees no column of the source that it does not need."""
+    """Evaluates expressions in columns of their own, so that the graph gets no other columns of the source."""
 
     def __init__(self) -> None:
         self._columns: dict[str, str] = {}
 
     def add_expressions(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """Give the column of each expression."""
+        """Map each name to the column of its expression."""
         return {name: self._columns.setdefault(text, f"c{len(self._columns)}") for name, text in texts.items()}
 
     def evaluate(self, rows: DataFrame) -> DataFrame:
