@@ -145,7 +145,7 @@ def _empty_memory() -> Iterator[None]:
 
 
 @pytest.fixture
-def io(engine: str) -> DatasetIO[Any, Any, Any]:
+def io(engine: str) -> DatasetIO:
     """The dataset IO of the engine under test."""
     return open_dataset_io(engine)
 

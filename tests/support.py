@@ -13,6 +13,7 @@ import warnings
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from unittest import mock
 
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
+    import pytest
+
     from merganser.core.merge.dataset_io import DatasetIO
     from merganser.core.model.result import MergeResult
     from merganser.core.storage.store import Store
 
-AnyDatasetIO: TypeAlias = "DatasetIO[Any, Any, Any]"
+AnyDatasetIO: TypeAlias = "DatasetIO"
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
@@ -100,7 +103,7 @@ def open_spark_shuffle() -> AnyDatasetIO:
     return io
 
 
-ENGINE_OPENERS: dict[str, Callable[[], DatasetIO[Any, Any, Any]]] = {
+ENGINE_OPENERS: dict[str, Callable[[], DatasetIO]] = {
     **{name: partial(open_engine, name) for name in ENGINES if name != "spark"},
     "duckdb-union": DuckDBUnionIO,
     "spark": open_spark,
@@ -173,6 +176,39 @@ def get_engine_type(io: AnyDatasetIO) -> type:
     """Return the class of a dataset IO's engine."""
     with io._open_engine(OperationContext("merge", "t", Options())) as engine:
         return type(engine)
+
+
+# Where the verbs of each engine are: opened sources, conformed sources, matched sources.
+VERB_CLASSES = {
+    "arrow": (
+        "merganser.engines.arrow:OpenedTable",
+        "merganser.engines.arrow:ArrowSource",
+        "merganser.core.rows.table_source:TableMatches",
+    ),
+    "duckdb": (
+        "merganser.engines.duckdb.engine:OpenedStream",
+        "merganser.engines.duckdb.engine:DuckDBSource",
+        "merganser.core.rows.table_source:TableMatches",
+    ),
+    "spark": (
+        "merganser.engines.spark.source:OpenedSource",
+        "merganser.engines.spark.broadcast:BroadcastSource",
+        "merganser.engines.spark.broadcast:BroadcastMatches",
+        "merganser.engines.spark.shuffle:ShuffleSource",
+        "merganser.engines.spark.shuffle:ShuffleMatches",
+    ),
+}
+
+
+def wrap_verb(
+    io: AnyDatasetIO, verb: str, wrap: Callable[[Callable[..., Any]], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replace a verb of an engine by what `wrap` makes of it."""
+    classes = [resolve_name(name) for name in VERB_CLASSES[get_engine_type(io).name]]  # type: ignore[attr-defined]
+    owners = [one for one in classes if hasattr(one, verb)]
+    assert owners, verb
+    for one in owners:
+        monkeypatch.setattr(one, verb, wrap(getattr(one, verb)))
 
 
 def list_data_files(path: str) -> list[str]:

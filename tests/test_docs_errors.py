@@ -24,9 +24,9 @@ from merganser import core, engines, errors
 from merganser.core.commit import staged_files as staged
 from merganser.core.dataset.snapshot import check_listing
 from merganser.core.rows.key_scan import OpenFile
+from merganser.core.rows.table_source import TableMatches
 from merganser.core.storage.local import LocalStore
 from merganser.core.storage.lock import hold_lock
-from merganser.engines.arrow import ArrowEngine
 from merganser.errors import MerganserError
 from merganser.graph import EdgeType, GraphDatabase, GraphSchema, NodeType
 from merganser.pipeline import Check, Dataset, Pipeline, RunOutcome, Source, load, run
@@ -298,13 +298,13 @@ def nothing_to_undo(_: pytest.MonkeyPatch) -> None:
 
 
 def rows_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = ArrowEngine.stage
+    original = TableMatches.stage
 
     def stage(*arguments: Any) -> Any:
         rewritten, appended = original(*arguments)
         return rewritten, [*appended, *appended]
 
-    monkeypatch.setattr(ArrowEngine, "stage", stage)
+    monkeypatch.setattr(TableMatches, "stage", stage)
     upsert({"id": [9], "status": ["new"], "day": ["mon"]})
 
 
@@ -317,7 +317,7 @@ def not_published(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def old_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merganser.engines.duckdb.version.detect_version", lambda _: (1, 3, 2))
+    monkeypatch.setattr("merganser.engines.duckdb.connection.detect_version", lambda _: (1, 3, 2))
     upsert({"id": [1], "status": ["paid"], "day": ["mon"]}, engine="duckdb", use_merge=True)
 
 

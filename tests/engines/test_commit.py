@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from tests.support import assert_unchanged, get_engine_type, load, put, read_rows, snapshot
+from tests.support import assert_unchanged, load, put, read_rows, snapshot, wrap_verb
 
 import merganser
 from merganser.core.storage.local import LocalStore
@@ -141,15 +141,16 @@ REWRITTEN, ADDED = 0, 1
 
 def lie(io: AnyDatasetIO, about: int, twist: Callable[[list[Any]], list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the engine answer wrongly about the files that it rewrote, or about those that it added."""
-    kind = get_engine_type(io)
-    original = kind.stage  # type: ignore[attr-defined]
 
-    def stage(*arguments: Any) -> tuple[list[Any], list[Any]]:
-        done = list(original(*arguments))
-        done[about] = twist(done[about])
-        return done[0], done[1]
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def stage(*arguments: Any) -> tuple[list[Any], list[Any]]:
+            done = list(original(*arguments))
+            done[about] = twist(done[about])
+            return done[0], done[1]
 
-    monkeypatch.setattr(kind, "stage", stage)
+        return stage
+
+    wrap_verb(io, "stage", wrap, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_a_write_counts_its_rows_too(io: AnyDatasetIO, path: str, mode: Any, mon
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), MemoryError(), KeyboardInterrupt()])
-@pytest.mark.parametrize("verb", ["conform", "facts", "match", "stage"])
+@pytest.mark.parametrize("verb", ["conform", "collect_facts", "match", "stage"])
 def test_an_engine_that_fails_changes_nothing(
     io: AnyDatasetIO, path: str, verb: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,7 +204,7 @@ def test_an_engine_that_fails_changes_nothing(
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(get_engine_type(io), verb, fail)
+    wrap_verb(io, verb, lambda _: fail, monkeypatch)
     with assert_unchanged(path), pytest.raises(type(error)):
         io.merge(table([0, 99], "new"), path, "upsert", "id")
     monkeypatch.undo()

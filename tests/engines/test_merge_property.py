@@ -455,7 +455,7 @@ def escaped(text: str) -> str:
 # -------------------- the target on disk
 
 
-def write_target(io: DatasetIO[Any, Any, Any], path: str, case: Case) -> dict[str, list[oracle.Row]]:
+def write_target(io: DatasetIO, path: str, case: Case) -> dict[str, list[oracle.Row]]:
     """Write the target, and give its rows by file as the oracle sees them."""
     for file in case.files:
         put(f"{path}/{file.rel}", file.table, **file.options)
@@ -550,7 +550,7 @@ def check(engine: str, case: Case) -> None:
             reject()
 
 
-def _check(io: DatasetIO[Any, Any, Any], lake: str, path: str, case: Case, before: dict[str, list[oracle.Row]]) -> None:
+def _check(io: DatasetIO, lake: str, path: str, case: Case, before: dict[str, list[oracle.Row]]) -> None:
     arguments: dict[str, Any] = {
         "source": case.source,
         "path": path,
@@ -599,7 +599,7 @@ def _expected(case: Case, target: dict[str, list[oracle.Row]]) -> oracle.Outcome
 
 
 def _check_again(
-    io: DatasetIO[Any, Any, Any],
+    io: DatasetIO,
     lake: str,
     case: Case,
     arguments: dict[str, Any],

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support import copy_fixture, list_data_files, load, put, read_fixture_rows, read_rows, snapshot
 
-from merganser.engines.duckdb.version import parse_version
+from merganser.engines.duckdb.connection import parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

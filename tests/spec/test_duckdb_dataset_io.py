@@ -7,6 +7,7 @@ import tempfile
 import uuid
 from collections import defaultdict
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +15,16 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import assert_unchanged, get_engine_type, list_data_files, put, read_rows
+from tests.support import assert_unchanged, list_data_files, put, read_rows, wrap_verb
 
 from merganser import DatasetMergeError, DuckDBDatasetIO, DuckDBParquetHandler, MergeResult, WriteResult
 from merganser.engines.duckdb import engine as engine_module
 from merganser.engines.duckdb import instance
 from merganser.engines.duckdb import key_scan as scan_module
-from merganser.engines.duckdb.version import detect_version
+from merganser.engines.duckdb.connection import detect_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 OLD = pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]})
 NEW = pa.table({"id": [2, 3, 4], "v": ["B", "C", "D"]})
@@ -102,7 +103,7 @@ def test_a_merge_that_fails_leaves_the_connection_as_it_was(
 ) -> None:
     before = state(connection)
     io = DuckDBDatasetIO(connection)
-    monkeypatch.setattr(get_engine_type(io), verb, Interrupted(error))
+    wrap_verb(io, verb, lambda _: Interrupted(error), monkeypatch)
     expected = DatasetMergeError if isinstance(error, duckdb.Error) else type(error)
     with assert_unchanged(path), pytest.raises(expected):
         io.merge(NEW, path, "upsert", "id")
@@ -169,21 +170,28 @@ def test_an_engine_method_leaves_only_the_source_in_its_instance(
     left: dict[str, list[Any]] = {}
     shown: list[str] = []
 
-    def spied(verb: str) -> Any:
-        original = getattr(get_engine_type(io), verb)
+    engines: list[engine_module.DuckDBEngine] = []
+    open_source = engine_module.DuckDBEngine.open
 
-        def spy(self: Any, *arguments: Any) -> Any:
-            answer = original(self, *arguments)
-            views = [name for (name,) in self._connection.execute(VIEWS).fetchall()]
+    def remember(self: engine_module.DuckDBEngine, source: Any) -> Any:
+        engines.append(self)
+        return open_source(self, source)
+
+    def spied(verb: str, original: Callable[..., Any]) -> Any:
+        def spy(*arguments: Any) -> Any:
+            answer = original(*arguments)
+            connection = engines[-1].connection
+            views = [name for (name,) in connection.execute(VIEWS).fetchall()]
             shown.extend(views)
             strange = [name for name in views if not name.startswith("source_view_")]
-            left[verb] = strange + self._connection.execute(TABLES).fetchall()
+            left[verb] = strange + connection.execute(TABLES).fetchall()
             return answer
 
         return spy
 
+    monkeypatch.setattr(engine_module.DuckDBEngine, "open", remember)
     for verb in VERBS:
-        monkeypatch.setattr(get_engine_type(io), verb, spied(verb))
+        wrap_verb(io, verb, partial(spied, verb), monkeypatch)
     source = pa.concat_tables([NEW, NEW]) if strategy == "deduplicate" else NEW
     for keys in ("id", ["id", "v"]):
         io.merge(source, path, strategy, keys, use_merge=use_merge)
@@ -219,8 +227,10 @@ def test_an_instance_in_which_a_merge_failed_is_closed(
     path: str, verb: str, error: BaseException, opened: list[instance._OpenInstance], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     io = DuckDBDatasetIO()
-    place = get_engine_type(io) if verb in VERBS else engine_module
-    monkeypatch.setattr(place, verb, Interrupted(error))
+    if verb in VERBS:
+        wrap_verb(io, verb, lambda _: Interrupted(error), monkeypatch)
+    else:
+        monkeypatch.setattr(engine_module, verb, Interrupted(error))
     source = pa.concat_tables([NEW, NEW])
     with assert_unchanged(path), pytest.raises(DatasetMergeError if isinstance(error, duckdb.Error) else type(error)):
         io.merge(source, path, "deduplicate", "id")
@@ -235,13 +245,13 @@ def test_an_instance_that_has_spilled_is_closed(
     path: str, opened: list[instance._OpenInstance], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     io = DuckDBDatasetIO()
-    match = get_engine_type(io).match  # type: ignore[attr-defined]
+    match = engine_module.DuckDBSource.match
 
     def spill(self: Any, *arguments: Any) -> Any:
         os.mkdir(opened[0].spill_folder)
         return match(self, *arguments)
 
-    monkeypatch.setattr(get_engine_type(io), "match", spill)
+    monkeypatch.setattr(engine_module.DuckDBSource, "match", spill)
     io.merge(NEW, path, "upsert", "id")
     (used,) = opened
     os.rmdir(used.spill_folder)
@@ -279,7 +289,7 @@ def test_no_filesystem_stays_registered(
     io = DuckDBDatasetIO()
     io.write_dataset(OLD, path)
     seen: list[str] = []
-    by_duckdb = scan_module._KeyScan.scan_with_duckdb
+    by_duckdb = scan_module.KeyScan.scan_with_duckdb
 
     def spy(self: Any, *arguments: Any) -> None:
         seen.extend(self.connection.list_filesystems())
@@ -287,7 +297,7 @@ def test_no_filesystem_stays_registered(
         if fails:
             raise OSError("broken")
 
-    match = get_engine_type(io).match  # type: ignore[attr-defined]
+    match = engine_module.DuckDBSource.match
 
     def after(self: Any, *arguments: Any) -> Any:
         try:
@@ -296,8 +306,8 @@ def test_no_filesystem_stays_registered(
             registered.append(self._connection.list_filesystems())
 
     registered: list[list[str]] = []
-    monkeypatch.setattr(scan_module._KeyScan, "scan_with_duckdb", spy)
-    monkeypatch.setattr(get_engine_type(io), "match", after)
+    monkeypatch.setattr(scan_module.KeyScan, "scan_with_duckdb", spy)
+    monkeypatch.setattr(engine_module.DuckDBSource, "match", after)
     with pytest.raises(OSError, match="broken") if fails else nullcontext():
         io.merge(NEW, path, "upsert", "id")
     assert seen
@@ -350,14 +360,14 @@ def test_a_relation_that_fails_while_it_is_read_changes_nothing(path: str) -> No
 def test_the_limits_of_the_connection_hold(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     io = DuckDBDatasetIO(duckdb.connect(config={"memory_limit": "200MB", "threads": 1}))
-    match = get_engine_type(io).match  # type: ignore[attr-defined]
+    match = engine_module.DuckDBSource.match
 
     def spy(self: Any, *arguments: Any) -> Any:
         ask = "SELECT current_setting('memory_limit'), current_setting('threads')"
         seen.extend(self._connection.execute(ask).fetchall())
         return match(self, *arguments)
 
-    monkeypatch.setattr(get_engine_type(io), "match", spy)
+    monkeypatch.setattr(engine_module.DuckDBSource, "match", spy)
     io.merge(NEW, path, "upsert", "id")
     ((memory, threads),) = seen
     assert memory in {"190.7 MiB", "190.6 MiB"}

@@ -17,9 +17,9 @@ from tests.support import assert_unchanged, list_data_files, put, read_rows, sna
 from merganser import DatasetMergeError, DuckDBDatasetIO
 from merganser.core import PathValidator
 from merganser.engines.duckdb import connection as client
+from merganser.engines.duckdb import connection as version_module
 from merganser.engines.duckdb import engine as engine_module
-from merganser.engines.duckdb import version as version_module
-from merganser.engines.duckdb.version import FIRST_WITH_MERGE, detect_version, parse_version
+from merganser.engines.duckdb.connection import FIRST_WITH_MERGE, detect_version, parse_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -365,14 +365,14 @@ def test_use_merge_is_true_false_or_none(path: str, value: Any) -> None:
 # D3, D6
 def test_a_table_is_registered_without_a_copy_and_gone_afterwards(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[tuple[str, pa.Table]] = []
-    register = engine_module.DuckDBEngine._register
+    register = engine_module.DuckDBEngine.register
 
     def spy(self: Any, name: str, table: pa.Table) -> str:
         view = register(self, name, table)
         shown.append((view, table))
         return view
 
-    monkeypatch.setattr(engine_module.DuckDBEngine, "_register", spy)
+    monkeypatch.setattr(engine_module.DuckDBEngine, "register", spy)
     source = pa.table({"id": pa.array([2, 3, 4], pa.int64()), "v": ["B", "C", "D"]})
     connection = duckdb.connect()
     DuckDBDatasetIO(connection).merge(source, path, key_columns="id")

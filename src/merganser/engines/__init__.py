@@ -24,7 +24,7 @@ ENGINES = {
 }
 
 
-def open_engine(name: str) -> DatasetIO[Any, Any, Any]:
+def open_engine(name: str) -> DatasetIO:
     """Open an engine's door by the engine's name.
 
     >>> open_engine("arrow").__class__.__name__

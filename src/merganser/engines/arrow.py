@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
+import pyarrow as pa  # noqa: TC002  the examples below use it
 
 from merganser.core.columnar.take import align_chunks, take
 from merganser.core.dataset.read import open_dataset
 from merganser.core.merge.dataset_io import DatasetIO
 from merganser.core.model.casts import conform
 from merganser.core.model.keys import count_null_keys, find_latest_rows
-from merganser.core.rows.match_actions import assign_actions, find_delete_rows
-from merganser.core.rows.matches import Matches
-from merganser.core.rows.table_engine import TableEngine, collect_key_facts, find_columns_with_nulls, find_matches
+from merganser.core.rows.match_actions import find_delete_rows
+from merganser.core.rows.table_source import (
+    LocalEngine,
+    OpenedRows,
+    TableSource,
+    collect_key_facts,
+    find_columns_with_nulls,
+)
 from merganser.core.sources.source import read_source
 from merganser.core.storage.location import locate
 
@@ -28,14 +31,12 @@ if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
     from merganser.core.merge.dataset_io import OperationContext
-    from merganser.core.model.engine import MatchCounts, ScanFile, SourceFacts
+    from merganser.core.model.engine import SourceFacts, SourceSpec
     from merganser.core.model.result import MergeStats
-    from merganser.core.model.strategy import MergePolicy, MergeStrategy
-    from merganser.core.storage.staging import Staging
-    from merganser.core.storage.store import Store
+    from merganser.core.model.strategy import MergeStrategy
 
 
-class PyArrowDatasetIO(DatasetIO[pa.Table, pa.Table, Matches]):
+class PyArrowDatasetIO(DatasetIO):
     """Merge, plan, write and read Parquet datasets with PyArrow.
 
     Args:
@@ -105,43 +106,33 @@ def merge_parquet_dataset_pyarrow(
     return result.stats
 
 
-class ArrowEngine(TableEngine):
-    """The verbs of `merganser.core.model.engine.Engine` on Arrow tables."""
+class ArrowEngine(LocalEngine):
+    """`merganser.core.model.engine.Engine` on Arrow tables."""
 
     name = "arrow"
 
-    def open(self, source: Any) -> pa.Table:
-        return read_source(source)
+    def open(self, source: Any) -> OpenedTable:
+        return OpenedTable(read_source(source))
 
-    def conform(self, handle: pa.Table, schema: pa.Schema, staging: Staging | None = None) -> pa.Table:  # noqa: ARG002  in memory
-        return align_chunks(conform(handle, schema))
 
-    def deduplicate(self, handle: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
-        return take(handle, find_latest_rows(handle, keys, order_by))
+class OpenedTable(OpenedRows):
+    """A source in memory."""
 
-    def collect_facts(
-        self,
-        handle: pa.Table,
-        keys: Sequence[str],
-        partition_columns: Sequence[str],
-        bounds: pa.Table | None,
-        policy: MergePolicy,
-    ) -> SourceFacts:
-        facts = collect_key_facts(handle, keys, partition_columns, bounds, policy)
-        deletes, with_nulls = int(find_delete_rows(handle, policy).sum()), find_columns_with_nulls(handle, policy)
-        return facts.to_source_facts(handle.num_rows, deletes, count_null_keys(handle, keys), with_nulls)
+    def conform(self, spec: SourceSpec) -> ArrowSource:
+        return ArrowSource(align_chunks(conform(self.rows, spec.schema)), spec)
 
-    def match(
-        self,
-        handle: pa.Table,
-        keys: Sequence[str],
-        store: Store,
-        files: Sequence[ScanFile],
-        partitions: pa.Table,
-        policy: MergePolicy,
-    ) -> tuple[Matches, MatchCounts]:
-        found = find_matches(handle, keys, store, files)
-        matched = np.zeros(handle.num_rows, np.bool_)
-        matched[found.source_row] = True
-        new = np.flatnonzero(~matched) if policy.rule.inserts else np.arange(0)
-        return assign_actions(handle, replace(found, new=new), keys, store, files, partitions, policy)
+
+class ArrowSource(TableSource):
+    """`merganser.core.model.engine.ConformedSource` on an Arrow table."""
+
+    def deduplicate(self, order_by: Sequence[str]) -> ArrowSource:
+        return ArrowSource(take(self.rows, find_latest_rows(self.rows, self.spec.keys, order_by)), self.spec)
+
+    def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
+        rows, policy = self.rows, self.spec.policy
+        return collect_key_facts(rows, self.spec, bounds).to_source_facts(
+            rows=rows.num_rows,
+            delete_rows=int(find_delete_rows(rows, policy).sum()),
+            null_keys=count_null_keys(rows, self.spec.keys),
+            columns_with_nulls=find_columns_with_nulls(rows, policy),
+        )

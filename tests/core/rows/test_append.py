@@ -51,12 +51,12 @@ TABLE = pa.table(
     }
 )
 LAYOUT = Layout(
-    TABLE.schema,
+    schema=TABLE.schema,
     # One column is missing from the source.
-    frozenset(TABLE.column_names) - {"real"},
-    {b"made by": b"a test"},
-    derive_schema_options(None),
-    "zstd",
+    columns=frozenset(TABLE.column_names) - {"real"},
+    key_values={b"made by": b"a test"},
+    writer_options=derive_schema_options(None),
+    compression="zstd",
     max_rows_per_file=10_000,
     row_group_size=700,
 )

@@ -24,13 +24,16 @@ from tests.values import PLAIN, build, cells
 
 from merganser import DuckDBDatasetIO
 from merganser.core.merge.dataset_io import OperationContext
+from merganser.core.model.engine import SourceSpec
 from merganser.core.model.keys import to_canonical, to_canonical_keys
 from merganser.core.model.options import Options
+from merganser.core.model.strategy import MergePolicy, find_rule
 from merganser.core.parquet.thrift import FILE_METADATA, Struct, ThriftList, read_struct
 from merganser.core.rows.bounds import might_match
+from merganser.core.storage.local import LocalStore
 from merganser.engines.duckdb import engine as duckdb_engine
 from merganser.engines.duckdb.engine import DuckDBEngine
-from merganser.engines.duckdb.key_scan import _KeyScan
+from merganser.engines.duckdb.key_scan import KeyScan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +50,7 @@ def _read_by_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("DuckDB left a file to our own reader")
 
-    monkeypatch.setattr(_KeyScan, "scan_with_arrow", refuse)
+    monkeypatch.setattr(KeyScan, "scan_with_arrow", refuse)
 
 
 # -------------------- statistics that lie, and that we know to prove nothing
@@ -239,7 +242,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The plans of the statements that read Parquet."""
     found: list[Any] = []
     behind = partial(Explaining, plans=found)
-    monkeypatch.setattr(DuckDBEngine, "_connection", property(lambda self: behind(self._instance.connection)))
+    monkeypatch.setattr(DuckDBEngine, "connection", property(lambda self: behind(self.instance.connection)))
     return found
 
 
@@ -275,8 +278,15 @@ def test_a_filter_on_a_key_column_is_detected(lake: str) -> None:
 
 def candidates(source: pa.Table, bounds: pa.Table) -> list[bool]:
     with DuckDBDatasetIO()._open_engine(OperationContext("plan", "t", Options())) as engine:
-        handle = engine.conform(source, source.schema)
-        found: list[bool] = engine.find_candidates(handle, source.column_names, bounds).tolist()
+        spec = SourceSpec(
+            schema=source.schema,
+            keys=source.column_names,
+            partition_columns=[],
+            policy=MergePolicy(rule=find_rule("upsert"), columns=frozenset(source.column_names)),
+            store=LocalStore(),
+            staging=None,
+        )
+        found: list[bool] = engine.open(source).conform(spec).find_candidates(bounds).tolist()
     return found
 
 

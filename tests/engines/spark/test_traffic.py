@@ -17,6 +17,7 @@ import merganser.engines.spark as engine
 from merganser.core.dataset import snapshot as dataset
 from merganser.core.parquet.footer import read_footer
 from merganser.engines.spark import engine as spark_engine
+from merganser.engines.spark.columns import EXPECTED_PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,11 +93,12 @@ def test_a_shuffled_source_joins_only_keys(spark: Any, lake: str, monkeypatch: p
     joins = [line for plan in plans for line in plan.splitlines() if "Join" in line]
     assert joins
     # Rows of the target enter Spark as what `scan` gives: places and the key, and nothing else.
-    scans = [line for plan in plans for line in plan.splitlines() if "MapInArrow" in line and "expected#" in line]
+    lines = [line for plan in plans for line in plan.splitlines() if "MapInArrow" in line]
+    scans = [line for line in lines if f"{EXPECTED_PARTITION}#" in line]
     assert scans
     for line in scans:
         given = line[line.rindex("[") : line.rindex("]")]
-        assert set(re.findall(r"(\w+)#", given)) == {"file", "row_group", "position", "expected", "key_0"}
+        assert set(re.findall(r"(\w+)#", given)) == {"file", "row_group", "position", EXPECTED_PARTITION, "key_0"}
 
 
 def watch(monkeypatch: pytest.MonkeyPatch) -> list[str]:

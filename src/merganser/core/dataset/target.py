@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from merganser.core.dataset.file_statistics import DataFile, Footers, Summaries
     from merganser.core.dataset.statistics_cache import CacheUpdate
+    from merganser.core.model.engine import FileNumber, GroupNumber
     from merganser.core.storage.location import Location
 
 
@@ -147,7 +148,7 @@ class Target:
         """The number of each row group within its file."""
         return (np.arange(len(self.group_file)) - self.first_group[self.group_file]).astype(np.int32)
 
-    def mark_groups(self, groups: Mapping[int, Sequence[int]]) -> npt.NDArray[np.bool_]:
+    def mark_groups(self, groups: Mapping[FileNumber, Sequence[GroupNumber]]) -> npt.NDArray[np.bool_]:
         """Return a mask over all row groups that selects these, given by file."""
         mask = np.zeros(len(self.group_file), np.bool_)
         mask[[self.first_group[file] + group for file, some in groups.items() for group in some]] = True

@@ -24,7 +24,7 @@ from merganser.core.file_api.source_keys import (
     read_keys,
 )
 from merganser.core.merge.planner import plan_scans
-from merganser.core.model.engine import UNKNOWN_PARTITION, ScanFile
+from merganser.core.model.engine import UNKNOWN_PARTITION, FileNumber, GroupNumber, ScanFile
 from merganser.core.model.keys import (
     SOURCE_ROW,
     normalize_keys,
@@ -297,7 +297,13 @@ class _Candidate:
             for field in table.schema
             if field.name not in self.types
         }
-        return ScanFile(number, self.path, range(self.group_count), constants, UNKNOWN_PARTITION)
+        return ScanFile(
+            number=FileNumber(number),
+            path=self.path,
+            groups=[*map(GroupNumber, range(self.group_count))],
+            constants=constants,
+            partition=UNKNOWN_PARTITION,
+        )
 
 
 def _open_candidate(path: str, keys: Sequence[str], own: pa.Schema, filesystem: Any) -> _Candidate:

@@ -300,14 +300,15 @@ def _make_layout(target: Target, bundle: _Bundle, compact_options: CompactOption
     # Metadata that describes dropped partition columns would not fit the new files.
     key_values = make_key_values(schema) if len(schema) < len(first.schema) else dict(metadata.metadata or {})
     return Layout(
-        pa.schema(fields),
-        frozenset(schema.names),
-        key_values,
-        derive_new_file_options(first),
-        compact_options.compression or derive_options_by_group(first, [0])[0].get("compression", options.compression),
-        options.max_rows_per_file,
-        options.row_group_size,
-        find_bloom_filter_columns(first) & {*schema.names},
+        schema=pa.schema(fields),
+        columns=frozenset(schema.names),
+        key_values=key_values,
+        writer_options=derive_new_file_options(first),
+        compression=compact_options.compression
+        or derive_options_by_group(first, [0])[0].get("compression", options.compression),
+        max_rows_per_file=options.max_rows_per_file,
+        row_group_size=options.row_group_size,
+        bloom_filter_columns=find_bloom_filter_columns(first) & {*schema.names},
     )
 
 

@@ -22,7 +22,7 @@ from merganser.core.columnar.take import TARGET_CHUNK_ROWS, take
 from merganser.core.columnar.threads import map_with_prefetch
 from merganser.core.merge.planner import plan_scans
 from merganser.core.model.casts import cast_column
-from merganser.core.model.engine import SAMPLE_SIZE
+from merganser.core.model.engine import SAMPLE_SIZE, UNKNOWN_PARTITION
 from merganser.core.model.keys import find_latest_rows, to_canonical_type
 from merganser.core.model.schema import to_plain_type
 from merganser.core.model.validation import format_keys
@@ -60,7 +60,7 @@ def find_duplicates(target: Target, keys: Sequence[str], order_by: Sequence[str]
     Without `order_by`, rows of one key that are not equal are refused. NULL is lowest and NaN highest. A key with NULL
     or NaN never equals another.
     """
-    scans = plan_scans(target, keys, [0] * len(target.files), np.ones(len(target.group_file), np.bool_))
+    scans = plan_scans(target, keys, [UNKNOWN_PARTITION] * len(target.files), np.ones(len(target.group_file), np.bool_))
     hashes = spool(_hash_rows(target, scans, keys), _HASH_SCHEMA)
     pass_count = max(1, -(-hashes.num_rows // ROWS_PER_PASS))
     repeated = [_find_repeated_hashes(hashes, number, pass_count) for number in range(pass_count)]

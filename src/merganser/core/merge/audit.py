@@ -1,4 +1,4 @@
-"""The audit: every row changed, as it is afterwards and, if asked for, as it was (R5)."""
+"""The audit: every changed row as it is afterwards and, on request, as it was (R5)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from merganser.core.columnar.take import empty_table
 from merganser.core.dataset.nesting import find_enclosing_dataset
 from merganser.core.merge.planner import plan_scans
-from merganser.core.model.engine import ACTION_COLUMN, OLD_ROW_COLUMN, AuditSpec
+from merganser.core.model.engine import ACTION_COLUMN, OLD_ROW_COLUMN, UNKNOWN_PARTITION, AuditSpec
 from merganser.core.model.schema import to_value_type
 from merganser.core.rows.audit_rows import make_audit_schema
 from merganser.core.storage.location import locate
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from merganser.core.merge.planner import Decision
     from merganser.core.merge.prepare import PreparedMerge
-    from merganser.core.model.engine import Engine, GivenT, MatchesT, SourceT
-    from merganser.core.model.options import Request
     from merganser.core.storage.location import Location
     from merganser.core.storage.staging import Staging
 
@@ -36,7 +34,7 @@ ROWS = "rows"
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was listed: a table, or staged files, each with its path to be and that path as the caller spells it."""
+    """The changed rows: a table, or staged files with their final paths, and those paths as the caller spells them."""
 
     table: pa.Table | None = None
     files: Sequence[tuple[str, str]] = ()
@@ -44,7 +42,7 @@ class Audit:
 
 
 def find_feed(audit: bool | str | os.PathLike[str], location: Location, filesystem: Any) -> Location | None:  # noqa: FBT001
-    """Find the folder that an audit is to be stored in, if it is."""
+    """Find the folder that an audit is stored in; None if it is not stored."""
     if isinstance(audit, bool) or audit == ROWS:
         return None
     feed = locate(audit, filesystem)
@@ -74,44 +72,42 @@ def find_feed(audit: bool | str | os.PathLike[str], location: Location, filesyst
     return feed
 
 
-def make_audit(
-    engine: Engine[GivenT, SourceT, MatchesT],
-    prepared: PreparedMerge[SourceT],
-    decision: Decision[MatchesT],
-    request: Request,
-    staging: Staging,
-    feed: Location | None,
-) -> Audit:
-    """List every row changed, as far as the caller asks for it; old rows are read before they go."""
-    if not request.options.audit:
+def make_audit(prepared: PreparedMerge, decision: Decision, staging: Staging, feed: Location | None) -> Audit:
+    """List every changed row, if the caller asks for it; old rows are read before they are removed."""
+    if not prepared.request.options.audit:
         return Audit()
-    terms = _make_audit_spec(prepared, request, is_stored=feed is not None)
+    spec = _make_audit_spec(prepared, is_stored=feed is not None)
     found: list[Any] = []
     if decision.inserted or decision.changed_groups.any():
         target = prepared.target
-        scans = plan_scans(
-            target, request.keys, [0] * len(target.files), decision.changed_groups, decision.deletes_missing
-        )
-        found = engine.audit(prepared.handle, decision.matches, scans, terms, staging, prepared.policy)
+        partitions = [UNKNOWN_PARTITION] * len(target.files)
+        scans = plan_scans(target, prepared.spec.keys, partitions, decision.changed_groups, decision.deletes_missing)
+        found = decision.matched.audit(scans, spec, staging)
     if feed is None:
-        return Audit(pa.concat_tables([empty_table(terms.schema), *found]))
+        return Audit(pa.concat_tables([empty_table(spec.schema), *found]))
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
     names = [f"{stamp}-{uuid.uuid4().hex}.parquet" for _ in found]
     files = [(path, feed.to_path(name)) for path, name in zip(found, names, strict=True)]
     return Audit(None, files, [feed.to_display(name) for name in names])
 
 
-def _make_audit_spec(prepared: PreparedMerge[SourceT], request: Request, *, is_stored: bool) -> AuditSpec:
-    whole, placed = request.options.audit is not True, prepared.target.partition_columns
-    columns = request.keys
-    if whole:
-        # As the dataset has them, also when it is only now being made.
-        columns = [*(name for name in prepared.schema.names if name not in placed), *placed]
-    taken = [name for name in (ACTION_COLUMN, *([OLD_ROW_COLUMN] * whole)) if name in columns]
+def _make_audit_spec(prepared: PreparedMerge, *, is_stored: bool) -> AuditSpec:
+    keys, partition_columns = prepared.request.keys, prepared.target.partition_columns
+    columns, has_old_rows = keys, prepared.request.options.audit is not True
+    if has_old_rows:
+        # In the order of the dataset, also while that is being created.
+        columns = [*(name for name in prepared.schema.names if name not in partition_columns), *partition_columns]
+    reserved = [ACTION_COLUMN, *([OLD_ROW_COLUMN] * has_old_rows)]
+    taken = [name for name in reserved if name in columns]
     if taken:
         message = f"The audit has a column {taken[0]!r} of its own, and so has the dataset. Rename the dataset's."
         raise InvalidArgumentError(message)
-    kinds = {name: to_value_type(prepared.schema.field(name).type) for name in columns}
+    types = {name: to_value_type(prepared.schema.field(name).type) for name in columns}
     return AuditSpec(
-        columns, request.keys, prepared.insert_columns, whole, is_stored, make_audit_schema(kinds, has_old_rows=whole)
+        columns=columns,
+        keys=keys,
+        insert_columns=prepared.insert_columns,
+        has_old_rows=has_old_rows,
+        is_stored=is_stored,
+        schema=make_audit_schema(types, has_old_rows=has_old_rows),
     )

@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.merge import driver
-from merganser.core.model.engine import GivenT, MatchesT, SourceT
 from merganser.core.model.options import DECLARATIONS, Options, pick_options, pick_source, suggest_names
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class OperationContext:
         return f"{self.operation} of {self.path}"
 
 
-class DatasetIO(ABC, Generic[GivenT, SourceT, MatchesT]):
+class DatasetIO(ABC):
     """Parquet datasets through one engine; `filesystem` is the default of its calls.
 
     Signatures and `Args:` of `merge`, `plan` and `write_dataset` are written by scripts/options.py.
@@ -82,7 +81,7 @@ class DatasetIO(ABC, Generic[GivenT, SourceT, MatchesT]):
         self.filesystem = filesystem
 
     @abstractmethod
-    def _open_engine(self, context: OperationContext) -> AbstractContextManager[Engine[GivenT, SourceT, MatchesT]]:
+    def _open_engine(self, context: OperationContext) -> AbstractContextManager[Engine]:
         """Open the engine for one call, and close it however the call ends."""
 
     @abstractmethod
@@ -278,7 +277,7 @@ class DatasetIO(ABC, Generic[GivenT, SourceT, MatchesT]):
             return driver.merge(engine, source, path, strategy, key_columns, options.filesystem, options)
 
     @contextmanager
-    def _open(self, context: OperationContext) -> Iterator[Engine[GivenT, SourceT, MatchesT]]:
+    def _open(self, context: OperationContext) -> Iterator[Engine]:
         with translate_memory_errors(context.description), self._open_engine(context) as engine:
             yield engine
 

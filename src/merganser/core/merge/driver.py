@@ -1,6 +1,6 @@
 """The driver. Read it from top to bottom: source, validate, plan, rewrite, append, commit, result.
 
-It decides everything and moves no row; rows are the engine's.
+It decides everything and touches no row; row work is the engine's.
 """
 
 from __future__ import annotations
@@ -49,11 +49,10 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from merganser.core.commit.commit import Session
     from merganser.core.merge.audit import Audit
     from merganser.core.merge.planner import Decision
     from merganser.core.merge.prepare import PreparedMerge
-    from merganser.core.model.engine import AppendedFile, Engine, GivenT, MatchesT, RewrittenFile, SourceT
+    from merganser.core.model.engine import AppendedFile, Engine, RewrittenFile
     from merganser.core.model.options import Options
     from merganser.core.model.strategy import MergeStrategy
     from merganser.core.storage.location import Location
@@ -63,7 +62,7 @@ WriteMode = Literal["append", "overwrite"]
 
 
 def merge(
-    engine: Engine[GivenT, SourceT, MatchesT],
+    engine: Engine,
     source: Any,
     path: str | os.PathLike[str],
     strategy: MergeStrategy,
@@ -77,32 +76,35 @@ def merge(
     location = _locate_target(path, filesystem, options)
     _check_exists(location, request)
     feed = find_feed(options.audit, location, filesystem)
-    given = engine.open(source)
-    teller = ProgressReporter(options.progress)
-    teller.begin("read")
+    opened = engine.open(source)
+    progress = ProgressReporter(options.progress)
+    progress.begin("read")
     with open_session(location, options.lock_timeout, started, checked=True) as session:
         forget_lost_batches(location, session.control)
         if options.batch_id is not None:
             before = find_batch(location.store, session.control, options.batch_id)
             if before is not None:
                 return before
-        with session.staging(teller.on_file_done) as staging:
-            prepared = prepare(engine, given, location, request, staging)
-            teller.begin("plan", rows=prepared.source_count)
-            decision = decide(engine, prepared, request, staging)
+        with session.staging(progress.on_file_done) as staging:
+            prepared = prepare(engine, opened, location, request, staging)
+            progress.begin("plan", rows=prepared.source_count)
+            decision = decide(engine, prepared)
             with explain_staging_errors(staging):
-                teller.begin("rewrite" if decision.jobs else "add", len(decision.jobs))
-                staged = _stage(engine, prepared, decision, staging, options, request.keys)
-                audit = make_audit(engine, prepared, decision, request, staging, feed)
-                result = _make_result(prepared, decision, staged, request, audit)
-                teller.begin("commit", len(staged.rewritten) + len(staged.appended))
-                _commit(session, staging, prepared, decision, staged, result, request, engine.name, audit)
-    teller.begin("done")
+                progress.begin("rewrite" if decision.jobs else "add", len(decision.jobs))
+                staged = _stage(prepared, decision, staging)
+                audit = make_audit(prepared, decision, staging, feed)
+                result = _make_result(prepared, decision, staged, audit)
+                progress.begin("commit", len(staged.files))
+                journal = _make_journal(engine.name, prepared, decision, staged, audit, result)
+                if journal is not None:
+                    commit_files(session, staging, journal, prepared.target)
+                    save_filters(decision.pruning, prepared.target, decision.touched_files, staging)
+    progress.begin("done")
     return result
 
 
 def plan(
-    engine: Engine[GivenT, SourceT, MatchesT],
+    engine: Engine,
     source: Any,
     path: str | os.PathLike[str],
     strategy: MergeStrategy,
@@ -116,77 +118,96 @@ def plan(
     check_no_pending_commit(location)
     _check_exists(location, request)
     prepared = prepare(engine, engine.open(source), location, request, None)
-    decision = decide(engine, prepared, request, None)
+    decision = decide(engine, prepared)
     before = prepared.target.rows
     return MergePlan(
-        location.display,
-        strategy,
-        tuple(request.keys),
-        tuple(prepared.target.partition_columns),
-        prepared.source_count,
-        before,
-        before + decision.inserted - decision.deleted,
-        decision.inserted,
-        decision.updated,
-        decision.deleted,
-        decision.skipped,
-        decision.files,
+        path=location.display,
+        strategy=strategy,
+        key_columns=tuple(request.keys),
+        partition_columns=tuple(prepared.target.partition_columns),
+        source_count=prepared.source_count,
+        target_count_before=before,
+        target_count_after=before + decision.inserted - decision.deleted,
+        inserted=decision.inserted,
+        updated=decision.updated,
+        deleted=decision.deleted,
+        skipped=decision.skipped,
+        files=decision.files,
     )
 
 
 def write_dataset(
-    engine: Engine[GivenT, SourceT, MatchesT],
+    engine: Engine,
     source: Any,
     path: str | os.PathLike[str],
     mode: WriteMode,
     filesystem: Any,
     options: Options,
 ) -> WriteResult:
-    """Append rows to a dataset, or put them in the place of all its rows."""
+    """Append rows to a dataset, or replace all its rows."""
     if mode not in get_args(WriteMode):
         message = f"Unknown mode {mode!r}. Choose append or overwrite."
         raise InvalidArgumentError(message)
     started = time.monotonic()
     location = _locate_target(path, filesystem, options)
-    given = engine.open(source)
-    teller = ProgressReporter(options.progress)
-    teller.begin("read")
+    opened = engine.open(source)
+    progress = ProgressReporter(options.progress)
+    progress.begin("read")
     with (
         open_session(location, options.lock_timeout, started, checked=True) as session,
-        session.staging(teller.on_file_done) as staging,
+        session.staging(progress.on_file_done) as staging,
     ):
         if mode == "append":
-            prepared = prepare(engine, given, location, Request("insert", [], options), staging)
-            removed: Sequence[int] = ()
+            prepared = prepare(engine, opened, location, Request("insert", [], options), staging)
         else:
-            prepared = prepare_overwrite(engine, given, location, options, staging)
-            removed = range(len(prepared.target.files))
+            prepared = prepare_overwrite(opened, location, options, staging)
         with explain_staging_errors(staging):
-            teller.begin("add", rows=prepared.facts.rows)
-            layout = _make_layout(prepared, options)
-            handle, partitions = prepared.handle, prepared.facts.partitions
-            _, staged = engine.stage(handle, None, (), layout, partitions, staging, prepared.policy)
-            appended = _make_new_files(prepared, staged, staging)
-            if not appended and (removed or not prepared.target.files):
-                appended = [_stage_schema_file(prepared, staging, options)]
-            elif appended and not removed and not prepared.target.rows:
-                # New files keep the schema now, so that those without rows go (W3).
-                removed = prepared.target.unlinked
-            _check_row_count(prepared.facts.rows, appended)
-            files = [new.to_metadata(location) for new in appended]
-            gone = [location.to_display(prepared.target.files[number].rel) for number in removed]
-            result = WriteResult(mode, prepared.facts.rows, files, gone)
+            progress.begin("add", rows=prepared.facts.rows)
+            appended, removed = _stage_write(prepared, staging, is_overwrite=mode == "overwrite")
+            result = WriteResult(
+                mode,
+                prepared.facts.rows,
+                [new.to_metadata(location) for new in appended],
+                [location.to_display(prepared.target.files[number].rel) for number in removed],
+            )
             if appended:
-                before = prepared.target.rows if mode == "append" else None
-                history = make_write_record(
-                    engine.name, options, result, before, list_touched_files(prepared.target, appended, removed)
-                )
-                moves, removals = make_moves(prepared.target, appended), make_removals(prepared.target, removed)
-                journal = Journal(moves, removals, prepared.partition_record, history=history, retain=options.retain)
-                teller.begin("commit", len(appended))
+                progress.begin("commit", len(appended))
+                journal = _make_write_journal(engine.name, prepared, appended, removed, result)
                 commit_files(session, staging, journal, prepared.target)
-    teller.begin("done")
+    progress.begin("done")
     return result
+
+
+def _stage_write(
+    prepared: PreparedMerge, staging: Staging, *, is_overwrite: bool
+) -> tuple[list[NewFile], Sequence[int]]:
+    """Stage the new files, and list the files to remove."""
+    target, facts = prepared.target, prepared.facts
+    _, staged = prepared.source.match((), facts).stage((), _make_layout(prepared), staging)
+    appended = _make_new_files(prepared, staged, staging)
+    removed: Sequence[int] = range(len(target.files)) if is_overwrite else ()
+    if not appended and (removed or not target.files):
+        appended = [_stage_schema_file(prepared, staging)]
+    elif appended and not removed and not target.rows:
+        # New files have the schema now, so those without rows are removed (W3).
+        removed = target.unlinked
+    _check_row_count(facts.rows, appended)
+    return appended, removed
+
+
+def _make_write_journal(
+    engine: str, prepared: PreparedMerge, appended: Sequence[NewFile], removed: Sequence[int], result: WriteResult
+) -> Journal:
+    target, options = prepared.target, prepared.request.options
+    before = target.rows if result.mode == "append" else None
+    touched = list_touched_files(target, appended, removed)
+    return Journal(
+        make_moves(target, appended),
+        make_removals(target, removed),
+        prepared.partition_record,
+        history=make_write_record(engine, options, result, before, touched),
+        retain=options.retain,
+    )
 
 
 def _locate_target(path: str | os.PathLike[str], filesystem: Any, options: Options) -> Location:
@@ -211,45 +232,35 @@ def _check_exists(location: Location, request: Request) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """Everything a merge staged, and what the engine says it did."""
+    """The files that a merge staged, and the counts that the engine reports."""
 
     rewritten: Sequence[NewFile]
     appended: Sequence[NewFile]
     replaced: int
     removed: int
 
+    @property
+    def files(self) -> list[NewFile]:
+        return [*self.rewritten, *self.appended]
 
-def _stage(
-    engine: Engine[GivenT, SourceT, MatchesT],
-    prepared: PreparedMerge[SourceT],
-    decision: Decision[MatchesT],
-    staging: Staging,
-    options: Options,
-    keys: Sequence[str],
-) -> _Staged:
-    target = prepared.target
-    layout = _make_layout(prepared, options, keys) if decision.appended else None
+
+def _stage(prepared: PreparedMerge, decision: Decision, staging: Staging) -> _Staged:
+    layout = _make_layout(prepared) if decision.appended else None
     rewritten: Sequence[RewrittenFile] = ()
     appended: Sequence[AppendedFile] = ()
     if decision.jobs or layout is not None:
-        handle, partitions = prepared.handle, prepared.facts.partitions
-        rewritten, appended = engine.stage(
-            handle, decision.matches, decision.jobs, layout, partitions, staging, prepared.policy
-        )
+        rewritten, appended = decision.matched.stage(decision.jobs, layout, staging)
     footers = read_staged_footers(staging, [one.staged_path for one in rewritten])
     new_files = [
-        NewFile(one.staged_path, target.files[job.number].rel, footer, job.number)
+        NewFile(one.staged_path, prepared.target.files[job.number].rel, footer, job.number)
         for job, one, footer in zip(decision.jobs, rewritten, footers, strict=True)
     ]
     added = _make_new_files(prepared, appended, staging)
     _check_row_count(decision.appended, added)
-    replaced, removed = (sum(getattr(one, name) for one in rewritten) for name in ("replaced", "removed"))
-    return _Staged(new_files, added, replaced, removed)
+    return _Staged(new_files, added, sum(one.replaced for one in rewritten), sum(one.removed for one in rewritten))
 
 
-def _make_new_files(
-    prepared: PreparedMerge[SourceT], appended: Sequence[AppendedFile], staging: Staging
-) -> list[NewFile]:
+def _make_new_files(prepared: PreparedMerge, appended: Sequence[AppendedFile], staging: Staging) -> list[NewFile]:
     footers = read_staged_footers(staging, [one.staged_path for one in appended])
     return [
         make_new_file(one.staged_path, prepared.folders[one.partition], footer)
@@ -257,26 +268,27 @@ def _make_new_files(
     ]
 
 
-def _make_layout(prepared: PreparedMerge[SourceT], options: Options, keys: Sequence[str] = ()) -> Layout:
-    columns = [field for field in prepared.schema if field.name not in prepared.target.partition_columns]
-    schema = pa.schema(columns, prepared.schema.metadata)
+def _make_layout(prepared: PreparedMerge) -> Layout:
+    options = prepared.request.options
+    fields = [field for field in prepared.schema if field.name not in prepared.target.partition_columns]
+    schema = pa.schema(fields, prepared.schema.metadata)
     template = prepared.target.template or Template(None, derive_schema_options(None), None)
     check_writable(template.unwritable_column, prepared.target.location.display)
     return Layout(
-        to_plain_schema(schema).remove_metadata(),
-        prepared.insert_columns,
-        make_key_values(schema) if template.key_values is None else template.key_values,
-        template.writer_options,
-        options.compression,
-        options.max_rows_per_file,
-        options.row_group_size,
-        template.bloom_filter_columns & {*keys},
+        schema=to_plain_schema(schema).remove_metadata(),
+        columns=prepared.insert_columns,
+        key_values=make_key_values(schema) if template.key_values is None else template.key_values,
+        writer_options=template.writer_options,
+        compression=options.compression,
+        max_rows_per_file=options.max_rows_per_file,
+        row_group_size=options.row_group_size,
+        bloom_filter_columns=template.bloom_filter_columns & {*prepared.request.keys},
     )
 
 
-def _stage_schema_file(prepared: PreparedMerge[SourceT], staging: Staging, options: Options) -> NewFile:
-    """Stage a file of zero rows, which keeps the schema of a dataset that has none."""
-    layout = _make_layout(prepared, options)
+def _stage_schema_file(prepared: PreparedMerge, staging: Staging) -> NewFile:
+    """Stage a file without rows, which keeps the schema of a dataset without rows."""
+    layout = _make_layout(prepared)
     staged = write_rows(empty_table(layout.schema), np.arange(0), layout, staging)
     (footer,) = read_staged_footers(staging, [staged])
     return make_new_file(staged, format_null_partition(prepared.target), footer)
@@ -285,25 +297,25 @@ def _stage_schema_file(prepared: PreparedMerge[SourceT], staging: Staging, optio
 def _check_row_count(expected: int, appended: Sequence[NewFile]) -> None:
     staged = sum(new.footer.metadata.num_rows for new in appended)
     if staged != expected:
-        message = f"{staged} rows are staged where {expected} were to be. Nothing was published; please report this."
+        message = (
+            f"Internal error: {staged} rows were staged, {expected} planned. Nothing was published; please report this."
+        )
         raise CountMismatchError(message)
 
 
-def _make_result(
-    prepared: PreparedMerge[SourceT], decision: Decision[MatchesT], staged: _Staged, request: Request, audit: Audit
-) -> MergeResult:
-    """Check the counts against the staged footers (C2), and say what the merge will have done."""
-    target, location = prepared.target, prepared.target.location
-    gone = set(decision.removed_files) | {job.number for job in decision.jobs}
-    kept = [number for number in range(len(target.files)) if number not in gone]
+def _make_result(prepared: PreparedMerge, decision: Decision, staged: _Staged, audit: Audit) -> MergeResult:
+    """Check the counts against the staged footers (C2), and make the result that the commit will have."""
+    target, location, request = prepared.target, prepared.target.location, prepared.request
+    touched = decision.touched_files
+    kept = [number for number in range(len(target.files)) if number not in touched]
     removed = staged.removed + sum(target.file_rows[number] for number in decision.removed_files)
-    new = [*staged.rewritten, *staged.appended]
-    after = sum(target.file_rows[number] for number in kept) + sum(one.footer.metadata.num_rows for one in new)
+    after = sum(target.file_rows[number] for number in kept)
+    after += sum(one.footer.metadata.num_rows for one in staged.files)
     planned = decision.updated - decision.moved, decision.deleted + decision.moved
     if (staged.replaced, removed) != planned:
         message = (
-            f"The plan has {planned[0]} rows replaced and {planned[1]} removed, the staged files {staged.replaced} and "
-            f"{removed}. Nothing was published; please report this."
+            f"Internal error: {planned[0]} rows replaced and {planned[1]} removed were planned, {staged.replaced} and "
+            f"{removed} were staged. Nothing was published; please report this."
         )
         raise CountMismatchError(message)
     stats = compute_merge_stats(
@@ -315,56 +327,45 @@ def _make_result(
         deleted_rows=decision.deleted,
         by_operation=prepared.policy.delete_column is not None,
     )
-    preserved = list_preserved_files(target, gone)
+    preserved = list_preserved_files(target, touched)
     rewritten = [one.to_metadata(location) for one in staged.rewritten]
     inserted = [one.to_metadata(location) for one in staged.appended]
     return MergeResult(
-        request.strategy,
-        prepared.source_count,
-        target.rows,
-        stats.total,
-        stats.inserted,
-        stats.updated,
-        stats.deleted,
-        [*rewritten, *inserted, *preserved],
-        [file.path for file in rewritten],
-        [file.path for file in inserted],
-        [file.path for file in preserved],
-        [location.to_display(target.files[number].rel) for number in decision.removed_files],
-        audit.table,
-        request.options.batch_id,
+        strategy=request.strategy,
+        source_count=prepared.source_count,
+        target_count_before=target.rows,
+        target_count_after=stats.total,
+        inserted=stats.inserted,
+        updated=stats.updated,
+        deleted=stats.deleted,
+        files=[*rewritten, *inserted, *preserved],
+        rewritten_files=[file.path for file in rewritten],
+        inserted_files=[file.path for file in inserted],
+        preserved_files=[file.path for file in preserved],
+        removed_files=[location.to_display(target.files[number].rel) for number in decision.removed_files],
+        audit=audit.table,
+        batch_id=request.options.batch_id,
         skipped=decision.skipped,
         audit_files=audit.display_paths,
     )
 
 
-def _commit(
-    session: Session,
-    staging: Staging,
-    prepared: PreparedMerge[SourceT],
-    decision: Decision[MatchesT],
-    staged: _Staged,
-    result: MergeResult,
-    request: Request,
-    engine: str,
-    audit: Audit,
-) -> None:
-    target = prepared.target
-    moves = make_moves(target, [*staged.rewritten, *staged.appended])
-    removals = make_removals(target, decision.removed_files)
+def _make_journal(
+    engine: str, prepared: PreparedMerge, decision: Decision, staged: _Staged, audit: Audit, result: MergeResult
+) -> Journal | None:
+    """Make the journal of a merge; None if there is nothing to commit."""
+    target, request = prepared.target, prepared.request
+    moves, removals = make_moves(target, staged.files), make_removals(target, decision.removed_files)
     batch = None if result.batch_id is None else make_batch(result.batch_id, result)
-    if moves or removals or batch:
-        touched = list_touched_files(target, [*staged.rewritten, *staged.appended], decision.removed_files)
-        journal = Journal(
-            moves,
-            removals,
-            record=prepared.partition_record if moves or removals else None,
-            batch=batch,
-            feed=[Move(staged.rpartition("/")[2], target) for staged, target in audit.files],
-            history=make_merge_record(engine, request, result, touched),
-            retain=request.options.retain,
-        )
-        commit_files(session, staging, journal, target)
-        save_filters(
-            decision.pruning, target, [*decision.removed_files, *(job.number for job in decision.jobs)], staging
-        )
+    if not (moves or removals or batch):
+        return None
+    touched = list_touched_files(target, staged.files, decision.removed_files)
+    return Journal(
+        moves,
+        removals,
+        record=prepared.partition_record if moves or removals else None,
+        batch=batch,
+        feed=[Move(path.rpartition("/")[2], final) for path, final in audit.files],
+        history=make_merge_record(engine, request, result, touched),
+        retain=request.options.retain,
+    )

@@ -1,8 +1,8 @@
-"""Sifting: filters of keys pass over row groups that bounds cannot rule out, as where keys are random.
+"""Filter pruning: key filters exclude row groups that bounds cannot exclude, for example where keys are random.
 
-Filters are kept in the control folder, one file for each version of a data file and each choice of key columns. Where
-one is missing, the keys are read once, as a scan would, and a filter is made of them; the merge keeps it if it commits
-and the data file stays. A filter that is lost, damaged or made by other rules costs time, never rows.
+Filters are stored in the control folder, one file for each version of a data file and each choice of key columns. Where
+one is missing, the keys are read once, as a scan would, and a filter is built from them; the merge stores it if it
+commits and the data file stays. A filter that is lost, damaged or built by other rules costs time, never rows.
 """
 
 from __future__ import annotations
@@ -28,101 +28,117 @@ if TYPE_CHECKING:
     from merganser.core.columnar.hashing import Hashes
     from merganser.core.dataset.file_statistics import DataFile
     from merganser.core.dataset.target import Target
-    from merganser.core.model.engine import Engine, GivenT, MatchesT, ScanFile, SourceT
+    from merganser.core.merge.prepare import PreparedMerge
+    from merganser.core.model.engine import Engine, FileNumber, GroupNumber, ScanFile
     from merganser.core.rows.key_filter import KeyFilter
     from merganser.core.rows.key_scan import OpenFile
     from merganser.core.storage.staging import Staging
     from merganser.core.storage.store import Store
 
 FILTER_FOLDER = "filters"
-# With more keys, one of them looks as if it were in every large row group.
+# With more keys, some key passes the filter of every large row group.
 MAX_SOURCE_KEYS = 10_000
-# Rows of a file: below, its keys are read as fast as a filter. Rows of all files: below, a scan takes no time.
+# In a file of fewer rows, keys are read as fast as a filter. With fewer rows in all files, a scan takes no time.
 MIN_FILE_ROWS = 1 << 15
 MIN_TOTAL_ROWS = 1 << 20
-# So many files are tried before filters are made for all of them, and not if half of their row groups hold a key.
+# Files to try before filters are built for all of them.
 TRIAL_FILES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class NewFilter:
-    """A staged file of filters, the name it is to have, and the data file that it tells of."""
+    """A staged file of filters, its final name, and the data file that it describes."""
 
-    file: int
+    file: FileNumber
     name: str
     staged: str
 
 
 @dataclass(frozen=True, slots=True)
 class FilterPruning:
-    """The row groups to scan, by file; what filters were made; the names of those there are, None without a look."""
+    """The row groups to scan, by file; the filters that were built; the names of stored ones, None if not listed."""
 
-    groups: Mapping[int, Sequence[int]]
+    groups: Mapping[FileNumber, Sequence[GroupNumber]]
     new_filters: Sequence[NewFilter] = ()
     filter_names: Sequence[str] | None = None
 
 
-def prune_by_key_filters(
-    engine: Engine[GivenT, SourceT, MatchesT],
-    handle: SourceT,
-    keys: Sequence[str],
-    source_rows: int,
-    target: Target,
-    scans: Sequence[ScanFile],
-    staging: Staging | None,
-) -> FilterPruning:
-    """Leave out row groups that hold no key of a source of so many rows, by filters that are there or that are made."""
+def prune_by_key_filters(engine: Engine, prepared: PreparedMerge, scans: Sequence[ScanFile]) -> FilterPruning:
+    """Leave out row groups that hold no source key, by stored filters or by new ones."""
     groups = {scan.number: scan.groups for scan in scans}
     large = [scan for scan in scans if _count_rows(scan) >= MIN_FILE_ROWS]
-    if source_rows > MAX_SOURCE_KEYS or sum(map(_count_rows, large)) < MIN_TOTAL_ROWS:
+    if prepared.facts.rows > MAX_SOURCE_KEYS or sum(map(_count_rows, large)) < MIN_TOTAL_ROWS:
         return FilterPruning(groups)
-    store, folder = target.location.store, f"{choose_control_folder(target.location)}/{FILTER_FOLDER}"
+    probe = _make_probe(prepared)
     names: list[str] = []
     with suppress(OSError):
-        names = store.list_names(folder)
-    columns = _hash_columns(target, keys)
-    items = [_ProbedFile(scan, _make_filter_name(target, scan.number, columns)) for scan in large]
-    kinds = [to_canonical_type(target.get_key_type(name)) for name in keys]
-    sieve = _FilterProbe(store, folder, keys, kinds, engine.hash_keys(handle, keys), staging)
-    known = {*names}
-    held = [item for item in items if item.filter_name in known]
-    looked = engine.run_tasks(sieve.probe_stored, held, large=True)
-    answers = {item.scan.number: answer for item, answer in zip(held, looked, strict=True)}
-    lacking = [item for item in items if answers.get(item.scan.number) is None]
-    step = -(-len(lacking) // TRIAL_FILES) or 1
-    trial = lacking[::step]
-    made = engine.run_tasks(sieve.build_and_probe, trial, large=True)
-    if 2 * sum(len(answer.groups) for answer in made) < sum(len(item.scan.groups) for item in trial):
-        rest = [item for number, item in enumerate(lacking) if number % step]
-        trial, made = [*trial, *rest], [*made, *engine.run_tasks(sieve.build_and_probe, rest, large=True)]
-    answers |= {item.scan.number: answer for item, answer in zip(trial, made, strict=True)}
-    groups |= {number: answer.groups for number, answer in answers.items() if answer is not None}
-    learned = [
-        NewFilter(item.scan.number, item.filter_name, answer.staged)
-        for item, answer in zip(trial, made, strict=True)
-        if item.filter_name is not None and answer.staged is not None
+        names = probe.store.list_names(probe.folder)
+    columns = _hash_columns(prepared.target, prepared.spec.keys)
+    files = [_ProbedFile(scan, _make_filter_name(prepared.target, scan.number, columns)) for scan in large]
+    stored = _probe_stored(engine, probe, files, {*names})
+    built = _build_missing(engine, probe, [file for file in files if file.scan.number not in stored])
+    groups |= stored | {file.scan.number: result.groups for file, result in built}
+    new_filters = [
+        NewFilter(file.scan.number, file.filter_name, result.staged)
+        for file, result in built
+        if file.filter_name is not None and result.staged is not None
     ]
-    return FilterPruning(groups, learned, names)
+    return FilterPruning(groups, new_filters, names)
 
 
-def save_filters(pruning: FilterPruning, target: Target, gone: Iterable[int], staging: Staging) -> None:
-    """Keep the filters of files that stay, and no others; where that cannot be, they are made again another time."""
-    left = {*range(len(target.files))}.difference(gone)
-    news = [one for one in pruning.new_filters if one.file in left]
-    if not news:
+def _make_probe(prepared: PreparedMerge) -> _FilterProbe:
+    target, keys = prepared.target, prepared.spec.keys
+    return _FilterProbe(
+        store=target.location.store,
+        folder=f"{choose_control_folder(target.location)}/{FILTER_FOLDER}",
+        keys=keys,
+        key_types=[to_canonical_type(target.get_key_type(name)) for name in keys],
+        hashes=prepared.source.hash_keys(),
+        staging=prepared.spec.staging,
+    )
+
+
+def _probe_stored(
+    engine: Engine, probe: _FilterProbe, files: Sequence[_ProbedFile], names: set[str]
+) -> dict[FileNumber, Sequence[GroupNumber]]:
+    """Probe stored filters; a file whose filters are missing or damaged is left out."""
+    stored = [file for file in files if file.filter_name in names]
+    results = zip(stored, engine.run_tasks(probe.probe_stored, stored, large=True), strict=True)
+    return {file.scan.number: groups for file, groups in results if groups is not None}
+
+
+def _build_missing(
+    engine: Engine, probe: _FilterProbe, files: Sequence[_ProbedFile]
+) -> list[tuple[_ProbedFile, _ProbeResult]]:
+    """Build filters of a few files, and of all others only if half of the row groups are pruned there."""
+    step = -(-len(files) // TRIAL_FILES) or 1
+    tried = list(files[::step])
+    results = engine.run_tasks(probe.build_and_probe, tried, large=True)
+    if 2 * sum(len(result.groups) for result in results) < sum(len(file.scan.groups) for file in tried):
+        rest = [file for number, file in enumerate(files) if number % step]
+        tried += rest
+        results = [*results, *engine.run_tasks(probe.build_and_probe, rest, large=True)]
+    return list(zip(tried, results, strict=True))
+
+
+def save_filters(pruning: FilterPruning, target: Target, touched: Iterable[int], staging: Staging) -> None:
+    """Store the new filters of files that stay, and remove those of others; what fails is built again next time."""
+    left = {*range(len(target.files))}.difference(touched)
+    new_filters = [one for one in pruning.new_filters if one.file in left]
+    if not new_filters:
         return
     store, folder = staging.location.store, f"{staging.control}/{FILTER_FOLDER}"
     versions = {_hash_version(target.files[number]) for number in left}
     stale = [name for name in pruning.filter_names or () if name.partition("-")[0] not in versions]
     with suppress(OSError):
         store.make_folder(folder)
-        map_in_threads(lambda one: store.replace(one.staged, f"{folder}/{one.name}"), news)
+        map_in_threads(lambda one: store.replace(one.staged, f"{folder}/{one.name}"), new_filters)
         map_in_threads(lambda name: store.remove(f"{folder}/{name}"), stale)
 
 
 @dataclass(frozen=True, slots=True)
 class _ProbedFile:
-    """A file, and the name of its filters; None while it may still change and look the same."""
+    """A file, and the name of its filters; None while the file could change without a new modification time."""
 
     scan: ScanFile
     filter_name: str | None
@@ -130,15 +146,15 @@ class _ProbedFile:
 
 @dataclass(frozen=True, slots=True)
 class _ProbeResult:
-    """The row groups of a file that might hold a key, and where new filters are staged."""
+    """The row groups of a file that might hold a key, and the staged path of new filters."""
 
-    groups: Sequence[int]
+    groups: Sequence[GroupNumber]
     staged: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _FilterProbe:
-    """What is asked of each file: whether its filters, or new ones, let any key of the source through."""
+    """Tests whether any key of the source passes the filters of a file."""
 
     store: Store
     folder: str
@@ -147,40 +163,41 @@ class _FilterProbe:
     hashes: Hashes
     staging: Staging | None
 
-    def probe_stored(self, item: _ProbedFile) -> _ProbeResult | None:
-        """Ask the filters that there are; None if they cannot tell of every row group."""
-        data, name = None, item.filter_name or ""
+    def probe_stored(self, file: _ProbedFile) -> Sequence[GroupNumber] | None:
+        """Find the row groups that might hold a key by stored filters; None if these lack a row group."""
+        data, name = None, file.filter_name or ""
         with suppress(OSError):
             data = self.store.read_small(f"{self.folder}/{name}")
         filters = decode_filters(data or b"", name)
-        if not filters.keys() >= {*item.scan.groups}:
+        if not filters.keys() >= {*file.scan.groups}:
             return None
-        return _ProbeResult([group for group in item.scan.groups if filters[group].might_hold(self.hashes)])
+        return [group for group in file.scan.groups if filters[group].might_hold(self.hashes)]
 
-    def build_and_probe(self, item: _ProbedFile) -> _ProbeResult:
-        """Read the keys of a file, and stage filters of them unless the file is to be read anyway."""
+    def build_and_probe(self, file: _ProbedFile) -> _ProbeResult:
+        """Build filters from the keys of a file, and stage them unless the file has to be read anyway."""
+        scan = file.scan
         filters: dict[int, KeyFilter] = {}
-        # What cannot be read here is left to the scan, to be read in another way or to be refused.
+        # A file that cannot be read here is left to the scan, which reads it in another way or refuses it.
         with (
             suppress(UnreadableFileError, pa.ArrowException),
-            open_parquet(self.store, item.scan.path, item.scan.footer) as parquet,
+            open_parquet(self.store, scan.path, scan.footer) as parquet,
         ):
-            for group in item.scan.groups:
-                made = make_filter(hash_keys(self._read_keys(parquet, group, item.scan)))
-                if made is not None:
-                    filters[group] = made
-        hit = [one for one in item.scan.groups if one not in filters or filters[one].might_hold(self.hashes)]
-        if not hit and item.filter_name is not None and self.staging is not None:
+            for group in scan.groups:
+                built = make_filter(hash_keys(self._read_keys(parquet, group, scan)))
+                if built is not None:
+                    filters[group] = built
+        hit = [one for one in scan.groups if one not in filters or filters[one].might_hold(self.hashes)]
+        if not hit and file.filter_name is not None and self.staging is not None:
             staged = self.staging.make_path()
             with suppress(OSError), self.store.create(staged) as stream:
-                stream.write(encode_filters(filters, item.filter_name))
+                stream.write(encode_filters(filters, file.filter_name))
                 return _ProbeResult(hit, staged)
         return _ProbeResult(hit)
 
     def _read_keys(self, parquet: OpenFile, group: int, scan: ScanFile) -> Sequence[pa.ChunkedArray]:
-        """Read the keys of a row group that are not NULL, in the types that the source's have: files may differ."""
+        """Read the keys of a row group that are not NULL, cast to the source's types: those of files may differ."""
         read = [to_canonical(column) for _, column in read_columns(parquet, group, scan, self.keys)]
-        columns = [column.cast(kind) for column, kind in zip(read, self.key_types, strict=True)]
+        columns = [column.cast(data_type) for column, data_type in zip(read, self.key_types, strict=True)]
         if not any(column.null_count for column in columns):
             return columns
         return list(pa.table(columns, names=name_key_columns(len(columns))).drop_null().columns)
@@ -200,5 +217,5 @@ def _hash_version(file: DataFile) -> str:
 
 
 def _hash_columns(target: Target, keys: Sequence[str]) -> str:
-    told = [(name, str(target.get_key_type(name))) for name in keys]
-    return hashlib.sha256(repr(told).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    typed = [(name, str(target.get_key_type(name))) for name in keys]
+    return hashlib.sha256(repr(typed).encode("utf-8", "surrogatepass")).hexdigest()[:16]

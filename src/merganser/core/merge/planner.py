@@ -1,16 +1,23 @@
-"""The plan: for every file its fate and the reason, decided before anything is written and without a side effect."""
+"""The plan: for every file its action and the reason, decided before anything is written."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.merge.filter_pruning import FilterPruning, prune_by_key_filters
+from merganser.core.merge.filter_pruning import prune_by_key_filters
 from merganser.core.merge.scope import flag_files_in_scope
-from merganser.core.model.engine import OTHER_PARTITION, UNKNOWN_PARTITION, MatchCounts, MatchesT, RewriteJob, ScanFile
+from merganser.core.model.engine import (
+    OTHER_PARTITION,
+    UNKNOWN_PARTITION,
+    FileNumber,
+    PartitionNumber,
+    RewriteJob,
+    ScanFile,
+)
 from merganser.core.model.partitions import UNKNOWN, from_token, list_tokens
 from merganser.core.model.validation import check_moves
 from merganser.display import FilesDisplayMixin
@@ -18,17 +25,14 @@ from merganser.errors import PartitionMoveError
 from merganser.printable import escape_controls
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
     from merganser.core.dataset.target import Target
+    from merganser.core.merge.filter_pruning import FilterPruning
     from merganser.core.merge.prepare import PreparedMerge
-    from merganser.core.merge.scope import Scope
-    from merganser.core.model.engine import Engine, GivenT, SourceFacts, SourceT
-    from merganser.core.model.options import Request
-    from merganser.core.model.strategy import MergePolicy
-    from merganser.core.storage.staging import Staging
+    from merganser.core.model.engine import Engine, MatchCounts, MatchedSource, SourceFacts
 
 FileAction = Literal["rewrite", "remove", "preserve"]
 
@@ -37,9 +41,9 @@ _PRUNED_BY_FILTERS = "no source key passes the filter of its keys"
 _UNMATCHED_REASONS = {True: "every file is rewritten", False: "it keeps the schema of a dataset without rows"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FilePlan:
-    """One file's fate: of its row groups, how many might hold a source key and how many change."""
+    """One file's action, and how many of its row groups might hold a source key and how many change."""
 
     path: str
     action: FileAction
@@ -50,7 +54,7 @@ class FilePlan:
     affected_groups: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MergePlan(FilesDisplayMixin):
     """What a merge would do. Print it."""
 
@@ -85,17 +89,17 @@ class MergePlan(FilesDisplayMixin):
         return "\n".join(map(escape_controls, [head, *lines]))
 
 
-@dataclass(frozen=True, slots=True)
-class Decision(Generic[MatchesT]):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
     """The plan as the driver runs it: matches, jobs and counts.
 
-    Of the updated rows, `moved` leave their file for a new one. `changed_groups` says of every row group of the dataset
-    whether it changes, `deletes_missing` of every file whether its missing rows are deleted.
+    Of the updated rows, `moved` leave their file for a new one. `changed_groups` is a mask of the row groups that
+    change, in the order of the bounds; `deletes_missing` has for each file whether its missing rows are deleted.
     """
 
-    matches: MatchesT | None
+    matched: MatchedSource
     jobs: tuple[RewriteJob, ...]
-    removed_files: tuple[int, ...]
+    removed_files: tuple[FileNumber, ...]
     inserted: int
     updated: int
     deleted: int
@@ -108,73 +112,87 @@ class Decision(Generic[MatchesT]):
 
     @property
     def appended(self) -> int:
-        """How many rows go to new files."""
+        """The number of rows in new files."""
         return self.inserted + self.moved
 
+    @property
+    def touched_files(self) -> set[FileNumber]:
+        """The files that are replaced or removed."""
+        return {*self.removed_files, *(job.number for job in self.jobs)}
 
-def decide(
-    engine: Engine[GivenT, SourceT, MatchesT],
-    prepared: PreparedMerge[SourceT],
-    request: Request,
-    staging: Staging | None,
-) -> Decision[MatchesT]:
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """What pruning left: for each file its partition and why it was pruned; a mask of row groups, as in the bounds."""
+
+    partitions: Sequence[PartitionNumber]
+    pruned: Sequence[str | None]
+    groups: npt.NDArray[np.bool_]
+
+
+def decide(engine: Engine, prepared: PreparedMerge) -> Decision:
     """Prune by partition, by bounds and by filters, then scan key columns; only what the scan confirms changes (P1).
 
-    New filters are staged, where there is a staging folder.
+    New filters are staged, if there is a staging folder.
     """
-    facts, target, terms = prepared.facts, prepared.target, prepared.policy
-    codes = number_file_partitions(target, facts)
-    pruned = _prune_by_partition(target, codes, request, terms)
-    open_groups = np.array([pruned[file] is None for file in target.group_file], np.bool_)
-    candidate = np.zeros(len(open_groups), np.bool_)
-    if facts.rows and target.files:
-        candidate = open_groups & facts.candidates
-    scans = plan_scans(target, request.keys, codes, candidate)
-    sifted = prune_by_key_filters(engine, prepared.handle, request.keys, facts.rows, target, scans, staging)
-    if sifted.filter_names is not None:
-        candidate = target.mark_groups(sifted.groups)
-        pruned = [_PRUNED_BY_FILTERS if sifted.groups.get(file) == [] else reason for file, reason in enumerate(pruned)]
-        scans = plan_scans(target, request.keys, codes, candidate)
-    if not scans:
-        # No row group is left that might hold a source key: every source row is new.
-        none, no_rows = np.zeros(0, np.int32), np.zeros(0, np.int64)
-        new = facts.rows - facts.delete_rows if terms.rule.inserts else 0
-        unmatched = MatchCounts(none, none, no_rows, no_rows, no_rows, new, 0, facts.duplicate_sample)
-        return _assign_file_actions(prepared, request, None, unmatched, candidate, pruned, sifted)
-    store = target.location.store
-    matches, counts = engine.match(prepared.handle, request.keys, store, scans, facts.partitions, terms)
-    if request.options.on_partition_move != "move":
-        check_moves(counts.moved, counts.moved_sample, target.partition_columns)
-    if terms.rule.replaces and terms.takes_partition:
-        _check_unknown_partitions(target, codes, counts)
-    return _assign_file_actions(prepared, request, matches, counts, candidate, pruned, sifted)
+    target, policy, keys = prepared.target, prepared.policy, prepared.spec.keys
+    candidates = _prune_by_bounds(prepared)
+    scans = plan_scans(target, keys, candidates.partitions, candidates.groups)
+    pruning = prune_by_key_filters(engine, prepared, scans)
+    if pruning.filter_names is not None:
+        candidates = _prune_by_filters(candidates, target, pruning)
+        scans = plan_scans(target, keys, candidates.partitions, candidates.groups)
+    matched = prepared.source.match(scans, prepared.facts)
+    if prepared.request.options.on_partition_move != "move":
+        check_moves(matched.counts.moved, matched.counts.moved_sample, target.partition_columns)
+    if policy.rule.replaces and policy.takes_partition:
+        _check_unknown_partitions(target, candidates.partitions, matched.counts)
+    return _assign_file_actions(prepared, matched, candidates, pruning)
 
 
-def number_file_partitions(target: Target, facts: SourceFacts) -> list[int]:
-    """Number each file's partition as the source numbers its own."""
+def _prune_by_bounds(prepared: PreparedMerge) -> _Candidates:
+    """Leave out files by their partition, and row groups by the bounds of their keys."""
+    facts, target = prepared.facts, prepared.target
+    partitions = _number_file_partitions(target, facts)
+    pruned = _prune_by_partition(prepared, partitions)
+    groups = np.array([pruned[file] is None for file in target.group_file], np.bool_)
+    groups = groups & facts.candidates if facts.rows and target.files else np.zeros(len(groups), np.bool_)
+    return _Candidates(partitions, pruned, groups)
+
+
+def _prune_by_filters(candidates: _Candidates, target: Target, pruning: FilterPruning) -> _Candidates:
+    pruned = [
+        _PRUNED_BY_FILTERS if pruning.groups.get(FileNumber(file)) == [] else reason
+        for file, reason in enumerate(candidates.pruned)
+    ]
+    return _Candidates(candidates.partitions, pruned, target.mark_groups(pruning.groups))
+
+
+def _number_file_partitions(target: Target, facts: SourceFacts) -> list[PartitionNumber]:
+    """Number each file's partition as `SourceFacts.partitions` does."""
     if not facts.partitions.num_columns:
-        return [0] * len(target.files)
-    numbers = {values: number for number, values in enumerate(list_tokens(facts.partitions, target.partition_columns))}
+        return [PartitionNumber(0)] * len(target.files)
+    partitions = list_tokens(facts.partitions, target.partition_columns)
+    numbers = {values: PartitionNumber(number) for number, values in enumerate(partitions)}
     return [
         UNKNOWN_PARTITION if UNKNOWN in values else numbers.get(values, OTHER_PARTITION) for values in target.partitions
     ]
 
 
-def _prune_by_partition(
-    target: Target, codes: Sequence[int], request: Request, policy: MergePolicy
-) -> list[str | None]:
-    """Give the reason why a file's partition rules it out, or None."""
-    keys = request.keys
+def _prune_by_partition(prepared: PreparedMerge, partitions: Sequence[PartitionNumber]) -> list[str | None]:
+    """List for each file the reason why its partition excludes it, or None."""
+    target, keys = prepared.target, prepared.spec.keys
     in_key = set(target.partition_columns) <= set(keys)
-    # What deletes by key does so wherever the key is; where partitions are keys, bounds tell of them too.
-    prunes = (in_key or not request.options.check_partition_moves) and not policy.deletes_keys
+    # A deletion by key applies in every partition; where partition columns are keys, bounds include them.
+    is_pruning = in_key or not prepared.request.options.check_partition_moves
+    is_pruning = is_pruning and not prepared.policy.deletes_keys
     path_keys = {name: target.get_path_values(name) for name in keys if name in target.partition_types}
     reasons: list[str | None] = []
-    for file, code in enumerate(codes):
+    for file, partition in enumerate(partitions):
         null_key = next((name for name, values in path_keys.items() if values[file] is None), None)
         if null_key is not None:
             reasons.append(f"its {null_key!r} is NULL, which no key matches")
-        elif code == OTHER_PARTITION and prunes:
+        elif partition == OTHER_PARTITION and is_pruning:
             reasons.append("the source has no row for its partition")
         else:
             reasons.append(None)
@@ -184,119 +202,123 @@ def _prune_by_partition(
 def plan_scans(
     target: Target,
     keys: Sequence[str],
-    codes: Sequence[int],
-    candidate: npt.NDArray[np.bool_],
+    partitions: Sequence[PartitionNumber],
+    candidates: npt.NDArray[np.bool_],
     deletes_missing: Sequence[bool] = (),
 ) -> tuple[ScanFile, ...]:
-    """Say how to read the keys of some row groups."""
+    """Plan how to read the keys of candidate row groups, a mask in the order of the bounds.
+
+    `partitions` and `deletes_missing` have an entry for each file.
+    """
     scans = []
     unbounded = {name: target.is_unbounded(name) for name in keys if target.files}
-    files, starts = np.unique(target.group_file[candidate], return_index=True)
-    groups_by_file = np.split(target.group_number[candidate], starts[1:])
+    files, starts = np.unique(target.group_file[candidates], return_index=True)
+    groups_by_file = np.split(target.group_number[candidates], starts[1:])
     for file, groups in zip(files.tolist(), groups_by_file, strict=False):
-        constants = {}
-        for name in dict.fromkeys([*keys, *target.partition_columns]):
-            value = target.get_path_value(file, name)
-            if value is not UNKNOWN:
-                constants[name] = pa.repeat(from_token(value, target.partition_types[name]), 1)
-            elif name not in target.get_columns(file):
-                constants[name] = pa.nulls(1, target.partition_types[name])
         own = slice(*target.first_group[file : file + 2].tolist())
         rows = target.group_rows[own]
-        ends = np.cumsum(rows)
+        after = np.cumsum(rows)
+        constants = _find_constants(target, file, keys)
         scans.append(
             ScanFile(
-                file,
-                target.location.to_path(target.files[file].rel),
-                groups.tolist(),
-                constants,
-                codes[file],
-                list(zip((ends - rows)[groups].tolist(), ends[groups].tolist(), strict=True)),
-                len(groups) == len(rows),
-                not any(unbounded[name][own][groups].any() for name in keys if name not in constants),
-                bool(deletes_missing) and deletes_missing[file],
-                target.footers.get(target.files[file].rel),
+                number=file,
+                path=target.location.to_path(target.files[file].rel),
+                groups=groups.tolist(),
+                constants=constants,
+                partition=partitions[file],
+                spans=list(zip((after - rows)[groups].tolist(), after[groups].tolist(), strict=True)),
+                has_all_groups=len(groups) == len(rows),
+                has_bounds=not any(unbounded[name][own][groups].any() for name in keys if name not in constants),
+                deletes_missing=bool(deletes_missing) and deletes_missing[file],
+                footer=target.footers.get(target.files[file].rel),
             )
         )
     return tuple(scans)
 
 
-def _check_unknown_partitions(target: Target, codes: Sequence[int], counts: MatchCounts) -> None:
-    """Refuse to replace rows where what the source says of their partition can neither be stored nor compared."""
+def _find_constants(target: Target, file: FileNumber, keys: Sequence[str]) -> dict[str, pa.Array]:
+    """Find the key and partition columns that the path contains or the file lacks, with their one value."""
+    constants = {}
+    for name in dict.fromkeys([*keys, *target.partition_columns]):
+        value = target.get_path_value(file, name)
+        if value is not UNKNOWN:
+            constants[name] = pa.repeat(from_token(value, target.partition_types[name]), 1)
+        elif name not in target.get_columns(file):
+            constants[name] = pa.nulls(1, target.partition_types[name])
+    return constants
+
+
+def _check_unknown_partitions(target: Target, partitions: Sequence[PartitionNumber], counts: MatchCounts) -> None:
+    """Refuse to replace rows in a file that can neither store nor be compared with the source's partition columns."""
+    columns = target.partition_columns
     for file in np.unique(counts.file[counts.replaced > 0]).tolist():
-        told = [name for name in target.partition_columns if target.get_path_value(file, name) is not UNKNOWN]
-        held = [name for name in target.partition_columns if name in target.get_columns(file)]
-        if codes[file] == UNKNOWN_PARTITION and (told or len(held) < len(target.partition_columns)):
+        in_path = [name for name in columns if target.get_path_value(file, name) is not UNKNOWN]
+        in_file = [name for name in columns if name in target.get_columns(file)]
+        if partitions[file] == UNKNOWN_PARTITION and (in_path or len(in_file) < len(columns)):
             message = (
-                f"{target.location.to_display(target.files[file].rel)} holds matched keys, but its path does not "
-                "tell all "
-                f"of {', '.join(target.partition_columns)}, so rows cannot be replaced there. Move it into its "
-                "partition's folder."
+                f"{target.location.to_display(target.files[file].rel)} holds matched keys, but its path lacks some of "
+                f"{', '.join(columns)}, so rows cannot be replaced there. Move it into its partition's folder."
             )
             raise PartitionMoveError(message)
 
 
 def _assign_file_actions(
-    prepared: PreparedMerge[SourceT],
-    request: Request,
-    matches: MatchesT | None,
-    counts: MatchCounts,
-    candidate: npt.NDArray[np.bool_],
-    pruned: Sequence[str | None],
-    pruning: FilterPruning,
-) -> Decision[MatchesT]:
-    target, terms = prepared.target, prepared.policy
-    tally = _count_group_rows(target, prepared.scope, terms, counts)
-    whole = request.options.rewrite_all
-    replaced_columns = terms.columns - target.find_exact_keys(request.keys)
-    jobs: dict[int, RewriteJob] = {}
-    removed: list[int] = []
-    touched = range(len(target.files)) if whole else np.unique(target.group_file[tally.changed]).tolist()
+    prepared: PreparedMerge, matched: MatchedSource, candidates: _Candidates, pruning: FilterPruning
+) -> Decision:
+    rule, counts = prepared.policy.rule, matched.counts
+    tally = _count_group_rows(prepared, counts)
+    jobs, removed = _make_jobs(prepared, counts, tally)
+    rows, replaced, taken = (int(column.sum()) for column in (counts.rows, counts.replaced, counts.removed))
+    return Decision(
+        matched=matched,
+        jobs=tuple(jobs[file] for file in sorted(jobs)),
+        removed_files=tuple(removed),
+        inserted=counts.new_rows,
+        updated=replaced + counts.moved,
+        deleted=tally.missing_rows + taken - counts.moved,
+        skipped=rows - replaced - taken if rule.touches else 0,
+        moved=counts.moved,
+        changed_groups=tally.changed,
+        deletes_missing=tally.deletes_missing,
+        files=_make_file_plans(prepared, counts, candidates, jobs, {*removed}),
+        pruning=pruning,
+    )
+
+
+def _make_jobs(
+    prepared: PreparedMerge, counts: MatchCounts, tally: _GroupCounts
+) -> tuple[dict[FileNumber, RewriteJob], list[FileNumber]]:
+    """Decide which files are rewritten, and which are removed."""
+    target, rewrites_all = prepared.target, prepared.request.options.rewrite_all
     if counts.new_rows and not target.rows:
-        # New files keep the schema now, so that those without rows go (W3).
-        removed, touched = target.unlinked, []
-    for file in touched:
+        # New files have the schema now, so those without rows are removed (W3).
+        return {}, [*map(FileNumber, target.unlinked)]
+    columns = prepared.policy.columns - target.find_exact_keys(prepared.spec.keys)
+    jobs: dict[FileNumber, RewriteJob] = {}
+    removed: list[FileNumber] = []
+    changed_files = np.unique(target.group_file[tally.changed]).tolist()
+    for file in map(FileNumber, range(len(target.files)) if rewrites_all else changed_files):
         groups = slice(*np.searchsorted(target.group_file, [file, file + 1]))
         changed, left = tally.changed[groups], tally.rows_left[groups]
         if changed.any() and not left.sum():
             removed.append(file)
         else:
-            kept = np.flatnonzero((changed | whole) & ((left > 0) | ~changed))
-            jobs[file] = _make_job(target, file, kept, np.flatnonzero(changed & (left == 0)), replaced_columns, tally)
+            kept = np.flatnonzero((changed | rewrites_all) & ((left > 0) | ~changed))
+            jobs[file] = _make_job(target, file, tally, columns, kept, np.flatnonzero(changed & (left == 0)))
     if removed and len(removed) == len(target.files) and not (counts.new_rows or counts.moved):
-        # A dataset left with no rows keeps one file of none, so that its schema survives (W3).
+        # A dataset left without rows keeps one file without rows, so that its schema survives (W3).
         first = removed.pop(0)
         everything = np.arange(target.group_counts[first])
-        jobs[first] = _make_job(target, first, everything[:0], everything, replaced_columns, tally)
-    gone = set(removed)
-    matched = np.bincount(counts.file, minlength=len(target.files)).tolist()
-    candidates = np.bincount(target.group_file[candidate], minlength=len(target.files)).tolist()
-    files = tuple(
-        _make_file_plan(
-            target, file, jobs.get(file), file in gone, pruned[file], candidates[file], matched[file], terms
-        )
-        for file in range(len(target.files))
-    )
-    rows, replaced, taken = (int(column.sum()) for column in (counts.rows, counts.replaced, counts.removed))
-    return Decision(
-        matches,
-        tuple(jobs[file] for file in sorted(jobs)),
-        tuple(removed),
-        counts.new_rows,
-        replaced + counts.moved,
-        tally.missing_rows + taken - counts.moved,
-        rows - replaced - taken if terms.rule.touches else 0,
-        counts.moved,
-        tally.changed,
-        tally.deletes_missing,
-        files,
-        pruning,
-    )
+        jobs[first] = _make_job(target, first, tally, columns, everything[:0], everything)
+    return jobs, removed
 
 
 @dataclass(frozen=True, slots=True)
 class _GroupCounts:
-    """Of every row group, how many rows are left and whether anything changes; and how many rows are missing in all."""
+    """By row group, in the order of the bounds, how many rows are left and whether any changes.
+
+    `missing_rows` counts all target rows without a source row that are deleted; `deletes_missing` is by file.
+    """
 
     rows_left: npt.NDArray[np.int64]
     changed: npt.NDArray[np.bool_]
@@ -304,66 +326,92 @@ class _GroupCounts:
     deletes_missing: Sequence[bool]
 
 
-def _count_group_rows(target: Target, scope: Scope | None, policy: MergePolicy, counts: MatchCounts) -> _GroupCounts:
+def _count_group_rows(prepared: PreparedMerge, counts: MatchCounts) -> _GroupCounts:
+    target = prepared.target
     rows = target.group_rows
     first = np.searchsorted(target.group_file, np.arange(len(target.files)))
     at = first[counts.file] + counts.row_group
     matched, replaced, removed = (np.zeros_like(rows) for _ in range(3))
     matched[at], replaced[at], removed[at] = counts.rows, counts.replaced, counts.removed
-    shrinking = flag_files_in_scope(scope, target) if policy.rule.deletes_missing else [False] * len(target.files)
-    missing = np.where(np.array(shrinking, np.bool_)[target.group_file], rows - matched, 0)
+    deletes_missing = [False] * len(target.files)
+    if prepared.policy.rule.deletes_missing:
+        deletes_missing = flag_files_in_scope(prepared.scope, target)
+    missing = np.where(np.array(deletes_missing, np.bool_)[target.group_file], rows - matched, 0)
     left = rows - missing - removed
-    return _GroupCounts(left, (replaced > 0) | (left < rows), int(missing.sum()), shrinking)
+    return _GroupCounts(left, (replaced > 0) | (left < rows), int(missing.sum()), deletes_missing)
 
 
 def _make_job(
     target: Target,
-    file: int,
+    file: FileNumber,
+    tally: _GroupCounts,
+    replaced: frozenset[str],
     groups: npt.NDArray[np.int64],
     dropped: npt.NDArray[np.int64],
-    replaced_columns: frozenset[str],
-    group_counts: _GroupCounts,
 ) -> RewriteJob:
-    # Where the path tells a partition column, a copy inside the file is left as it is: the path wins (H1).
-    told = {name for name in target.partition_columns if target.get_path_value(file, name) is not UNKNOWN}
-    columns = target.get_columns(file) & replaced_columns - told
+    # A copy inside the file of a column that is in the path stays as it is: the path wins (H1).
+    in_path = {name for name in target.partition_columns if target.get_path_value(file, name) is not UNKNOWN}
     rel = target.files[file].rel
-    keep, footer = not group_counts.deletes_missing[file], target.footers.get(rel)
-    return RewriteJob(file, target.location.to_path(rel), columns, groups.tolist(), dropped.tolist(), keep, footer)
+    return RewriteJob(
+        number=file,
+        path=target.location.to_path(rel),
+        columns=target.get_columns(file) & replaced - in_path,
+        groups=groups.tolist(),
+        dropped_groups=dropped.tolist(),
+        keeps_missing=not tally.deletes_missing[file],
+        footer=target.footers.get(rel),
+    )
 
 
-def _make_file_plan(
-    target: Target,
-    file: int,
-    job: RewriteJob | None,
-    is_removed: bool,  # noqa: FBT001
-    pruned: str | None,
-    candidates: int,
-    matched: int,
-    policy: MergePolicy,
-) -> FilePlan:
-    rows, groups = target.file_rows[file], int(target.group_counts[file])
-    fate: FileAction = "preserve"
-    affected = 0
-    if job is not None:
-        fate, affected = "rewrite", len(job.groups) + len(job.dropped_groups)
-        reason = "it holds matched rows" if matched else _UNMATCHED_REASONS[bool(job.groups)]
-    elif is_removed and not rows:
-        fate, affected, reason = "remove", groups, "it has no rows, and new files keep the schema"
-    elif is_removed:
-        fate, affected = "remove", groups
-        reason = "all of its rows are deleted or move" if matched else "none of its rows is in the source"
-    elif matched:
-        reason = (
-            f"it holds matched rows, which {'are late or unchanged' if policy.rule.touches else 'stay as they are'}"
+def _make_file_plans(
+    prepared: PreparedMerge,
+    counts: MatchCounts,
+    candidates: _Candidates,
+    jobs: Mapping[FileNumber, RewriteJob],
+    removed: set[FileNumber],
+) -> tuple[FilePlan, ...]:
+    target = prepared.target
+    matched = np.bincount(counts.file, minlength=len(target.files)).tolist()
+    candidate_groups = np.bincount(target.group_file[candidates.groups], minlength=len(target.files)).tolist()
+    plans = []
+    for file in map(FileNumber, range(len(target.files))):
+        groups, job = int(target.group_counts[file]), jobs.get(file)
+        action: FileAction = "preserve"
+        affected = 0
+        if job is not None:
+            action, affected = "rewrite", len(job.groups) + len(job.dropped_groups)
+            reason = "it holds matched rows" if matched[file] else _UNMATCHED_REASONS[bool(job.groups)]
+        elif file in removed:
+            action, affected = "remove", groups
+            reason = _explain_removal(target, file, is_matched=matched[file] > 0)
+        elif matched[file]:
+            stays = "are late or unchanged" if prepared.policy.rule.touches else "stay as they are"
+            reason = f"it holds matched rows, which {stays}"
+        else:
+            reason = _explain_no_match(target, file, candidates, is_scanned=candidate_groups[file] > 0)
+        plans.append(
+            FilePlan(
+                path=target.location.to_display(target.files[file].rel),
+                action=action,
+                reason=reason,
+                rows=target.file_rows[file],
+                row_groups=groups,
+                candidate_groups=candidate_groups[file],
+                affected_groups=affected,
+            )
         )
-    elif not rows:
-        reason = "it has no rows"
-    elif pruned is not None:
-        reason = pruned
-    elif not candidates:
-        reason = "no source key lies inside its bounds"
-    else:
-        reason = "its keys were scanned and none matches"
-    shown = target.location.to_display(target.files[file].rel)
-    return FilePlan(shown, fate, reason, rows, groups, candidates, affected)
+    return tuple(plans)
+
+
+def _explain_removal(target: Target, file: FileNumber, *, is_matched: bool) -> str:
+    if not target.file_rows[file]:
+        return "it has no rows, and new files keep the schema"
+    return "all of its rows are deleted or move" if is_matched else "none of its rows is in the source"
+
+
+def _explain_no_match(target: Target, file: FileNumber, candidates: _Candidates, *, is_scanned: bool) -> str:
+    if not target.file_rows[file]:
+        return "it has no rows"
+    if (reason := candidates.pruned[file]) is not None:
+        return reason
+    return "its keys were scanned and none matches" if is_scanned else "no source key lies inside its bounds"

@@ -1,9 +1,9 @@
-"""Preparation: a source is validated against a snapshot of its target, and each partition gets its folder."""
+"""Preparation: validate a source against a snapshot of its target, and assign each partition its folder."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -12,9 +12,9 @@ from merganser.core.dataset.snapshot import load_target, make_record, read_recor
 from merganser.core.dataset.target import Target
 from merganser.core.merge.scope import check_source, make_scope
 from merganser.core.model.casts import make_operation_field
-from merganser.core.model.engine import SourceT
+from merganser.core.model.engine import SourceSpec
 from merganser.core.model.option_checks import OPERATIONS
-from merganser.core.model.options import check_order
+from merganser.core.model.options import Request, check_order
 from merganser.core.model.partitions import UNKNOWN, check_partition_type, list_tokens, make_folder_name, render
 from merganser.core.model.projection import drop_operation_column, find_projection, uses_column
 from merganser.core.model.schema import check_columns, check_types, check_unique, to_stored_schema, to_value_type
@@ -36,126 +36,188 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from merganser.core.merge.scope import Scope
-    from merganser.core.model.engine import Engine, GivenT, MatchesT, SourceFacts
-    from merganser.core.model.options import Options, Request
+    from merganser.core.model.engine import ConformedSource, Engine, OpenedSource, SourceFacts
+    from merganser.core.model.options import Options
     from merganser.core.model.partitions import Unknown
     from merganser.core.model.projection import Projection
     from merganser.core.storage.location import Location
     from merganser.core.storage.staging import Staging
 
 
-@dataclass(frozen=True)
-class PreparedMerge(Generic[SourceT]):
-    """A validated source beside the snapshot it will be merged into; `folders` are those of `facts.partitions`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedMerge:
+    """A validated source, and the snapshot of the target that it will be merged into.
 
-    handle: SourceT
+    `source_count` counts rows before duplicates were dropped. Rows of new files take `insert_columns` from the source.
+    `folders` are those of `facts.partitions`.
+    """
+
+    request: Request
+    spec: SourceSpec
+    source: ConformedSource
     source_count: int
     facts: SourceFacts
-    policy: MergePolicy
-    # The columns that rows of new files take from the source.
     insert_columns: frozenset[str]
     target: Target
     schema: pa.Schema
-    folders: list[str]
+    folders: Sequence[str]
     partition_record: Mapping[str, Any] | None
     scope: Scope | None = None
 
+    @property
+    def policy(self) -> MergePolicy:
+        """The strategy and what options change in it."""
+        return self.spec.policy
+
 
 def prepare(
-    engine: Engine[GivenT, SourceT, MatchesT],
-    given: GivenT,
-    location: Location,
-    request: Request,
-    staging: Staging | None,
-) -> PreparedMerge[SourceT]:
-    """Validate the source against the target; what comes out may be merged."""
-    keys, options = request.keys, request.options
-    have = engine.read_schema(given)
-    check_unique(have, "source")
-    check_key_columns(have, keys, "source")
-    types = {field.name: field.type for field in have if uses_column(request, field.name)}
-    target = load_target(location, keys, options.partition_columns, types, engine.run_tasks, refuse_nested=True)
+    engine: Engine, opened: OpenedSource, location: Location, request: Request, staging: Staging | None
+) -> PreparedMerge:
+    """Validate the source against the target, so that it can be merged."""
+    target, source_schema = _load_target(engine, opened, location, request)
     if staging is None:
-        # Without the lock, files may be replaced while they are looked at.
+        # Without the lock, files may be replaced while they are read.
         target = replace(target, footers={})
     schema = target.schema
-    have = drop_operation_column(have, schema, options)
     if schema is None:
-        check_supported_types(have, "source")
-        check_storable(have)
-        schema = to_stored_schema(have, target.partition_columns)
+        check_supported_types(source_schema, "source")
+        check_storable(source_schema)
+        schema = to_stored_schema(source_schema, target.partition_columns)
     _check_partition_columns(target.partition_columns, schema)
-    order = "dedup_order_by" if options.dedup_order_by else "sequence_column"
+    order = "dedup_order_by" if request.options.dedup_order_by else "sequence_column"
     check_order_columns(schema, request.order_by, order, "target" if target.files else "source")
-    needs = find_projection(request, schema, target.partition_columns)
-    goal = _project_schema(have, schema, needs, options)
-    check_order(request, is_ordered=engine.is_ordered(given))
-    handle = engine.conform(given, goal, staging)
-    bounds = target.get_bounds(keys) if target.files and keys else None
-    partitions = target.partition_columns if set(target.partition_columns) <= needs.columns else []
-    terms = needs.policy
-    facts = engine.collect_facts(handle, keys, partitions, None if request.deduplicates else bounds, terms)
-    source_count = facts.rows
-    check_null_keys(facts.null_keys)
-    # Rows that delete by one key all mean the same, so any of them will do.
-    if request.deduplicates or (facts.duplicate_keys and terms.rule.matched is Action.DELETE):
-        handle = engine.deduplicate(handle, keys, request.order_by)
-        facts = engine.collect_facts(handle, keys, partitions, bounds, terms)
-    check_duplicate_keys(facts, terms.rule)
-    required = target.required | {field.name for field in schema if not field.nullable}
-    check_required(facts, sorted(required & (terms.columns | needs.insert_columns)))
-    if terms.rule.inserts:
-        check_insert_columns(sorted(required - needs.insert_columns))
-    scope = None if options.scope is None else make_scope(options.scope, target.partition_types)
-    if scope is not None:
-        check_source(scope, facts.partitions)
-    # Recorded with the first write of a source that has them; then the record holds.
-    stale = set(target.partition_columns) != set(read_record(location)) or not target.files
-    told = len(partitions) == len(target.partition_columns)
-    record = make_record(target.partition_types) if stale and told else None
-    folders = _assign_folders(target, facts) if needs.appends else []
+    projection = find_projection(request, schema, target.partition_columns)
+    is_partitioned = set(target.partition_columns) <= projection.columns
+    spec = SourceSpec(
+        schema=_project_schema(source_schema, schema, projection, request.options),
+        keys=request.keys,
+        partition_columns=target.partition_columns if is_partitioned else [],
+        policy=projection.policy,
+        store=location.store,
+        staging=staging,
+    )
+    check_order(request, is_ordered=opened.is_ordered)
+    source, source_count, facts = _collect_facts(opened.conform(spec), request, target)
+    _check_required_columns(target, schema, facts, projection)
+    scope = _find_scope(request.options, target, facts)
     return PreparedMerge(
-        handle, source_count, facts, terms, needs.insert_columns, target, schema, folders, record, scope
+        request=request,
+        spec=spec,
+        source=source,
+        source_count=source_count,
+        facts=facts,
+        insert_columns=projection.insert_columns,
+        target=target,
+        schema=schema,
+        folders=_assign_folders(target, facts) if projection.appends else [],
+        partition_record=_make_missing_record(target) if is_partitioned else None,
+        scope=scope,
     )
 
 
-def _project_schema(have: pa.Schema, schema: pa.Schema, projection: Projection, options: Options) -> pa.Schema:
-    """Check the columns that the source has, and say what those that are needed are to become."""
-    check_columns(have, schema, projection.columns)
-    goal = pa.schema([field for field in schema if field.name in projection.columns], schema.metadata)
-    check_supported_types(pa.schema([have.field(name) for name in goal.names]), "source")
-    check_supported_types(schema, "target")
-    check_types(have, goal)
+def _load_target(
+    engine: Engine, opened: OpenedSource, location: Location, request: Request
+) -> tuple[Target, pa.Schema]:
+    """Read the target's files, and the source's columns without the operation column."""
+    schema, options = opened.schema, request.options
+    check_unique(schema, "source")
+    check_key_columns(schema, request.keys, "source")
+    types = {field.name: field.type for field in schema if uses_column(request, field.name)}
+    target = load_target(location, request.keys, options.partition_columns, types, engine.run_tasks, refuse_nested=True)
+    return target, drop_operation_column(schema, target.schema, options)
+
+
+def _project_schema(
+    source_schema: pa.Schema, target_schema: pa.Schema, projection: Projection, options: Options
+) -> pa.Schema:
+    """Check the source's columns, and select the target's columns that are read from it."""
+    check_columns(source_schema, target_schema, projection.columns)
+    fields = [field for field in target_schema if field.name in projection.columns]
+    schema = pa.schema(fields, target_schema.metadata)
+    check_supported_types(pa.schema([source_schema.field(name) for name in schema.names]), "source")
+    check_supported_types(target_schema, "target")
+    check_types(source_schema, schema)
     if options.operation_column is None:
-        return goal
-    return goal.append(make_operation_field(options.operation_column, options.operation_values or OPERATIONS))
+        return schema
+    return schema.append(make_operation_field(options.operation_column, options.operation_values or OPERATIONS))
 
 
-def prepare_overwrite(
-    engine: Engine[GivenT, SourceT, MatchesT], given: GivenT, location: Location, options: Options, staging: Staging
-) -> PreparedMerge[SourceT]:
-    """Take the source's own schema: nothing of the target but its files matters any more (O2)."""
-    have = engine.read_schema(given)
-    check_unique(have, "source")
-    check_supported_types(have, "source")
-    check_storable(have)
-    found = list_files(location, refuse_nested=True)
+def _collect_facts(
+    source: ConformedSource, request: Request, target: Target
+) -> tuple[ConformedSource, int, SourceFacts]:
+    """Check the keys of the source and drop duplicates if the request allows; count its rows before and after."""
+    bounds = target.get_bounds(request.keys) if target.files and request.keys else None
+    facts = source.collect_facts(None if request.deduplicates else bounds)
+    count = facts.rows
+    check_null_keys(facts.null_keys)
+    # Rows that delete by one key are equivalent, so any of them will do.
+    if request.deduplicates or (facts.duplicate_keys and request.rule.matched is Action.DELETE):
+        source = source.deduplicate(request.order_by)
+        facts = source.collect_facts(bounds)
+    check_duplicate_keys(facts, request.rule)
+    return source, count, facts
+
+
+def _check_required_columns(target: Target, schema: pa.Schema, facts: SourceFacts, projection: Projection) -> None:
+    required = target.required | {field.name for field in schema if not field.nullable}
+    check_required(facts, sorted(required & (projection.policy.columns | projection.insert_columns)))
+    if projection.policy.rule.inserts:
+        check_insert_columns(sorted(required - projection.insert_columns))
+
+
+def _find_scope(options: Options, target: Target, facts: SourceFacts) -> Scope | None:
+    if options.scope is None:
+        return None
+    scope = make_scope(options.scope, target.partition_types)
+    check_source(scope, facts.partitions)
+    return scope
+
+
+def _make_missing_record(target: Target) -> Mapping[str, Any] | None:
+    """Make the record of the partition columns, which the first write with them creates."""
+    if target.files and set(target.partition_columns) == set(read_record(target.location)):
+        return None
+    return make_record(target.partition_types)
+
+
+def prepare_overwrite(opened: OpenedSource, location: Location, options: Options, staging: Staging) -> PreparedMerge:
+    """Prepare with the source's own schema: an overwrite uses nothing of the target but its files (O2)."""
+    source_schema = opened.schema
+    check_unique(source_schema, "source")
+    check_supported_types(source_schema, "source")
+    check_storable(source_schema)
+    files = list_files(location, refuse_nested=True)
     columns = options.partition_columns
     if columns is None:
-        columns = [name for name in find_partition_columns(found) if name in have.names]
-    _check_partition_columns(columns, have)
-    types = {name: to_value_type(have.field(name).type) for name in columns}
-    for name, kind in types.items():
-        check_partition_type(kind, name)
-    schema = to_stored_schema(have, columns)
-    handle = engine.conform(given, schema, staging)
-    terms = MergePolicy(find_rule("insert"), frozenset())
-    facts = engine.collect_facts(handle, [], columns, None, terms)
-    check_required(facts, [field.name for field in have if not field.nullable])
-    target = Target(location=location, files=tuple(found), partition_types=types)
-    everything = frozenset(have.names)
-    folders = _assign_folders(target, facts)
-    return PreparedMerge(handle, facts.rows, facts, terms, everything, target, schema, folders, make_record(types))
+        columns = [name for name in find_partition_columns(files) if name in source_schema.names]
+    _check_partition_columns(columns, source_schema)
+    types = {name: to_value_type(source_schema.field(name).type) for name in columns}
+    for name, data_type in types.items():
+        check_partition_type(data_type, name)
+    spec = SourceSpec(
+        schema=to_stored_schema(source_schema, columns),
+        keys=[],
+        partition_columns=columns,
+        policy=MergePolicy(rule=find_rule("insert"), columns=frozenset()),
+        store=location.store,
+        staging=staging,
+    )
+    source = opened.conform(spec)
+    facts = source.collect_facts(None)
+    check_required(facts, [field.name for field in source_schema if not field.nullable])
+    target = Target(location=location, files=tuple(files), partition_types=types)
+    return PreparedMerge(
+        request=Request("insert", [], options),
+        spec=spec,
+        source=source,
+        source_count=facts.rows,
+        facts=facts,
+        insert_columns=frozenset(source_schema.names),
+        target=target,
+        schema=spec.schema,
+        folders=_assign_folders(target, facts),
+        partition_record=make_record(types),
+    )
 
 
 def _check_partition_columns(columns: Sequence[str], schema: pa.Schema) -> None:
@@ -172,7 +234,7 @@ def _check_partition_columns(columns: Sequence[str], schema: pa.Schema) -> None:
 
 
 def _assign_folders(target: Target, facts: SourceFacts) -> list[str]:
-    """Give each partition of the source its folder: the one that exists, however it is spelled, or a new one (H3)."""
+    """Find the existing folder of each partition of the source, however it is spelled, or name a new one (H3)."""
     columns = target.partition_columns
     if not columns:
         return [""]
@@ -201,7 +263,7 @@ def _find_partition_folders(target: Target) -> dict[tuple[Hashable | Unknown, ..
             depth += bool(name and equals)
             if depth:
                 folders[values[:depth]] = path
-        # A column that stands twice in a path means its last folder only.
+        # A column that occurs twice in a path has the value of its last folder.
         if depth == len(values):
             for prefix, folder in folders.items():
                 known.setdefault(prefix, folder)
@@ -209,5 +271,5 @@ def _find_partition_folders(target: Target) -> dict[tuple[Hashable | Unknown, ..
 
 
 def format_null_partition(target: Target) -> str:
-    """Give the folder of a file without rows: partition columns NULL, so that their names survive."""
+    """Name the folder of a file without rows: partition columns are NULL, so that their names survive."""
     return "".join(f"{make_folder_name(name, None)}/" for name in target.partition_columns)

@@ -1,4 +1,4 @@
-"""A scope: the partitions that a source speaks for, so that rows elsewhere are not missing from it (M6)."""
+"""A scope: the partitions that a source covers completely; rows outside it are not missing from the source (M6)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The values in scope of some partition columns, by their place among all of them."""
+    """The values in scope of some partition columns, by the index of the column."""
 
     values: Mapping[int, frozenset[Hashable]]
 
     def contains(self, partition: Sequence[Hashable | Unknown]) -> bool:
-        """Say whether a partition is in scope."""
+        """Whether a partition is in scope."""
         return all(partition[at] in values for at, values in self.values.items())
 
 
 def make_scope(given: Mapping[str, Sequence[Any]], types: Mapping[str, pa.DataType]) -> Scope:
-    """Read a scope as the caller gives it; text is read as that of a folder, before it was escaped."""
+    """Parse a caller's scope; a string is read as the value of a folder name, unescaped."""
     columns = list(types)
     unknown = [name for name in given if name not in types]
     if unknown:
@@ -49,7 +49,7 @@ def _parse_value(value: Any, name: str, data_type: pa.DataType) -> Hashable:
     else:
         try:
             typed = pa.scalar(value, data_type)
-            # Arrow cuts a number to what fits.
+            # Arrow truncates a number to what fits.
             found = to_token(typed) if typed.as_py() == value else UNKNOWN
         except (pa.ArrowException, TypeError, OverflowError):
             found = UNKNOWN
@@ -60,26 +60,25 @@ def _parse_value(value: Any, name: str, data_type: pa.DataType) -> Hashable:
 
 
 def check_source(scope: Scope, partitions: pa.Table) -> None:
-    """Refuse source rows outside the scope: what is deleted and what is written must be the same partitions."""
+    """Refuse source rows outside the scope: rows are deleted and written in the same partitions."""
     for partition in list_tokens(partitions, partitions.column_names):
         if not scope.contains(partition):
-            shown = ", ".join(
+            values = ", ".join(
                 f"{name}={value!r}" for name, value in zip(partitions.column_names, partition, strict=True)
             )
-            message = f"The source has rows of {shown}, outside the scope. Filter them out, or widen the scope."
+            message = f"The source has rows of {values}, outside the scope. Filter them out, or widen the scope."
             raise PartitionValueError(message)
 
 
 def flag_files_in_scope(scope: Scope | None, target: Target) -> list[bool]:
-    """Say of each file whether its rows may be missing; without a scope, those of every file may."""
+    """Flag the files whose rows may be missing from the source; without a scope, all of them."""
     if scope is None:
         return [True] * len(target.files)
     for file, partition in enumerate(target.partitions):
         if target.file_rows[file] and any(partition[at] is UNKNOWN for at in scope.values):
             message = (
                 f"The path of {target.location.to_display(target.files[file].rel)} does not tell whether it is in "
-                "scope. "
-                "Move it into its partition's folder."
+                "scope. Move it into its partition's folder."
             )
             raise PartitionValueError(message)
     return [scope.contains(partition) for partition in target.partitions]

@@ -1,46 +1,68 @@
 """The engine protocol: row work, and nothing else.
 
-An engine never lists, publishes or deletes a data file, never decides a policy, never validates. It is told which
-files to look at and answers with facts and counts; rows stay inside it. `GivenT` is a source as an engine takes it,
-`SourceT` whatever the engine keeps its rows in, `MatchesT` whatever it keeps its matches in.
+An engine never lists, publishes or deletes a data file, never decides a policy, never validates. It gets the files to
+read and returns facts and counts; rows stay inside it. Each verb returns the object that has the next ones:
+
+    engine.open(source) -> OpenedSource.conform(spec) -> ConformedSource.match(files, facts) -> MatchedSource.stage(...)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NewType, Protocol
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
 
     from merganser.core.columnar.hashing import Hashes
     from merganser.core.columnar.threads import ItemT, ResultT
-    from merganser.core.model.strategy import MergePolicy
+    from merganser.core.model.strategy import MergePolicy, Rule
     from merganser.core.parquet.footer import Footer
     from merganser.core.storage.staging import Staging
     from merganser.core.storage.store import Store
 
-GivenT = TypeVar("GivenT")
-SourceT = TypeVar("SourceT")
-MatchesT = TypeVar("MatchesT")
 SAMPLE_SIZE = 5
 ACTION_COLUMN = "merge_action"
 OLD_ROW_COLUMN = "merge_old"
-UNKNOWN_PARTITION = -1
-OTHER_PARTITION = -2
+
+# The index of a file in `Target.files`, of a row group in its file, of a partition in `SourceFacts.partitions`. A row
+# group of the whole dataset has one more number, its row in `Target.get_bounds`: masks of row groups are in that order.
+FileNumber = NewType("FileNumber", int)
+GroupNumber = NewType("GroupNumber", int)
+PartitionNumber = NewType("PartitionNumber", int)
+# The path does not contain the partition; the source has no row of the partition.
+UNKNOWN_PARTITION = PartitionNumber(-1)
+OTHER_PARTITION = PartitionNumber(-2)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec:
+    """What a merge needs from its source, and where the target is.
+
+    `schema` has the columns to read, in the target's types. An engine may keep rows in the `staging` folder; there is
+    none where nothing may be written.
+    """
+
+    schema: pa.Schema
+    keys: Sequence[str]
+    partition_columns: Sequence[str]
+    policy: MergePolicy
+    store: Store
+    staging: Staging | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
-    """What validation and planning need to know of the source; its size follows partitions and row groups, not rows.
+    """What validation and planning know about the source; the size depends on partitions and row groups, not on rows.
 
-    `candidates` says of each row of the bounds whether its row group might hold a source key; where a key is NULL or
-    NaN, it says nothing. Of rows that delete, of which there are `delete_rows`, only keys count: their other values
-    make no partition, and no column with NULLs.
+    `candidates` has one entry for each row of the bounds: whether its row group might hold a source key. It is
+    undefined where a key is NULL or NaN. Only the keys of the `delete_rows` rows that delete are considered: their
+    other values add neither a partition nor a column with NULLs.
     """
 
     rows: int
@@ -53,23 +75,22 @@ class SourceFacts:
     candidates: npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScanFile:
-    """A file whose key columns are to be read, in some of its row groups.
+    """A file whose key columns are read, in some of its row groups.
 
-    `constants` are the one value of each key or partition column that the path tells, or that the file does not have.
-    `partition` is the row of `SourceFacts.partitions` that equals the file's partition, ELSEWHERE if none does, UNTOLD
-    if the path tells none. `spans` are the first row of each row group in the file and the one after its last;
-    `has_all_groups` says that the file has no other row groups, `has_bounds` that statistics which we believe tell the
-    bounds of all keys to be read, `deletes_missing` that rows without a source row are deleted. `footer` saves reading
+    `constants` holds one value for each key or partition column that the path contains or the file lacks. `partition`
+    is the file's, OTHER_PARTITION or UNKNOWN_PARTITION. `spans` are the first row of each row group in the file and
+    the one after its last. `has_all_groups`: the file has no other row groups. `has_bounds`: trusted statistics give
+    the bounds of all keys to be read. `deletes_missing`: rows without a source row are deleted. `footer` saves reading
     it again.
     """
 
-    number: int
+    number: FileNumber
     path: str
-    groups: Sequence[int]
+    groups: Sequence[GroupNumber]
     constants: Mapping[str, pa.Array]
-    partition: int
+    partition: PartitionNumber
     spans: Sequence[tuple[int, int]] = ()
     has_all_groups: bool = True
     has_bounds: bool = True
@@ -77,14 +98,13 @@ class ScanFile:
     footer: Footer | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MatchCounts:
-    """How many target rows match in each row group that has any, one entry each, and how many source rows match none.
+    """The number of matching target rows in each row group that has any, and of source rows that match none.
 
-    Of `rows` that match, `replaced` get new values there, and `removed` leave: they are deleted, or they move. `moved`
-    counts those that move, being in files that tell their partition, whose source row belongs to another;
-    `moved_sample` shows up to SAMPLE of their keys. Source rows that delete, or that a rule does not insert, are no
-    `new_rows`.
+    Of the `rows` that match, `replaced` get new values and `removed` leave the row group, deleted or moved. `moved`
+    counts the latter: their file has a known partition, and their source row has another one. `moved_sample` has the
+    keys of up to SAMPLE_SIZE of them. `new_rows` excludes source rows that delete or that the rule does not insert.
     """
 
     file: npt.NDArray[np.int32]
@@ -96,26 +116,42 @@ class MatchCounts:
     moved: int
     moved_sample: pa.Table
 
+    @classmethod
+    def of_unmatched(cls, facts: SourceFacts, rule: Rule) -> MatchCounts:
+        """Count without a match: every source row that does not delete is new."""
+        numbers, counts = np.zeros(0, np.int32), np.zeros(0, np.int64)
+        return cls(
+            file=numbers,
+            row_group=numbers,
+            rows=counts,
+            replaced=counts,
+            removed=counts,
+            new_rows=facts.rows - facts.delete_rows if rule.inserts else 0,
+            moved=0,
+            moved_sample=facts.duplicate_sample,
+        )
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteJob:
-    """One file to change: matched rows of `groups` have an action, other rows there stay or not, `dropped_groups` go.
+    """One file to change: matched rows of `groups` have an action, `dropped_groups` are removed.
 
-    `columns` are those that replaced rows take from the source. `footer` saves reading it again.
+    Replaced rows take `columns` from the source. `keeps_missing`: rows of `groups` without a match stay. `footer`
+    saves reading it again.
     """
 
-    number: int
+    number: FileNumber
     path: str
     columns: frozenset[str]
-    groups: Sequence[int]
-    dropped_groups: Sequence[int]
+    groups: Sequence[GroupNumber]
+    dropped_groups: Sequence[GroupNumber]
     keeps_missing: bool
     footer: Footer | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RewrittenFile:
-    """A staged replacement: how many rows have new values there, and how many are there no more."""
+    """A staged replacement, and how many rows of the file it replaces and removes."""
 
     staged_path: str
     replaced: int
@@ -124,18 +160,18 @@ class RewrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class AppendedFile:
-    """A staged new file, and which row of `SourceFacts.partitions` its rows belong to (0 if unpartitioned)."""
+    """A staged new file, and the partition of its rows (0 if unpartitioned)."""
 
     staged_path: str
-    partition: int
+    partition: PartitionNumber
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How new files are written: columns and key-value metadata like the target's, and the caller's wishes.
+    """How new files are written: columns and key-value metadata like the target's, the rest as the caller chose.
 
-    The schema is that of the files, so without partition columns, and in plain types; rows take `columns` of it from
-    the source, and are NULL in the others. `bloom_filter_columns` are keys, which have a bloom filter.
+    `schema` is that of the files: without partition columns, in plain types. Rows take `columns` from the source, and
+    are NULL in the others. `bloom_filter_columns` are keys that get a bloom filter.
     """
 
     schema: pa.Schema
@@ -148,12 +184,12 @@ class Layout:
     bloom_filter_columns: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSpec:
-    """What an audit lists of every row changed: these columns as they are afterwards, of a deleted row its keys.
+    """What an audit lists for every changed row: `columns` as they are afterwards, or the `keys` of a deleted row.
 
-    `insert_columns` are the columns that new rows take from the source. With `has_all_groups`, the row as it was comes
-    in a struct beside them. With `is_stored`, rows are staged in files.
+    `insert_columns` are the columns that new rows take from the source. With `has_old_rows`, a struct beside them has
+    the row as it was. With `is_stored`, rows are staged in files.
     """
 
     columns: Sequence[str]
@@ -164,97 +200,81 @@ class AuditSpec:
     schema: pa.Schema
 
 
-class Engine(Protocol[GivenT, SourceT, MatchesT]):
-    """The verbs, in the order the driver calls them.
-
-    After `conform` a handle's columns are nullable and in the plain types of `model.schema.plain`. Keys are compared in
-    the form of `model.keys.canonical`, which an engine that matches in its own way must equal: strings as bytes,
-    instants as integers of the target's unit, decimals at the target's scale, no -0.0.
-    """
+class Engine(Protocol):
+    """Opens sources, and runs tasks on files."""
 
     name: str
 
-    def open(self, source: Any) -> GivenT:
-        """Take a source, to be read once."""
-
-    def read_schema(self, given: GivenT) -> pa.Schema:
-        """Tell the source's columns and types."""
-
-    def is_ordered(self, given: GivenT) -> bool:
-        """Say whether the source has a first and a last row."""
+    def open(self, source: Any) -> OpenedSource:
+        """Open a source, to be read once."""
 
     def run_tasks(
         self, task: Callable[[ItemT], ResultT], items: Sequence[ItemT], *, large: bool = False
     ) -> list[ResultT]:
-        """Run a task that reads a file for each of many files, in order, wherever the engine has room for it.
+        """Run a task that reads one file for each of many files, in order, wherever the engine has room for it.
 
-        A small task reads a footer, a large one whole columns.
+        A small task reads a footer, a large one entire columns.
         """
 
-    def conform(self, given: GivenT, schema: pa.Schema, staging: Staging | None) -> SourceT:
-        """Cast the source to the target's columns without loss, with the errors of `model.schema.conform`.
 
-        An engine may keep its rows in the staging folder; there is none where nothing may be written.
-        """
+class OpenedSource(Protocol):
+    """A source whose columns are known, and whose rows are not read yet."""
 
-    def deduplicate(self, handle: SourceT, keys: Sequence[str], order_by: Sequence[str]) -> SourceT:
-        """Keep the one row of each key that counts (T3)."""
+    @property
+    def schema(self) -> pa.Schema:
+        """The source's columns and types."""
 
-    def collect_facts(
-        self,
-        handle: SourceT,
-        keys: Sequence[str],
-        partition_columns: Sequence[str],
-        bounds: pa.Table | None,
-        policy: MergePolicy,
-    ) -> SourceFacts:
-        """Count rows, NULL and repeated keys, list partition values, and test `bounds` (see `Target.bounds`)."""
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the source has a first and a last row."""
 
-    def hash_keys(self, handle: SourceT, keys: Sequence[str]) -> Hashes:
+    def conform(self, spec: SourceSpec) -> ConformedSource:
+        """Cast the source to `spec.schema` without loss, with the errors of `model.schema.conform`."""
+
+
+class ConformedSource(Protocol):
+    """Source rows whose columns are nullable and in plain types (`model.schema.to_plain_type`).
+
+    Keys are compared in the form of `model.keys.to_canonical`. An engine that matches in its own way must agree with
+    it: strings as bytes, instants as integers of the target's unit, decimals at the target's scale, no -0.0.
+    """
+
+    def deduplicate(self, order_by: Sequence[str]) -> ConformedSource:
+        """Keep the latest row of each key (T3)."""
+
+    def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
+        """Count rows, NULL and duplicate keys, list partitions, and test `bounds` (see `Target.get_bounds`)."""
+
+    def hash_keys(self) -> Hashes:
         """Hash the canonical keys of a source of few rows, none of them NULL, in any order."""
 
-    def match(
-        self,
-        handle: SourceT,
-        keys: Sequence[str],
-        store: Store,
-        files: Sequence[ScanFile],
-        partitions: pa.Table,
-        policy: MergePolicy,
-    ) -> tuple[MatchesT, MatchCounts]:
-        """Find every target row whose key is a source key, and what happens to it; there is at least one file.
+    def match(self, files: Sequence[ScanFile], facts: SourceFacts) -> MatchedSource:
+        """Find every row of the files whose key is a source key, and assign its action.
 
-        Key columns are read, and only if the terms look at values these too. The counts are of all matches; the matches
-        themselves are those that anything could happen to. `partitions` is `SourceFacts.partitions`; a source row's
-        number there says whether its match moves.
+        Only key columns are read, and the columns that the policy compares. Without files, nothing matches.
         """
+
+
+class MatchedSource(Protocol):
+    """A source and its matches.
+
+    `counts` includes all matches; the matches kept are those whose row may change.
+    """
+
+    @property
+    def counts(self) -> MatchCounts:
+        """The matches of each row group."""
 
     def stage(
-        self,
-        handle: SourceT,
-        matches: MatchesT | None,
-        jobs: Sequence[RewriteJob],
-        layout: Layout | None,
-        partitions: pa.Table,
-        staging: Staging,
-        policy: MergePolicy,
+        self, jobs: Sequence[RewriteJob], layout: Layout | None, staging: Staging
     ) -> tuple[list[RewrittenFile], list[AppendedFile]]:
-        """Stage a replacement for each file, in the order of the jobs, and with a layout files of the new rows.
+        """Stage a replacement for each job, in their order, and with a layout files of the new rows.
 
-        Without matches, jobs only drop row groups, and every row that does not delete is new.
+        If no file was matched, jobs only drop row groups.
         """
 
-    def audit(
-        self,
-        handle: SourceT,
-        matches: MatchesT | None,
-        files: Sequence[ScanFile],
-        audit: AuditSpec,
-        staging: Staging,
-        policy: MergePolicy,
-    ) -> list[pa.Table | str]:
-        """List every row changed in the columns of `audit.schema`, in any order: as tables, or as paths of files.
+    def audit(self, files: Sequence[ScanFile], audit: AuditSpec, staging: Staging) -> list[pa.Table | str]:
+        """List every changed row in the columns of `audit.schema`, in any order: as tables, or as paths of files.
 
-        `files` are the row groups that change, or that go; without matches, every source row that does not delete is
-        an insert, or none is.
+        `files` are the row groups that change or are removed.
         """

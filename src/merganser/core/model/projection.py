@@ -1,4 +1,4 @@
-"""What a merge takes from the source: the columns that matched and new rows get, and the terms that follow."""
+"""The projection of a source: the columns that matched and new rows take from it, and the policy that follows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What a merge takes from the source: all columns that it reads, and of them those of rows of new files.
+    """The columns that a merge reads from the source, and those of them that rows of new files take.
 
-    `appends` says whether there may be new files.
+    `appends`: there may be new files.
     """
 
     policy: MergePolicy
@@ -30,7 +30,7 @@ class Projection:
 
 
 def uses_column(request: Request, name: str) -> bool:
-    """Say whether a merge takes a column from the source, if both have it."""
+    """Whether a merge reads a column from the source, if both have it."""
     options, rule = request.options, request.rule
     return (
         name in request.keys
@@ -41,7 +41,7 @@ def uses_column(request: Request, name: str) -> bool:
 
 
 def find_projection(request: Request, schema: pa.Schema, partition_columns: Sequence[str]) -> Projection:
-    """Find the columns that matched and new rows take from the source, each all of them unless they are named (M2)."""
+    """Find the columns that matched and new rows take from the source: all unless the caller names some (M2)."""
     options, rule, keys = request.options, request.rule, frozenset(request.keys)
     for argument in ("update_columns", "insert_columns"):
         for name in getattr(options, argument) or ():
@@ -62,20 +62,20 @@ def find_projection(request: Request, schema: pa.Schema, partition_columns: Sequ
     inserts |= keys if rule.inserts else frozenset()
     movable = frozenset(partition_columns) - keys
     _check_partial(updates, inserts, movable, request)
-    terms = MergePolicy(
-        rule,
-        updates,
-        options.sequence_column,
-        options.operation_column,
-        _find_compared_columns(options.skip_unchanged, updates - keys),
+    policy = MergePolicy(
+        rule=rule,
+        columns=updates,
+        sequence_column=options.sequence_column,
+        delete_column=options.operation_column,
+        compared_columns=_find_compared_columns(options.skip_unchanged, updates - keys),
         takes_partition=movable <= updates,
     )
     columns = frozenset(name for name in schema.names if uses_column(request, name))
-    return Projection(terms, columns, inserts, appends=rule.inserts or moves)
+    return Projection(policy, columns, inserts, appends=rule.inserts or moves)
 
 
 def _find_compared_columns(skip_unchanged: bool | Sequence[str], replaced: frozenset[str]) -> frozenset[str] | None:  # noqa: FBT001
-    """Find the columns in which a matched row has to be equal to be left alone; None if all are replaced (M5)."""
+    """Find the columns in which a matched row must be equal to be kept; None if every match is replaced (M5)."""
     if isinstance(skip_unchanged, bool):
         return replaced if skip_unchanged else None
     for name in skip_unchanged:
@@ -89,7 +89,7 @@ def _find_compared_columns(skip_unchanged: bool | Sequence[str], replaced: froze
 
 
 def _check_partial(updates: frozenset[str], inserts: frozenset[str], movable: frozenset[str], request: Request) -> None:
-    """Refuse to write rows of which only a part of the partition is known."""
+    """Refuse to write rows of which only some partition columns are known."""
     if request.rule.inserts and not movable <= inserts:
         message = (
             f"insert_columns leaves out the partition column {min(movable - inserts)!r}, so new rows would have no "
@@ -105,7 +105,7 @@ def _check_partial(updates: frozenset[str], inserts: frozenset[str], movable: fr
 
 
 def drop_operation_column(have: pa.Schema, schema: pa.Schema | None, options: Options) -> pa.Schema:
-    """Give the columns of the source that may be stored."""
+    """Drop the operation column from the source's columns, since it is not stored."""
     name = options.operation_column
     if name is None:
         return have

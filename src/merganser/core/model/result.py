@@ -1,4 +1,4 @@
-"""What a merge did: counts that add up, and every file with its fate."""
+"""The result of a merge: counts that add up, and every file with its operation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MergeFileMetadata:
     size_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MergeResult(FilesDisplayMixin):
     """The outcome of a merge; `target_count_after` is always `target_count_before + inserted - deleted`.
 
@@ -77,7 +77,7 @@ class WriteResult(FilesDisplayMixin):
     removed_files: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactResult(FilesDisplayMixin):
     """The outcome of `compact`: the files it removed, and those that have their rows; no row changed.
 
@@ -100,7 +100,7 @@ class CompactResult(FilesDisplayMixin):
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DedupeResult(FilesDisplayMixin):
     """The outcome of `dedupe`: `duplicate_keys` stood in several rows, of which `deleted` rows are gone.
 
@@ -173,7 +173,7 @@ def compute_merge_stats(
         if not isinstance(count, Integral):
             message = f"The count of {name} must be an integer, not {count!r}."
             raise InvalidArgumentError(message)
-    shown = ", ".join(f"{name} {count}" for name, count in counts.items())
+    listed = ", ".join(f"{name} {count}" for name, count in counts.items())
     if min(*counts.values(), target_before) < 0:
         reason = "a count is negative"
     elif target_after != target_before + inserted_rows - deleted_rows:
@@ -186,5 +186,5 @@ def compute_merge_stats(
         reason = f"strategy {strategy!r} deletes nothing"
     else:
         return MergeStats(counts)
-    message = f"The counts do not add up ({shown}): {reason}. Nothing was published; please report this."
+    message = f"The counts do not add up ({listed}): {reason}. Nothing was published; please report this."
     raise CountMismatchError(message)

@@ -1,4 +1,4 @@
-"""The truth table: what each strategy does with a row, by where its key stands, and what options add to that."""
+"""The truth table: what each strategy does with matched, new and missing rows, and what options add to that."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Action(IntEnum):
     KEEP = 0
     REPLACE = 1
     DELETE = 2
-    # Out of the file that it is in, and into a new one of its new partition.
+    # From its file into a new one of its new partition.
     MOVE = 3
     INSERT = 4
     IGNORE = 5
@@ -49,7 +49,7 @@ class Rule:
 
     @property
     def deletes_missing(self) -> bool:
-        """Whether target rows without a source row go."""
+        """Whether target rows without a source row are deleted."""
         return self.missing is Action.DELETE
 
 
@@ -63,17 +63,17 @@ RULES: dict[str, Rule] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MergePolicy:
-    """A rule, and what options make of it.
+    """A rule, and what options change in it.
 
-    What happens to a match is the first of these that is asked for and true:
+    The action of a match is that of the first condition which is configured and true:
 
-    1. it is late, its value of `sequence_column` being lower than the target's: the target row is kept;
-    2. its source row says so in the boolean column `delete_column`: the target row is deleted;
-    3. its source row belongs to another partition: it moves;
-    4. it is equal in all columns that are `compared_columns`, of `columns`, those that a match replaces: the target row
-    is kept; 5. what the rule says.
+    1. its value of `sequence_column` is lower than the target's: the target row is kept;
+    2. its source row is true in the boolean column `delete_column`: the target row is deleted;
+    3. its source row belongs to another partition: the target row moves;
+    4. it is equal in all `compared_columns`, some of the `columns` that a match replaces: the target row is kept;
+    5. otherwise, that of the rule.
     """
 
     rule: Rule
@@ -81,22 +81,22 @@ class MergePolicy:
     sequence_column: str | None = None
     delete_column: str | None = None
     compared_columns: frozenset[str] | None = None
-    # Whether a match takes its partition from the source; where not, its row stays wherever it is.
+    # Whether a match takes its partition from the source; if not, its row stays in its partition.
     takes_partition: bool = True
 
     @property
     def compares_values(self) -> bool:
-        """Whether the values of matched target rows matter."""
+        """Whether the values of matched target rows are compared."""
         return self.rule.touches and (self.sequence_column is not None or self.compared_columns is not None)
 
     @property
     def deletes_keys(self) -> bool:
-        """Whether a source row may delete what has its key, in whatever partition."""
+        """Whether a source row may delete the row with its key, in any partition."""
         return self.rule.matched is Action.DELETE or self.delete_column is not None
 
 
 def find_rule(strategy: str) -> Rule:
-    """Look a strategy up; an unknown one is an error that lists the known ones (T6)."""
+    """Find the rule of a strategy; the error for an unknown one lists the known ones (T6)."""
     rule = RULES.get(strategy) if isinstance(strategy, str) else None
     if rule is None:
         message = f"Unknown strategy {strategy!r}. Choose one of: {', '.join(get_args(MergeStrategy))}."

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from merganser.core.columnar.take import null_array, take
 from merganser.core.columnar.threads import WORKERS, balance_columns, map_with_prefetch, open_pool
-from merganser.core.model.engine import OTHER_PARTITION, AppendedFile
+from merganser.core.model.engine import OTHER_PARTITION, AppendedFile, PartitionNumber
 from merganser.core.model.keys import to_canonical
 from merganser.core.model.schema import get_plain_column, select_fields
 from merganser.core.parquet.source_file import CannotSpliceError, open_source_file
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from merganser.core.model.engine import Layout
     from merganser.core.storage.staging import Staging
 
-# How often a bloom filter is wrong about a value that is not there: Parquet's own default for Java.
+# False positive rate of a bloom filter: the default of Parquet for Java.
 _BLOOM_FPP = 0.01
-# Bytes of a column chunk below which putting it in place takes longer than encoding it.
+# A column chunk of fewer bytes takes longer to splice than to encode.
 _SMALL_CHUNK = 1 << 16
-# Bytes of a row group that may wait in memory, several times over, until all its columns are encoded.
+# A row group of more bytes would take too much memory until all its columns are encoded.
 _LARGE_GROUP = 1 << 26
 
 
@@ -45,7 +45,7 @@ def append_rows(
 ) -> list[AppendedFile]:
     """Stage some rows of a table as new files, split by partition and by `max_rows_per_file`, keeping their order.
 
-    `partitions` lists the distinct partition values; each file names its row there.
+    Each file has the row of `partitions`, the distinct partition values, that it belongs to.
     """
     if not len(rows):
         return []
@@ -61,7 +61,7 @@ def append_rows(
         code, picks = piece
         staged = write_rows(table, picks, layout, staging, inner)
         staging.on_file_done()
-        return AppendedFile(staged, code)
+        return AppendedFile(staged, PartitionNumber(code))
 
     with open_pool(len(pieces), WORKERS, "append") as pool:
         return list(pool.map(write, pieces))
@@ -79,14 +79,16 @@ def _split_by_partition(
 
 
 def assign_partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[np.int64]:
-    """Give every row the number of its partition values in a table of distinct ones."""
+    """Find the row of `partitions` for each row; OTHER_PARTITION if there is none."""
     if not rows.num_rows:
         return np.zeros(0, np.int64)
     codes = np.zeros(rows.num_rows, np.int64)
     listed = np.zeros(partitions.num_rows, np.int64)
     for name in partitions.column_names:
-        kind = rows.column(name).type
-        together = to_canonical(pa.chunked_array([*rows.column(name).chunks, *partitions.column(name).chunks], kind))
+        data_type = rows.column(name).type
+        together = to_canonical(
+            pa.chunked_array([*rows.column(name).chunks, *partitions.column(name).chunks], data_type)
+        )
         encoded = pc.dictionary_encode(together, null_encoding="encode").combine_chunks()
         numbers = (encoded.indices if isinstance(encoded, pa.DictionaryArray) else encoded.chunk(0).indices).to_numpy()
         # Renumbering after each column keeps the numbers small: a product of counts never overflows.
@@ -95,21 +97,20 @@ def assign_partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[
         codes, listed = dense[: rows.num_rows], dense[rows.num_rows :]
     if not partitions.num_columns:
         return codes
-    # A row that is in none of them belongs elsewhere.
-    place = np.full(max(listed.max(initial=-1), codes.max(initial=-1)) + 1, OTHER_PARTITION, np.int64)
-    place[listed] = np.arange(len(listed))
-    return place[codes]
+    numbers = np.full(max(listed.max(initial=-1), codes.max(initial=-1)) + 1, OTHER_PARTITION, np.int64)
+    numbers[listed] = np.arange(len(listed))
+    return numbers[codes]
 
 
 def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, staging: Staging, workers: int = 1) -> str:
-    """Stage one new file, a row group at a time, with columns divided among so many workers where that is faster."""
+    """Stage one new file, a row group at a time, with columns divided among workers where that is faster."""
     path, store = staging.make_path(), staging.location.store
     table = table.select([name for name in layout.schema.names if name in layout.columns])
-    parts = _divide_columns(table, rows, layout, workers)
-    if len(parts) > 1:
+    shares = _divide_columns(table, rows, layout, workers)
+    if len(shares) > 1:
         try:
             with store.create(path) as stream:
-                _splice_columns(table, rows, layout, parts, stream, workers)
+                _splice_columns(table, rows, layout, shares, stream, workers)
         except (CannotSpliceError, ThriftError):
             store.remove(path)
         else:
@@ -124,11 +125,11 @@ def _splice_columns(
     table: pa.Table,
     rows: npt.NDArray[np.int64],
     layout: Layout,
-    parts: Sequence[Sequence[str]],
+    shares: Sequence[Sequence[str]],
     stream: BinaryIO,
     workers: int,
 ) -> None:
-    """Write a file whose columns are encoded in several parts at the same time."""
+    """Write a file whose columns are encoded in several shares at the same time."""
     group_rows = _count_group_rows(rows, layout)
     layouts = [
         replace(
@@ -137,7 +138,7 @@ def _splice_columns(
             bloom_filter_columns=layout.bloom_filter_columns & {*names},
             key_values={},
         )
-        for names in parts
+        for names in shares
     ]
 
     def encode(item: tuple[int, Layout]) -> pa.Buffer:
@@ -145,21 +146,21 @@ def _splice_columns(
         have = [name for name in some.schema.names if name in some.columns]
         return _write_to_memory(some, group_rows, _take_group(table.select(have), rows, some, start))
 
-    nothing_yet = _write_to_memory(layout, group_rows)
-    reader: Any = pa.BufferReader(nothing_yet)
-    empty = open_source_file(reader, nothing_yet.size)
+    buffer = _write_to_memory(layout, group_rows)
+    reader: Any = pa.BufferReader(buffer)
+    empty = open_source_file(reader, buffer.size)
     starts = range(0, len(rows), layout.row_group_size)
     items = [(start, some) for start in starts for some in layouts]
     with closing(map_with_prefetch(encode, items, workers, "append")) as encoded:
         splice(empty, (NewRowGroup([next(encoded) for _ in layouts]) for _ in starts), stream)
 
 
-def _write_to_memory(layout: Layout, group_rows: int, part: pa.Table | None = None) -> pa.Buffer:
+def _write_to_memory(layout: Layout, group_rows: int, rows: pa.Table | None = None) -> pa.Buffer:
     """Write a new file to memory, with one row group or none."""
     sink = pa.BufferOutputStream()
     with open_new_writer(sink, layout, group_rows) as writer:
-        if part is not None:
-            writer.write_table(part, row_group_size=part.num_rows)
+        if rows is not None:
+            writer.write_table(rows, row_group_size=rows.num_rows)
     return sink.getvalue()
 
 
@@ -168,7 +169,7 @@ def _count_group_rows(rows: npt.NDArray[np.int64], layout: Layout) -> int:
 
 
 def _take_group(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, start: int) -> pa.Table:
-    """Give the rows of one row group, NULL in the columns that they lack."""
+    """Take the rows of one row group, NULL in the columns that they lack."""
     some, schema = rows[start : start + layout.row_group_size], layout.schema
     table, have = take(table, some), set(table.column_names)
     columns = [
@@ -179,20 +180,20 @@ def _take_group(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, st
 
 
 def _divide_columns(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, workers: int) -> list[list[str]]:
-    """Divide the columns among workers by their bytes in a row group; columns that are NULL weigh nothing."""
+    """Divide the columns among workers by their bytes in a row group; missing columns have none."""
     if workers == 1:
         return []
     share = _count_group_rows(rows, layout) / max(1, table.num_rows)
     found = {name: int(table.column(name).nbytes * share) for name in table.column_names}
     sizes = {name: found.get(name, 0) for name in layout.schema.names}
-    worth = _SMALL_CHUNK * len(sizes) <= sum(sizes.values()) <= _LARGE_GROUP
-    return balance_columns(sizes, 2 * workers) if worth else []
+    is_worth = _SMALL_CHUNK * len(sizes) <= sum(sizes.values()) <= _LARGE_GROUP
+    return balance_columns(sizes, 2 * workers) if is_worth else []
 
 
 def open_new_writer(
     stream: Any, layout: Layout, group_rows: int, sorting: Sequence[pq.SortingColumn] = ()
 ) -> pq.ParquetWriter:
-    """Open a writer for a new file, whose row groups have at most so many rows, each sorted by these columns."""
+    """Open a writer for a new file with row groups of up to `group_rows` rows, each sorted by these columns."""
     bloom = {"ndv": max(1, group_rows), "fpp": _BLOOM_FPP}
     options = {
         **layout.writer_options,

@@ -1,4 +1,4 @@
-"""The rows of an audit: every row changed, as it is afterwards and, if asked for, as it was (R5)."""
+"""The rows of an audit: every changed row as it is afterwards and, on request, as it was (R5)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from merganser.core.model.engine import ScanFile
-    from merganser.core.model.strategy import MergePolicy
+    from merganser.core.model.engine import ScanFile, SourceSpec
     from merganser.core.rows.matches import Matches
     from merganser.core.storage.staging import Staging
-    from merganser.core.storage.store import Store
 
     Columns = Mapping[str, pa.ChunkedArray]
 
@@ -31,31 +29,32 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 1 << 20
 
 
-def list_inserted_rows(handle: pa.Table, new: npt.NDArray[np.int64], audit: AuditSpec) -> Iterator[pa.Table]:
+def list_inserted_rows(rows: pa.Table, new: npt.NDArray[np.int64], audit: AuditSpec) -> Iterator[pa.Table]:
     """List the source rows that are inserted."""
-    source = handle.select([name for name in audit.columns if name in audit.insert_columns])
+    source = rows.select([name for name in audit.columns if name in audit.insert_columns])
     for start in range(0, len(new), _BATCH_ROWS):
-        rows = new[start : start + _BATCH_ROWS]
-        yield _make_audit_table(_to_columns(take(source, rows)), None, "insert", len(rows), audit)
+        some = new[start : start + _BATCH_ROWS]
+        yield _make_audit_table(_to_columns(take(source, some)), None, "insert", len(some), audit)
 
 
 def list_changed_rows(
-    handle: pa.Table, matches: Matches, store: Store, scan: ScanFile, audit: AuditSpec, policy: MergePolicy
+    rows: pa.Table, spec: SourceSpec, matches: Matches, scan: ScanFile, audit: AuditSpec
 ) -> Iterator[pa.Table]:
     """List the rows of one file that are replaced, moved or deleted."""
-    source = handle.select([name for name in audit.columns if name in policy.columns and name in handle.column_names])
+    columns = spec.policy.columns & {*rows.column_names}
+    source = rows.select([name for name in audit.columns if name in columns])
     for group, (first, after) in zip(scan.groups, scan.spans, strict=True):
         at = matches.find_group(scan.number, group)
         position, action = matches.position[at], matches.action[at]
-        gone = np.full(after - first, scan.deletes_missing)
-        gone[position] = action == Action.DELETE
-        deleted, updated = np.flatnonzero(gone), (action == Action.REPLACE) | (action == Action.MOVE)
+        is_deleted = np.full(after - first, scan.deletes_missing)
+        is_deleted[position] = action == Action.DELETE
+        deleted, updated = np.flatnonzero(is_deleted), (action == Action.REPLACE) | (action == Action.MOVE)
         if len(deleted):
-            old = read_rows(store, scan, group, audit.columns, deleted)
+            old = read_rows(spec.store, scan, group, audit.columns, deleted)
             yield _make_audit_table({name: old[name] for name in audit.keys}, old, "delete", len(deleted), audit)
         if updated.any():
-            untold = [name for name in audit.columns if audit.has_old_rows or name not in source.column_names]
-            old = read_rows(store, scan, group, untold, position[updated])
+            names = [name for name in audit.columns if audit.has_old_rows or name not in source.column_names]
+            old = read_rows(spec.store, scan, group, names, position[updated])
             new = {**old, **_to_columns(take(source, matches.source_row[at][updated]))}
             yield _make_audit_table(new, old, "update", int(updated.sum()), audit)
 
@@ -65,12 +64,17 @@ def _to_columns(table: pa.Table) -> Columns:
 
 
 def _make_audit_table(after: Columns, before: Columns | None, action: str, rows: int, audit: AuditSpec) -> pa.Table:
-    """Put rows in the form of the audit; what is not told is NULL."""
-    kinds = audit.schema.types[: len(audit.columns)]
-    columns = [_cast_or_null(after, name, kind, rows) for name, kind in zip(audit.columns, kinds, strict=True)]
+    """Convert rows to the schema of the audit; a column without values is NULL."""
+    types = audit.schema.types[: len(audit.columns)]
+    columns = [
+        _cast_or_null(after, name, data_type, rows) for name, data_type in zip(audit.columns, types, strict=True)
+    ]
     columns.append(pa.repeat(pa.scalar(action), rows))
     if audit.has_old_rows:
-        old = [_cast_or_null(before or {}, name, kind, rows) for name, kind in zip(audit.columns, kinds, strict=True)]
+        old = [
+            _cast_or_null(before or {}, name, data_type, rows)
+            for name, data_type in zip(audit.columns, types, strict=True)
+        ]
         missing = pa.repeat(pa.scalar(before is None), rows)
         columns.append(
             pa.StructArray.from_arrays(old, fields=list(audit.schema.field(OLD_ROW_COLUMN).type), mask=missing)
@@ -78,20 +82,20 @@ def _make_audit_table(after: Columns, before: Columns | None, action: str, rows:
     return pa.table(columns, schema=audit.schema)
 
 
-def _cast_or_null(columns: Columns, name: str, kind: pa.DataType, rows: int) -> pa.Array:
-    return to_array(cast_column(columns[name], kind, name)) if name in columns else null_array(rows, kind)
+def _cast_or_null(columns: Columns, name: str, data_type: pa.DataType, rows: int) -> pa.Array:
+    return to_array(cast_column(columns[name], data_type, name)) if name in columns else null_array(rows, data_type)
 
 
 def make_audit_schema(columns: Mapping[str, pa.DataType], *, has_old_rows: bool) -> pa.Schema:
-    """Describe an audit of these columns."""
-    fields = [pa.field(name, kind) for name, kind in columns.items()]
+    """Make the schema of an audit of these columns."""
+    fields = [pa.field(name, data_type) for name, data_type in columns.items()]
     return pa.schema(
         [*fields, pa.field(ACTION_COLUMN, pa.string()), *([pa.field(OLD_ROW_COLUMN, pa.struct(fields))] * has_old_rows)]
     )
 
 
 def keep_tables(tables: Iterable[pa.Table], audit: AuditSpec, staging: Staging) -> list[pa.Table | str]:
-    """Keep what was listed: in memory, or if it is to be stored as a staged file."""
+    """Keep the tables of an audit in memory or, if it is stored, in a staged file."""
     some = (table for table in tables if table.num_rows)
     if not audit.is_stored:
         return list(some)

@@ -1,7 +1,7 @@
 """Pruning: which row groups might hold a source key, and which cannot.
 
 The question is whether any source key lies inside the bounds, not whether two ranges overlap. Bounds that are unknown
-prove nothing, so the row group stays.
+exclude nothing, so the row group stays.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def might_match(bounds: pa.Table, keys: pa.Table) -> npt.NDArray[np.bool_]:
     if len(columns) == 1:
         answer[some] = MIGHT_MATCH
         return answer
-    # A composite key needs one row that fits every column: look only at the rows that fit the choosiest one.
+    # A composite key needs one row that fits every column: test only the rows that fit the most selective one.
     for group in np.flatnonzero(some).tolist():
-        choosiest = columns[narrowest[group]]
-        rows = choosiest.order[choosiest.start[group] : choosiest.end[group]]
-        others = [column for column in columns if column is not choosiest]
+        selective = columns[narrowest[group]]
+        rows = selective.order[selective.start[group] : selective.end[group]]
+        others = [column for column in columns if column is not selective]
         answer[group] = _has_fitting_row(rows, others, group)
     return answer
 
@@ -57,7 +57,7 @@ def _has_fitting_row(rows: npt.NDArray[np.int64], columns: list[_RankedColumn], 
 
 
 def rank_bounds(low: pa.ChunkedArray, high: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Put known bounds of any type on one scale of integers."""
+    """Rank known bounds of any type on one scale of integers."""
     scale = pc.rank(pa.chunked_array([*low.chunks, *high.chunks], low.type), tiebreaker="dense").to_numpy()
     return scale[: len(low)].astype(np.int64), scale[len(low) :].astype(np.int64)
 

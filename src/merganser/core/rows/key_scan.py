@@ -44,7 +44,7 @@ class OpenFile:
 
     @property
     def metadata(self) -> pq.FileMetaData:
-        """What PyArrow makes of the footer."""
+        """The footer as PyArrow parses it."""
         return self.footer.metadata
 
     def read(self, group: int, columns: Sequence[str] | None) -> pa.Table:
@@ -55,7 +55,7 @@ class OpenFile:
         return self.footer.decode_int96(self.read_bytes(group, columns))
 
     def read_bytes(self, group: int, columns: Sequence[str] | None) -> pa.Table:
-        """Decode a row group, INT96 as the bytes that it is."""
+        """Decode a row group, INT96 as bytes."""
         return self._int96_file.read_row_group(group, columns=columns, use_threads=False)
 
     @cached_property
@@ -81,12 +81,12 @@ def open_parquet(
     read_ahead: bool = False,
     dictionaries: Sequence[str] = (),
 ) -> OpenFile:
-    """Open a data file the way every part of merganser reads one.
+    """Open a data file as all of merganser reads one.
 
-    Columns of texts or bytes may be read as `dictionaries`, if they are stored as such.
+    Columns of strings or bytes may be read as `dictionaries`, if they are stored as such.
 
-    Reading ahead runs on Arrow's IO threads. A key scan does without: it holds one of them while it waits for our
-    readers, so that enough scans at once would wait for each other for ever.
+    `read_ahead` uses Arrow's IO threads. A key scan must not: it holds one of them while it waits for our readers, so
+    that enough concurrent scans would deadlock.
     """
     stream = store.open_input(path)
     if footer is None:
@@ -117,17 +117,17 @@ def read_group(
 
 
 def match_keys(store: Store, files: Sequence[ScanFile], keys: Sequence[str], source: pa.Table) -> pa.Table:
-    """Join the key columns of row groups with canonical source keys; gives positions and source rows, in order."""
+    """Join the key columns of row groups with canonical source keys; returns positions and source rows, in order."""
     schema = make_key_schema([source.schema.field(name).type for name in name_key_columns(len(keys))])
     reader = pa.RecordBatchReader.from_batches(schema, read_key_batches(store, files, keys, schema))
     matches = join_keys(reader, source, POSITION_COLUMNS)
     return matches.sort_by([(name, "ascending") for name in POSITION_COLUMNS])
 
 
-def make_key_schema(kinds: Sequence[pa.DataType]) -> pa.Schema:
-    """Describe canonical keys of these types with the file, row group and position of each row."""
+def make_key_schema(types: Sequence[pa.DataType]) -> pa.Schema:
+    """Make the schema of canonical keys of these types, with the file, row group and position of each row."""
     fields = [*((name, pa.int32()) for name in POSITION_COLUMNS[:2]), (POSITION_COLUMNS[2], pa.int64())]
-    return pa.schema([*fields, *zip(name_key_columns(len(kinds)), kinds, strict=True)])
+    return pa.schema([*fields, *zip(name_key_columns(len(types)), types, strict=True)])
 
 
 def read_key_batches(
@@ -163,8 +163,8 @@ def _read_keys(
         for group in groups:
             rows = parquet.metadata.row_group(group).num_rows
             columns = [to_canonical(column) for _, column in read_columns(parquet, group, file, keys)]
-            place = [np.full(rows, file.number, np.int32), np.full(rows, group, np.int32), np.arange(rows)]
-            batches += pa.table([*place, *columns], schema=schema).to_batches(max_chunksize=_BATCH_ROWS)
+            position = [np.full(rows, file.number, np.int32), np.full(rows, group, np.int32), np.arange(rows)]
+            batches += pa.table([*position, *columns], schema=schema).to_batches(max_chunksize=_BATCH_ROWS)
     return batches
 
 
@@ -178,7 +178,7 @@ def read_rows(
         return rows
     with open_parquet(store, file.path, file.footer, read_ahead=not store.is_local) as parquet:
         for name, column in read_columns(parquet, group, file, columns):
-            # Arrow takes no views.
+            # Arrow's `take` does not support views.
             taken = (
                 column if pa.types.is_dictionary(column.type) else cast_column(column, to_plain_type(column.type), name)
             )
@@ -189,7 +189,7 @@ def read_rows(
 def read_columns(
     parquet: OpenFile, group: int, file: ScanFile, columns: Sequence[str]
 ) -> Iterator[tuple[str, pa.ChunkedArray]]:
-    """Read columns of a row group; what the path tells, it tells."""
+    """Read columns of a row group; constants win over the file."""
     rows = parquet.metadata.row_group(group).num_rows
     names = [name for name in columns if name not in file.constants]
     table = read_group(parquet, group, names, file.path) if names else None

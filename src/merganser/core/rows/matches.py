@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from merganser.core.model.engine import MatchCounts
 from merganser.core.model.strategy import Action
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import pyarrow as pa
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
     """Target rows in file order, each with its source row and its action; and the source rows that are inserted.
 
-    Where a strategy does nothing with matched rows, or does not insert new ones, there are none of them here.
+    Matched rows are left out where the strategy does not change them, and new ones where it does not insert.
     """
 
     file: npt.NDArray[np.int32]
@@ -36,14 +38,15 @@ class Matches:
         source_row: npt.NDArray[np.int64],
         new: npt.NDArray[np.int64],
     ) -> Matches:
-        """Give matches of which nothing is decided yet."""
-        return cls(file, row_group, position, source_row, np.full(len(file), Action.KEEP, np.int8), new)
+        """Make matches whose action is not decided yet."""
+        keep = np.full(len(file), Action.KEEP, np.int8)
+        return cls(file=file, row_group=row_group, position=position, source_row=source_row, action=keep, new=new)
 
     @classmethod
     def of_new(cls, new: npt.NDArray[np.int64]) -> Matches:
-        """Give new rows alone."""
-        none, places = np.zeros(0, np.int32), np.zeros(0, np.int64)
-        return cls.from_positions(none, none, places, places, new)
+        """Make matches of new rows alone."""
+        numbers, positions = np.zeros(0, np.int32), np.zeros(0, np.int64)
+        return cls.from_positions(numbers, numbers, positions, positions, new)
 
     def find_group(self, file: int, group: int) -> slice:
         """Find the matches of one row group."""
@@ -54,12 +57,12 @@ class Matches:
     @property
     def appended_rows(self) -> npt.NDArray[np.int64]:
         """The source rows that go to new files: those that are inserted, and one for each match that moves."""
-        # The stable sort is quick where all is in order.
+        # The stable sort is fast on rows that are already in order.
         return np.sort(np.concatenate([self.new, self.source_row[self.action == Action.MOVE]]), kind="stable")
 
 
 def split_by_group(file: npt.NDArray[np.int32], row_group: npt.NDArray[np.int32]) -> list[slice]:
-    """Cut matches in file order by row group."""
+    """Split matches in file order by row group."""
     if not len(file):
         return []
     starts = np.flatnonzero((np.diff(file) != 0) | (np.diff(row_group) != 0)) + 1
@@ -68,17 +71,25 @@ def split_by_group(file: npt.NDArray[np.int32], row_group: npt.NDArray[np.int32]
 
 
 def count_groups(
-    file: npt.NDArray[np.int32], row_group: npt.NDArray[np.int32], action: npt.NDArray[np.int8]
-) -> tuple[
-    npt.NDArray[np.int32],
-    npt.NDArray[np.int32],
-    npt.NDArray[np.int64],
-    npt.NDArray[np.int64],
-    npt.NDArray[np.int64],
-]:
-    """Count the rows of each row group, as `MatchCounts` lists them."""
+    file: npt.NDArray[np.int32],
+    row_group: npt.NDArray[np.int32],
+    action: npt.NDArray[np.int8],
+    *,
+    new_rows: int,
+    moved_sample: pa.Table,
+) -> MatchCounts:
+    """Count the matches of each row group."""
     pairs, at = np.unique((file.astype(np.int64) << 32) | row_group, return_inverse=True)
-    replaced = action == Action.REPLACE
-    removed = (action == Action.DELETE) | (action == Action.MOVE)
-    rows, new, gone = (np.bincount(at[mask], minlength=len(pairs)) for mask in (slice(None), replaced, removed))
-    return (pairs >> 32).astype(np.int32), (pairs & 0xFFFFFFFF).astype(np.int32), rows, new, gone
+    is_moved = action == Action.MOVE
+    masks = (slice(None), action == Action.REPLACE, is_moved | (action == Action.DELETE))
+    rows, replaced, removed = (np.bincount(at[mask], minlength=len(pairs)) for mask in masks)
+    return MatchCounts(
+        file=(pairs >> 32).astype(np.int32),
+        row_group=(pairs & 0xFFFFFFFF).astype(np.int32),
+        rows=rows,
+        replaced=replaced,
+        removed=removed,
+        new_rows=new_rows,
+        moved=int(is_moved.sum()),
+        moved_sample=moved_sample,
+    )

@@ -1,6 +1,6 @@
 """The kernel that changes the rows of one file by position: Arrow in, a staged file out.
 
-Every engine calls it, so a file comes out the same whichever engine found the matches.
+Every engine calls it, so the file is the same whichever engine found the matches.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _SLICE = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """New values for some positions of a row group; of the other rows all stay but `removed`, or none but `kept`.
+    """New values for some positions of a row group; the other rows stay except `removed`, or only `kept` stay.
 
-    `load_rows` is called when the row group's turn comes, and gives some of `columns` in the order of `positions`,
+    `load_rows` is called when the row group is encoded, and returns some of `columns` in the order of `positions`,
     which ascend. All other columns keep their old values.
     """
 
@@ -68,22 +68,22 @@ class GroupChange:
     kept: npt.NDArray[np.int64] | None = None
 
     def list_changed_columns(self, names: Sequence[str], rows: int) -> list[str]:
-        """Name the columns, of a row group of so many rows, that cannot simply be copied."""
+        """List the columns of a row group of `rows` rows that cannot be copied."""
         changed = names if self.count_removed(rows) else self.columns if len(self.positions) else ()
         return [name for name in names if name in changed]
 
     def count_removed(self, rows: int) -> int:
-        """Count the rows that do not stay, of so many."""
+        """Count the rows that do not stay."""
         return len(self.removed) if self.kept is None else rows - len(self.positions) - len(self.kept)
 
     def make_keep_mask(self, rows: int) -> npt.NDArray[np.bool_]:
-        """Say of each of so many rows whether it stays."""
-        stays = np.full(rows, self.kept is None)
+        """Make a mask of the rows that stay."""
+        mask = np.full(rows, self.kept is None)
         if self.kept is None:
-            stays[self.removed] = False
+            mask[self.removed] = False
         else:
-            stays[self.positions] = stays[self.kept] = True
-        return stays
+            mask[self.positions] = mask[self.kept] = True
+        return mask
 
 
 def rewrite_file(
@@ -96,7 +96,7 @@ def rewrite_file(
 ) -> RewrittenFile:
     """Stage a copy of a file with some row groups changed; None drops a row group.
 
-    Column chunks without a change are copied byte for byte where the file allows it, else the file is written whole.
+    Unchanged column chunks are copied byte for byte where the file allows it, else the entire file is written anew.
     """
     with open_parquet(store, path, footer, read_ahead=not store.is_local) as parquet:
         metadata = parquet.metadata
@@ -146,7 +146,7 @@ def _stage_changed(
 def _open_checked(
     old: BinaryIO, footer: Footer, schema: pa.Schema, changed_columns: Mapping[int, Sequence[str]]
 ) -> SourceFile:
-    """Find out before any row is encoded whether what we would write may stand beside what is there."""
+    """Check before any row is encoded whether new column chunks can be spliced between the old ones."""
     opened = open_source_file(old, old.seek(0, 2))
     if names := [name for name in schema.names if any(name in some for some in changed_columns.values())]:
         check_fits(
@@ -165,12 +165,12 @@ def _encode_groups(
     changed_columns: Mapping[int, Sequence[str]],
     workers: int,
 ) -> Generator[int | NewRowGroup]:
-    """Give the row groups of the new file in order, the columns to write anew encoded a few row groups ahead."""
+    """Yield the row groups of the new file in order; changed columns are encoded a few row groups ahead."""
     metadata = footer.metadata
     changed = {group: change for group, change in changes.items() if change is not None}
     options = derive_options_by_group(footer, changed)
-    # Few row groups are divided by columns, so that no worker is without work.
-    parts = -(-2 * workers // len(changed)) if 0 < len(changed) < workers else 1
+    # Few row groups are divided by columns, so that no worker is idle.
+    share_count = -(-2 * workers // len(changed)) if 0 < len(changed) < workers else 1
 
     def encode(group: int, names: Sequence[str]) -> pa.Buffer | None:
         some, ahead = select_fields(schema, names), not store.is_local
@@ -179,7 +179,7 @@ def _encode_groups(
             return _encode(parquet, path, group, changed[group], some, options[group])
 
     shares = {
-        group: balance_columns(_measure_columns(names, footer, group), parts) if parts > 1 else [names]
+        group: balance_columns(_measure_columns(names, footer, group), share_count) if share_count > 1 else [names]
         for group, names in changed_columns.items()
         if names
     }
@@ -223,7 +223,7 @@ def _encode(
     schema: pa.Schema,
     options: Mapping[str, Any],
 ) -> pa.Buffer | None:
-    """Encode columns of a changed row group but those that come out as they are; None if all do."""
+    """Encode the columns of a changed row group that differ; None if none does."""
     rows = parquet.metadata.row_group(group).num_rows
     new = _load_new_columns(change, schema)
     if change.count_removed(rows) or len(change.positions) == rows:
@@ -243,14 +243,14 @@ def _encode(
 
 
 def _take_column(old: pa.Table, name: str, schema: pa.Schema, picks: pa.Array) -> pa.ChunkedArray:
-    kind = schema.field(name).type
+    data_type = schema.field(name).type
     if is_dictionary(old.schema.field(name).type):
-        return decode_dictionary(old.column(name).take(picks), kind)
+        return decode_dictionary(old.column(name).take(picks), data_type)
     return get_plain_column(old, name, schema).take(picks)
 
 
 def _load_new_columns(change: GroupChange, schema: pa.Schema) -> dict[str, pa.ChunkedArray]:
-    """Give the new values in the types of the file."""
+    """Load the new values in the types of the file."""
     names = [name for name in schema.names if name in change.columns]
     rows = change.load_rows(names)
     return {name: cast_column(rows.column(name), schema.field(name).type, name) for name in names}
@@ -284,16 +284,16 @@ def _make_changed_batches(
     new: Mapping[str, pa.ChunkedArray],
     schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    """Give columns of a changed row group, slice by slice, in the types of the file."""
+    """Yield columns of a changed row group, slice by slice, in the types of the file."""
     rows = parquet.metadata.row_group(group).num_rows
     if len(change.positions) + change.count_removed(rows) < rows:
         old = read_group(parquet, group, schema.names, path)
         stay = change.make_keep_mask(rows) if change.count_removed(rows) else None
         yield from _replace_rows(old, change.positions, new, stay, schema)
         return
-    # Only replaced rows stay, so the old file is read for what the new rows do not tell.
-    untold = [name for name in schema.names if name not in new]
-    old = read_group(parquet, group, untold, path) if untold else None
+    # Only replaced rows stay, so only columns that the new rows lack are read from the old file.
+    lacking = [name for name in schema.names if name not in new]
+    old = read_group(parquet, group, lacking, path) if lacking else None
     picks = pa.array(change.positions)
     columns = [new[name] if name in new else get_plain_column(old, name, schema).take(picks) for name in schema.names]
     yield from pa.table(columns, schema=schema).to_batches(max_chunksize=_SLICE)

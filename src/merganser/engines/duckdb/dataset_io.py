@@ -1,4 +1,4 @@
-"""Datasets through DuckDB, on the caller's connection or on one that is opened here."""
+"""Datasets through DuckDB, with the limits of the caller's connection or of a new one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import duckdb
-import pyarrow as pa
 
 from merganser.core.dataset.read import open_dataset
 from merganser.core.merge.dataset_io import DatasetIO, OperationContext
 from merganser.core.model.options import Options, check_names, list_options
-from merganser.core.rows.matches import Matches
 from merganser.core.storage.location import locate
 from merganser.core.storage.sql_paths import PathValidator
+from merganser.engines.duckdb.connection import announce, check_use_merge, should_use_merge
 from merganser.engines.duckdb.engine import DuckDBEngine
 from merganser.engines.duckdb.instance import Instance, Limits, read_limits
-from merganser.engines.duckdb.version import announce, check_use_merge, should_use_merge
 from merganser.errors import DatasetMergeError, InvalidArgumentError, OutOfMemoryError, TargetPathError
 from merganser.printable import to_printable
 
@@ -36,7 +34,7 @@ RewriteMode = Literal["full", "incremental"]
 _log = logging.getLogger(__name__)
 
 
-class DuckDBDatasetIO(DatasetIO[pa.Table | pa.RecordBatchReader, pa.Table, Matches]):
+class DuckDBDatasetIO(DatasetIO):
     """Merge, plan, write and read Parquet datasets with DuckDB.
 
     Limits of memory, threads and disk are those of `connection`, which also runs what `read` returns. Merges run in a

@@ -1,8 +1,8 @@
 """The DuckDB engine: what to do with each row is decided in SQL, the rows themselves stay in Arrow.
 
 DuckDB sees the canonical keys of the source, as a view of Arrow memory, and those of the target, as Parquet files. It
-counts, prunes, joins and merges them, and may spill; then the shared kernels lay source rows over the target's files.
-So no column but a key ever passes through DuckDB, and none can lose its type there.
+counts, prunes, joins and merges them, and may spill; then the shared kernels overwrite rows of the target's files.
+Only keys pass through DuckDB, so no other column can lose its type there.
 """
 
 from __future__ import annotations
@@ -29,25 +29,29 @@ from merganser.core.model.keys import (
     to_comparable,
     to_comparable_type,
 )
-from merganser.core.rows.match_actions import assign_actions, find_delete_rows
+from merganser.core.rows.match_actions import find_delete_rows
 from merganser.core.rows.matches import Matches
-from merganser.core.rows.table_engine import TableEngine, drop_delete_rows, find_columns_with_nulls
+from merganser.core.rows.table_source import (
+    LocalEngine,
+    OpenedRows,
+    TableSource,
+    drop_delete_rows,
+    find_columns_with_nulls,
+)
 from merganser.core.sources.source import stream_source
 from merganser.engines.duckdb.connection import query, query_row, register_view, stream
-from merganser.engines.duckdb.key_scan import scan_keys
+from merganser.engines.duckdb.key_scan import KeyScan, scan_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from merganser.core.model.engine import MatchCounts, ScanFile
-    from merganser.core.model.strategy import MergePolicy, Rule
-    from merganser.core.storage.staging import Staging
-    from merganser.core.storage.store import Store
+    from merganser.core.model.engine import ScanFile, SourceSpec
+    from merganser.core.model.strategy import Rule
     from merganser.engines.duckdb.instance import Instance
 
-# When row groups are tested against the source, these make a round of every so many rows, unless it has too few.
+# Row groups are tested against every 4096th, then every 64th source row, unless that gives too few rows.
 _SAMPLE_STEPS = (4096, 64)
 _MIN_SAMPLE_ROWS = 64
 # Source rows of one MERGE.
@@ -55,119 +59,147 @@ _ROWS_PER_MERGE = 1 << 20
 INSERT, UPDATE = "INSERT", "UPDATE"
 
 
-class DuckDBEngine(TableEngine):
-    """The verbs of `merganser.core.model.engine.Engine` in SQL, in an instance of the engine's own."""
+class DuckDBEngine(LocalEngine):
+    """`merganser.core.model.engine.Engine` in SQL, in an instance of the engine's own."""
 
     name = "duckdb"
 
     def __init__(self, instance: Instance, choose: Callable[[], bool], announce: Callable[[bool], None]) -> None:
-        """Work in an instance; `choose` says, when the work begins, whether with MERGE.
+        """Work in an instance; `choose` decides, when the first rows are read, whether MERGE is used.
 
-        `announce` is told of that choice when a statement is run by it.
+        `announce` is called with that choice when a statement runs by it.
         """
-        self._instance = instance
+        self.instance = instance
         self._choose = choose
-        self._announce = announce
-        self._views: dict[tuple[int, tuple[str, ...]], tuple[pa.Table, str]] = {}
+        self.announce = announce
 
     @cached_property
-    def _uses_merge(self) -> bool:
+    def uses_merge(self) -> bool:
+        """Whether MERGE is used."""
         return self._choose()
 
     @property
-    def _connection(self) -> duckdb.DuckDBPyConnection:
-        return self._instance.connection
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The instance's connection."""
+        return self.instance.connection
 
-    def open(self, source: Any) -> pa.Table | pa.RecordBatchReader:
+    def open(self, source: Any) -> OpenedStream:
         # A relation streams through its own connection: ours would not see that one's temporary tables.
-        return stream(source) if isinstance(source, duckdb.DuckDBPyRelation) else stream_source(source)
+        is_relation = isinstance(source, duckdb.DuckDBPyRelation)
+        return OpenedStream(self, stream(source) if is_relation else stream_source(source))
 
-    def conform(
-        self,
-        handle: pa.Table | pa.RecordBatchReader,
-        schema: pa.Schema,
-        staging: Staging | None = None,  # noqa: ARG002  spooled
-    ) -> pa.Table:
-        if isinstance(handle, pa.Table):
-            return align_chunks(conform(handle, schema))
-        pieces = (conform(pa.Table.from_batches([batch]), schema) for batch in handle)
-        return spool((batch for piece in pieces for batch in piece.to_batches()), conform_schema(schema))
+    def register(self, name: str, table: pa.Table) -> str:
+        """Register a table under a unique name."""
+        view = _make_unique_name(name)
+        self.connection.register(view, table)
+        return view
 
-    def deduplicate(self, handle: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> pa.Table:
+
+class OpenedStream(OpenedRows):
+    """A source in memory, or a stream."""
+
+    def __init__(self, engine: DuckDBEngine, rows: pa.Table | pa.RecordBatchReader) -> None:
+        super().__init__(rows)
+        self._engine = engine
+
+    def conform(self, spec: SourceSpec) -> DuckDBSource:
+        if isinstance(self.rows, pa.Table):
+            return DuckDBSource(self._engine, align_chunks(conform(self.rows, spec.schema)), spec)
+        tables = (conform(pa.Table.from_batches([batch]), spec.schema) for batch in self.rows)
+        rows = spool((batch for table in tables for batch in table.to_batches()), conform_schema(spec.schema))
+        return DuckDBSource(self._engine, rows, spec)
+
+
+class DuckDBSource(TableSource):
+    """`merganser.core.model.engine.ConformedSource` whose keys DuckDB sees."""
+
+    def __init__(self, engine: DuckDBEngine, rows: pa.Table, spec: SourceSpec) -> None:
+        super().__init__(rows, spec)
+        self._engine = engine
+        self._views: dict[tuple[str, ...], str] = {}
+
+    @property
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        return self._engine.connection
+
+    def deduplicate(self, order_by: Sequence[str]) -> DuckDBSource:
         # Rows of one key do not differ in it.
+        keys = self.spec.keys
         columns = [*keys, *(name for name in order_by if name not in keys)]
-        view, names = self._ensure_view(handle, columns), name_key_columns(len(columns))
-        kinds = [to_canonical_type(handle.schema.field(name).type) for name in columns[len(keys) :]]
+        view, names = self._ensure_view(columns), name_key_columns(len(columns))
+        types = [to_canonical_type(self.rows.schema.field(name).type) for name in columns[len(keys) :]]
         order = [
-            f"{_make_order_expression(*one)} DESC NULLS LAST" for one in zip(names[len(keys) :], kinds, strict=True)
+            f"{_make_order_expression(*one)} DESC NULLS LAST" for one in zip(names[len(keys) :], types, strict=True)
         ]
         latest = query(
             self._connection,
             f"SELECT {SOURCE_ROW} FROM {view} QUALIFY row_number() OVER "
             f"(PARTITION BY {', '.join(names[: len(keys)])} ORDER BY {', '.join([*order, f'{SOURCE_ROW} DESC'])}) = 1",
         )
-        rows = np.sort(latest.column(0).to_numpy())
-        pieces = (
-            take(handle, rows[start : start + TARGET_CHUNK_ROWS]) for start in range(0, len(rows), TARGET_CHUNK_ROWS)
+        numbers = np.sort(latest.column(0).to_numpy())
+        tables = (
+            take(self.rows, numbers[start : start + TARGET_CHUNK_ROWS])
+            for start in range(0, len(numbers), TARGET_CHUNK_ROWS)
         )
-        return spool((batch for piece in pieces for batch in piece.to_batches()), handle.schema)
+        rows = spool((batch for table in tables for batch in table.to_batches()), self.rows.schema)
+        return DuckDBSource(self._engine, rows, self.spec)
 
-    def collect_facts(
-        self,
-        handle: pa.Table,
-        keys: Sequence[str],
-        partition_columns: Sequence[str],
-        bounds: pa.Table | None,
-        policy: MergePolicy,
-    ) -> SourceFacts:
-        # Chosen before any row is looked at, so that a wish which cannot be met is refused whatever the rows.
-        _ = self._uses_merge
-        partitions = handle.select(list(partition_columns))
-        if partition_columns:
-            placed = drop_delete_rows(partitions, handle, policy)
-            partitions = take(placed, self._find_first_rows(placed, partition_columns))
-        null_keys, twice, sample = self._analyze_keys(handle, keys) if keys else ({}, 0, handle.select([]))
-        deletes, with_nulls = int(find_delete_rows(handle, policy).sum()), find_columns_with_nulls(handle, policy)
+    def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
+        # Chosen before any row is read, so that a MERGE which is not available is refused whatever the rows.
+        _ = self._engine.uses_merge
+        rows, keys, policy, columns = self.rows, self.spec.keys, self.spec.policy, self.spec.partition_columns
+        partitions = rows.select(list(columns))
+        if columns:
+            partitions = drop_delete_rows(partitions, rows, policy)
+            partitions = take(partitions, self._find_first_rows(partitions))
+        null_keys, duplicates, sample = self._analyze_keys() if keys else ({}, 0, rows.select([]))
         candidates = np.zeros(0, np.bool_)
-        if bounds is not None and handle.num_rows and not null_keys:
-            candidates = self.find_candidates(handle, keys, bounds)
-        return SourceFacts(handle.num_rows, deletes, null_keys, twice, sample, with_nulls, partitions, candidates)
+        if bounds is not None and rows.num_rows and not null_keys:
+            candidates = self.find_candidates(bounds)
+        return SourceFacts(
+            rows=rows.num_rows,
+            delete_rows=int(find_delete_rows(rows, policy).sum()),
+            null_keys=null_keys,
+            duplicate_keys=duplicates,
+            duplicate_sample=sample,
+            columns_with_nulls=find_columns_with_nulls(rows, policy),
+            partitions=partitions,
+            candidates=candidates,
+        )
 
-    def find_candidates(self, handle: pa.Table, keys: Sequence[str], bounds: pa.Table) -> npt.NDArray[np.bool_]:
-        """Say of each row of the bounds whether its row group might hold a source key."""
-        view, numbers = self._ensure_view(handle, keys), range(len(keys))
-        ends = ", ".join(f"min(key_{at}), max(key_{at})" for at in numbers)
-        hull = query_row(self._connection, f"SELECT {ends} FROM {view}")
+    def find_candidates(self, bounds: pa.Table) -> npt.NDArray[np.bool_]:
+        """Make a mask of the row groups, in the order of the bounds, that might hold a source key."""
+        view, numbers = self._ensure_view(self.spec.keys), range(len(self.spec.keys))
+        extremes = ", ".join(f"min(key_{at}), max(key_{at})" for at in numbers)
+        hull = query_row(self._connection, f"SELECT {extremes} FROM {view}")
         columns = {"number": pa.chunked_array([np.arange(bounds.num_rows)])}
-        for name, end in zip(bounds.column_names[2:], hull, strict=True):
+        for name, extreme in zip(bounds.column_names[2:], hull, strict=True):
             # Where a bound is unknown, the source's own is as good.
             bound = to_comparable(bounds.column(name))
-            columns[name] = pc.fill_null(bound, pa.scalar(end, bound.type))
+            columns[name] = pc.fill_null(bound, pa.scalar(extreme, bound.type))
         groups, answer = pa.table(columns), np.ones(bounds.num_rows, np.bool_)
         for at in numbers:
-            lowest, highest = (pa.scalar(end, columns[f"min_{at}"].type) for end in hull[2 * at : 2 * at + 2])
+            lowest, highest = (pa.scalar(one, columns[f"min_{at}"].type) for one in hull[2 * at : 2 * at + 2])
             answer &= pc.less_equal(columns[f"min_{at}"], highest).to_numpy()
             answer &= pc.greater_equal(columns[f"max_{at}"], lowest).to_numpy()
         for at in numbers:
-            # The lowest key that is not below the bounds tells whether any lies inside.
+            # The bounds hold a key if the lowest key that is not below them does not exceed them.
             answer &= self._filter_groups(
-                handle, keys, groups, answer, f"ASOF JOIN {{}} ON min_{at} <= key_{at} WHERE key_{at} <= max_{at}"
+                groups, answer, f"ASOF JOIN {{}} ON min_{at} <= key_{at} WHERE key_{at} <= max_{at}"
             )
-        if len(keys) > 1:
+        if len(numbers) > 1:
             # One row has to fit every column.
             fits = " AND ".join(f"key_{at} >= min_{at} AND key_{at} <= max_{at}" for at in numbers)
-            answer = self._filter_groups(handle, keys, groups, answer, f"JOIN {{}} ON {fits}")
+            answer = self._filter_groups(groups, answer, f"JOIN {{}} ON {fits}")
         return answer
 
-    def _filter_groups(
-        self, handle: pa.Table, keys: Sequence[str], groups: pa.Table, possible: npt.NDArray[np.bool_], join: str
-    ) -> npt.NDArray[np.bool_]:
-        """Say of each possible row group whether a join with the source's keys keeps it.
+    def _filter_groups(self, groups: pa.Table, possible: npt.NDArray[np.bool_], join: str) -> npt.NDArray[np.bool_]:
+        """Make a mask of the possible row groups that a join with the source's keys keeps.
 
-        Every so many rows are tried first: most row groups are found soon, and what is left is joined with all rows.
+        Samples of the source are joined first: they keep most row groups, and the rest is joined with all rows.
         """
-        view, kept = self._ensure_view(handle, keys), np.zeros(len(possible), np.bool_)
-        for step in [*(step for step in _SAMPLE_STEPS if handle.num_rows >= step * _MIN_SAMPLE_ROWS), 1]:
+        view, kept = self._ensure_view(self.spec.keys), np.zeros(len(possible), np.bool_)
+        for step in [*(step for step in _SAMPLE_STEPS if self.rows.num_rows >= step * _MIN_SAMPLE_ROWS), 1]:
             some = view if step == 1 else f"(SELECT * FROM {view} WHERE {SOURCE_ROW} % {step} = 0)"
             left = possible & ~kept
             if left.any():
@@ -176,95 +208,91 @@ class DuckDBEngine(TableEngine):
                     kept[found.fetchnumpy()["number"]] = True
         return kept
 
-    def match(
-        self,
-        handle: pa.Table,
-        keys: Sequence[str],
-        store: Store,
-        files: Sequence[ScanFile],
-        partitions: pa.Table,
-        policy: MergePolicy,
-    ) -> tuple[Matches, MatchCounts]:
-        rule = policy.rule
+    def find_matches(self, files: Sequence[ScanFile]) -> Matches:
+        rule, keys, engine = self.spec.policy.rule, self.spec.keys, self._engine
         try:
-            matched = self._create_matched_table(handle, keys, store, files, use_duckdb=True)
+            matched = self._create_matched_table(files, use_duckdb=True)
         except (duckdb.FatalException, duckdb.InternalException):
-            # Some broken files take the whole instance along; our own reader only says that they are broken.
-            self._instance.renew()
+            # Some broken files invalidate the instance; our own reader only reports that they are broken.
+            engine.instance.renew()
             self._views.clear()
-            matched = self._create_matched_table(handle, keys, store, files, use_duckdb=False)
-        self._announce(self._uses_merge)
-        way = _make_merge_statement if self._uses_merge else _make_union_statement
-        parts = _split_source(self._ensure_view(handle, keys), handle.num_rows)
-        lines = _RowOffsets.of(files)
+            matched = self._create_matched_table(files, use_duckdb=False)
+        engine.announce(engine.uses_merge)
+        make_statement = _make_merge_statement if engine.uses_merge else _make_union_statement
+        views = _split_source(self._ensure_view(keys), self.rows.num_rows)
+        offsets = _RowOffsets.of(files)
         found = _collect_matches(
-            (query(self._connection, way(matched, part, len(keys), rule)) for part in parts), lines
+            (query(self._connection, make_statement(matched, view, len(keys), rule)) for view in views), offsets
         )
         if not rule.touches:
-            # Rows that stay as they are, but not as if they were unknown.
+            # Matched rows that stay as they are still count as matched.
             stay = query(self._connection, f"SELECT file, line FROM {matched} WHERE file IS NOT NULL")
-            places = lines.to_positions(np.sort(lines.to_global(*_to_arrays(stay))))
-            found = Matches.from_positions(*places, places[2], found.new)
+            positions = offsets.to_positions(np.sort(offsets.to_global(*_to_arrays(stay))))
+            found = Matches.from_positions(*positions, positions[2], found.new)
         self._connection.execute(f"DROP TABLE {matched}")
-        return assign_actions(handle, found, keys, store, files, partitions, policy)
+        return found
 
-    def _create_matched_table(
-        self, handle: pa.Table, keys: Sequence[str], store: Store, files: Sequence[ScanFile], *, use_duckdb: bool
-    ) -> str:
-        """Make the table of target rows that have a source key; their own source row comes with the merge."""
-        view, matched = self._ensure_view(handle, keys), _make_unique_name("matched")
-        names = ", ".join(name_key_columns(len(keys)))
+    def _create_matched_table(self, files: Sequence[ScanFile], *, use_duckdb: bool) -> str:
+        """Create the table of target rows that have a source key; the merge adds their source row."""
+        view, matched = self._ensure_view(self.spec.keys), _make_unique_name("matched")
+        names = ", ".join(name_key_columns(len(self.spec.keys)))
         self._connection.execute(
             f"CREATE TEMP TABLE {matched} AS SELECT 0::INTEGER AS file, 0::BIGINT AS line, {names}, {SOURCE_ROW} "
             f"FROM {view} LIMIT 0"
         )
-        scan_keys(self._connection, matched, view, store, files, keys, handle.schema, use_duckdb=use_duckdb)
+        scan = KeyScan(
+            connection=self._connection,
+            matched=matched,
+            source=view,
+            keys=self.spec.keys,
+            schema=self.rows.schema,
+            files=files,
+        )
+        scan_keys(scan, self.spec.store, use_duckdb=use_duckdb)
         return matched
 
-    def _analyze_keys(self, handle: pa.Table, keys: Sequence[str]) -> tuple[dict[str, int], int, pa.Table]:
-        view, names = self._ensure_view(handle, keys), name_key_columns(len(keys))
-        kinds = [to_canonical_type(handle.schema.field(key).type) for key in keys]
-        bad = [
-            f"{name} IS NULL OR isnan({name})" if pa.types.is_floating(kind) else f"{name} IS NULL"
-            for name, kind in zip(names, kinds, strict=True)
+    def _analyze_keys(self) -> tuple[dict[str, int], int, pa.Table]:
+        """Count the NULL keys of each column and the duplicate keys, and take a sample of the latter."""
+        keys = self.spec.keys
+        view, names = self._ensure_view(keys), name_key_columns(len(keys))
+        types = [to_canonical_type(self.rows.schema.field(key).type) for key in keys]
+        is_null = [
+            f"{name} IS NULL OR isnan({name})" if pa.types.is_floating(data_type) else f"{name} IS NULL"
+            for name, data_type in zip(names, types, strict=True)
         ]
-        counts = ", ".join(f"count(*) FILTER ({condition})" for condition in bad)
+        counts = ", ".join(f"count(*) FILTER ({condition})" for condition in is_null)
         nulls = query_row(self._connection, f"SELECT {counts} FROM {view}")
         groups = f"SELECT min({SOURCE_ROW}) AS first FROM {view} GROUP BY {', '.join(names)} HAVING count(*) > 1"
         count, sample = query_row(self._connection, f"SELECT count(*), min(first, {SAMPLE_SIZE}) FROM ({groups})")
         null_keys = {key: rows for key, rows in zip(keys, nulls, strict=True) if rows}
-        return null_keys, count, take(handle.select(list(keys)), np.array(sample or [], np.int64))
+        return null_keys, count, take(self.rows.select(list(keys)), np.array(sample or [], np.int64))
 
-    def _find_first_rows(self, handle: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.int64]:
+    def _find_first_rows(self, table: pa.Table) -> npt.NDArray[np.int64]:
         """Find the first row of each combination of values, in row order."""
-        view, names = self._ensure_view(handle, columns), ", ".join(name_key_columns(len(columns)))
+        view, names = self._create_view(table), ", ".join(name_key_columns(table.num_columns))
         first = f"SELECT min({SOURCE_ROW}) AS first FROM {view} GROUP BY {names} ORDER BY first"
         return _to_arrays(query(self._connection, first))[0]
 
-    def _ensure_view(self, handle: pa.Table, columns: Sequence[str]) -> str:
+    def _ensure_view(self, columns: Sequence[str]) -> str:
         """Register the canonical form of some columns, beside the number of each row, once."""
-        known = self._views.get((id(handle), tuple(columns)))
+        known = self._views.get(tuple(columns))
         if known is None:
-            kinds = [to_comparable_type(to_canonical_type(handle.schema.field(name).type)) for name in columns]
-            schema = pa.schema([*zip(name_key_columns(len(columns)), kinds, strict=True), (SOURCE_ROW, pa.int64())])
-            table = spool(_number_rows(handle, columns, schema), schema)
-            known = handle, self._register("source_view", table)
-            self._views[id(handle), tuple(columns)] = known
-        return known[1]
+            known = self._views[tuple(columns)] = self._create_view(self.rows.select(list(columns)))
+        return known
 
-    def _register(self, name: str, table: pa.Table) -> str:
-        view = _make_unique_name(name)
-        self._connection.register(view, table)
-        return view
+    def _create_view(self, table: pa.Table) -> str:
+        types = [to_comparable_type(to_canonical_type(data_type)) for data_type in table.schema.types]
+        schema = pa.schema([*zip(name_key_columns(len(types)), types, strict=True), (SOURCE_ROW, pa.int64())])
+        return self._engine.register("source_view", spool(_number_rows(table, schema), schema))
 
 
 def _make_order_expression(name: str, data_type: pa.DataType) -> str:
-    """Give what DuckDB is to order by: to the sort of old ones, bytes that end in zeros are equal to shorter ones."""
+    """Make the expression to order by: old versions sort bytes that end in zeros as equal to shorter ones."""
     return f"hex({name})" if pa.types.is_large_binary(data_type) else name
 
 
 def _split_source(view: str, rows: int) -> list[str]:
-    """Cut a long source in parts: until a MERGE ends, DuckDB holds all that it changes in memory."""
+    """Split a long source: until a MERGE ends, DuckDB holds all its changes in memory."""
     if rows <= _ROWS_PER_MERGE:
         return [view]
     starts = range(0, rows, _ROWS_PER_MERGE)
@@ -272,7 +300,7 @@ def _split_source(view: str, rows: int) -> list[str]:
 
 
 def _make_merge_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
-    """MERGE the source into the matched rows: a match learns its source row, the others come in without a place."""
+    """MERGE the source into the matched rows: a match gets its source row, others come without file and line."""
     return f"""
         MERGE INTO {matched} AS target USING {view} AS source ON ({_make_join_condition(keys)})
         {f"WHEN MATCHED THEN UPDATE SET {SOURCE_ROW} = source.{SOURCE_ROW}" if rule.touches else ""}
@@ -282,7 +310,7 @@ def _make_merge_statement(matched: str, view: str, keys: int, rule: Rule) -> str
 
 
 def _make_union_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
-    """Say the same as MERGE without it."""
+    """Select the same rows as MERGE returns."""
     updates = f"""
         SELECT '{UPDATE}' AS merge_action, file, line, source.{SOURCE_ROW}
         FROM {matched} AS target JOIN {view} AS source ON ({_make_join_condition(keys)})
@@ -300,7 +328,7 @@ def _make_join_condition(keys: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _RowOffsets:
-    """The lines of files, laid end to end: the first of each file, and of each row group with its file and number."""
+    """Global line numbers, counted through all files: the first of each file and of each of its row groups."""
 
     file_start: npt.NDArray[np.int64]
     group_start: npt.NDArray[np.int64]
@@ -316,38 +344,38 @@ class _RowOffsets:
         return cls(first, np.array(start, np.int64), np.array(number, np.int32), np.array(group, np.int32))
 
     def to_global(self, file: npt.NDArray[np.int32], line: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Count lines through all files."""
+        """Convert lines of files to global ones."""
         return self.file_start[file] + line
 
     def to_positions(
-        self, through: npt.NDArray[np.int64]
+        self, lines: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Give file, row group and position of lines counted through all files."""
-        # Of row groups that begin at one line all but the last are empty.
-        at = np.searchsorted(self.group_start, through, side="right") - 1
-        return self.file[at], self.row_group[at], through - self.group_start[at]
+        """Convert global lines to file, row group and position."""
+        # Of several row groups that begin at one line, all but the last are empty.
+        at = np.searchsorted(self.group_start, lines, side="right") - 1
+        return self.file[at], self.row_group[at], lines - self.group_start[at]
 
 
-def _collect_matches(results: Iterable[pa.Table], lines: _RowOffsets) -> Matches:
-    """Put what MERGE returned in the order of the files, and the new rows in that of the source."""
-    through, rows, new = [], [], []
-    for part in results:
-        updated = pc.equal(part.column("merge_action"), UPDATE)
-        file, line, row = _to_arrays(part.filter(updated).drop_columns("merge_action"))
-        through.append(lines.to_global(file, line))
+def _collect_matches(results: Iterable[pa.Table], offsets: _RowOffsets) -> Matches:
+    """Sort the rows that MERGE returned in the order of the files, and the new rows in that of the source."""
+    lines, rows, new = [], [], []
+    for result in results:
+        updated = pc.equal(result.column("merge_action"), UPDATE)
+        file, line, row = _to_arrays(result.filter(updated).drop_columns("merge_action"))
+        lines.append(offsets.to_global(file, line))
         rows.append(row)
-        new.append(part.column(SOURCE_ROW).filter(pc.invert(updated)).to_numpy())
-    place = np.concatenate(through)
-    order = np.argsort(place, kind="stable")
+        new.append(result.column(SOURCE_ROW).filter(pc.invert(updated)).to_numpy())
+    matched = np.concatenate(lines)
+    order = np.argsort(matched, kind="stable")
     return Matches.from_positions(
-        *lines.to_positions(place[order]), np.concatenate(rows)[order], np.sort(np.concatenate(new))
+        *offsets.to_positions(matched[order]), np.concatenate(rows)[order], np.sort(np.concatenate(new))
     )
 
 
-def _number_rows(handle: pa.Table, columns: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _number_rows(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     start = 0
-    for batch in handle.select(list(columns)).to_batches():
-        keys = to_canonical_keys(pa.Table.from_batches([batch]), columns).columns
+    for batch in table.to_batches():
+        keys = to_canonical_keys(pa.Table.from_batches([batch]), batch.schema.names).columns
         numbers = np.arange(start, start + batch.num_rows)
         yield from pa.table([*map(to_comparable, keys), numbers], schema=schema).to_batches()
         start += batch.num_rows

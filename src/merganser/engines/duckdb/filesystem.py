@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def mount_store(connection: duckdb.DuckDBPyConnection, store: Store) -> Iterator[Callable[[str], str]]:
-    """Let DuckDB read a store for a while; gives the function that spells a path for DuckDB.
+    """Let DuckDB read a store; yields the function that converts a path for DuckDB.
 
-    A store that is not local is registered under a name that no one else has: the caller's own filesystems stay as
-    they are, and no cache of DuckDB's can know a file by it that has changed since.
+    A store that is not local is registered under a unique name: the caller's filesystems stay as they are, and no
+    cache of DuckDB can hold an older version of a file.
     """
     if store.is_local:
         yield lambda path: path
@@ -36,7 +36,7 @@ def mount_store(connection: duckdb.DuckDBPyConnection, store: Store) -> Iterator
 
 
 class _StoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
-    """The files of a store under a protocol, to be read and never listed."""
+    """The files of a store, which are read and never listed."""
 
     cachable = False
 
@@ -54,7 +54,7 @@ class _StoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return stream.seek(0, 2)  # type: ignore[no-any-return]
 
     def glob(self, path: str, *_: Any, **__: Any) -> list[str]:
-        # A path is a path: what looks like a pattern is part of a name.
+        # A path is never a pattern.
         return [path]
 
     def modified(self, path: str) -> dt.datetime:  # noqa: ARG002  fsspec's signature

@@ -1,7 +1,7 @@
-"""The DuckDB instance that a call works in, which no one else uses while it lasts.
+"""The DuckDB instance of a call, which no one else uses at the same time.
 
-It has the limits of the caller's connection and nothing more in common with it. A Parquet file with a broken page can
-make DuckDB declare a whole instance invalid, with all that is in it; that must never be the caller's.
+It shares nothing but the limits with the caller's connection. A Parquet file with a broken page can make DuckDB
+invalidate an entire instance; that must never be the caller's.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-# What DuckDB prints and also takes: of more than TiB it prints units that it does not take.
+# Sizes that DuckDB both prints and accepts: above TiB it prints units that it does not accept.
 _SIZE_PATTERN = re.compile(r"[\d.]+ ?(bytes|[KMGT]i?B)")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a call may use: DuckDB's own settings, in the words that it understands. None leaves one to DuckDB."""
+    """The limits of a call, as DuckDB's settings; None is DuckDB's default."""
 
     memory_limit: str | None = None
     max_temp_directory_size: str | None = None
@@ -35,8 +35,8 @@ class Limits:
     temp_directory: str | None = None
 
 
-# An instance takes some 20 ms to open, so each process keeps those that left nothing behind. A forked process opens its
-# own: the threads of its parent's are not there.
+# An instance takes some 20 ms to open, so each process keeps those that are clean. A forked process opens its own: it
+# does not have the threads of its parent's.
 _idle: dict[tuple[int, Limits], list[_OpenInstance]] = defaultdict(list)
 
 
@@ -47,9 +47,9 @@ def read_limits(connection: duckdb.DuckDBPyConnection) -> Limits:
     3
     """
     names = Limits.__dataclass_fields__
-    asked = ", ".join(f"current_setting('{name}')" for name in names)
+    settings = ", ".join(f"current_setting('{name}')" for name in names)
     with connection.cursor() as cursor:
-        found = cursor.execute(f"SELECT {asked}").fetchone() or ()
+        found = cursor.execute(f"SELECT {settings}").fetchone() or ()
     limits = Limits(*found)
     sizes = {name: getattr(limits, name) for name in ("memory_limit", "max_temp_directory_size")}
     return replace(limits, **{name: text if _SIZE_PATTERN.fullmatch(text) else None for name, text in sizes.items()})
@@ -58,7 +58,7 @@ def read_limits(connection: duckdb.DuckDBPyConnection) -> Limits:
 class Instance:
     """An in-memory instance, for one call at a time.
 
-    It opens in the background, while the call looks at its target; who asks for it waits.
+    It opens in the background while the call reads its target.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -79,11 +79,11 @@ class Instance:
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """Where this call works; what it leaves there goes when the call ends."""
+        """The connection of this call, which is closed with all its objects when the call ends."""
         return self._opened.result().cursor
 
     def renew(self) -> None:
-        """Go on in a fresh instance, without anything that was in this one."""
+        """Replace this instance by a new one, without any of its objects."""
         self._opened.result().database.close()
         self._opened = self._open()
 
@@ -92,10 +92,10 @@ class Instance:
     ) -> None:
         opened = self._opened.result()
         if error is not None:
-            # A statement that was left may still run, and closing would wait for it.
+            # A statement may still be running, and closing would wait for it.
             opened.cursor.interrupt()
         opened.cursor.close()
-        # Closing an instance removes what it has spilled.
+        # Closing an instance removes its spill files.
         if error is None and not os.path.exists(opened.spill_folder):
             self._pool.append(replace(opened, cursor=opened.database.cursor()))
         else:
@@ -118,7 +118,7 @@ class _OpenInstance:
 
 
 def _choose_spill_folder(wanted: str | None) -> str:
-    """Choose a folder that is this instance's alone: two in one would write over each other's files."""
+    """Choose a folder for this instance alone: two instances would overwrite each other's files."""
     unique = f"merganser-{uuid.uuid4().hex}"
     if wanted is None:
         try:
@@ -128,7 +128,7 @@ def _choose_spill_folder(wanted: str | None) -> str:
     if not wanted:
         # Spilling is turned off, and stays so.
         return ""
-    # DuckDB makes a folder when it needs it, but not the one above.
+    # DuckDB creates this folder, but not its parent.
     return os.path.join(wanted, unique) if os.path.isdir(wanted) else f"{wanted}-{unique}"
 
 
@@ -143,7 +143,7 @@ def _connect(limits: Limits) -> _OpenInstance:
         "autoload_known_extensions": False,
     }
     database = duckdb.connect(config={name: value for name, value in settings.items() if value is not None})
-    # Statistics of Parquet files may be wrong in ways that we know of and DuckDB does not: it reads what we tell it to.
+    # Statistics of Parquet files may be wrong in ways that only we know of, so DuckDB must not prune by them.
     database.execute(
         "SET disabled_optimizers = 'statistics_propagation,compressed_materialization,join_filter_pushdown'"
     )

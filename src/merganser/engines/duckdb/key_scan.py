@@ -1,4 +1,4 @@
-"""The key scan in SQL: which rows of the target have a source key, and where they stand."""
+"""The key scan in SQL: which rows of the target have a source key, and where they are."""
 
 from __future__ import annotations
 
@@ -28,43 +28,32 @@ if TYPE_CHECKING:
     from merganser.core.model.engine import ScanFile
     from merganser.core.storage.store import Store
 
-# What DuckDB takes for a pattern in a path, even where a file has that very name.
+# DuckDB reads these in a path as a pattern, even if a file has that very name.
 _GLOB_CHARACTERS = frozenset("*?[")
-# DuckDB thinks long about many alternatives, and each file of which it reads a part takes a statement of its own.
+# DuckDB plans many alternatives slowly, and each file that it reads in part takes a statement of its own.
 _MAX_RUNS = 20
 _MAX_PARTIAL_FILES = 8
-# Errors that another reader would not help against. Lack of memory is not one: a broken page may ask for any amount.
+# Errors that another reader would not avoid. Lack of memory is not one: a broken page may ask for any amount.
 _INSTANCE_ERRORS = (duckdb.InterruptException, duckdb.FatalException, duckdb.InternalException)
 # Columns that DuckDB adds to those of a file, unless the file has them.
 _VIRTUAL_COLUMNS = frozenset({"filename", "file_index", "file_row_number"})
 
 
-def scan_keys(
-    connection: duckdb.DuckDBPyConnection,
-    matched: str,
-    source: str,
-    store: Store,
-    files: Sequence[ScanFile],
-    keys: Sequence[str],
-    schema: pa.Schema,
-    *,
-    use_duckdb: bool,
-) -> None:
-    """Put the line and key of every target row that has a source key into the table `matched`.
+def scan_keys(scan: KeyScan, store: Store, *, use_duckdb: bool) -> None:
+    """Insert the line and key of every target row that has a source key into the table `scan.matched`.
 
-    Its `file` is the place of the file among `files`, its `line` is counted from the first of the file. DuckDB reads
-    the files itself where it takes them for the same as we do. What is left, or what it stumbles over, our own reader
-    streams into it; that one also says which file is at fault. Without `scan_with_duckdb`, ours reads all of them.
+    Its `file` is the index in `scan.files`, its `line` is counted from the first of the file. DuckDB reads the files
+    that it reads as we do. All others, and those it fails on, our own reader streams into it; that one also reports
+    which file is at fault. Without `use_duckdb`, our reader reads all of them.
     """
-    scan = _KeyScan(connection, matched, source, keys, schema, files)
-    together = _group_files(
-        files, [at for at, file in enumerate(files) if use_duckdb and _is_readable_by_duckdb(schema, file, keys)]
-    )
-    ours = sorted(set(range(len(files))).difference(*together))
-    with mount_store(connection, store) as spelled:
-        for numbers in together:
+    files = scan.files
+    readable = [at for at, file in enumerate(files) if use_duckdb and scan.is_readable_by_duckdb(file)]
+    statements = _group_files(files, readable)
+    ours = sorted(set(range(len(files))).difference(*statements))
+    with mount_store(scan.connection, store) as spell_path:
+        for numbers in statements:
             try:
-                scan.scan_with_duckdb(numbers, [spelled(files[at].path) for at in numbers])
+                scan.scan_with_duckdb(numbers, [spell_path(files[at].path) for at in numbers])
             except _INSTANCE_ERRORS:
                 raise
             except duckdb.Error:
@@ -73,27 +62,11 @@ def scan_keys(
         scan.scan_with_arrow(store, ours)
 
 
-def _is_readable_by_duckdb(schema: pa.Schema, file: ScanFile, keys: Sequence[str]) -> bool:
-    """Say whether DuckDB gives the keys of a file the meaning that we do.
-
-    Names are all one to it in any case, and it believes statistics that we do not: some make it read values as NULL.
-    """
-    names = [name.lower() for name in schema.names]
-    read = [name for name in keys if name not in file.constants]
-    return (
-        file.has_bounds
-        and not _GLOB_CHARACTERS & set(file.path)
-        and not _VIRTUAL_COLUMNS & set(names)
-        and all(names.count(name.lower()) == 1 for name in read)
-        and all(_make_key_expression(schema.field(name).type, "") is not None for name in read)
-    )
-
-
 def _make_key_expression(data_type: pa.DataType, column: str) -> str | None:
-    """Give the canonical form of a column in SQL, as `model.keys.canonical` makes it; None if there is none.
+    """Make the SQL for the canonical form of a column, as in `model.keys.to_canonical`; None if there is none.
 
-    Instants, times and UUIDs have none: DuckDB reads some of them in other units, or with less of them. Bytes have none
-    either, for it takes those of an ENUM column for text.
+    Instants, times and UUIDs have none: DuckDB reads some of them in other units or with less precision. Bytes have
+    none either: DuckDB reads those of an ENUM column as strings.
     """
     if pa.types.is_large_string(data_type):
         return f"encode({column})"
@@ -107,20 +80,20 @@ def _make_key_expression(data_type: pa.DataType, column: str) -> str | None:
 
 
 def _group_files(files: Sequence[ScanFile], numbers: Sequence[int]) -> list[list[int]]:
-    """Group the files that one statement can read: whole ones whose paths tell the same key columns, or part of one."""
-    whole: dict[frozenset[str], list[int]] = defaultdict(list)
-    parts = []
+    """Group the files that one statement can read: entire files with the same constants, or part of one."""
+    entire: dict[frozenset[str], list[int]] = defaultdict(list)
+    partial = []
     for at in numbers:
         if files[at].has_all_groups:
-            whole[frozenset(files[at].constants)].append(at)
+            entire[frozenset(files[at].constants)].append(at)
         elif len(_merge_spans(files[at].spans)) <= _MAX_RUNS:
-            parts.append([at])
-    return [*whole.values(), *(parts if len(parts) <= _MAX_PARTIAL_FILES else [])]
+            partial.append([at])
+    return [*entire.values(), *(partial if len(partial) <= _MAX_PARTIAL_FILES else [])]
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyScan:
-    """Where matched keys go, and what they are matched with."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyScan:
+    """Files whose keys are joined with the view `source`; matches go to the table `matched`."""
 
     connection: duckdb.DuckDBPyConnection
     matched: str
@@ -129,21 +102,36 @@ class _KeyScan:
     schema: pa.Schema
     files: Sequence[ScanFile]
 
+    def is_readable_by_duckdb(self, file: ScanFile) -> bool:
+        """Whether DuckDB reads the keys of a file as we do.
+
+        It ignores case in names, and it trusts statistics that we do not: some make it read values as NULL.
+        """
+        names = [name.lower() for name in self.schema.names]
+        read = [name for name in self.keys if name not in file.constants]
+        return (
+            file.has_bounds
+            and not _GLOB_CHARACTERS & set(file.path)
+            and not _VIRTUAL_COLUMNS & set(names)
+            and all(names.count(name.lower()) == 1 for name in read)
+            and all(_make_key_expression(self.schema.field(name).type, "") is not None for name in read)
+        )
+
     def scan_with_duckdb(self, numbers: Sequence[int], paths: Sequence[str]) -> None:
-        """Let DuckDB read files: any number of whole ones, or some row groups of one."""
+        """Let DuckDB read any number of entire files, or some row groups of one."""
         first = self.files[numbers[0]]
         columns = [self._make_key_column(number, key in first.constants) for number, key in enumerate(self.keys)]
         line = "parquet.file_row_number"
         lines = [f"{line} >= {start} AND {line} < {end}" for start, end in _merge_spans(first.spans)]
-        with register_view(self.connection, self._make_constants_table(numbers)) as told:
+        with register_view(self.connection, self._make_constants_table(numbers)) as constants:
             self._insert(
                 f"""
                 SELECT target.file, target.line, {self._list_key_names("target")}
                 FROM (
-                    SELECT told.file, {line} AS line, {", ".join(columns)}
+                    SELECT constants.file, {line} AS line, {", ".join(columns)}
                     FROM read_parquet(?, hive_partitioning = false, union_by_name = false, binary_as_string = false)
                         AS parquet
-                    JOIN {told} AS told USING (file_index)
+                    JOIN {constants} AS constants USING (file_index)
                     WHERE {"TRUE" if first.has_all_groups else " OR ".join(f"({some})" for some in lines)}
                 ) AS target
                 SEMI JOIN {self.source} AS source ON {self._make_join_condition()}
@@ -154,23 +142,23 @@ class _KeyScan:
     def scan_with_arrow(self, store: Store, numbers: Sequence[int]) -> None:
         """Stream keys from our own reader into DuckDB."""
         files = [self.files[at] for at in numbers]
-        starts = {
+        starts: dict[tuple[int, int], tuple[int, int]] = {
             (file.number, group): (at, first)
             for at, file in zip(numbers, files, strict=True)
             for group, (first, _) in zip(file.groups, file.spans, strict=True)
         }
-        kinds = [to_canonical_type(self.schema.field(key).type) for key in self.keys]
+        types = [to_canonical_type(self.schema.field(key).type) for key in self.keys]
         failed: list[Exception] = []
-        batches = _capture_error(read_key_batches(store, files, self.keys, make_key_schema(kinds)), failed)
-        shown = pa.schema(
+        batches = _capture_error(read_key_batches(store, files, self.keys, make_key_schema(types)), failed)
+        schema = pa.schema(
             [
                 ("file", pa.int32()),
                 ("line", pa.int64()),
-                *zip(name_key_columns(len(kinds)), map(to_comparable_type, kinds), strict=True),
+                *zip(name_key_columns(len(types)), map(to_comparable_type, types), strict=True),
             ]
         )
         reader = pa.RecordBatchReader.from_batches(
-            shown, (_to_comparable_batch(batch, shown, starts) for batch in batches)
+            schema, (_to_comparable_batch(batch, schema, starts) for batch in batches)
         )
         try:
             with register_view(self.connection, reader) as target:
@@ -181,7 +169,7 @@ class _KeyScan:
                     """
                 )
         except duckdb.Error as error:
-            # DuckDB tells of our reader's error in words of its own.
+            # DuckDB reports our reader's error in its own words.
             raise failed[0] if failed else error from None
 
     def _insert(self, rows: str, parameters: Sequence[object] = ()) -> None:
@@ -189,19 +177,19 @@ class _KeyScan:
 
     def _make_key_column(self, number: int, is_constant: bool) -> str:  # noqa: FBT001
         if is_constant:
-            return f"told.told_{number} AS key_{number}"
+            return f"constants.constant_{number} AS key_{number}"
         name = self.keys[number]
         column = 'parquet."' + name.replace('"', '""') + '"'
         return f"{_make_key_expression(self.schema.field(name).type, column)} AS key_{number}"
 
     def _make_constants_table(self, numbers: Sequence[int]) -> pa.Table:
-        """List files as DuckDB will number them, with the key columns that paths tell, in canonical form."""
+        """List files as DuckDB numbers them, with the key columns that are constant in them, in canonical form."""
         # DuckDB's own number for a file is unsigned.
         columns = {"file_index": pa.array(range(len(numbers)), pa.uint64()), "file": pa.array(numbers, pa.int32())}
         for number, key in enumerate(self.keys):
             if key in self.files[numbers[0]].constants:
                 values = [self.files[at].constants[key] for at in numbers]
-                columns[f"told_{number}"] = to_comparable(to_canonical(pa.chunked_array(values)))
+                columns[f"constant_{number}"] = to_comparable(to_canonical(pa.chunked_array(values)))
         return pa.table(columns)
 
     def _list_key_names(self, table: str) -> str:
@@ -212,7 +200,7 @@ class _KeyScan:
 
 
 def _merge_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Say which lines to read, row groups that touch taken together."""
+    """Merge the spans of adjacent row groups."""
     runs = [spans[0]]
     for first, after in spans[1:]:
         runs[-1:] = [(runs[-1][0], after)] if first == runs[-1][1] else [runs[-1], (first, after)]
@@ -222,10 +210,10 @@ def _merge_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 def _to_comparable_batch(
     batch: pa.RecordBatch, schema: pa.Schema, starts: Mapping[tuple[int, int], tuple[int, int]]
 ) -> pa.RecordBatch:
-    """Give keys of one row group, which a batch is, as DuckDB can compare them, with their lines."""
-    file, group, place, *keys = batch.columns
+    """Convert a batch, the keys of one row group, to what DuckDB can compare, with their lines."""
+    file, group, position, *keys = batch.columns
     at, first = starts[file[0].as_py(), group[0].as_py()] if len(file) else (0, 0)
-    lines = [pa.repeat(pa.scalar(at, pa.int32()), len(file)), pc.add(place, first)]
+    lines = [pa.repeat(pa.scalar(at, pa.int32()), len(file)), pc.add(position, first)]
     return pa.record_batch(
         [*lines, *(_to_array(to_comparable(pa.chunked_array([key]))) for key in keys)], schema=schema
     )

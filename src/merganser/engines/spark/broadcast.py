@@ -1,11 +1,11 @@
-"""The way for a source that one task can hold: each verb is one stage, whose tasks read the staged source themselves.
+"""The execution mode for a source that one task can hold: each verb is one stage, whose tasks read the staged source.
 
 No row is shuffled and none passes through Spark's own memory; tasks call what the PyArrow engine calls.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,154 +22,153 @@ from merganser.core.rows.audit_rows import keep_tables, list_changed_rows, list_
 from merganser.core.rows.key_scan import POSITION_COLUMNS
 from merganser.core.rows.match_actions import assign_actions, find_delete_rows, list_compared_columns
 from merganser.core.rows.matches import Matches
-from merganser.core.rows.table_engine import collect_key_facts, find_matches, make_unmatched, rewrite_rows
-from merganser.engines.spark.execution import ExecutionMode
+from merganser.core.rows.table_source import collect_key_facts, find_matches, make_unmatched, rewrite_rows
+from merganser.engines.spark.columns import ACTION
 from merganser.engines.spark.jobs import run_tasks
 from merganser.engines.spark.progress import report_staged_files
 from merganser.engines.spark.source import make_source
-from merganser.engines.spark.staged_source import StagedSource, write_staged_files
+from merganser.engines.spark.staged_source import write_staged_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
-    from pyspark.sql import SparkSession
 
     from merganser.core.columnar.hashing import Hashes
-    from merganser.core.model.engine import AppendedFile, AuditSpec, Layout, RewriteJob, RewrittenFile, ScanFile
+    from merganser.core.model.engine import (
+        AppendedFile,
+        AuditSpec,
+        Layout,
+        RewriteJob,
+        RewrittenFile,
+        ScanFile,
+        SourceFacts,
+        SourceSpec,
+    )
     from merganser.core.model.strategy import MergePolicy
-    from merganser.core.rows.table_engine import KeyFacts
+    from merganser.core.rows.table_source import KeyFacts
     from merganser.core.storage.staging import Staging
-    from merganser.core.storage.store import Store
-    from merganser.engines.spark.source import Source
-    from merganser.engines.spark.staged_source import StagedFile
+    from merganser.engines.spark.engine import SparkEngine
+    from merganser.engines.spark.shuffle import ShuffleSource
+    from merganser.engines.spark.staged_source import SourceStats, StagedFile, StagedSource
 
 # Rows of target keys that one task reads.
 _ROWS_PER_TASK = 4_000_000
 
 
+class BroadcastSource:
+    """`merganser.core.model.engine.ConformedSource` whose tasks read the entire source."""
+
+    def __init__(self, engine: SparkEngine, staged: StagedSource, stats: SourceStats, spec: SourceSpec) -> None:
+        self._engine = engine
+        self._stats = stats
+        self.staged = staged
+        self.spec = spec
+
+    def deduplicate(self, order_by: Sequence[str]) -> BroadcastSource | ShuffleSource:
+        spark = self._engine.spark
+        (files,) = self.run([partial(_keep_latest, order_by)])
+        return self._engine.choose_mode(make_source(spark, replace(self.staged, files=tuple(files))), self.spec)
+
+    def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
+        (found,) = self.run([partial(_compute_key_facts, bounds)])
+        return self._stats.to_source_facts(found, self.spec.keys)
+
+    def hash_keys(self) -> Hashes:
+        return self.run([_hash_source_keys])[0]  # type: ignore[no-any-return]
+
+    def match(self, files: Sequence[ScanFile], facts: SourceFacts) -> BroadcastMatches:
+        inserts = self.spec.policy.rule.inserts
+        if not files:
+            return BroadcastMatches(
+                self, facts.partitions, None, MatchCounts.of_unmatched(facts, self.spec.policy.rule)
+            )
+        chunks = list(_chunk_files(files))
+        task = partial(_match, self.staged, self.spec, facts.partitions)
+        found: list[_TaskMatches] = run_tasks(self._engine.spark, task, chunks)
+        new = np.packbits(np.ones(self.staged.rows if inserts else 0, np.bool_))
+        paths: dict[int, str] = {}
+        for chunk, one in zip(chunks, found, strict=True):
+            paths |= {scan.number: one.path for scan in chunk}
+            if inserts:
+                new &= ~one.matched_bitmap
+        counts = _add_counts(found, new_rows=int(np.unpackbits(new).sum()))
+        return BroadcastMatches(self, facts.partitions, StagedMatches(paths, new, counts.moved), counts)
+
+    def run(self, tasks: Sequence[Callable[[StagedSource, SourceSpec], Any]]) -> list[Any]:
+        """Run tasks on the source."""
+        return run_tasks(self._engine.spark, partial(_run_on_source, self.staged, self.spec), tasks)
+
+
 @dataclass(frozen=True, slots=True)
-class BroadcastMatches:
-    """Where the matches of each file are staged, which source rows are new, a bit each, and how many matches move."""
+class StagedMatches:
+    """The staged matches of each file, a bitmap of the source rows that are new, and the number of moved matches."""
 
     paths: Mapping[int, str]
     new_bitmap: npt.NDArray[np.uint8]
     moved: int
 
 
-class BroadcastMode(ExecutionMode[BroadcastMatches]):
-    """Tasks that read the whole source."""
+@dataclass(frozen=True, slots=True)
+class BroadcastMatches:
+    """`merganser.core.model.engine.MatchedSource` whose tasks read the entire source, and the matches of their file."""
 
-    def __init__(self, spark: SparkSession, source: Source, staged_source: StagedSource, staging: Staging) -> None:
-        super().__init__(spark, source)
-        self._staged = staged_source
-        self._staging = staging
-
-    def deduplicate(self, keys: Sequence[str], order_by: Sequence[str]) -> Source:
-        kept = tuple(self._run_once(_keep_latest, keys, order_by, self._staging))
-        return make_source(self._spark, StagedSource(self._staged.store, self._staged.schemas, kept), self._staging)
-
-    def collect_facts(
-        self, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None, policy: MergePolicy
-    ) -> KeyFacts:
-        found: KeyFacts = self._run_once(_compute_key_facts, keys, partition_columns, bounds, policy)
-        return found
-
-    def hash_keys(self, keys: Sequence[str]) -> Hashes:
-        found: Hashes = self._run_once(_hash_source_keys, keys)
-        return found
-
-    def match(
-        self, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, policy: MergePolicy
-    ) -> tuple[BroadcastMatches, MatchCounts]:
-        chunks = list(_chunk_files(files))
-        task = partial(_match, self._staged, keys, store, partitions, policy, self._staging)
-        found: list[_TaskMatches] = run_tasks(self._spark, task, chunks)
-        new = np.packbits(np.ones(self._staged.rows if policy.rule.inserts else 0, np.bool_))
-        paths: dict[int, str] = {}
-        for chunk, one in zip(chunks, found, strict=True):
-            paths |= {scan.number: one.path for scan in chunk}
-            if policy.rule.inserts:
-                new &= ~one.matched_bitmap
-        counts = [one.counts for one in found]
-        first = np.unique(np.concatenate([one.moved_rows for one in found]), return_index=True)[1][:SAMPLE_SIZE]
-        sample = pa.concat_tables([one.moved_sample for one in counts]).take(pa.array(first))
-        moved = sum(one.moved for one in counts)
-        together = MatchCounts(
-            np.concatenate([one.file for one in counts]),
-            np.concatenate([one.row_group for one in counts]),
-            np.concatenate([one.rows for one in counts]),
-            np.concatenate([one.replaced for one in counts]),
-            np.concatenate([one.removed for one in counts]),
-            int(np.unpackbits(new).sum()),
-            moved,
-            sample,
-        )
-        return BroadcastMatches(paths, new, moved), together
+    source: BroadcastSource
+    partitions: pa.Table
+    matches: StagedMatches | None
+    counts: MatchCounts
 
     def stage(
-        self,
-        matches: BroadcastMatches | None,
-        jobs: Sequence[RewriteJob],
-        layout: Layout | None,
-        partitions: pa.Table,
-        staging: Staging,
-        policy: MergePolicy,
+        self, jobs: Sequence[RewriteJob], layout: Layout | None, staging: Staging
     ) -> tuple[list[RewrittenFile], list[AppendedFile]]:
-        # No path is no match in this file, none at all is no match in any.
-        paths = [None if matches is None else matches.paths.get(job.number, "") for job in jobs]
-        orders: list[Any] = [partial(_rewrite, job, path) for job, path in zip(jobs, paths, strict=True)]
+        # An empty path: no match in this file. None: no file was matched.
+        paths = [None if self.matches is None else self.matches.paths.get(job.number, "") for job in jobs]
+        tasks: list[Any] = [partial(_rewrite, job, path) for job, path in zip(jobs, paths, strict=True)]
         if layout is not None:
-            orders.append(partial(_append, matches, layout, partitions, policy))
-        with report_staged_files(staging, len(orders)):
-            found = run_tasks(self._spark, partial(_run_task, self._staged, staging), orders)
+            tasks.append(partial(_append, self.matches, layout, self.partitions))
+        with report_staged_files(staging, len(tasks)):
+            found = self.source.run(tasks)
         return found[: len(jobs)], [one for more in found[len(jobs) :] for one in more]
 
-    def audit(
-        self,
-        matches: BroadcastMatches | None,
-        files: Sequence[ScanFile],
-        audit: AuditSpec,
-        staging: Staging,
-        policy: MergePolicy,
-    ) -> list[pa.Table | str]:
-        paths = {} if matches is None else matches.paths
-        orders: list[Any] = [partial(_list_inserted, matches, audit, policy)]
-        orders += [partial(_list_changed, scan, paths.get(scan.number, ""), audit, policy) for scan in files]
-        found = run_tasks(self._spark, partial(_run_task, self._staged, staging), orders)
-        return [one for several in found for one in several]
-
-    def _run_once(self, task: Any, *arguments: Any) -> Any:
-        """Run a task in one place."""
-        (found,) = run_tasks(self._spark, partial(_apply_arguments, task, self._staged), [arguments])
-        return found
+    def audit(self, files: Sequence[ScanFile], audit: AuditSpec, staging: Staging) -> list[pa.Table | str]:  # noqa: ARG002  the staged source has it
+        paths = {} if self.matches is None else self.matches.paths
+        tasks: list[Any] = [partial(_list_inserted, self.matches, audit)]
+        tasks += [partial(_list_changed, scan, paths.get(scan.number, ""), audit) for scan in files]
+        return [one for several in self.source.run(tasks) for one in several]
 
 
-def _apply_arguments(task: Any, staged_source: StagedSource, arguments: Sequence[Any]) -> Any:
-    return task(staged_source, *arguments)
+def _add_counts(found: Sequence[_TaskMatches], new_rows: int) -> MatchCounts:
+    counts = [one.counts for one in found]
+    first = np.unique(np.concatenate([one.moved_rows for one in found]), return_index=True)[1][:SAMPLE_SIZE]
+    return MatchCounts(
+        file=np.concatenate([one.file for one in counts]),
+        row_group=np.concatenate([one.row_group for one in counts]),
+        rows=np.concatenate([one.rows for one in counts]),
+        replaced=np.concatenate([one.replaced for one in counts]),
+        removed=np.concatenate([one.removed for one in counts]),
+        new_rows=new_rows,
+        moved=sum(one.moved for one in counts),
+        moved_sample=pa.concat_tables([one.moved_sample for one in counts]).take(pa.array(first)),
+    )
 
 
-def _keep_latest(
-    staged_source: StagedSource, keys: Sequence[str], order_by: Sequence[str], staging: Staging
-) -> list[StagedFile]:
-    rows = find_latest_rows(staged_source.read_table(dict.fromkeys([*keys, *order_by])), keys, order_by)
-    kept = take(align_chunks(staged_source.read_transport_rows()), rows)
-    return list(write_staged_files(kept.to_batches(), staged_source.schemas, staging))
+def _run_on_source(staged: StagedSource, spec: SourceSpec, task: Callable[[StagedSource, SourceSpec], Any]) -> Any:
+    return task(staged, spec)
 
 
-def _compute_key_facts(
-    staged_source: StagedSource,
-    keys: Sequence[str],
-    partition_columns: Sequence[str],
-    bounds: pa.Table | None,
-    policy: MergePolicy,
-) -> KeyFacts:
-    table = align_chunks(staged_source.read_table(_collect_names(*keys, *partition_columns, policy.delete_column)))
-    return collect_key_facts(table, keys, partition_columns, bounds, policy)
+def _keep_latest(order_by: Sequence[str], staged: StagedSource, spec: SourceSpec) -> list[StagedFile]:
+    rows = find_latest_rows(staged.read_table(dict.fromkeys([*spec.keys, *order_by])), spec.keys, order_by)
+    kept = take(align_chunks(staged.read_transport_rows()), rows)
+    return list(write_staged_files(kept.to_batches(), staged.schemas, staged.staging))
 
 
-def _hash_source_keys(staged_source: StagedSource, keys: Sequence[str]) -> Hashes:
-    return hash_keys(to_canonical_keys(staged_source.read_table(keys), keys).columns)
+def _compute_key_facts(bounds: pa.Table | None, staged: StagedSource, spec: SourceSpec) -> KeyFacts:
+    names = _collect_names(*spec.keys, *spec.partition_columns, spec.policy.delete_column)
+    return collect_key_facts(align_chunks(staged.read_table(names)), spec, bounds)
+
+
+def _hash_source_keys(staged: StagedSource, spec: SourceSpec) -> Hashes:
+    return hash_keys(to_canonical_keys(staged.read_table(spec.keys), spec.keys).columns)
 
 
 def _collect_names(*names: str | None) -> list[str]:
@@ -178,12 +177,12 @@ def _collect_names(*names: str | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _TaskMatches:
-    """What one task has found: counts for the driver, positions for those who rewrite."""
+    """What one task has found: counts for the driver, and the path of the matches for tasks that rewrite."""
 
     path: str
     counts: MatchCounts
     moved_rows: npt.NDArray[np.int64]
-    # Which source rows match, or delete, so that they are not new, a bit each; where new rows do not count, none.
+    # The source rows that match or delete, so that they are not new; empty where the rule does not insert.
     matched_bitmap: npt.NDArray[np.uint8]
 
 
@@ -200,36 +199,32 @@ def _chunk_files(files: Sequence[ScanFile]) -> Iterator[list[ScanFile]]:
         yield chunk
 
 
-def _match(
-    staged_source: StagedSource,
-    keys: Sequence[str],
-    store: Store,
-    partitions: pa.Table,
-    policy: MergePolicy,
-    staging: Staging,
-    files: Sequence[ScanFile],
-) -> _TaskMatches:
-    seen = list_compared_columns(staged_source.schemas.target.names, keys, policy)
-    table = align_chunks(
-        staged_source.read_table(_collect_names(*keys, *partitions.column_names, policy.delete_column, *seen))
-    )
-    found = find_matches(table, keys, store, files)
-    matched = find_delete_rows(table, policy) if policy.rule.inserts else np.zeros(0, np.bool_)
+def _match(staged: StagedSource, spec: SourceSpec, partitions: pa.Table, files: Sequence[ScanFile]) -> _TaskMatches:
+    policy = spec.policy
+    compared = list_compared_columns(staged.schemas.target.names, spec.keys, policy)
+    names = _collect_names(*spec.keys, *partitions.column_names, policy.delete_column, *compared)
+    rows = align_chunks(staged.read_table(names))
+    found = find_matches(rows, spec, files)
+    matched = find_delete_rows(rows, policy) if policy.rule.inserts else np.zeros(0, np.bool_)
     if policy.rule.inserts:
         matched = matched.copy()
         matched[found.source_row] = True
-    matches, counts = assign_actions(table, found, keys, store, files, partitions, policy)
+    matches, counts = assign_actions(rows, spec, found, files, partitions)
+    moved = np.unique(matches.source_row[matches.action == Action.MOVE])[:SAMPLE_SIZE]
+    return _TaskMatches(_write_matches(staged.staging, matches), counts, moved, np.packbits(matched))
+
+
+def _write_matches(staging: Staging, matches: Matches) -> str:
     path = staging.make_path()
     columns = [matches.file, matches.row_group, matches.position, matches.source_row, matches.action]
-    places = pa.table([pa.array(column) for column in columns], names=[*POSITION_COLUMNS, SOURCE_ROW, "action"])
-    with staging.location.store.create(path) as stream, pa.ipc.new_file(stream, places.schema) as writer:
-        writer.write_table(places)
-    moved = np.unique(matches.source_row[matches.action == Action.MOVE])[:SAMPLE_SIZE]
-    return _TaskMatches(path, counts, moved, np.packbits(matched))
+    table = pa.table([pa.array(column) for column in columns], names=[*POSITION_COLUMNS, SOURCE_ROW, ACTION])
+    with staging.location.store.create(path) as stream, pa.ipc.new_file(stream, table.schema) as writer:
+        writer.write_table(table)
+    return path
 
 
 def _read_matches(staging: Staging, paths: Sequence[str], new: npt.NDArray[np.int64]) -> Matches:
-    """Read what tasks have found; no path is no match."""
+    """Read the matches that tasks have staged; an empty path has none."""
     tables = []
     for path in filter(None, paths):
         with staging.location.store.open_input(path) as stream:
@@ -237,68 +232,49 @@ def _read_matches(staging: Staging, paths: Sequence[str], new: npt.NDArray[np.in
     if not tables:
         return Matches.of_new(new)
     file, group, position, row, action = (column.to_numpy() for column in pa.concat_tables(tables).columns)
-    return Matches(file, group, position, row, action, new)
+    return Matches(file=file, row_group=group, position=position, source_row=row, action=action, new=new)
 
 
-def _run_task(staged_source: StagedSource, staging: Staging, task: Any) -> Any:
-    return task(staged_source, staging)
-
-
-def _rewrite(job: RewriteJob, path: str | None, staged_source: StagedSource, staging: Staging) -> RewrittenFile:
-    table = align_chunks(
-        staged_source.read_table([name for name in staged_source.schemas.target.names if name in job.columns])
-    )
-    matches = None if path is None else _read_matches(staging, [path], np.arange(0))
-    return rewrite_rows(table, matches, job, staging)
+def _rewrite(job: RewriteJob, path: str | None, staged: StagedSource, _: SourceSpec) -> RewrittenFile:
+    names = [name for name in staged.schemas.target.names if name in job.columns]
+    matches = None if path is None else _read_matches(staged.staging, [path], np.arange(0))
+    return rewrite_rows(align_chunks(staged.read_table(names)), matches, job, staged.staging)
 
 
 def _append(
-    matches: BroadcastMatches | None,
-    layout: Layout,
-    partitions: pa.Table,
-    policy: MergePolicy,
-    staged_source: StagedSource,
-    staging: Staging,
+    matches: StagedMatches | None, layout: Layout, partitions: pa.Table, staged: StagedSource, spec: SourceSpec
 ) -> list[AppendedFile]:
-    table = align_chunks(staged_source.read_table())
-    return append_rows(
-        table, _read_new_and_moved(matches, table, staging, policy).appended_rows, layout, partitions, staging
-    )
+    rows = align_chunks(staged.read_table())
+    appended = _read_new_and_moved(matches, rows, staged.staging, spec.policy).appended_rows
+    return append_rows(rows, appended, layout, partitions, staged.staging)
 
 
 def _read_new_and_moved(
-    matches: BroadcastMatches | None, table: pa.Table, staging: Staging, policy: MergePolicy
+    matches: StagedMatches | None, rows: pa.Table, staging: Staging, policy: MergePolicy
 ) -> Matches:
-    """Give what is new and what moves."""
     if matches is None:
-        return make_unmatched(table, policy)
+        return make_unmatched(rows, policy)
     new = np.flatnonzero(np.unpackbits(matches.new_bitmap))
     return _read_matches(staging, list(dict.fromkeys(matches.paths.values())) if matches.moved else [], new)
 
 
 def _list_inserted(
-    matches: BroadcastMatches | None,
-    audit: AuditSpec,
-    policy: MergePolicy,
-    staged_source: StagedSource,
-    staging: Staging,
+    matches: StagedMatches | None, audit: AuditSpec, staged: StagedSource, spec: SourceSpec
 ) -> list[pa.Table | str]:
-    table = align_chunks(staged_source.read_table(_list_audit_columns(audit, staged_source, policy)))
-    return keep_tables(
-        list_inserted_rows(table, _read_new_and_moved(matches, table, staging, policy).new, audit), audit, staging
-    )
+    rows = align_chunks(staged.read_table(_list_audit_columns(audit, staged, spec)))
+    new = _read_new_and_moved(matches, rows, staged.staging, spec.policy).new
+    return keep_tables(list_inserted_rows(rows, new, audit), audit, staged.staging)
 
 
 def _list_changed(
-    scan: ScanFile, path: str, audit: AuditSpec, policy: MergePolicy, staged_source: StagedSource, staging: Staging
+    scan: ScanFile, path: str, audit: AuditSpec, staged: StagedSource, spec: SourceSpec
 ) -> list[pa.Table | str]:
-    table = align_chunks(staged_source.read_table(_list_audit_columns(audit, staged_source, policy)))
-    matches = _read_matches(staging, [path], np.arange(0))
-    return keep_tables(list_changed_rows(table, matches, staging.location.store, scan, audit, policy), audit, staging)
+    rows = align_chunks(staged.read_table(_list_audit_columns(audit, staged, spec)))
+    matches = _read_matches(staged.staging, [path], np.arange(0))
+    return keep_tables(list_changed_rows(rows, spec, matches, scan, audit), audit, staged.staging)
 
 
-def _list_audit_columns(audit: AuditSpec, staged_source: StagedSource, policy: MergePolicy) -> list[str]:
-    """Name the source columns that an audit may list, and the one that says which rows delete."""
-    return _collect_names(
-        *(name for name in audit.columns if name in staged_source.schemas.target.names), policy.delete_column
-    )
+def _list_audit_columns(audit: AuditSpec, staged: StagedSource, spec: SourceSpec) -> list[str]:
+    """List the source columns that an audit may list, and the one that marks rows that delete."""
+    names = staged.schemas.target.names
+    return _collect_names(*(name for name in audit.columns if name in names), spec.policy.delete_column)

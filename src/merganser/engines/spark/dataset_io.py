@@ -17,11 +17,9 @@ from merganser.core.model.keys import normalize_keys
 from merganser.core.model.options import check_names, check_order, list_options, make_request
 from merganser.core.storage.location import locate
 from merganser.engines.spark.engine import BROADCAST_LIMIT, SparkEngine
-from merganser.engines.spark.execution import ExecutionMode
 from merganser.engines.spark.input_splits import cast_to_transport, is_in_memory, split_dataset
 from merganser.engines.spark.java import check_java
 from merganser.engines.spark.jobs import decode_tasks, make_task_frame, tag_errors
-from merganser.engines.spark.source import OpenedSource
 from merganser.engines.spark.streaming import BatchSink
 from merganser.engines.spark.types import to_spark_schema, to_transport_schema
 from merganser.errors import InvalidArgumentError, TargetPathError
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     Batches = Iterator[pa.RecordBatch]
 
 
-class SparkDatasetIO(DatasetIO[OpenedSource, ExecutionMode[Any], Any]):
+class SparkDatasetIO(DatasetIO):
     """Merge, plan, write and read Parquet datasets with Spark.
 
     Executors read and write the dataset's files themselves, so they need access to its storage and this package.
@@ -97,16 +95,16 @@ class SparkDatasetIO(DatasetIO[OpenedSource, ExecutionMode[Any], Any]):
         return self._open_frame(_locate_shared(path, self._choose_filesystem(filesystem)), normalize_keys(columns))
 
     def _open_frame(self, location: Location, columns: Sequence[str] | None) -> DataFrame:
-        portions = split_dataset(location, columns)
-        if not portions.schema.names:
+        splits = split_dataset(location, columns)
+        if not splits.schema.names:
             message = (
                 f"There are no Parquet files below {location.display}, so a DataFrame would have no columns. Check the "
                 "path."
             )
             raise TargetPathError(message)
-        schema = to_transport_schema(portions.schema)
-        frame = make_task_frame(self.spark, portions.splits)
-        return frame.mapInArrow(tag_errors(_read_splits, portions.read, schema), to_spark_schema(schema))
+        schema = to_transport_schema(splits.schema)
+        frame = make_task_frame(self.spark, splits.splits)
+        return frame.mapInArrow(tag_errors(_read_splits, splits.read, schema), to_spark_schema(schema))
 
     def foreach_batch(
         self,
@@ -148,7 +146,12 @@ class SparkDatasetIO(DatasetIO[OpenedSource, ExecutionMode[Any], Any]):
         home = location.root if location.store.is_local else path
         options.pop("filesystem", None)
         return BatchSink(
-            partial(type(self), filesystem=made.filesystem), home, strategy, key_columns, query_name, options
+            make_io=partial(type(self), filesystem=made.filesystem),
+            path=home,
+            strategy=strategy,
+            key_columns=key_columns,
+            query_name=query_name,
+            options=options,
         )
 
     @contextmanager
@@ -171,5 +174,5 @@ def _locate_shared(path: str | os.PathLike[str], filesystem: Any) -> Location:
 
 
 def _read_splits(read: Callable[[Any], Batches], transport_schema: pa.Schema, batches: Batches) -> Batches:
-    for _, order in decode_tasks(batches):
-        yield from cast_to_transport(read(order), transport_schema)
+    for _, split in decode_tasks(batches):
+        yield from cast_to_transport(read(split), transport_schema)

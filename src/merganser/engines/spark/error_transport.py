@@ -1,8 +1,8 @@
 """Errors from executors to the driver, as data that no row can forge.
 
-Spark reports a failed task by a string, and such a string may quote any value of the source. So an error travels in it
-as JSON that is signed with a key of this process, which goes out with the task: nothing else in the string counts, and
-nothing in it is ever unpickled.
+Spark reports a failed task by a string, which may quote any value of the source. So an error is embedded in it as JSON,
+signed with a key of this process that is sent with the task: the rest of the string is ignored, and nothing in it is
+ever unpickled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def sign_error(error: MerganserError, key: bytes) -> str:
 
 
 def find_signed_error(text: str, key: bytes) -> MerganserError | None:
-    """Find the error that was signed with the key; whatever else the string holds is passed over."""
+    """Find the error that was signed with the key, and ignore the rest of the string."""
     for signature, encoded in _SIGNED_ERROR.findall(text):
         if hmac.compare_digest(signature, _compute_signature(encoded, key)):
             return decode_error(base64.b64decode(encoded).decode())
@@ -47,7 +47,7 @@ def _compute_signature(encoded: str, key: bytes) -> str:
 
 
 def encode_error(error: MerganserError) -> str:
-    """Give an error's class and fields as JSON."""
+    """Encode an error's class and fields as JSON."""
     fields = error.__reduce__()[1]
     if isinstance(error, MergeConflictError):
         fields = (*fields[:2], [to_plain(one) for one in error.conflicting_nodes], *fields[3:])
@@ -59,15 +59,15 @@ def _to_iso(value: Any) -> str:
 
 
 def decode_error(text: str) -> MerganserError:
-    """Make the error again, from one of our own classes."""
+    """Decode an error of one of our own classes."""
     found = json.loads(text)
-    kind, fields = _ERROR_CLASSES[found["class"]], found["fields"]
-    if kind is MergeConflictError:
+    error_class, fields = _ERROR_CLASSES[found["class"]], found["fields"]
+    if error_class is MergeConflictError:
         fields[2] = [_make_record(**one) for one in fields[2]]
-    return kind(*fields)
+    return error_class(*fields)
 
 
 def _make_record(created_at: str, updated_at: str, **fields: Any) -> SimpleNamespace:
-    """Give a node or edge its attributes; engines do not know the classes of the graph."""
+    """Make a node or edge with its attributes; engines must not import the classes of the graph."""
     times = {"created_at": datetime.fromisoformat(created_at), "updated_at": datetime.fromisoformat(updated_at)}
     return SimpleNamespace(**fields, **times)

@@ -1,4 +1,4 @@
-"""Files that executors read by themselves, portion by portion."""
+"""Input files that executors read in splits."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 # Bytes of a file that one task reads.
 _SPLIT_BYTES = 64 << 20
-# Files at which the driver looks by itself.
+# Files whose footers the driver reads by itself.
 _MAX_DRIVER_FILES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class InputSplits:
-    """Rows in files: what each task is to read, in order, and how it reads it."""
+    """Rows in files: the split that each task reads, in order, and how it is read."""
 
     schema: pa.Schema
     splits: Sequence[Any]
@@ -45,7 +45,7 @@ class InputSplits:
 
 
 def cast_to_transport(batches: Batches, transport_schema: pa.Schema) -> Batches:
-    """Give rows the types in which they travel."""
+    """Cast rows to the types in which they are transported."""
     for batch in batches:
         table = pa.Table.from_batches([batch])
         columns = [cast_column(table.column(field.name), field.type, field.name) for field in transport_schema]
@@ -53,12 +53,12 @@ def cast_to_transport(batches: Batches, transport_schema: pa.Schema) -> Batches:
 
 
 def is_in_memory(location: Location) -> bool:
-    """Say whether a place is in this process, where no executor can reach it."""
+    """Whether a location is in this process, where no executor can reach it."""
     return isinstance(location.store, RemoteStore) and location.store.is_in_memory
 
 
 def open_files(spark: SparkSession, path: str) -> InputSplits | None:
-    """Find the files of a path and what their columns are; None if only this process can read them."""
+    """Find the files of a path and their columns; None if only this process can read them."""
     if is_in_memory(locate(path)):
         return None
     files = find_files(path)
@@ -67,18 +67,18 @@ def open_files(spark: SparkSession, path: str) -> InputSplits | None:
         check_folder(found.schema, path)
         return found
     if files.is_parquet and len(files.names) <= _MAX_DRIVER_FILES:
-        looks = [files.read_info(name) for name in files.names]
+        infos = [files.read_info(name) for name in files.names]
     else:
-        looks = run_tasks(spark, files.read_info, files.names)
-    orders: list[tuple[str, Sequence[int] | None]] = []
-    for name, look in zip(files.names, looks, strict=True):
-        orders += [(name, groups) for groups in _split_row_groups(look.group_sizes)] or [(name, None)]
-    schema = files.unify_schemas([look.schema for look in looks])
-    return InputSplits(schema, orders, partial(_read_file, files, schema))
+        infos = run_tasks(spark, files.read_info, files.names)
+    splits: list[tuple[str, Sequence[int] | None]] = []
+    for name, info in zip(files.names, infos, strict=True):
+        splits += [(name, groups) for groups in _split_row_groups(info.group_sizes)] or [(name, None)]
+    schema = files.unify_schemas([info.schema for info in infos])
+    return InputSplits(schema, splits, partial(_read_file, files, schema))
 
 
 def split_dataset(location: Location, columns: Sequence[str] | None = None) -> InputSplits:
-    """Divide a dataset, or some columns of it: several small files are one portion, a large one is several."""
+    """Split a dataset, or some columns of it: several small files are one split, a large one is several."""
     target = load_target(location, [], None, {})
     dataset = to_arrow_dataset(target)
     schema = dataset.schema
@@ -88,24 +88,24 @@ def split_dataset(location: Location, columns: Sequence[str] | None = None) -> I
             message = f"{location.display} has no column {lacking[0]!r}. Its columns are: {', '.join(schema.names)}."
             raise InvalidArgumentError(message)
         schema = pa.schema([schema.field(name) for name in columns])
-    orders: list[list[pads.Fragment]] = []
-    waiting = _SPLIT_BYTES
+    splits: list[list[pads.Fragment]] = []
+    size = _SPLIT_BYTES
     counts = target.group_counts.tolist()
     for fragment, file, count in zip(dataset.get_fragments(), target.files, counts, strict=True):
         if file.size > _SPLIT_BYTES and count > 1:
-            orders += [[fragment.subset(row_group_ids=run)] for run in _split_row_groups([file.size // count] * count)]
-            waiting = _SPLIT_BYTES
-        elif waiting + file.size > _SPLIT_BYTES:
-            orders.append([fragment])
-            waiting = file.size
+            splits += [[fragment.subset(row_group_ids=run)] for run in _split_row_groups([file.size // count] * count)]
+            size = _SPLIT_BYTES
+        elif size + file.size > _SPLIT_BYTES:
+            splits.append([fragment])
+            size = file.size
         else:
-            orders[-1].append(fragment)
-            waiting += file.size
-    return InputSplits(schema, orders, partial(_read_fragments, dataset.schema, schema.names))
+            splits[-1].append(fragment)
+            size += file.size
+    return InputSplits(schema, splits, partial(_read_fragments, dataset.schema, schema.names))
 
 
 def _split_row_groups(sizes: Sequence[int]) -> list[list[int]]:
-    """Divide row groups in runs of about a portion."""
+    """Divide row groups into runs of about the size of a split."""
     before = np.cumsum([0, *sizes])[:-1] // _SPLIT_BYTES
     return [run.tolist() for run in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(before)) + 1) if len(run)]
 

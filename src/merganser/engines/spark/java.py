@@ -1,4 +1,4 @@
-"""Java, without which Spark does not start: asked for before Spark fails on it at length."""
+"""Check for Java, because Spark's own error without it is long and unclear."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def check_java() -> None:
         version = _VERSION.search(answer.stderr)
         if version is not None and int(version[1]) >= REQUIRED:
             return
-        told = next(iter(answer.stderr.splitlines()), "nothing")
-        found = f"{java} says {told.strip()!r}"
+        reported = next(iter(answer.stderr.splitlines()), "nothing")
+        found = f"{java} says {reported.strip()!r}"
     message = (
         f"Spark needs Java {REQUIRED} or newer; {found}. Install it (on Debian: apt-get install "
         f"openjdk-{REQUIRED}-jre-headless) and set JAVA_HOME to its folder."

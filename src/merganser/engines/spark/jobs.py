@@ -1,10 +1,9 @@
-"""Work on executors: tasks out, answers and errors back.
+"""Jobs: task inputs to executors, results and errors back.
 
-A task is a function of this package, sent by name, so executors need the package (see `ship`). What it refuses comes
-back as the error that it raised, not as Spark's report of a failed Python worker.
+A task is a function of this package, sent by name, so executors need the package (see `package`). Its errors reach the
+driver as they were raised, not as Spark's report of a failed Python worker.
 
-Orders and answers are pickled. They are columns that these functions make, beside the columns of rows or in frames of
-their own, so no value of a source or target can become one.
+Task inputs and results are pickled. They are in columns of their own, so no value of a source or target can become one.
 """
 
 from __future__ import annotations
@@ -17,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 
+from merganser.engines.spark.columns import ERROR, NUMBER, RESULT, TASK_INPUT
 from merganser.engines.spark.error_transport import (
     SIGNING_KEY,
     decode_error,
@@ -35,17 +36,16 @@ if TYPE_CHECKING:
 
     Batches = Iterator[pa.RecordBatch]
 
-RESULT_SCHEMA = "number int, answer binary, error string"
-_TASK_ARROW_SCHEMA = pa.schema([("number", pa.int32()), ("packed", pa.binary())])
-_RESULT_ARROW_SCHEMA = pa.schema([("number", pa.int32()), ("answer", pa.binary()), ("error", pa.string())])
+RESULT_SCHEMA = f"{NUMBER} int, {RESULT} binary, {ERROR} string"
+_RESULT_ARROW_SCHEMA = pa.schema([(NUMBER, pa.int32()), (RESULT, pa.binary()), (ERROR, pa.string())])
 _MAX_UNSHUFFLED_TASKS = 4
 _SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException,)
-# Rows that come one by one fail with the error of Java itself; the client of Spark Connect alone has no Java.
+# Rows that arrive one by one fail with the error of Java itself; the client of Spark Connect alone has no Java.
 with suppress(ImportError):
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     _SPARK_ERRORS += (Py4JJavaError,)
-# Every line before the first traceback of a Python worker: no row has a say in these.
+# Every line before the first traceback of a Python worker: none contains a value of a row.
 _PREAMBLE_LINE = re.compile(
     r"\s*|\tat .*|An error occurred while calling \S+|(?:Caused by|): \S+: Exception thrown in awaitResult: |"
     r"(?:(?:Caused by|): \S+PythonException: )?\s*(?:(?:\[PYTHON_EXCEPTION\] )?An exception was thrown from .*)?"
@@ -54,70 +54,95 @@ _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 
 def run_tasks(spark: SparkSession, task: Callable[[Any], Any], task_inputs: Sequence[Any]) -> list[Any]:
-    """Run a task once for each order, wherever there is room, and give the answers in the order of the orders."""
+    """Run a task once for each input, on any executor, and return the results in the order of the inputs."""
     return collect_results(
         make_task_frame(spark, task_inputs).mapInArrow(partial(_run_each, SIGNING_KEY, task), RESULT_SCHEMA)
     )
 
 
 def make_task_frame(spark: SparkSession, task_inputs: Sequence[Any]) -> DataFrame:
-    """Give a DataFrame of numbered orders, one partition each."""
-    columns = [range(len(task_inputs)), [pickle.dumps(order) for order in task_inputs]]
-    frame = create_small_frame(spark, pa.table(columns, schema=_TASK_ARROW_SCHEMA))
-    # So few rows Spark lays out over its cores by itself, without a shuffle.
-    return frame if len(task_inputs) <= _MAX_UNSHUFFLED_TASKS else frame.repartitionById(len(task_inputs), "number")
+    """Make a DataFrame of numbered task inputs, one partition each."""
+    frame = create_small_frame(spark, _encode_tasks(NUMBER, task_inputs))
+    # Spark distributes so few rows over its cores by itself, without a shuffle.
+    return frame if len(task_inputs) <= _MAX_UNSHUFFLED_TASKS else frame.repartitionById(len(task_inputs), NUMBER)
+
+
+def shuffle_to_tasks(rows: DataFrame, number_column: str, task_inputs: Sequence[Any], *order_by: str) -> DataFrame:
+    """Send rows to numbered tasks, each with its input first, so that a task without rows runs too."""
+    inputs = create_small_frame(rows.sparkSession, _encode_tasks(number_column, task_inputs))
+    together = rows.unionByName(inputs, allowMissingColumns=True).repartitionById(len(task_inputs), number_column)
+    return together.sortWithinPartitions(F.col(TASK_INPUT).isNull(), *order_by)
+
+
+def _encode_tasks(number_column: str, task_inputs: Sequence[Any]) -> pa.Table:
+    schema = pa.schema([(number_column, pa.int32()), (TASK_INPUT, pa.binary())])
+    return pa.table([range(len(task_inputs)), [pickle.dumps(one) for one in task_inputs]], schema=schema)
+
+
+def receive_task(number_column: str, batches: Batches) -> tuple[int, Any, Batches]:
+    """Split what `shuffle_to_tasks` sent into the number of the task, its input, and the rows."""
+    first = next(batches)
+    task_input = pickle.loads(first.column(TASK_INPUT)[0].as_py())  # noqa: S301  our own
+
+    def rest() -> Batches:
+        yield first.slice(1)
+        yield from batches
+
+    return first.column(number_column)[0].as_py(), task_input, (batch for batch in rest() if batch.num_rows)
 
 
 def create_small_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Give a few rows of the driver's to Spark."""
-    # Connect cannot tell the schema of a table without rows.
+    """Create a DataFrame of a few rows on the driver."""
+    # Connect cannot infer the schema of a table without rows.
     return spark.createDataFrame(table, to_spark_schema(table.schema))
 
 
 def collect_results(frame: DataFrame) -> list[Any]:
-    """Run what gives answers, and give them by number; an error among them is raised."""
+    """Run a job and return its results by number; an error among them is raised."""
     with translate_errors():
-        table = frame.toArrow().sort_by("number")
-    error = next(filter(None, table.column("error").to_pylist()), None)
+        table = frame.toArrow().sort_by(NUMBER)
+    error = next(filter(None, table.column(ERROR).to_pylist()), None)
     if error is not None:
         raise decode_error(error)
-    return [pickle.loads(answer) for answer in table.column("answer").to_pylist()]  # noqa: S301  our own
+    return [pickle.loads(result) for result in table.column(RESULT).to_pylist()]  # noqa: S301  our own
 
 
 def encode_result(number: int, result: Any) -> pa.RecordBatch:
-    """Give an answer the form in which it goes back."""
+    """Encode the result of a task for `collect_results`."""
     return _to_batch(number, pickle.dumps(result), None)
 
 
 def _to_batch(number: int, result: bytes | None, error: str | None) -> pa.RecordBatch:
     arrays = [
-        pa.array([value], kind) for value, kind in zip((number, result, error), _RESULT_ARROW_SCHEMA.types, strict=True)
+        pa.array([value], data_type)
+        for value, data_type in zip((number, result, error), _RESULT_ARROW_SCHEMA.types, strict=True)
     ]
     return pa.record_batch(arrays, schema=_RESULT_ARROW_SCHEMA)
 
 
 def decode_tasks(batches: Batches) -> Iterator[tuple[int, Any]]:
-    """Give the orders of a partition."""
+    """Decode the numbers and inputs of the tasks of a partition."""
     for batch in batches:
-        for number, packed in zip(batch.column("number").to_pylist(), batch.column("packed").to_pylist(), strict=True):
-            yield number, pickle.loads(packed)  # noqa: S301  our own
+        numbers, inputs = (batch.column(name).to_pylist() for name in (NUMBER, TASK_INPUT))
+        for number, encoded in zip(numbers, inputs, strict=True):
+            yield number, pickle.loads(encoded)  # noqa: S301  our own
 
 
 def _run_each(key: bytes, task: Callable[[Any], Any], batches: Batches) -> Batches:
-    for number, order in decode_tasks(batches):
+    for number, task_input in decode_tasks(batches):
         try:
-            answer = task(order)
+            result = task(task_input)
         except MerganserError as error:
             yield _to_batch(number, None, encode_error(error))
         except (OSError, MemoryError) as error:
-            # Another attempt may fare better; only the last one's error is the driver's.
+            # Another attempt may succeed; only the last one's error reaches the driver.
             raise _to_signed_error(error, key) from error
         else:
-            yield encode_result(number, answer)
+            yield encode_result(number, result)
 
 
 def tag_errors(work: Callable[..., Batches], *arguments: Any) -> Callable[[Batches], Batches]:
-    """Let the errors of work that gives rows, not answers, be known again by `translate_errors`."""
+    """Wrap work that returns rows, not results, so that `translate_errors` finds its errors."""
     return partial(_run_tagged, SIGNING_KEY, work, arguments)
 
 
@@ -129,7 +154,7 @@ def _run_tagged(key: bytes, work: Callable[..., Batches], arguments: Iterable[An
 
 
 def _to_signed_error(error: MerganserError | OSError | MemoryError, key: bytes) -> RuntimeError:
-    """Write an error into one that Spark reports by its text; of one that is not ours, only the words are kept."""
+    """Embed an error in one that Spark reports by its message; only the message of a foreign one is kept."""
     if isinstance(error, MemoryError) and not isinstance(error, MerganserError):
         error = OutOfMemoryError(
             f"An executor is out of memory: {str(error) or 'no more could be allocated'}. Give executors more memory "
@@ -142,7 +167,7 @@ def _to_signed_error(error: MerganserError | OSError | MemoryError, key: bytes) 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn Spark's report of a failed task into the error that made it fail."""
+    """Turn Spark's report of a failed task into the error that caused it."""
     try:
         yield
     except _SPARK_ERRORS as error:
@@ -162,7 +187,7 @@ def translate_errors() -> Iterator[None]:
 
 
 def find_missing_module(report: str) -> str | None:
-    """Find in Spark's report of a failed task the module that the first traceback ends with, if it is missing."""
+    """Find the missing module that the first traceback in Spark's report of a failed task ends with, if any."""
     before, _, after = report.partition("Traceback (most recent call last):\n")
     if not all(map(_PREAMBLE_LINE.fullmatch, before.split("\n"))):
         return None

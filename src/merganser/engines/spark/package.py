@@ -1,4 +1,4 @@
-"""Shipping: this package to the executors of a cluster that does not have it."""
+"""Send this package to the executors of a cluster that does not have it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def ship(spark: SparkSession) -> None:
     """Send merganser to the executors of a session, classic or Connect; they need PyArrow and fsspec already.
 
-    Where executors have this machine's packages, as in local mode, there is no need.
+    Executors that have this machine's packages, as in local mode, do not need it.
     """
     spark.addArtifacts(_build_archive(), pyfile=True)
 

@@ -1,4 +1,4 @@
-"""How far executors have come with staged files, told while they write them."""
+"""Progress of staged files, reported while executors write them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
     from merganser.core.storage.staging import Staging
 
-# Seconds between two looks at the staging folder.
+# Seconds between two listings of the staging folder.
 _POLL_SECONDS = 0.5
 
 
 @contextmanager
 def report_staged_files(staging: Staging, files: int) -> Iterator[None]:
-    """Tell of so many files when they appear in the staging folder, and of those not seen in time in the end.
+    """Report files when they appear in the staging folder, and the rest of them at the end.
 
-    Spark itself tells of its tasks only where there is no Connect.
+    Spark Connect does not report the progress of tasks.
     """
     if staging.on_file_done is ignore:
         yield
@@ -39,13 +39,13 @@ def report_staged_files(staging: Staging, files: int) -> Iterator[None]:
 
 
 def _poll_staging(staging: Staging, files: int, end: Event) -> int:
-    """Look again and again; of how many was told."""
+    """Report files until the end; returns how many."""
     store = staging.location.store
-    before, told = len(store.list_names(staging.folder)), 0
+    before, reported = len(store.list_names(staging.folder)), 0
     while not end.wait(_POLL_SECONDS):
-        # What a lost attempt has left counts too, so there may be more.
+        # Files of a lost attempt count too, so there may be more.
         found = min(files, len(store.list_names(staging.folder)) - before)
-        for _ in range(found - told):
+        for _ in range(found - reported):
             staging.on_file_done()
-        told = max(told, found)
-    return told
+        reported = max(reported, found)
+    return reported

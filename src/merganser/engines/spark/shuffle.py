@@ -1,15 +1,14 @@
-"""The way for a source of any size: keys and rows are sent to where they belong.
+"""The execution mode for a source of any size: keys and rows are sent to the tasks that need them.
 
-A source row is known by its part and its number there. Keys are joined by Spark; of the target only keys and their
-places take part. Then each row that counts is sent once to the task that writes its file.
+A source row is identified by its staged file and its number there. Spark joins keys; of the target, only keys and their
+positions take part. Then each row that is needed is sent once to the task that writes its file.
 """
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,14 +21,15 @@ from merganser.core.model.keys import name_key_columns, to_canonical_type
 from merganser.core.model.strategy import Action
 from merganser.core.rows.key_scan import POSITION_COLUMNS, make_key_schema
 from merganser.core.rows.match_actions import list_compared_columns
-from merganser.core.rows.table_engine import KeyFacts
+from merganser.core.rows.table_source import KeyFacts
+from merganser.engines.spark import columns as col
 from merganser.engines.spark import shuffle_tasks as tasks
-from merganser.engines.spark.execution import ExecutionMode
 from merganser.engines.spark.jobs import (
     RESULT_SCHEMA,
     collect_results,
     create_small_frame,
     make_task_frame,
+    shuffle_to_tasks,
     tag_errors,
     translate_errors,
 )
@@ -39,334 +39,308 @@ from merganser.engines.spark.types import to_spark_schema
 from merganser.errors import CountMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy.typing as npt
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
     from merganser.core.columnar.hashing import Hashes
-    from merganser.core.model.engine import AuditSpec, Layout, RewriteJob, RewrittenFile, ScanFile
+    from merganser.core.model.engine import (
+        AuditSpec,
+        Layout,
+        RewriteJob,
+        RewrittenFile,
+        ScanFile,
+        SourceFacts,
+        SourceSpec,
+    )
     from merganser.core.model.strategy import MergePolicy
     from merganser.core.storage.staging import Staging
-    from merganser.core.storage.store import Store
+    from merganser.engines.spark.broadcast import BroadcastSource
+    from merganser.engines.spark.engine import SparkEngine
     from merganser.engines.spark.source import Source
     from merganser.engines.spark.staged_source import SourceSchemas, StagedSource
 
-
-_REPLACED, _REMOVED, _MOVED = (
-    [int(action) for action in some] for some in ([Action.REPLACE], [Action.DELETE, Action.MOVE], [Action.MOVE])
-)
+_SOURCE_ROW = [col.STAGED_FILE, col.ROW]
 
 
-@dataclass(frozen=True, slots=True)
-class ShuffleMatches:
-    """Every match: the place of the target row, the source row, whether that deletes, and what happens."""
+class ShuffleSource:
+    """`merganser.core.model.engine.ConformedSource` whose tasks get the rows that they need."""
 
-    frame: DataFrame
+    def __init__(self, engine: SparkEngine, source: Source, spec: SourceSpec) -> None:
+        self._engine = engine
+        self.source = source
+        self.spec = spec
 
-
-class ShuffleMode(ExecutionMode[ShuffleMatches]):
-    """Tasks that get what is theirs."""
-
-    _match_frame: DataFrame | None = None
-
-    def close(self) -> None:
-        kept = [self._match_frame, self.source.frame if self.source.staged is None else None]
-        for frame in kept:
-            if frame is not None:
-                frame.unpersist()
-
-    @property
-    def _staged(self) -> StagedSource:
-        if self.source.staged is None:
-            message = "Rows were to be written without a staging folder. Please report this."
-            raise CountMismatchError(message)
-        return self.source.staged
-
-    # ---- facts
-
-    def collect_facts(
-        self, keys: Sequence[str], partition_columns: Sequence[str], bounds: pa.Table | None, policy: MergePolicy
-    ) -> KeyFacts:
-        twice, sample = 0, self.source.schemas.select(keys).make_empty_table()
-        if keys:
-            row = F.min(F.struct("part", "row")).alias("first")
-            groups = self._read_keys(keys).groupBy(*name_key_columns(len(keys))).agg(F.count("*").alias("rows"), row)
-            several = groups.where("rows > 1")
-            with translate_errors():
-                twice = several.count()
-            if twice:
-                sample = self._sample_keys(keys, several.select("first.part", "first.row"))
-        partitions = self.source.schemas.select(partition_columns).make_empty_table()
-        if partition_columns:
-            frame, reader = self.source.select([*partition_columns, *_list_delete_columns(policy)])
-            found = collect_results(
-                frame.mapInArrow(tag_errors(tasks.find_partitions, reader, partition_columns, policy), RESULT_SCHEMA)
-            )
+    def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
+        source, keys, policy = self.source, self.spec.keys, self.spec.policy
+        columns = self.spec.partition_columns
+        duplicates, sample = self._find_duplicate_keys() if keys else (0, source.schemas.select([]).make_empty_table())
+        partitions = source.schemas.select(columns).make_empty_table()
+        if columns:
+            frame, reader = source.select([*columns, *_list_delete_columns(policy)])
+            find = tag_errors(tasks.find_partitions, reader, columns, policy)
+            found = collect_results(frame.mapInArrow(find, RESULT_SCHEMA))
             partitions = tasks.drop_duplicate_rows(pa.concat_tables([partitions, *found]))
-        return KeyFacts(twice, sample, partitions, self._find_candidates(keys, bounds))
+        candidates = np.zeros(0, np.bool_) if bounds is None else self._find_candidates(bounds)
+        return source.stats.to_source_facts(KeyFacts(duplicates, sample, partitions, candidates), keys)
 
-    def hash_keys(self, keys: Sequence[str]) -> Hashes:
-        frame, reader = self.source.select(keys)
-        return np.concatenate(
-            collect_results(frame.mapInArrow(tag_errors(tasks.hash_rows, reader, keys), RESULT_SCHEMA))
-        )
+    def _find_duplicate_keys(self) -> tuple[int, pa.Table]:
+        keys = self.spec.keys
+        row = F.min(F.struct(*_SOURCE_ROW)).alias("first")
+        groups = self._read_keys(keys).groupBy(*name_key_columns(len(keys))).agg(F.count("*").alias("rows"), row)
+        several = groups.where("rows > 1")
+        with translate_errors():
+            count = several.count()
+        if not count:
+            return 0, self.source.schemas.select(keys).make_empty_table()
+        return count, self._sample_keys(several.select(*(f"first.{name}" for name in _SOURCE_ROW)))
+
+    def _find_candidates(self, bounds: pa.Table) -> npt.NDArray[np.bool_]:
+        frame, reader = self.source.select(self.spec.keys)
+        probe = tag_errors(tasks.probe_bounds, reader, self.spec.keys, bounds)
+        candidates = np.zeros(bounds.num_rows, np.bool_)
+        for bits in collect_results(frame.mapInArrow(probe, RESULT_SCHEMA)):
+            candidates |= np.unpackbits(bits, count=bounds.num_rows).astype(np.bool_)
+        return candidates
 
     def _read_keys(
         self, keys: Sequence[str], partitions: pa.Table | None = None, policy: MergePolicy | None = None
     ) -> DataFrame:
-        """Give every source row with its keys and, where partitions and terms are given, what they say of it."""
-        told_of = [("code", pa.int32()), ("gone", pa.bool_())]
-        schema = pa.schema(
-            [*tasks.SOURCE_ROW_FIELDS, *told_of, *tasks.make_key_fields(self.source.schemas.target, keys)]
-        )
-        told = [*([] if partitions is None else partitions.column_names), *_list_delete_columns(policy)]
-        # A row is counted even where no column of it is asked for.
-        names = list(dict.fromkeys([*keys, *told])) or self.source.schemas.target.names[:1]
+        """Read the number and keys of each source row, its row of `partitions`, and whether it deletes."""
+        more = [(col.PARTITION, pa.int32()), (col.IS_DELETE, pa.bool_())]
+        schema = pa.schema([*col.SOURCE_ROW_FIELDS, *more, *tasks.make_key_fields(self.source.schemas.target, keys)])
+        columns = [*([] if partitions is None else partitions.column_names), *_list_delete_columns(policy)]
+        # Without any column there would be no rows to number.
+        names = list(dict.fromkeys([*keys, *columns])) or self.source.schemas.target.names[:1]
         frame, reader = self.source.select(names)
-        return frame.mapInArrow(
-            tag_errors(tasks.emit_keys, reader, keys, partitions, policy, schema), to_spark_schema(schema)
-        )
+        emit = tag_errors(tasks.emit_keys, reader, keys, partitions, policy, schema)
+        return frame.mapInArrow(emit, to_spark_schema(schema))
 
-    def _sample_keys(self, keys: Sequence[str], rows: DataFrame) -> pa.Table:
-        """Show the keys of the first few of some rows."""
+    def read_row_partitions(self, partitions: pa.Table) -> DataFrame:
+        """Read the number and partition of each source row that does not delete."""
+        rows = self._read_keys([], partitions, self.spec.policy)
+        return rows.where(~F.col(col.IS_DELETE)).select(*_SOURCE_ROW, col.PARTITION)
+
+    def _sample_keys(self, rows: DataFrame) -> pa.Table:
+        """Read the keys of the first few of some rows."""
         with translate_errors():
-            wanted = rows.distinct().orderBy("part", "row").limit(SAMPLE_SIZE).toArrow()
-        frame, reader = self.source.select(keys)
+            wanted = rows.distinct().orderBy(*_SOURCE_ROW).limit(SAMPLE_SIZE).toArrow()
+        frame, reader = self.source.select(self.spec.keys)
         found = collect_results(frame.mapInArrow(tag_errors(tasks.select_rows, reader, wanted), RESULT_SCHEMA))
         return pa.concat_tables([table for _, _, table in sorted(found, key=lambda one: one[:2])])
 
-    def deduplicate(self, keys: Sequence[str], order_by: Sequence[str]) -> Source:
+    def hash_keys(self) -> Hashes:
+        frame, reader = self.source.select(self.spec.keys)
+        hash_rows = tag_errors(tasks.hash_rows, reader, self.spec.keys)
+        return np.concatenate(collect_results(frame.mapInArrow(hash_rows, RESULT_SCHEMA)))
+
+    def deduplicate(self, order_by: Sequence[str]) -> ShuffleSource | BroadcastSource:
         if not self.source.stats.rows:
-            return self.source
+            return self
+        keys, spark = self.spec.keys, self._engine.spark
         columns = [*keys, *order_by]
         names = name_key_columns(len(columns))
-        order = [F.col(name).desc_nulls_last() for name in [*names[len(keys) :], "part", "row"]]
+        order = [F.col(name).desc_nulls_last() for name in [*names[len(keys) :], *_SOURCE_ROW]]
         rank = F.row_number().over(Window.partitionBy(*names[: len(keys)]).orderBy(*order)).alias("rank")
-        shape, parts, staging = self.source.schemas, self.source.staged, self.source.staging
-        if parts is not None and staging is not None:
-            latest = self._read_keys(columns).select("part", "row", rank).where("rank = 1").drop("rank")
-            sent = self._shuffle_to_tasks(latest, "part", parts.files, "row")
-            kept = collect_results(
-                sent.mapInArrow(tag_errors(tasks.keep_rows, parts.without_files(), staging), RESULT_SCHEMA)
-            )
-            return make_source(self._spark, replace(parts, files=tuple(chain.from_iterable(kept))), staging)
-        wire = tasks.make_wire_schema(shape)
-        schema = pa.schema([*tasks.SOURCE_ROW_FIELDS, *tasks.make_key_fields(shape.target, columns), *wire])
-        give = tag_errors(tasks.emit_rows, self.source.reader, shape, columns, schema)
-        rows = self.source.frame.mapInArrow(give, to_spark_schema(schema)).select(*wire.names, rank)
-        return stage_frame(self._spark, rows.where("rank = 1").drop("rank"), shape, None)
+        schemas, staged = self.source.schemas, self.source.staged
+        if staged is not None:
+            latest = self._read_keys(columns).select(*_SOURCE_ROW, rank).where("rank = 1").drop("rank")
+            sent = shuffle_to_tasks(latest, col.STAGED_FILE, staged.files, col.ROW)
+            kept = collect_results(sent.mapInArrow(tag_errors(tasks.keep_rows, staged.without_files()), RESULT_SCHEMA))
+            source = make_source(spark, replace(staged, files=tuple(chain.from_iterable(kept))))
+        else:
+            wire = tasks.make_wire_schema(schemas)
+            schema = pa.schema([*col.SOURCE_ROW_FIELDS, *tasks.make_key_fields(schemas.target, columns), *wire])
+            emit = tag_errors(tasks.emit_rows, self.source.reader, schemas, columns, schema)
+            rows = self.source.frame.mapInArrow(emit, to_spark_schema(schema)).select(*wire.names, rank)
+            source = stage_frame(spark, rows.where("rank = 1").drop("rank"), schemas, None)
+        return self._engine.choose_mode(source, self.spec)
 
-    def _find_candidates(self, keys: Sequence[str], bounds: pa.Table | None) -> npt.NDArray[np.bool_]:
-        if bounds is None:
-            return np.zeros(0, np.bool_)
-        frame, reader = self.source.select(keys)
-        answer = np.zeros(bounds.num_rows, np.bool_)
-        for bits in collect_results(
-            frame.mapInArrow(tag_errors(tasks.probe_bounds, reader, keys, bounds), RESULT_SCHEMA)
-        ):
-            answer |= np.unpackbits(bits, count=bounds.num_rows).astype(np.bool_)
-        return answer
-
-    # ---- match
-
-    def match(
-        self, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, policy: MergePolicy
-    ) -> tuple[ShuffleMatches, MatchCounts]:
-        found = self._find_matches(keys, store, files, partitions, policy)
+    def match(self, files: Sequence[ScanFile], facts: SourceFacts) -> ShuffleMatches:
+        policy, stats = self.spec.policy, self.source.stats
+        if not files:
+            return ShuffleMatches(self, facts.partitions, None, MatchCounts.of_unmatched(facts, policy.rule))
+        frame = self._find_matches(files, facts.partitions)
         if policy.compares_values:
-            found = self._compare_values(found, keys, store, files, policy)
-        found = found.persist()
-        self._match_frame = found
-        counted = [F.sum(F.col("action").isin(*some).cast("long")) for some in (_REPLACED, _REMOVED, _MOVED)]
+            frame = self._compare_values(frame, files)
+        frame = frame.persist()
+        self._engine.persisted.append(frame)
+        group = [col.FILE, col.ROW_GROUP]
+        counted = [F.sum(_has_action(*some).cast("long")) for some in _COUNTED_ACTIONS]
         with translate_errors():
-            counts = (
-                found.groupBy("file", "row_group").agg(F.count("*"), *counted).orderBy("file", "row_group").toArrow()
+            counts = frame.groupBy(*group).agg(F.count("*"), *counted).orderBy(*group).toArrow()
+            matched = (
+                frame.where(~F.col(col.IS_DELETE)).select(*_SOURCE_ROW).distinct().count() if policy.rule.inserts else 0
             )
-            matched = found.where("NOT gone").select("part", "row").distinct().count() if policy.rule.inserts else 0
-        file, group, rows, replaced, removed, moved = (column.to_numpy() for column in counts.columns)
-        sample = self.source.schemas.select(keys).make_empty_table()
+        file, row_group, rows, replaced, removed, moved = (column.to_numpy() for column in counts.columns)
+        sample = self.source.schemas.select(self.spec.keys).make_empty_table()
         if moved.sum():
-            sample = self._sample_keys(keys, found.where(F.col("action") == int(Action.MOVE)).select("part", "row"))
-        profile = self.source.stats
-        new = profile.rows - profile.deletes - matched if policy.rule.inserts else 0
-        return ShuffleMatches(found), MatchCounts(file, group, rows, replaced, removed, new, int(moved.sum()), sample)
+            sample = self._sample_keys(frame.where(_has_action(Action.MOVE)).select(*_SOURCE_ROW))
+        match_counts = MatchCounts(
+            file=file,
+            row_group=row_group,
+            rows=rows,
+            replaced=replaced,
+            removed=removed,
+            new_rows=stats.rows - stats.deletes - matched if policy.rule.inserts else 0,
+            moved=int(moved.sum()),
+            moved_sample=sample,
+        )
+        return ShuffleMatches(self, facts.partitions, frame, match_counts)
 
-    def _find_matches(
-        self, keys: Sequence[str], store: Store, files: Sequence[ScanFile], partitions: pa.Table, policy: MergePolicy
-    ) -> DataFrame:
-        """Join keys, and say of each match what the rule, its operation and its partition make of it."""
-        goal = conform_schema(self.source.schemas.target)
-        schema = pa.schema([*tasks.TARGET_ROW_FIELDS, ("expected", pa.int32()), *tasks.make_key_fields(goal, keys)])
-        kinds = [to_canonical_type(goal.field(key).type) for key in keys]
-        scan = tag_errors(tasks.scan_keys, store, keys, make_key_schema(kinds), schema)
-        target = make_task_frame(self._spark, files).mapInArrow(scan, to_spark_schema(schema))
+    def _find_matches(self, files: Sequence[ScanFile], partitions: pa.Table) -> DataFrame:
+        """Join keys, and assign the action of each match by the rule, its operation and its partition."""
+        keys, policy = self.spec.keys, self.spec.policy
+        target_schema = conform_schema(self.source.schemas.target)
+        key_fields = tasks.make_key_fields(target_schema, keys)
+        schema = pa.schema([*col.TARGET_ROW_FIELDS, (col.EXPECTED_PARTITION, pa.int32()), *key_fields])
+        key_schema = make_key_schema([to_canonical_type(target_schema.field(key).type) for key in keys])
+        scan = tag_errors(tasks.scan_keys, self.spec.store, keys, key_schema, schema)
+        target = make_task_frame(self._engine.spark, files).mapInArrow(scan, to_spark_schema(schema))
         moves = policy.rule.replaces and policy.takes_partition and bool(partitions.num_columns)
-        moved = F.lit(moves) & (F.col("expected") != UNKNOWN_PARTITION) & (F.col("code") != F.col("expected"))
-        action = F.when(F.col("gone"), F.lit(int(Action.DELETE))).when(moved, F.lit(int(Action.MOVE)))
-        action = action.otherwise(F.lit(int(policy.rule.matched))).cast("byte").alias("action")
-        # Spark takes what a Python function gives for as small as what it gets, and would broadcast anything.
+        expected = F.col(col.EXPECTED_PARTITION)
+        moved = F.lit(moves) & (expected != UNKNOWN_PARTITION) & (F.col(col.PARTITION) != expected)
+        action = F.when(F.col(col.IS_DELETE), F.lit(int(Action.DELETE))).when(moved, F.lit(int(Action.MOVE)))
+        action = action.otherwise(F.lit(int(policy.rule.matched))).cast("byte").alias(col.ACTION)
+        # Spark estimates the output of a Python function as its input, and would broadcast anything.
         found = target.hint("merge").join(self._read_keys(keys, partitions, policy), name_key_columns(len(keys)))
-        return found.select(*POSITION_COLUMNS, "part", "row", "gone", action)
+        return found.select(*POSITION_COLUMNS, *_SOURCE_ROW, col.IS_DELETE, action)
 
-    def _compare_values(
-        self, found: DataFrame, keys: Sequence[str], store: Store, files: Sequence[ScanFile], policy: MergePolicy
-    ) -> DataFrame:
+    def _compare_values(self, found: DataFrame, files: Sequence[ScanFile]) -> DataFrame:
         """Send source rows to the files that they match, to be compared there."""
         names = self.source.schemas.target.names
-        # A row is a row even where no column of it is asked for.
-        shape = self.source.schemas.select(list_compared_columns(names, keys, policy) or names[:1])
-        by_file = self._send_matches(found, files, shape)
-        schema = pa.schema([("file", pa.int32()), *tasks.MATCH_FIELDS])
-        look = tag_errors(tasks.compare_rows, shape, keys, store, policy, schema)
-        return by_file.mapInArrow(look, to_spark_schema(schema))
+        # Without any column there would be no rows to send.
+        compared = list_compared_columns(names, self.spec.keys, self.spec.policy) or names[:1]
+        schemas = self.source.schemas.select(compared)
+        schema = pa.schema([(col.FILE, pa.int32()), *col.MATCH_FIELDS])
+        compare = tag_errors(tasks.compare_rows, schemas, self.spec, schema)
+        return self.send_matches(found, files, schemas).mapInArrow(compare, to_spark_schema(schema))
 
-    def _send_matches(
+    def send_matches(
         self, found: DataFrame | None, files: Sequence[ScanFile | RewriteJob], schemas: SourceSchemas
     ) -> DataFrame:
         """Send matches to the tasks of their files, each with some columns of its source row."""
-        schema = pa.schema([("place", pa.int32()), *tasks.MATCH_FIELDS, *tasks.make_wire_schema(schemas)])
-        rows = self._create_empty_frame(schema)
-        if found is not None:
-            numbers = {"file": [one.number for one in files], "place": range(len(files))}
-            placed = found.join(F.broadcast(self._create_small_frame(numbers)), "file")
-            names = [name for name in schema.names if name not in tasks.make_wire_schema(schemas).names]
-            parts = self.source.staged
-            if parts is not None:
-                sent = self._shuffle_to_tasks(placed.select(*names), "part", parts.files)
-                rows = sent.mapInArrow(
-                    tag_errors(tasks.fetch_matched, parts.without_files(), schemas, schema), to_spark_schema(schema)
-                )
+        wire = tasks.make_wire_schema(schemas)
+        match_schema = pa.schema([(col.TASK, pa.int32()), *col.MATCH_FIELDS])
+        schema = pa.schema([*match_schema, *wire])
+        if found is None:
+            rows = create_small_frame(self._engine.spark, schema.empty_table())
+        else:
+            numbers = pa.table(
+                [[one.number for one in files], range(len(files))],
+                schema=pa.schema([(col.FILE, pa.int32()), (col.TASK, pa.int32())]),
+            )
+            numbered = found.join(F.broadcast(create_small_frame(self._engine.spark, numbers)), col.FILE)
+            staged = self.source.staged
+            if staged is not None:
+                sent = shuffle_to_tasks(numbered.select(*match_schema.names), col.STAGED_FILE, staged.files)
+                fetch = tag_errors(tasks.fetch_matched, staged.without_files(), schemas, schema)
+                rows = sent.mapInArrow(fetch, to_spark_schema(schema))
             else:
-                rows = placed.join(self._read_rows(schemas), ["part", "row"]).select(*schema.names)
-        return self._shuffle_to_tasks(rows, "place", files, "row_group", "position")
+                rows = numbered.join(self._read_rows(schemas), _SOURCE_ROW).select(*schema.names)
+        return shuffle_to_tasks(rows, col.TASK, files, col.ROW_GROUP, col.POSITION)
 
     def _read_rows(self, schemas: SourceSchemas) -> DataFrame:
-        """Give every source row with its number, where there are no files to read it from."""
-        schema = pa.schema([*tasks.SOURCE_ROW_FIELDS, *tasks.make_wire_schema(schemas)])
+        """Read every source row with its number, where no row is staged."""
+        schema = pa.schema([*col.SOURCE_ROW_FIELDS, *tasks.make_wire_schema(schemas)])
         at = [self.source.schemas.transport.names.index(name) for name in schemas.transport.names]
         frame, reader = self.source.reader.select(self.source.frame, at)
         return frame.mapInArrow(tag_errors(tasks.emit_rows, reader, schemas, [], schema), to_spark_schema(schema))
 
-    # ---- rewrite and append
+
+@dataclass(frozen=True, slots=True)
+class ShuffleMatches:
+    """`merganser.core.model.engine.MatchedSource` in a DataFrame; None if no file was matched.
+
+    Each row has the position of the target row, the source row, whether that deletes, and the action.
+    """
+
+    source: ShuffleSource
+    partitions: pa.Table
+    frame: DataFrame | None
+    counts: MatchCounts
+
+    @property
+    def _staged(self) -> StagedSource:
+        staged = self.source.source.staged
+        if staged is None:
+            message = "Rows were to be written without a staging folder. Please report this."
+            raise CountMismatchError(message)
+        return staged
+
+    @property
+    def _policy(self) -> MergePolicy:
+        return self.source.spec.policy
 
     def stage(
-        self,
-        matches: ShuffleMatches | None,
-        jobs: Sequence[RewriteJob],
-        layout: Layout | None,
-        partitions: pa.Table,
-        staging: Staging,
-        policy: MergePolicy,
+        self, jobs: Sequence[RewriteJob], layout: Layout | None, staging: Staging
     ) -> tuple[list[RewrittenFile], list[AppendedFile]]:
-        rewritten = self._rewrite(matches, jobs, staging, policy) if jobs else []
-        return rewritten, [] if layout is None else self._append(matches, layout, partitions, staging, policy)
+        rewritten = self._rewrite(jobs, staging) if jobs else []
+        return rewritten, [] if layout is None else self._append(layout, staging)
 
-    def _rewrite(
-        self, matches: ShuffleMatches | None, jobs: Sequence[RewriteJob], staging: Staging, policy: MergePolicy
-    ) -> list[RewrittenFile]:
-        found = None
-        if matches is not None and policy.rule.touches:
-            # Where other rows stay, so do these, without being told.
-            stays = F.col("action") == int(Action.KEEP)
-            found = matches.frame if policy.rule.deletes_missing else matches.frame.where(~stays)
-        shape = self._staged.schemas.select(
-            [name for name in self._staged.schemas.target.names if name in policy.columns]
-        )
-        rewrite = tag_errors(tasks.rewrite, shape, staging, matches is not None)
+    def _rewrite(self, jobs: Sequence[RewriteJob], staging: Staging) -> list[RewrittenFile]:
+        found = self.frame if self._policy.rule.touches else None
+        if found is not None and not self._policy.rule.deletes_missing:
+            # Where rows without a match stay, those that are kept need not be sent.
+            found = found.where(~_has_action(Action.KEEP))
+        schemas = self._staged.schemas
+        schemas = schemas.select([name for name in schemas.target.names if name in self._policy.columns])
+        rewrite = tag_errors(tasks.rewrite, schemas, staging, self.frame is not None)
         with report_staged_files(staging, len(jobs)):
-            return collect_results(self._send_matches(found, jobs, shape).mapInArrow(rewrite, RESULT_SCHEMA))
+            return collect_results(self.source.send_matches(found, jobs, schemas).mapInArrow(rewrite, RESULT_SCHEMA))
 
-    def _append(
-        self,
-        matches: ShuffleMatches | None,
-        layout: Layout,
-        partitions: pa.Table,
-        staging: Staging,
-        policy: MergePolicy,
-    ) -> list[AppendedFile]:
-        parts = self._staged
-        new = self._find_new_rows(matches, partitions, policy).where(F.lit(policy.rule.inserts))
-        if matches is not None and policy.rule.replaces and partitions.num_columns:
-            moved = matches.frame.where(F.col("action") == int(Action.MOVE)).select("part", "row")
-            new = new.unionAll(self._read_row_partitions(partitions, policy).hint("merge").join(moved, ["part", "row"]))
+    def _append(self, layout: Layout, staging: Staging) -> list[AppendedFile]:
+        staged, partitions, max_rows = self._staged, self.partitions, layout.max_rows_per_file
+        new = self._find_new_rows(partitions).where(F.lit(self._policy.rule.inserts))
+        if self.frame is not None and self._policy.rule.replaces and partitions.num_columns:
+            moved = self.frame.where(_has_action(Action.MOVE)).select(*_SOURCE_ROW)
+            rows = self.source.read_row_partitions(partitions).hint("merge")
+            new = new.unionAll(rows.join(moved, _SOURCE_ROW))
+        group = [col.PARTITION, col.STAGED_FILE]
         with translate_errors():
-            counts = new.groupBy("code", "part").count().toArrow()
+            counts = new.groupBy(*group).count().toArrow()
         if not counts.num_rows:
             return []
-        files = tasks.FileAssignment.of(
-            counts.sort_by([("code", "ascending"), ("part", "ascending")]), layout.max_rows_per_file
-        )
-        schema = pa.schema([("file", pa.int32()), ("place", pa.int64()), *tasks.make_wire_schema(parts.schemas)])
-        orders = [(part, files.starts.get(number, {})) for number, part in enumerate(parts.files)]
-        sent = self._shuffle_to_tasks(new, "part", orders, "row")
-        rows = sent.mapInArrow(
-            tag_errors(tasks.fetch_new, parts.without_files(), layout.max_rows_per_file, schema),
-            to_spark_schema(schema),
-        )
-        by_file = rows.repartitionById(len(files.partitions), "file").sortWithinPartitions("file", "place")
-        with report_staged_files(staging, len(files.partitions)):
-            written = collect_results(
-                by_file.mapInArrow(tag_errors(tasks.write_file, parts.schemas, layout, staging), RESULT_SCHEMA)
-            )
-        return [AppendedFile(path, code) for path, code in zip(written, files.partitions, strict=True)]
+        assigned = tasks.FileAssignment.of(counts.sort_by([(name, "ascending") for name in group]), max_rows)
+        new_fields = [(col.NEW_FILE, pa.int32()), (col.NEW_POSITION, pa.int64())]
+        schema = pa.schema([*new_fields, *tasks.make_wire_schema(staged.schemas)])
+        inputs = [(file, assigned.starts.get(number, {})) for number, file in enumerate(staged.files)]
+        fetch = tag_errors(tasks.fetch_new, staged.without_files(), max_rows, schema)
+        rows = shuffle_to_tasks(new, col.STAGED_FILE, inputs, col.ROW).mapInArrow(fetch, to_spark_schema(schema))
+        count = len(assigned.partitions)
+        by_file = rows.repartitionById(count, col.NEW_FILE).sortWithinPartitions(col.NEW_FILE, col.NEW_POSITION)
+        write = tag_errors(tasks.write_file, staged.schemas, layout, staging)
+        with report_staged_files(staging, count):
+            written = collect_results(by_file.mapInArrow(write, RESULT_SCHEMA))
+        return [AppendedFile(path, partition) for path, partition in zip(written, assigned.partitions, strict=True)]
 
-    def _find_new_rows(self, matches: ShuffleMatches | None, partitions: pa.Table, policy: MergePolicy) -> DataFrame:
-        """Give the source rows that match nothing, and do not delete."""
-        rows = self._read_row_partitions(partitions, policy)
-        return rows if matches is None else rows.hint("merge").join(matches.frame, ["part", "row"], "left_anti")
+    def _find_new_rows(self, partitions: pa.Table) -> DataFrame:
+        """Find the source rows that match nothing, and do not delete."""
+        rows = self.source.read_row_partitions(partitions)
+        return rows if self.frame is None else rows.hint("merge").join(self.frame, _SOURCE_ROW, "left_anti")
 
-    def _read_row_partitions(self, partitions: pa.Table, policy: MergePolicy) -> DataFrame:
-        """Give each source row that does not delete with its partition."""
-        return self._read_keys([], partitions, policy).where("NOT gone").select("part", "row", "code")
-
-    def audit(
-        self,
-        matches: ShuffleMatches | None,
-        files: Sequence[ScanFile],
-        audit: AuditSpec,
-        staging: Staging,
-        policy: MergePolicy,
-    ) -> list[pa.Table | str]:
-        parts, found = self._staged, []
-        if policy.rule.inserts and parts.files:
-            shape = parts.schemas.select([name for name in audit.columns if name in audit.insert_columns])
-            new = self._shuffle_to_tasks(self._find_new_rows(matches, pa.table({}), policy), "part", parts.files, "row")
-            found += collect_results(
-                new.mapInArrow(
-                    tag_errors(tasks.list_inserted, parts.without_files(), shape, audit, staging), RESULT_SCHEMA
-                )
-            )
+    def audit(self, files: Sequence[ScanFile], audit: AuditSpec, staging: Staging) -> list[pa.Table | str]:
+        staged, found = self._staged, []
+        if self._policy.rule.inserts and staged.files:
+            schemas = staged.schemas.select([name for name in audit.columns if name in audit.insert_columns])
+            new = shuffle_to_tasks(self._find_new_rows(pa.table({})), col.STAGED_FILE, staged.files, col.ROW)
+            list_inserted = tag_errors(tasks.list_inserted, staged.without_files(), schemas, audit)
+            found += collect_results(new.mapInArrow(list_inserted, RESULT_SCHEMA))
         if files:
-            shape = parts.schemas.select([name for name in audit.columns if name in policy.columns])
-            by_file = self._send_matches(None if matches is None else matches.frame, files, shape)
-            found += collect_results(
-                by_file.mapInArrow(tag_errors(tasks.list_changed, shape, audit, staging, policy), RESULT_SCHEMA)
-            )
+            schemas = staged.schemas.select([name for name in audit.columns if name in self._policy.columns])
+            by_file = self.source.send_matches(self.frame, files, schemas)
+            list_changed = tag_errors(tasks.list_changed, schemas, self.source.spec, audit, staging)
+            found += collect_results(by_file.mapInArrow(list_changed, RESULT_SCHEMA))
         return list(chain.from_iterable(found))
 
-    # ---- rows on their way
 
-    def _shuffle_to_tasks(
-        self, rows: DataFrame, number_column: str, task_inputs: Sequence[Any], *order_by: str
-    ) -> DataFrame:
-        """Send rows to numbered places, each with the driver's order for it, so that one without rows works too."""
-        packed = {
-            number_column: range(len(task_inputs)),
-            tasks.TASK_COLUMN: [pickle.dumps(order) for order in task_inputs],
-        }
-        together = rows.unionByName(self._create_small_frame(packed), allowMissingColumns=True)
-        return together.repartitionById(len(task_inputs), number_column).sortWithinPartitions(
-            F.col(tasks.TASK_COLUMN).isNull(), *order_by
-        )
+# The actions that `MatchCounts` counts as replaced, removed and moved.
+_COUNTED_ACTIONS = ((Action.REPLACE,), (Action.DELETE, Action.MOVE), (Action.MOVE,))
 
-    def _create_small_frame(self, columns: Mapping[str, Sequence[Any]]) -> DataFrame:
-        kinds = {name: pa.binary() if name == tasks.TASK_COLUMN else pa.int32() for name in columns}
-        table = pa.table({name: pa.array(values, kinds[name]) for name, values in columns.items()})
-        return create_small_frame(self._spark, table)
 
-    def _create_empty_frame(self, schema: pa.Schema) -> DataFrame:
-        return create_small_frame(self._spark, schema.empty_table())
+def _has_action(*actions: Action) -> Column:
+    return F.col(col.ACTION).isin(*map(int, actions))
 
 
 def _list_delete_columns(policy: MergePolicy | None) -> list[str]:

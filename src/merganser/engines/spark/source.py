@@ -1,4 +1,4 @@
-"""Sources: a DataFrame, files, or anything Arrow, and how executors get at its rows."""
+"""Sources: a DataFrame, files, or anything Arrow, and how executors read its rows."""
 
 from __future__ import annotations
 
@@ -39,32 +39,37 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from merganser.core.model.engine import ConformedSource, SourceSpec
     from merganser.core.storage.staging import Staging
+    from merganser.engines.spark.engine import SparkEngine
 
     Batches = Iterator[pa.RecordBatch]
-    # A batch of source rows, with the number of its part and that of its first row there.
+    # A batch of source rows, the number of its staged file, and that of its first row there.
     NumberedBatches = Iterator[tuple[int, int, pa.RecordBatch]]
     ConformedTables = Iterator[tuple[int, int, pa.Table]]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedSource:
-    """A source as it came, not looked at yet."""
+    """`merganser.core.model.engine.OpenedSource` of rows that are anywhere."""
 
+    engine: SparkEngine
     schema: pa.Schema
     rows: DataFrame | InputSplits | pa.Table | pa.RecordBatchReader
 
     @property
-    def ordered(self) -> bool:
-        """Whether there is a first and a last row."""
+    def is_ordered(self) -> bool:
         return not isinstance(self.rows, AnyDataFrame)
+
+    def conform(self, spec: SourceSpec) -> ConformedSource:
+        return self.engine.choose_mode(stage(self.engine.spark, self, spec), spec)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """A source whose rows fit the target.
 
-    `frame` with `reader` gives its rows on executors; `make_source` are the files they are in, unless nothing may be
+    `frame` with `reader` produces its rows on executors. `staged` has the files they are in, unless nothing may be
     written.
     """
 
@@ -72,59 +77,54 @@ class Source:
     stats: SourceStats
     frame: DataFrame
     reader: _Reader
-    staged: StagedSource | None
-    staging: Staging | None
+    staged: StagedSource | None = None
 
     def select(self, names: Sequence[str]) -> tuple[DataFrame, Callable[[Batches], ConformedTables]]:
-        """Give some columns as they are to be in the target."""
+        """Select some columns, as the target has them."""
         at = [self.schemas.transport.names.index(name) for name in names]
         frame, reader = self.reader.select(self.frame, at)
         return frame, _ConformingReader(reader, self.schemas.select(names))
 
 
-def open_source(spark: SparkSession, source: Any) -> OpenedSource:
-    """Take a source; files are left to the executors to read."""
+def open_source(engine: SparkEngine, source: Any) -> OpenedSource:
+    """Open a source; files are left to the executors to read."""
     if isinstance(source, AnyDataFrame):
-        return OpenedSource(to_arrow_schema(source), source)
-    if isinstance(source, str | os.PathLike):
-        portions = open_files(spark, os.fspath(source))
-        if portions is not None:
-            return OpenedSource(portions.schema, portions)
-    rows = stream_source(source)
-    return OpenedSource(rows.schema, rows)
+        return OpenedSource(engine, to_arrow_schema(source), source)
+    splits = open_files(engine.spark, os.fspath(source)) if isinstance(source, str | os.PathLike) else None
+    rows = stream_source(source) if splits is None else splits
+    return OpenedSource(engine, rows.schema, rows)
 
 
-def stage(spark: SparkSession, given: OpenedSource, target_schema: pa.Schema, staging: Staging | None) -> Source:
+def stage(spark: SparkSession, opened: OpenedSource, spec: SourceSpec) -> Source:
     """Evaluate a source once: its rows are checked against the target, and written to the staging folder (X3)."""
-    # What the merge does not take from the source need not be carried.
-    needed = [at for at, field in enumerate(given.schema) if field.name in target_schema.names]
-    shape = SourceSchemas(to_transport_schema(pa.schema([given.schema.field(at) for at in needed])), target_schema)
-    if isinstance(given.rows, AnyDataFrame):
-        # Names that differ by case only, or hold a dot, mean nothing to Spark but trouble.
-        plain = given.rows.toDF(*(f"c{at}" for at in range(len(given.schema))))
-        return stage_frame(spark, plain.select(*(f"c{at}" for at in needed)), shape, staging)
-    if isinstance(given.rows, InputSplits):
-        return _stage_splits(spark, given.rows, shape, staging)
-    pieces = _split_driver_rows(given.rows, shape.transport)
-    if staging is None:
-        blobs = []
-        profiles = []
-        for piece in pieces:
-            profiles += [part.stats for part in write_staged_files([piece], shape, None)]
-            blobs.append(_encode_batch(piece))
-        return Source(shape, merge_stats(profiles), make_task_frame(spark, blobs), _BlobReader(), None, None)
-    files = tuple(write_staged_files(pieces, shape, staging))
-    return make_source(spark, StagedSource(staging.location.store, shape, files), staging)
+    # Columns that the merge does not use are not transported.
+    schema, staging = opened.schema, spec.staging
+    needed = [at for at, field in enumerate(schema) if field.name in spec.schema.names]
+    schemas = SourceSchemas(to_transport_schema(pa.schema([schema.field(at) for at in needed])), spec.schema)
+    if isinstance(opened.rows, AnyDataFrame):
+        # Spark cannot resolve names that differ by case only, or contain a dot.
+        plain = opened.rows.toDF(*(f"c{at}" for at in range(len(schema))))
+        return stage_frame(spark, plain.select(*(f"c{at}" for at in needed)), schemas, staging)
+    if isinstance(opened.rows, InputSplits):
+        return _stage_splits(spark, opened.rows, schemas, staging)
+    batches = _split_driver_rows(opened.rows, schemas.transport)
+    if staging is not None:
+        return make_source(spark, StagedSource(staging, schemas, tuple(write_staged_files(batches, schemas, staging))))
+    blobs, stats = [], []
+    for batch in batches:
+        stats += [file.stats for file in write_staged_files([batch], schemas, None)]
+        blobs.append(_encode_batch(batch))
+    return Source(schemas, merge_stats(stats), make_task_frame(spark, blobs), _BlobReader())
 
 
 def _stage_splits(spark: SparkSession, splits: InputSplits, schemas: SourceSchemas, staging: Staging | None) -> Source:
     found = run_tasks(spark, partial(_stage_split, splits.read, schemas, staging), splits.splits)
     files = tuple(chain.from_iterable(found))
     if staging is not None:
-        return make_source(spark, StagedSource(staging.location.store, schemas, files), staging)
-    profile = merge_stats(part.stats for part in files)
+        return make_source(spark, StagedSource(staging, schemas, files))
+    stats = merge_stats(file.stats for file in files)
     frame = make_task_frame(spark, splits.splits)
-    return Source(schemas, profile, frame, _SplitReader(splits.read, schemas.transport), None, None)
+    return Source(schemas, stats, frame, _SplitReader(splits.read, schemas.transport))
 
 
 def _stage_split(
@@ -133,13 +133,11 @@ def _stage_split(
     return list(write_staged_files(cast_to_transport(read(split), schemas.transport), schemas, staging))
 
 
-def make_source(spark: SparkSession, staged_source: StagedSource, staging: Staging) -> Source:
-    """Give the source that is in files."""
-    frame = make_task_frame(spark, staged_source.files)
-    profile = merge_stats(part.stats for part in staged_source.files)
-    return Source(
-        staged_source.schemas, profile, frame, _StagedFileReader(staged_source.without_files()), staged_source, staging
-    )
+def make_source(spark: SparkSession, staged: StagedSource) -> Source:
+    """Make the source whose rows are staged."""
+    frame = make_task_frame(spark, staged.files)
+    stats = merge_stats(file.stats for file in staged.files)
+    return Source(staged.schemas, stats, frame, _StagedFileReader(staged.without_files()), staged)
 
 
 def stage_frame(spark: SparkSession, frame: DataFrame, schemas: SourceSchemas, staging: Staging | None) -> Source:
@@ -151,15 +149,13 @@ def stage_frame(spark: SparkSession, frame: DataFrame, schemas: SourceSchemas, s
         plain.mapInArrow(tag_errors(_stage_rows, schemas, staging), RESULT_SCHEMA)
     )
     if staging is not None:
-        return make_source(spark, StagedSource(staging.location.store, schemas, tuple(found)), staging)
-    return Source(
-        schemas, merge_stats(part.stats for part in found), plain, _FrameReader(schemas.transport), None, None
-    )
+        return make_source(spark, StagedSource(staging, schemas, tuple(found)))
+    return Source(schemas, merge_stats(file.stats for file in found), plain, _FrameReader(schemas.transport))
 
 
 def _stage_rows(schemas: SourceSchemas, staging: Staging | None, batches: Batches) -> Batches:
-    for part in write_staged_files(_cast_frame_batches(batches, schemas.transport), schemas, staging):
-        yield encode_result(_get_partition_id(), part)
+    for file in write_staged_files(_cast_frame_batches(batches, schemas.transport), schemas, staging):
+        yield encode_result(_get_partition_id(), file)
 
 
 def _get_partition_id() -> int:
@@ -168,14 +164,16 @@ def _get_partition_id() -> int:
 
 
 def _cast_frame_batches(batches: Batches, transport_schema: pa.Schema) -> Batches:
-    """Give batches of a DataFrame the types they have here: no zone of a session."""
+    """Cast batches of a DataFrame to our types, which have no session time zone."""
     for batch in batches:
-        columns = [column.cast(kind) for column, kind in zip(batch.columns, transport_schema.types, strict=True)]
+        columns = [
+            column.cast(data_type) for column, data_type in zip(batch.columns, transport_schema.types, strict=True)
+        ]
         yield pa.record_batch(columns, schema=transport_schema)
 
 
 def _split_driver_rows(rows: pa.Table | pa.RecordBatchReader, transport_schema: pa.Schema) -> Batches:
-    """Cut what is on the driver in pieces of the carried types."""
+    """Split rows on the driver into batches of the transported types."""
     batches = rows.to_batches() if isinstance(rows, pa.Table) else rows
     return cast_to_transport(coalesce_batches(split_batches(batches), rows.schema), transport_schema)
 
@@ -184,12 +182,12 @@ def _encode_batch(batch: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 class _Reader(Protocol):
-    """How the rows of a frame are found on an executor."""
+    """How a task finds the rows of a frame."""
 
     def __call__(self, batches: Batches) -> NumberedBatches: ...
 
@@ -203,13 +201,13 @@ class _ConformingReader:
     schemas: SourceSchemas
 
     def __call__(self, batches: Batches) -> ConformedTables:
-        for part, start, batch in self.reader(batches):
-            yield part, start, self.schemas.conform_batch(batch)
+        for file, start, batch in self.reader(batches):
+            yield file, start, self.schemas.conform_batch(batch)
 
 
 @dataclass(frozen=True, slots=True)
 class _BlobReader:
-    """Rows that came with the frame, packed."""
+    """Rows that are encoded in the frame."""
 
     columns: Sequence[int] | None = None
 
@@ -226,7 +224,7 @@ class _BlobReader:
 
 @dataclass(frozen=True, slots=True)
 class _SplitReader:
-    """Rows of files that are not ours; they are read again by every stage, where nothing may be written."""
+    """Rows of input files, which every stage reads again if nothing may be written."""
 
     read: Callable[[Any], Batches]
     transport_schema: pa.Schema
@@ -236,16 +234,16 @@ class _SplitReader:
         return frame, _SplitReader(self.read, self.transport_schema, columns)
 
     def __call__(self, batches: Batches) -> NumberedBatches:
-        for number, order in decode_tasks(batches):
+        for number, split in decode_tasks(batches):
             start = 0
-            for batch in cast_to_transport(self.read(order), self.transport_schema):
+            for batch in cast_to_transport(self.read(split), self.transport_schema):
                 yield number, start, batch if self.columns is None else batch.select(list(self.columns))
                 start += batch.num_rows
 
 
 @dataclass(frozen=True, slots=True)
 class _StagedFileReader:
-    """Rows in files that the frame names."""
+    """Rows in staged files that the frame lists."""
 
     staged_source: StagedSource
     columns: Sequence[int] | None = None
@@ -256,9 +254,9 @@ class _StagedFileReader:
     def __call__(self, batches: Batches) -> NumberedBatches:
         names = self.staged_source.schemas.transport.names
         wanted = names if self.columns is None else [names[at] for at in self.columns]
-        for number, part in decode_tasks(batches):
+        for number, file in decode_tasks(batches):
             start = 0
-            for batch in self.staged_source.read_batches(part, wanted):
+            for batch in self.staged_source.read_batches(file, wanted):
                 yield number, start, batch
                 start += batch.num_rows
 

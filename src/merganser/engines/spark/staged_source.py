@@ -5,6 +5,7 @@ This module runs on executors, and on the driver for a source that is in its mem
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -20,35 +21,38 @@ from merganser.core.storage.staging import explain_staging_errors
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from merganser.core.model.engine import SourceFacts
+    from merganser.core.rows.table_source import KeyFacts
     from merganser.core.storage.staging import Staging
-    from merganser.core.storage.store import Store
 
-# Bytes of rows in one part, which a task may hold in memory.
+# Bytes of rows in one staged file, which a task may hold in memory.
 _STAGED_FILE_BYTES = 64 << 20
 _IPC_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSchemas:
-    """What the columns of a source are on the way, and what they are to become in the target."""
+    """The columns of a source as they are transported, and as the target has them."""
 
     transport: pa.Schema
     target: pa.Schema
 
     def select(self, names: Sequence[str]) -> SourceSchemas:
-        """Leave columns out."""
+        """Select some columns."""
         return SourceSchemas(
             pa.schema([self.transport.field(name) for name in names]),
             pa.schema([self.target.field(name) for name in names]),
         )
 
     def make_empty_table(self) -> pa.Table:
-        """Give no rows."""
+        """Make a table without rows, as the target has them."""
         return empty_table(conform_schema(self.target))
 
     def cast_received(self, batch: pa.RecordBatch) -> pa.Table:
-        """Give rows that Spark has carried, whose columns have numbers for names, the types that they are to have."""
-        columns = [column.cast(kind) for column, kind in zip(batch.columns, self.transport.types, strict=True)]
+        """Cast rows that Spark has transported, whose columns are numbered, to the target's columns."""
+        columns = [
+            column.cast(data_type) for column, data_type in zip(batch.columns, self.transport.types, strict=True)
+        ]
         return self.conform_batch(pa.record_batch(columns, schema=self.transport))
 
     def conform_batch(self, batch: pa.RecordBatch) -> pa.Table:
@@ -58,7 +62,7 @@ class SourceSchemas:
 
 @dataclass(frozen=True, slots=True)
 class SourceStats:
-    """What is known of rows without looking at other rows: how many, how many delete, and where values are missing.
+    """What is known about rows without comparing them: how many there are, how many delete, where values are missing.
 
     `columns_with_nulls` are the columns that are NULL in a row that does not delete.
     """
@@ -68,6 +72,16 @@ class SourceStats:
     null_counts: Mapping[str, int]
     nan_counts: Mapping[str, int]
     columns_with_nulls: frozenset[str]
+
+    def to_source_facts(self, facts: KeyFacts, keys: Sequence[str]) -> SourceFacts:
+        """Add the facts about all keys together."""
+        missing = {key: self.null_counts.get(key, 0) + self.nan_counts.get(key, 0) for key in keys}
+        return facts.to_source_facts(
+            rows=self.rows,
+            delete_rows=self.deletes,
+            null_keys={key: count for key, count in missing.items() if count},
+            columns_with_nulls=self.columns_with_nulls,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,42 +97,42 @@ class StagedFile:
 class StagedSource:
     """All source rows, in order."""
 
-    store: Store
+    staging: Staging
     schemas: SourceSchemas
     files: tuple[StagedFile, ...]
 
     @property
     def rows(self) -> int:
-        return sum(part.stats.rows for part in self.files)
+        return sum(file.stats.rows for file in self.files)
 
     @property
     def size(self) -> int:
-        return sum(part.size for part in self.files)
+        return sum(file.size for file in self.files)
 
     def without_files(self) -> StagedSource:
-        """Give what a task needs that is told which part to read: many files need not travel to each."""
+        """Leave out the files, for tasks that get theirs as input: long lists need not travel to each."""
         return replace(self, files=())
 
     def read_transport_rows(self) -> pa.Table:
-        """Read all rows as they travel."""
+        """Read all rows as they are transported."""
         names = self.schemas.transport.names
-        batches = (batch for part in self.files for batch in self.read_batches(part, names))
+        batches = (batch for file in self.files for batch in self.read_batches(file, names))
         return pa.Table.from_batches(batches, self.schemas.transport)
 
     def read_table(self, names: Iterable[str] | None = None) -> pa.Table:
         """Read some columns of all rows, cast to those of the target."""
-        shape = self.schemas if names is None else self.schemas.select(list(names))
+        schemas = self.schemas if names is None else self.schemas.select(list(names))
         tables = [
-            shape.conform_batch(batch)
-            for part in self.files
-            for batch in self.read_batches(part, shape.transport.names)
+            schemas.conform_batch(batch)
+            for file in self.files
+            for batch in self.read_batches(file, schemas.transport.names)
         ]
-        return pa.concat_tables(tables) if tables else shape.make_empty_table()
+        return pa.concat_tables(tables) if tables else schemas.make_empty_table()
 
     def read_batches(self, staged_file: StagedFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read some columns of one part."""
+        """Read some columns of one file."""
         at = [self.schemas.transport.names.index(name) for name in names]
-        with self.store.open_input(staged_file.path) as stream:
+        with self.staging.location.store.open_input(staged_file.path) as stream:
             reader = pa.ipc.open_file(stream, options=pa.ipc.IpcReadOptions(included_fields=at))
             for number in range(reader.num_record_batches):
                 yield reader.get_batch(number).select(list(names))
@@ -127,11 +141,11 @@ class StagedSource:
 def write_staged_files(
     batches: Iterable[pa.RecordBatch], schemas: SourceSchemas, staging: Staging | None
 ) -> Iterator[StagedFile]:
-    """Check that rows fit the target, and keep them in files of the staging folder, if there is one."""
+    """Check that rows fit the target, and write them to files of the staging folder, if there is one."""
     coming = coalesce_batches((batch for batch in batches if batch.num_rows), schemas.transport)
     operation = find_operation_column(schemas.target)
     for first in coming:
-        profiles: list[SourceStats] = []
+        stats: list[SourceStats] = []
         if staging is None:
             yield StagedFile("", 0, _compute_stats(schemas.conform_batch(first), operation))
             continue
@@ -140,9 +154,9 @@ def write_staged_files(
             with explain_staging_errors(staging):
                 stream = opened.enter_context(staging.location.store.create(path))
                 writer = opened.enter_context(pa.ipc.new_file(stream, schemas.transport, options=_IPC_OPTIONS))
-            # What fails while rows come is the source's failure, not the staging folder's.
+            # A failure while rows arrive is the source's, not the staging folder's.
             for batch in chain([first], coming):
-                profiles.append(_compute_stats(schemas.conform_batch(batch), operation))
+                stats.append(_compute_stats(schemas.conform_batch(batch), operation))
                 with explain_staging_errors(staging):
                     writer.write_batch(batch)
                 size += batch.nbytes
@@ -150,34 +164,32 @@ def write_staged_files(
                     break
             with explain_staging_errors(staging):
                 opened.close()
-        yield StagedFile(path, size, merge_stats(profiles))
+        yield StagedFile(path, size, merge_stats(stats))
 
 
 def _compute_stats(table: pa.Table, operation: str | None) -> SourceStats:
-    lasting, deletes = table, 0
+    remaining, deletes = table, 0
     if operation is not None:
-        lasting = table.filter(pc.invert(table.column(operation)))
-        deletes = table.num_rows - lasting.num_rows
-    lacking = frozenset(name for name in table.column_names if lasting.column(name).null_count)
+        remaining = table.filter(pc.invert(table.column(operation)))
+        deletes = table.num_rows - remaining.num_rows
+    with_nulls = frozenset(name for name in table.column_names if remaining.column(name).null_count)
     nulls = {name: table.column(name).null_count for name in table.column_names}
     nans = {
         field.name: pc.sum(pc.is_nan(table.column(field.name))).as_py() or 0
         for field in table.schema
         if pa.types.is_floating(field.type)
     }
-    return SourceStats(table.num_rows, deletes, nulls, nans, lacking)
+    return SourceStats(table.num_rows, deletes, nulls, nans, with_nulls)
 
 
 def merge_stats(stats: Iterable[SourceStats]) -> SourceStats:
-    """Add up what is known of rows."""
+    """Add up the statistics of several files."""
     rows = deletes = 0
-    nulls: dict[str, int] = {}
-    nans: dict[str, int] = {}
-    lacking: frozenset[str] = frozenset()
-    for profile in stats:
-        rows, deletes, lacking = rows + profile.rows, deletes + profile.deletes, lacking | profile.columns_with_nulls
-        for name, count in profile.null_counts.items():
-            nulls[name] = nulls.get(name, 0) + count
-        for name, count in profile.nan_counts.items():
-            nans[name] = nans.get(name, 0) + count
-    return SourceStats(rows, deletes, nulls, nans, lacking)
+    nulls: Counter[str] = Counter()
+    nans: Counter[str] = Counter()
+    with_nulls: frozenset[str] = frozenset()
+    for one in stats:
+        rows, deletes, with_nulls = rows + one.rows, deletes + one.deletes, with_nulls | one.columns_with_nulls
+        nulls.update(one.null_counts)
+        nans.update(one.nan_counts)
+    return SourceStats(rows, deletes, nulls, nans, with_nulls)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from merganser.core.merge.dataset_io import DatasetIO
     from merganser.core.model.strategy import MergeStrategy
 
-    IOFactory = Callable[[Any], DatasetIO[Any, Any, Any]]
+    IOFactory = Callable[[Any], DatasetIO]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSink:
     """What `DataStreamWriter.foreachBatch` calls; it may be pickled, as Spark Connect does.
 
@@ -33,12 +33,7 @@ class BatchSink:
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Merge a micro-batch, unless it was merged before."""
-        io = self.make_io(frame.sparkSession)
-        io.merge(
-            frame,
-            self.path,
-            self.strategy,
-            self.key_columns,
-            batch_id=f"{self.query_name}:{batch_id}",
-            **self.options,
+        batch = f"{self.query_name}:{batch_id}"
+        self.make_io(frame.sparkSession).merge(
+            frame, self.path, self.strategy, self.key_columns, batch_id=batch, **self.options
         )

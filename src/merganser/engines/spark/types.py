@@ -1,4 +1,4 @@
-"""What Spark can carry: the Arrow types of rows that travel between executors."""
+"""The Arrow types in which Spark transports rows between executors."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _MAX_PRECISION = 38
 
 
 def to_arrow_schema(frame: DataFrame) -> pa.Schema:
-    """Give the Arrow schema of a DataFrame; its instants are UTC, whatever the zone of the session."""
+    """Convert the schema of a DataFrame to Arrow; instants are UTC, whatever the time zone of the session."""
     fields = []
     for field in frame.schema.fields:
         try:
-            kind = to_arrow_type(field.dataType, timezone="UTC")
+            data_type = to_arrow_type(field.dataType, timezone="UTC")
         except PySparkException as error:
             message = (
                 f"Column {field.name!r} has type {field.dataType.simpleString()}, which has no Arrow type. Cast it in "
                 "the source."
             )
             raise UnsupportedTypeError(message) from error
-        fields.append(pa.field(field.name, kind, nullable=field.nullable))
+        fields.append(pa.field(field.name, data_type, nullable=field.nullable))
     return pa.schema(fields)
 
 
 def to_transport_schema(schema: pa.Schema) -> pa.Schema:
-    """Give the types in which rows of a source travel, each holding the same values.
+    """Choose the types in which the rows of a source are transported, each with the same values.
 
     >>> to_transport_schema(pa.schema({"id": pa.int32(), "v": pa.dictionary(pa.int8(), pa.large_string())})).types
     [DataType(int32), DataType(string)]
@@ -56,13 +56,13 @@ def to_transport_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def to_spark_schema(schema: pa.Schema) -> StructType:
-    """Give Spark's schema for one that it can carry; every column may be NULL."""
-    kinds = [from_arrow_type(kind, prefer_timestamp_ntz=True) for kind in schema.types]
-    return StructType([StructField(name, kind, nullable=True) for name, kind in zip(schema.names, kinds, strict=True)])
+    """Convert a transport schema to Spark's; every column may be NULL."""
+    types = [from_arrow_type(data_type, prefer_timestamp_ntz=True) for data_type in schema.types]
+    return StructType([StructField(name, one, nullable=True) for name, one in zip(schema.names, types, strict=True)])
 
 
 def _to_transport_type(data_type: pa.DataType, column: pa.Field) -> pa.DataType:
-    # Inside of another type Arrow cannot cast these.
+    # Arrow cannot cast these inside another type.
     if isinstance(data_type, pa.UuidType | pa.JsonType) and data_type == column.type:
         data_type = data_type.storage_type
     data_type = to_plain_type(data_type)
@@ -91,7 +91,7 @@ def _to_transport_type(data_type: pa.DataType, column: pa.Field) -> pa.DataType:
 
 def _to_transport_nested(data_type: pa.DataType, column: pa.Field) -> pa.DataType:
     def inner(field: pa.Field) -> pa.Field:
-        # Where a row is NULL, Spark has NULL in all its fields, too.
+        # Where a row is NULL, all its fields are NULL in Spark.
         return field.with_type(_to_transport_type(field.type, column)).with_nullable(True)  # noqa: FBT003  Arrow's own signature
 
     if pa.types.is_struct(data_type):

@@ -1,0 +1,212 @@
+"""What engines share whose source rows are an Arrow table: facts, matches, and the verbs that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merganser.core.columnar.hashing import hash_keys
+from merganser.core.columnar.take import take
+from merganser.core.columnar.threads import WORKERS, map_in_threads, open_pool
+from merganser.core.model.engine import SAMPLE_SIZE, MatchCounts, SourceFacts
+from merganser.core.model.keys import SOURCE_ROW, find_duplicate_keys, number_rows, to_canonical_keys
+from merganser.core.model.strategy import Action
+from merganser.core.rows.append import append_rows
+from merganser.core.rows.audit_rows import keep_tables, list_changed_rows, list_inserted_rows
+from merganser.core.rows.bounds import might_match
+from merganser.core.rows.key_scan import match_keys
+from merganser.core.rows.match_actions import assign_actions, find_delete_rows
+from merganser.core.rows.matches import Matches
+from merganser.core.rows.rewrite import GroupChange, rewrite_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from merganser.core.columnar.hashing import Hashes
+    from merganser.core.columnar.threads import ItemT, ResultT
+    from merganser.core.model.engine import (
+        AppendedFile,
+        AuditSpec,
+        Layout,
+        RewriteJob,
+        RewrittenFile,
+        ScanFile,
+        SourceSpec,
+    )
+    from merganser.core.model.strategy import MergePolicy
+    from merganser.core.storage.staging import Staging
+
+
+class LocalEngine:
+    """Runs the tasks of `merganser.core.model.engine.Engine` in this process."""
+
+    def run_tasks(
+        self,
+        task: Callable[[ItemT], ResultT],
+        items: Sequence[ItemT],
+        *,
+        large: bool = False,  # noqa: ARG002  there is one place only
+    ) -> list[ResultT]:
+        return map_in_threads(task, items)
+
+
+class OpenedRows:
+    """The columns and order of a source in Arrow memory."""
+
+    is_ordered = True
+
+    def __init__(self, rows: pa.Table | pa.RecordBatchReader) -> None:
+        self.rows = rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.rows.schema
+
+
+class TableSource:
+    """The verbs of `merganser.core.model.engine.ConformedSource` that every source in an Arrow table has."""
+
+    def __init__(self, rows: pa.Table, spec: SourceSpec) -> None:
+        self.rows = rows
+        self.spec = spec
+
+    def hash_keys(self) -> Hashes:
+        return hash_keys(to_canonical_keys(self.rows, self.spec.keys).columns)
+
+    def match(self, files: Sequence[ScanFile], facts: SourceFacts) -> TableMatches:
+        if not files:
+            counts = MatchCounts.of_unmatched(facts, self.spec.policy.rule)
+            return TableMatches(self.rows, self.spec, facts.partitions, None, counts)
+        found = assign_actions(self.rows, self.spec, self.find_matches(files), files, facts.partitions)
+        return TableMatches(self.rows, self.spec, facts.partitions, *found)
+
+    def find_matches(self, files: Sequence[ScanFile]) -> Matches:
+        """Find every target row that has a source key, and the source rows that match none."""
+        found = find_matches(self.rows, self.spec, files)
+        if self.spec.policy.rule.inserts:
+            is_new = np.ones(self.rows.num_rows, np.bool_)
+            is_new[found.source_row] = False
+            found = replace(found, new=np.flatnonzero(is_new))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class TableMatches:
+    """The verbs of `merganser.core.model.engine.MatchedSource` on an Arrow table; None if no file was matched."""
+
+    rows: pa.Table
+    spec: SourceSpec
+    partitions: pa.Table
+    matches: Matches | None
+    counts: MatchCounts
+
+    def stage(
+        self, jobs: Sequence[RewriteJob], layout: Layout | None, staging: Staging
+    ) -> tuple[list[RewrittenFile], list[AppendedFile]]:
+        # One file uses every worker for its row groups; many files use one each.
+        workers = max(1, WORKERS // len(jobs)) if jobs else 1
+        with open_pool(len(jobs), WORKERS, "rewrite") as pool:
+            rewritten = list(pool.map(lambda job: rewrite_rows(self.rows, self.matches, job, staging, workers), jobs))
+        if layout is None:
+            return rewritten, []
+        return rewritten, append_rows(self.rows, self._get_matches().appended_rows, layout, self.partitions, staging)
+
+    def audit(self, files: Sequence[ScanFile], audit: AuditSpec, staging: Staging) -> list[pa.Table | str]:
+        matches = self._get_matches()
+        changed = (list_changed_rows(self.rows, self.spec, matches, scan, audit) for scan in files)
+        inserted = list_inserted_rows(self.rows, matches.new, audit)
+        return keep_tables(chain(inserted, chain.from_iterable(changed)), audit, staging)
+
+    def _get_matches(self) -> Matches:
+        return make_unmatched(self.rows, self.spec.policy) if self.matches is None else self.matches
+
+
+def make_unmatched(rows: pa.Table, policy: MergePolicy) -> Matches:
+    """Make the matches of a source that matches nothing: every row that does not delete is new, if the rule inserts."""
+    return Matches.of_new(np.flatnonzero(~find_delete_rows(rows, policy)) if policy.rule.inserts else np.arange(0))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFacts:
+    """The `SourceFacts` that depend on all keys together."""
+
+    duplicate_keys: int
+    duplicate_sample: pa.Table
+    partitions: pa.Table
+    candidates: npt.NDArray[np.bool_]
+
+    def to_source_facts(
+        self, *, rows: int, delete_rows: int, null_keys: Mapping[str, int], columns_with_nulls: frozenset[str]
+    ) -> SourceFacts:
+        """Add the facts that each row has by itself."""
+        return SourceFacts(
+            rows=rows,
+            delete_rows=delete_rows,
+            null_keys=null_keys,
+            duplicate_keys=self.duplicate_keys,
+            duplicate_sample=self.duplicate_sample,
+            columns_with_nulls=columns_with_nulls,
+            partitions=self.partitions,
+            candidates=self.candidates,
+        )
+
+
+def collect_key_facts(rows: pa.Table, spec: SourceSpec, bounds: pa.Table | None) -> KeyFacts:
+    """Collect the facts that depend on all keys together."""
+    keys, columns = spec.keys, list(spec.partition_columns)
+    count, sample = find_duplicate_keys(rows, keys, SAMPLE_SIZE) if keys else (0, rows.select([]))
+    partitions = drop_delete_rows(rows.select(columns), rows, spec.policy)
+    if columns:
+        partitions = partitions.group_by(columns, use_threads=False).aggregate([])
+    candidates = np.zeros(0, np.bool_) if bounds is None else might_match(bounds, to_canonical_keys(rows, keys))
+    return KeyFacts(count, sample, partitions, candidates)
+
+
+def drop_delete_rows(columns: pa.Table, rows: pa.Table, policy: MergePolicy) -> pa.Table:
+    """Drop the rows that delete from some columns of the source."""
+    return columns if policy.delete_column is None else columns.filter(pc.invert(rows.column(policy.delete_column)))
+
+
+def find_columns_with_nulls(rows: pa.Table, policy: MergePolicy) -> frozenset[str]:
+    """Find the columns that are NULL in a row that does not delete."""
+    nulls = [name for name in rows.column_names if rows.column(name).null_count]
+    return frozenset(name for name in nulls if drop_delete_rows(rows.select([name]), rows, policy).column(0).null_count)
+
+
+def find_matches(rows: pa.Table, spec: SourceSpec, files: Sequence[ScanFile]) -> Matches:
+    """Find every target row that has a source key; source rows that match none are left out."""
+    source = to_canonical_keys(rows, spec.keys).append_column(SOURCE_ROW, number_rows(rows.num_rows))
+    found = match_keys(spec.store, files, spec.keys, source)
+    file, group, position, row = (column.to_numpy() for column in found.columns)
+    return Matches.from_positions(file, group, position, row, np.arange(0))
+
+
+def rewrite_rows(
+    rows: pa.Table, matches: Matches | None, job: RewriteJob, staging: Staging, workers: int = WORKERS
+) -> RewrittenFile:
+    """Stage one file with its matched rows replaced, kept or removed."""
+    changes: dict[int, GroupChange | None] = dict.fromkeys(job.dropped_groups)
+    columns = job.columns & {*rows.column_names}
+    if matches is not None:
+        for group in job.groups:
+            at = matches.find_group(job.number, group)
+            position, action = matches.position[at], matches.action[at]
+            replaced, kept = action == Action.REPLACE, action == Action.KEEP
+            load_rows = partial(_take_new_values, rows, matches.source_row[at][replaced])
+            removed, stay = position[~(replaced | kept)], None if job.keeps_missing else position[kept]
+            changes[group] = GroupChange(position[replaced], columns, load_rows, removed, stay)
+    done = rewrite_file(staging.location.store, job.path, staging.make_path(), changes, workers, job.footer)
+    staging.on_file_done()
+    return done
+
+
+def _take_new_values(rows: pa.Table, numbers: npt.NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
+    return take(rows.select(list(columns)), numbers)
