@@ -50,7 +50,7 @@ def test_pickles_are_read_from_columns_of_our_own_only() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"pickle.loads", "pickle.load", "pickle.Unpickler"}
     }
     assert found == {
-        "engines/spark/jobs.py: pickle.loads(answer)",
-        "engines/spark/jobs.py: pickle.loads(packed)",
-        "engines/spark/shuffle_tasks.py: pickle.loads(first.column(TASK_COLUMN)[0].as_py())",
+        "engines/spark/jobs.py: pickle.loads(result)",
+        "engines/spark/jobs.py: pickle.loads(encoded)",
+        "engines/spark/jobs.py: pickle.loads(first.column(TASK_INPUT)[0].as_py())",
     }
