@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 
@@ -68,5 +67,5 @@ def name_options(message: str) -> str:
 def _quote(value: str) -> str:
     """Write a Python literal as a word of the shell, and a placeholder such as `path` in capitals."""
     if value.startswith("'"):
-        return shlex.quote(str(ast.literal_eval(value)))
+        return shlex.quote(value[1:-1])
     return value if value[:1].isdigit() else value.strip("<>").replace(" ", "_").upper()
