@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -73,7 +74,7 @@ LAYERS = (
     "merganser.demo",
     "merganser",
 )
-# Rooms that nothing imports: the command line and the demo.
+# Packages that nothing imports: the command line and the demo.
 NOT_IMPORTED = ("merganser.cli", "merganser.demo")
 # Heavy packages, and the only places that may import them when they are loaded.
 HEAVY: dict[str, tuple[str, ...]] = {
@@ -146,6 +147,16 @@ def test_every_layer_exists_and_every_folder_is_one() -> None:
     folders = {name for name, path in MODULES.items() if path.name == "__init__.py"}
     inside = {"merganser.engines.duckdb", "merganser.engines.spark"}
     assert folders - set(LAYERS) == inside
+
+
+def test_the_architecture_lists_the_packages_from_the_top() -> None:
+    page = (SOURCE.parents[1] / "ARCHITECTURE.md").read_text("utf-8")
+    listed = re.findall(r"^\| `([a-z_/]+?)(?:/|\.py)` \|", page, re.MULTILINE)
+    names = [f"merganser.{name.replace('/', '.')}" for name in listed]
+    assert len(names) > 10
+    assert names == sorted(names, key=find_layer, reverse=True)
+    paths = re.findall(r"(?<!/)\b(?:core|cli|engines)/[a-z_/]+(?:\.py)?", page)
+    assert [path for path in paths if not (SOURCE / path).exists()] == []
 
 
 @pytest.mark.parametrize("name", MODULES)
