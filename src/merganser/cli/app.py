@@ -17,7 +17,7 @@ COMMANDS = {
     "undo": ("merganser.cli.dataset.recovery:undo", "Undo the last commit."),
     "recover": ("merganser.cli.dataset.recovery:recover", "Complete or remove what an interrupted merge left."),
     "vacuum": ("merganser.cli.dataset.recovery:vacuum", "Remove retained files that undo no longer needs."),
-    "graph": ("merganser.cli.graph.commands:graph", "Merge into a property graph, ask it and look at it."),
+    "graph": ("merganser.cli.graph.commands:graph", "Merge into a property graph, query it and draw it."),
     "run": ("merganser.cli.pipeline:run", "Run a pipeline from its TOML file, on Spark."),
     "demo": ("merganser.demo.command:demo", "Run a pipeline over three days of synthetic job postings, on Spark."),
 }

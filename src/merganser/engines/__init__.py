@@ -25,7 +25,7 @@ ENGINES = {
 
 
 def open_engine(name: str) -> DatasetIO:
-    """Open an engine's door by the engine's name.
+    """Open the dataset IO of an engine, by its name.
 
     >>> open_engine("arrow").__class__.__name__
     'PyArrowDatasetIO'
