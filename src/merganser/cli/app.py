@@ -15,7 +15,7 @@ COMMANDS = {
     "compact": ("merganser.cli.dataset.maintenance:compact", "Rewrite small files into fewer large ones."),
     "dedupe": ("merganser.cli.dataset.maintenance:dedupe", "Remove rows with duplicate keys."),
     "undo": ("merganser.cli.dataset.recovery:undo", "Undo the last commit."),
-    "recover": ("merganser.cli.dataset.recovery:recover", "Complete or remove what an interrupted merge left."),
+    "recover": ("merganser.cli.dataset.recovery:recover", "Complete or roll back an interrupted commit."),
     "vacuum": ("merganser.cli.dataset.recovery:vacuum", "Remove retained files that undo no longer needs."),
     "graph": ("merganser.cli.graph.commands:graph", "Merge into a property graph, query it and draw it."),
     "run": ("merganser.cli.pipeline:run", "Run a pipeline from its TOML file, on Spark."),

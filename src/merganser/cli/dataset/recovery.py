@@ -58,7 +58,7 @@ def undo(target: str, *, yes: bool, storage_option: Sequence[tuple[str, str]], *
 @storage_option()
 @wrap_command
 def recover(target: str, *, lock_timeout: float, storage_option: Sequence[tuple[str, str]]) -> CommandOutput:
-    """Complete or remove what an interrupted merge left.
+    """Complete or roll back an interrupted commit.
 
     TARGET is a folder or URL. Every merge does this first; run it to repair the dataset before the next one.
     """

@@ -216,7 +216,7 @@ def _report_missing_indexes(graph: str) -> Iterator[None]:
         command = shlex.join(["merganser", "graph", "index", graph, warning.node_type, *warning.properties])
         by = ", ".join(warning.properties)
         remedy = warning.remedy or f"Create one: {command}"
-        say(f"Warning: no index leads to {warning.node_type} nodes by {by}, so all of them are scanned. {remedy}")
+        say(f"Warning: there is no index on {warning.node_type} nodes by {by}, so all of them are scanned. {remedy}")
 
 
 @click.command()
@@ -236,7 +236,7 @@ def index(
     """
     with open_writable_graph(graph, timeout) as opened:
         made = opened.create_property_index(type_, properties, unique, "edges" if of_edges else "nodes")
-    return CommandOutput(made.to_dict(), [f"{graph}: {made.name} leads to {made.table} by {', '.join(made.columns)}"])
+    return CommandOutput(made.to_dict(), [f"{graph}: {made.name} indexes {type_} {made.table} by {', '.join(made.columns)}"])
 
 
 @click.command("drop-index")
