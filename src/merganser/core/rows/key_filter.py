@@ -1,8 +1,8 @@
-"""Filters of keys: a few bits of the hash of every key of a row group, which tell the keys that are not there.
+"""Key filters: fingerprints of the keys of a row group, which prove that a key is absent.
 
-A hash names a bucket and leaves 16 bits. A filter has as many buckets as half its keys, how many keys each has, and
-their bits, in 20 bits a key. A key that is not there looks as if it were in one case of some 30,000; in
-Parquet's bloom filter of the same size, in one of some 2,300.
+The hash of a key selects a bucket and leaves 16 bits, its fingerprint. A filter has one bucket for every two keys. It
+stores the number of keys in each bucket and their fingerprints, which takes 20 bits per key. The false positive rate is
+about 1 in 30,000; that of a Parquet Bloom filter of the same size is about 1 in 2,300.
 """
 
 from __future__ import annotations
