@@ -340,8 +340,8 @@ def test_a_plan_prints_its_counts_and_a_line_for_each_file(io: AnyDatasetIO, lak
     assert head.startswith(
         f"upsert of 2 rows into {lake}/t on id: 1 inserted, 1 updated, 0 deleted; 4 rows before, 5 after"
     )
-    assert lines[0] == f"  rewrite  {lake}/t/a.parquet: {MATCHED} (1 of 1 row groups, 2 rows)"
-    assert lines[1] == f"  preserve {lake}/t/b.parquet: {OUTSIDE} (0 of 1 row groups, 2 rows)"
+    assert lines[0] == f"  rewrite  {lake}/t/a.parquet: {MATCHED} (1 of 1 row group, 2 rows)"
+    assert lines[1] == f"  preserve {lake}/t/b.parquet: {OUTSIDE} (0 of 1 row group, 2 rows)"
 
 
 # P1, P3

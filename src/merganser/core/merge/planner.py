@@ -20,7 +20,7 @@ from merganser.core.model.engine import (
 )
 from merganser.core.model.partitions import UNKNOWN, from_token, list_tokens
 from merganser.core.model.validation import check_moves
-from merganser.display import FilesDisplayMixin
+from merganser.display import FilesDisplayMixin, pluralize
 from merganser.errors import PartitionMoveError
 from merganser.printable import escape_controls
 
@@ -75,15 +75,16 @@ class MergePlan(FilesDisplayMixin):
 
     def __str__(self) -> str:
         """Show the counts and then a line for each file."""
-        skipped = f", {self.skipped} skipped" if self.skipped else ""
+        skipped = f", {self.skipped:,} skipped" if self.skipped else ""
         head = (
-            f"{self.strategy} of {self.source_count} rows into {self.path} on {', '.join(self.key_columns)}: "
-            f"{self.inserted} inserted, {self.updated} updated, {self.deleted} deleted{skipped}; "
-            f"{self.target_count_before} rows before, {self.target_count_after} after"
+            f"{self.strategy} of {pluralize(self.source_count, 'row')} into {self.path} "
+            f"on {', '.join(self.key_columns)}: "
+            f"{self.inserted:,} inserted, {self.updated:,} updated, {self.deleted:,} deleted{skipped}; "
+            f"{pluralize(self.target_count_before, 'row')} before, {self.target_count_after:,} after"
         )
         lines = [
             f"  {file.action:<8} {file.path}: {file.reason} "
-            f"({file.affected_groups} of {file.row_groups} row groups, {file.rows} rows)"
+            f"({file.affected_groups} of {pluralize(file.row_groups, 'row group')}, {pluralize(file.rows, 'row')})"
             for file in self.files
         ]
         return "\n".join(map(escape_controls, [head, *lines]))
