@@ -142,7 +142,9 @@ def export(graph: str, out: str, *, form: str | None, yes: bool, timeout: float)
         if location.store.get_path_type(first) == "file":
             confirm(f"Replace the export in {out}?", yes=yes)
         getattr(opened, f"export_{file_format}")(out)
-    return CommandOutput({"path": mask_credentials(out), "format": file_format}, [f"{out}: {graph} exported as {file_format}"])
+    return CommandOutput(
+        {"path": mask_credentials(out), "format": file_format}, [f"{out}: {graph} exported as {file_format}"]
+    )
 
 
 def _detect_format(out: str) -> str:

@@ -236,7 +236,9 @@ def index(
     """
     with open_writable_graph(graph, timeout) as opened:
         made = opened.create_property_index(type_, properties, unique, "edges" if of_edges else "nodes")
-    return CommandOutput(made.to_dict(), [f"{graph}: {made.name} indexes {type_} {made.table} by {', '.join(made.columns)}"])
+    return CommandOutput(
+        made.to_dict(), [f"{graph}: {made.name} indexes {type_} {made.table} by {', '.join(made.columns)}"]
+    )
 
 
 @click.command("drop-index")
