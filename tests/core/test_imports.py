@@ -64,6 +64,7 @@ LAYERS = (
     "merganser.pipeline.runner",
     "merganser.pipeline",
     "merganser.cli.group",
+    "merganser.cli.option_names",
     "merganser.cli.command",
     "merganser.cli.options",
     "merganser.cli.sources",
