@@ -87,22 +87,23 @@ def merge(
         update_columns: Columns that matched rows take from the source; default all.
         insert_columns: Columns that new rows take from the source; default all.
         dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
-        sequence_column: Column that orders rows with the same key, also against the target; older source rows are
-            skipped.
+        sequence_column: Column that orders rows with the same key, in the source and against the target; older source
+            rows are skipped.
         operation_column: Source column that holds the operation of each row: insert, update or delete.
         operation_values: Values of the operation column that stand for insert, update and delete.
         skip_unchanged: Do not rewrite matched rows that already equal the source, in all columns or in those listed.
         scope: Partitions that the source covers completely; full_merge deletes missing rows only there.
         on_partition_move: Whether matched rows whose partition changes are refused or moved.
-        check_partition_moves: Look for matched rows whose partition changes; False promises that there are none.
-        audit: Record of changed rows: True lists keys and actions, "rows" also the rows before and after; a folder
-            receives these as Parquet.
+        check_partition_moves: Check for matched rows whose partition changes; False skips the check, which is safe if
+            there are none.
+        audit: Record of changed rows: True for keys and actions, "rows" to include the rows before and after, or a
+            folder to store these as Parquet.
         batch_id: Name of this batch; a batch that was committed before is not merged again.
         retain: Number of latest commits that can be undone; their replaced files are kept.
         lock_timeout: Seconds to wait for another writer.
         progress: Function that is called with a `Progress` at every step, from any thread.
-        ignore_table_format: Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or
-            DuckLake table.
+        ignore_table_format: Treat the target as plain Parquet files, although it has the log of a Delta Lake, Iceberg,
+            Hudi, Lance or DuckLake table.
         use_merge: DuckDB only: True for MERGE, False for UNION ALL and NOT EXISTS; by default MERGE if DuckDB has it.
 
     >>> import tempfile, pyarrow as pa
@@ -155,16 +156,17 @@ def plan(
         update_columns: Columns that matched rows take from the source; default all.
         insert_columns: Columns that new rows take from the source; default all.
         dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
-        sequence_column: Column that orders rows with the same key, also against the target; older source rows are
-            skipped.
+        sequence_column: Column that orders rows with the same key, in the source and against the target; older source
+            rows are skipped.
         operation_column: Source column that holds the operation of each row: insert, update or delete.
         operation_values: Values of the operation column that stand for insert, update and delete.
         skip_unchanged: Do not rewrite matched rows that already equal the source, in all columns or in those listed.
         scope: Partitions that the source covers completely; full_merge deletes missing rows only there.
         on_partition_move: Whether matched rows whose partition changes are refused or moved.
-        check_partition_moves: Look for matched rows whose partition changes; False promises that there are none.
-        ignore_table_format: Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or
-            DuckLake table.
+        check_partition_moves: Check for matched rows whose partition changes; False skips the check, which is safe if
+            there are none.
+        ignore_table_format: Treat the target as plain Parquet files, although it has the log of a Delta Lake, Iceberg,
+            Hudi, Lance or DuckLake table.
 
     >>> import tempfile, pyarrow as pa
     >>> plan(pa.table({"id": [1, 2]}), tempfile.mkdtemp(), key_columns="id").inserted
@@ -208,8 +210,8 @@ def write_dataset(
         retain: Number of latest commits that can be undone; their replaced files are kept.
         lock_timeout: Seconds to wait for another writer.
         progress: Function that is called with a `Progress` at every step, from any thread.
-        ignore_table_format: Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or
-            DuckLake table.
+        ignore_table_format: Treat the target as plain Parquet files, although it has the log of a Delta Lake, Iceberg,
+            Hudi, Lance or DuckLake table.
 
     >>> import tempfile, pyarrow as pa
     >>> [file.row_count for file in write_dataset(pa.table({"id": [1, 2]}), tempfile.mkdtemp()).files]

@@ -191,7 +191,7 @@ def test_tables_of_databases(tmp_path: Path, cli: Callable[..., Result]) -> None
         (f"{small}::none", "Cannot read table 'none'"),
         (f"{small}::mixed", "Column 'id' of \"mixed\" holds integer and text"),
         (f"{large}::none", "Cannot read table 'none'"),
-        (f"{tmp_path}/none.db::rows", "There is no database file"),
+        (f"{tmp_path}/none.db::rows", f"The database file {tmp_path}/none.db does not exist"),
         (f"{tmp_path}/a.csv::rows", "is not a SQLite or DuckDB database"),
         (str(small), "is a database. Name one of its tables"),
         (f"{small}::broken", "that its strings are UTF-8"),

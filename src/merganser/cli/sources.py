@@ -94,7 +94,7 @@ def column_type(text: str) -> tuple[str, pa.DataType]:
 
 
 reading_options = (
-    click.option("--format", "form", type=click.Choice(FORMATS), help="Format of SOURCE; default: by its name."),
+    click.option("--format", "form", type=click.Choice(FORMATS), help="Format of SOURCE; default: by its extension."),
     click.option(
         "--column-type",
         type=column_type,
@@ -135,7 +135,7 @@ def _guess_format_from_bytes(data: bytes) -> str:
 
 def _read_table(file: str, table: str) -> Any:
     if not os.path.isfile(file):
-        message = f"There is no database file {file}. Check the path of the source."
+        message = f"The database file {file} does not exist. Check the path of the source."
         raise InvalidArgumentError(message)
     with open(file, "rb") as stream:
         start = stream.read(len(_SQLITE_MAGIC))

@@ -63,7 +63,7 @@ class PyArrowDatasetIO(DatasetIO):
         Args:
             path: Folder or URL of the dataset.
             filesystem: fsspec filesystem of the dataset; by default that of its URL.
-            ignore_table_format: Also read files of a table of another format, whatever its log says of them.
+            ignore_table_format: Read all Parquet files, although the folder has the log of a Delta Lake or other table.
 
         >>> import tempfile
         >>> written = PyArrowDatasetIO().write_dataset(pa.table({"id": [1, 2]}), lake := tempfile.mkdtemp())

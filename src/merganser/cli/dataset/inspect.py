@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target", type=click.Path())
-@columns_option("--key", "key_columns", help_text="Columns that identify a row, to analyse.")
+@columns_option(
+    "--key", "key_columns", help_text="Columns that identify a row; their ranges and duplicate keys are reported."
+)
 @storage_option()
 @table_format_option
 @wrap_command

@@ -40,7 +40,7 @@ def undo(target: str, *, yes: bool, storage_option: Sequence[tuple[str, str]], *
     """Undo the last commit.
 
     TARGET is a folder or URL. The files that the commit replaced must have been retained (merge --retain, write
-    --retain); a commit that only added files can always be undone. Run again, it undoes the commit before.
+    --retain); a commit that only added files can always be undone. Run it again to undo the commit before.
     """
     filesystem = open_filesystem(target, storage_option)
     records = records_of(target, filesystem=filesystem)
@@ -60,7 +60,8 @@ def undo(target: str, *, yes: bool, storage_option: Sequence[tuple[str, str]], *
 def recover(target: str, *, lock_timeout: float, storage_option: Sequence[tuple[str, str]]) -> CommandOutput:
     """Complete or roll back an interrupted commit.
 
-    TARGET is a folder or URL. Every merge does this first; run it to repair the dataset before the next one.
+    TARGET is a folder or URL. Every merge does this first; run it to repair the dataset before
+    the next merge.
     """
     check_exists(target, storage_option)
     found = recover_dataset(target, filesystem=open_filesystem(target, storage_option), lock_timeout=lock_timeout)
@@ -71,7 +72,7 @@ def recover(target: str, *, lock_timeout: float, storage_option: Sequence[tuple[
 @click.command()
 @click.argument("target", type=click.Path())
 @click.option(
-    "--retain", type=int, help="Number of newest commits that undo can still undo; default: all it can undo now."
+    "--retain", type=int, help="Number of latest commits that can still be undone; default: all that can be undone now."
 )
 @timeout_option
 @_yes_option
@@ -80,7 +81,7 @@ def recover(target: str, *, lock_timeout: float, storage_option: Sequence[tuple[
 def vacuum(target: str, *, yes: bool, storage_option: Sequence[tuple[str, str]], **given: Any) -> CommandOutput:
     """Remove retained files that undo no longer needs.
 
-    TARGET is a folder or URL. With --retain N, only the newest N commits can be undone afterwards.
+    TARGET is a folder or URL. With --retain N, only the latest N commits can be undone afterwards.
     """
     check_exists(target, storage_option)
     confirm(f"Remove retained files of {target} permanently?", yes=yes)

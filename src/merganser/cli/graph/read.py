@@ -31,15 +31,20 @@ FORMATS = ("json", "parquet", "graphml")
 @param_option
 @click.option("--order-by", multiple=True, metavar="PROPERTY", help="Property to sort nodes or edges by; repeatable.")
 @click.option("--descending", is_flag=True, help="Sort the highest values first.")
-@click.option("--limit", type=int, help="Largest number of results.")
+@click.option("--limit", type=int, help="Maximum number of results.")
 @click.option("--offset", type=int, default=0, help="Number of results to skip.")
 @click.option(
     "--connected-to",
     multiple=True,
     metavar="HOP",
-    help="Find only nodes with such a neighbour, as in '-[TYPE]->(TYPE {…})'; repeatable.",
+    help="Find only nodes with a neighbour that matches HOP, such as '-[TYPE]->(TYPE {…})'; repeatable.",
 )
-@click.option("--not-connected-to", multiple=True, metavar="HOP", help="Find only nodes without such a neighbour.")
+@click.option(
+    "--not-connected-to",
+    multiple=True,
+    metavar="HOP",
+    help="Find only nodes without a neighbour that matches HOP; repeatable.",
+)
 @click.option("--from-id", type=int, help="Find only edges from this node.")
 @click.option("--to-id", type=int, help="Find only edges to this node.")
 @click.option("--paths", is_flag=True, help="Return every path of a query with *, not only the nodes it reaches.")
@@ -126,7 +131,7 @@ def _format_stats(found: GraphStats) -> Iterator[str]:
     type=click.Choice(FORMATS),
     help="Format of OUT; default: by its extension, Parquet if it has none.",
 )
-@click.option("--yes", is_flag=True, help="Replace an existing export without asking.")
+@click.option("--yes", is_flag=True, help="Do not ask before replacing an existing export.")
 @timeout_option
 @wrap_command
 def export(graph: str, out: str, *, form: str | None, yes: bool, timeout: float) -> CommandOutput:
@@ -151,6 +156,6 @@ def _detect_format(out: str) -> str:
     extension = os.path.splitext(out)[1]
     if extension and extension[1:] not in FORMATS:
         known = ", ".join(f".{name}" for name in FORMATS)
-        message = f"The extension of {out} is none of {known}. Give --format, or another name."
+        message = f"The extension of {out} is not one of {known}. Give --format, or another name."
         raise click.UsageError(message)
     return extension[1:] or "parquet"

@@ -33,7 +33,13 @@ if TYPE_CHECKING:
 @click.argument("graph")
 @click.argument("out", metavar="OUT.html")
 @click.option("--node-type", cls=RenamedOption, former="--label", help="Start at the nodes of this type.")
-@click.option("--key", type=pair, multiple=True, metavar="PROPERTY=VALUE", help="Start at nodes with this; repeatable.")
+@click.option(
+    "--key",
+    type=pair,
+    multiple=True,
+    metavar="PROPERTY=VALUE",
+    help="Start at nodes whose property has this value; repeatable.",
+)
 @click.option("--query", help="Start at the results of a query; see `merganser graph query --help`.")
 @param_option
 @click.option("--edge-type", multiple=True, help="Follow only edges of this type; repeatable.")
@@ -56,17 +62,17 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=300,
     show_default=True,
-    help="Largest number of nodes in the file; the nearest are kept.",
+    help="Maximum number of nodes in the file; the nearest are kept.",
 )
 @click.option("--title", help="Title of the page; default: the name of GRAPH.")
-@click.option("--yes", is_flag=True, help="Replace an existing file without asking.")
+@click.option("--yes", is_flag=True, help="Do not ask before replacing an existing file.")
 @timeout_option
 @wrap_command
 def view(graph: str, out: str, **given: Any) -> CommandOutput:
     """Draw a part of the graph in one HTML file.
 
-    Any browser opens it without a network. Nodes can be dragged, expanded, searched and inspected. Without --node-type,
-    --key and --query it starts at all nodes, if there are no more than --limit.
+    Any browser opens the file, also offline. Nodes can be dragged, expanded, searched and inspected. Without
+    --node-type, --key and --query, the view starts at all nodes, of which there may be at most --limit.
     """
     start = _parse_start(given)
     _check_folder(out)

@@ -29,12 +29,10 @@ if TYPE_CHECKING:
 @click.argument("graph")
 @click.argument("source")
 @click.option(
-    "--format", "form", type=click.Choice(["json", "parquet"]), help="Format of SOURCE; default: by its name."
+    "--format", "form", type=click.Choice(["json", "parquet"]), help="Format of SOURCE; default: by its extension."
 )
-@click.option(
-    "--node-type", cls=RenamedOption, former="--label", help="Type of Parquet vertices that have none of their own."
-)
-@click.option("--yes", is_flag=True, help="Add to a graph that has nodes without asking.")
+@click.option("--node-type", cls=RenamedOption, former="--label", help="Type of Parquet vertices without a type.")
+@click.option("--yes", is_flag=True, help="Do not ask before adding to a graph that has nodes.")
 @schema_option
 @timeout_option
 @wrap_command
@@ -44,8 +42,8 @@ def import_graph(
     """Add a whole graph from JSON or Parquet.
 
     SOURCE is a JSON file as `graph export` writes it, or a folder with vertices and edges as GraphFrames writes them;
-    both may be URLs. The import is atomic, and adds every record again; use `graph merge` for rows that may exist
-    already. GRAPH is created if it does not exist.
+    both may be URLs. The import is atomic. It adds every record, even if an equal one exists; use `graph merge` for
+    rows that may exist already. GRAPH is created if it does not exist.
     """
     is_json = (form or ("json" if source.endswith(".json") else "parquet")) == "json"
     if is_json and node_type is not None:
@@ -53,7 +51,7 @@ def import_graph(
     _check_source(source, is_json=is_json)
     with open_writable_graph(graph, timeout, schema) as opened:
         if existing := opened.nodes().count():
-            has = f"{graph} has {pluralize(existing, 'node')} already, and an import adds all of its own."
+            has = f"{graph} has {pluralize(existing, 'node')} already; the import adds all nodes, even equal ones."
             confirm(f"{has} Import {source}?", yes=yes)
         done = opened.import_json(source) if is_json else opened.import_parquet(source, node_type=node_type)
     return CommandOutput(
@@ -93,26 +91,40 @@ def _check_source(source: str, *, is_json: bool) -> None:
     type=columns,
     multiple=True,
     metavar="COLUMN or PROPERTY=COLUMN",
-    help="Columns that overwrite properties of a match.",
+    help="Columns that overwrite properties of matched nodes or edges.",
 )
 @click.option("--from-type", cls=RenamedOption, former="--from-label", help="Type of the nodes that edges lead from.")
 @click.option(
-    "--from-key", type=columns, multiple=True, metavar="PROPERTY=COLUMN", help="Columns that identify these nodes."
+    "--from-key",
+    type=columns,
+    multiple=True,
+    metavar="PROPERTY=COLUMN",
+    help="Columns that identify the nodes that edges lead from.",
 )
-@click.option("--from-id", help="Column of their ids, instead.  [default: from_id]")
+@click.option(
+    "--from-id", help="Column with the ids of these nodes, instead of --from-type and --from-key.  [default: from_id]"
+)
 @click.option("--to-type", cls=RenamedOption, former="--to-label", help="Type of the nodes that edges lead to.")
 @click.option(
-    "--to-key", type=columns, multiple=True, metavar="PROPERTY=COLUMN", help="Columns that identify these nodes."
+    "--to-key",
+    type=columns,
+    multiple=True,
+    metavar="PROPERTY=COLUMN",
+    help="Columns that identify the nodes that edges lead to.",
 )
-@click.option("--to-id", help="Column of their ids, instead.  [default: to_id]")
 @click.option(
-    "--direction", type=click.Choice(["out", "both"]), help="'both' also finds an edge that points the other way."
+    "--to-id", help="Column with the ids of these nodes, instead of --to-type and --to-key.  [default: to_id]"
+)
+@click.option(
+    "--direction",
+    type=click.Choice(["out", "both"]),
+    help="Direction of edges to match: 'both' includes edges that point the other way; default: out.",
 )
 @click.option("--touch/--no-touch", default=True, help="Set updated_at of every match; on by default.")
 @click.option(
     "--warn-on-missing-index/--no-warn-on-missing-index",
     default=True,
-    help="Warn of a merge that is slow without an index; on by default.",
+    help="Warn if a merge is slow because an index is missing; on by default.",
 )
 @reading_options[0]
 @reading_options[1]
@@ -196,7 +208,7 @@ def _parse_property_columns(given: OptionValues, option: str) -> dict[str, str]:
     for text in flatten_names(given):
         name, equals, column = text.partition("=")
         if name in found or not name or (equals and not column):
-            message = f"{option} has {text!r}. Give each property once, as PROPERTY=COLUMN or as the name of both."
+            message = f"{option} has {text!r}. Give each property once, as PROPERTY=COLUMN, or as one name for both."
             raise InvalidArgumentError(message)
         found[name] = column if equals else name
     return found
@@ -249,7 +261,7 @@ def index(
 def drop_index(graph: str, name: str, *, timeout: float) -> CommandOutput:
     """Drop a property index.
 
-    `graph stats` lists their names. Nodes and edges do not change.
+    `graph stats` lists the names of indexes. Nodes and edges do not change.
     """
     with open_graph(graph, timeout, read_only=False) as opened:
         known = [found.name for found in opened.list_indexes()]

@@ -205,7 +205,7 @@ def open_session(
 
 
 def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeout: float = LOCK_TIMEOUT) -> bool:
-    """Complete or remove what an interrupted commit left behind; returns whether there was anything.
+    """Complete or roll back an interrupted commit; returns whether there was anything to recover.
 
     Every merge and write does this first; call it before reading a dataset whose writer was killed.
 

@@ -52,8 +52,8 @@ def undo(
         path: Folder or URL of the dataset.
         filesystem: fsspec filesystem of the dataset; by default that of its URL.
         lock_timeout: Seconds to wait for another writer.
-        ignore_table_format: Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or
-            DuckLake table.
+        ignore_table_format: Treat the target as plain Parquet files, although it has the log of a Delta Lake, Iceberg,
+            Hudi, Lance or DuckLake table.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"

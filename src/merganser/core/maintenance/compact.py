@@ -104,8 +104,8 @@ def compact(
         progress: Function that is called with a `Progress` at every step, from any thread.
         filesystem: fsspec filesystem of the dataset; by default that of its URL.
         dry_run: Report what would change, and write nothing.
-        ignore_table_format: Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or
-            DuckLake table.
+        ignore_table_format: Treat the target as plain Parquet files, although it has the log of a Delta Lake, Iceberg,
+            Hudi, Lance or DuckLake table.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"

@@ -74,7 +74,7 @@ def dedupe(
     dry_run: bool = False,
     ignore_table_format: bool = False,
 ) -> DedupeResult:
-    """Remove rows with duplicate keys: the highest row in `order_by` stays, and of equal rows the last.
+    """Remove rows with duplicate keys; the highest row in `order_by` is kept, or the last of several equal ones.
 
     As in a merge, NULL is lowest and NaN highest, and rows with NULL or NaN in their key all stay. Without `order_by`,
     rows with the same key must be equal in every column; others are refused.
@@ -88,8 +88,8 @@ def dedupe(
         progress: Function that is called with a `Progress` at every step, from any thread.
         filesystem: fsspec filesystem of the dataset; by default that of its URL.
         dry_run: Report what would change, and write nothing.
-        ignore_table_format: Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or
-            DuckLake table.
+        ignore_table_format: Treat the target as plain Parquet files, although it has the log of a Delta Lake, Iceberg,
+            Hudi, Lance or DuckLake table.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"

@@ -82,8 +82,8 @@ def inspect(
         path: Folder or URL of the dataset.
         key_columns: Columns that identify a row.
         filesystem: fsspec filesystem of the dataset; by default that of its URL.
-        ignore_table_format: Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or
-            DuckLake table.
+        ignore_table_format: Treat the target as plain Parquet files, although it has the log of a Delta Lake, Iceberg,
+            Hudi, Lance or DuckLake table.
 
     >>> import merganser, pyarrow as pa, tempfile
     >>> orders = f"{tempfile.mkdtemp()}/orders"

@@ -124,7 +124,8 @@ class Options:
     )
     sequence_column: str | None = declare(
         types.COLUMN,
-        "Column that orders rows with the same key, also against the target; older source rows are skipped.",
+        "Column that orders rows with the same key, in the source and against the target; older source rows "
+        "are skipped.",
         _MERGE_AND_PLAN,
     )
     operation_column: str | None = declare(
@@ -157,17 +158,17 @@ class Options:
     )
     check_partition_moves: bool = declare(
         types.BOOLEAN,
-        "Look for matched rows whose partition changes; False promises that there are none.",
+        "Check for matched rows whose partition changes; False skips the check, which is safe if there are none.",
         _MERGE_AND_PLAN,
-        help="Look for matched rows whose partition changes; default yes.",
+        help="Check for matched rows whose partition changes; on by default.",
         default=True,
     )
     audit: bool | str | os.PathLike[str] = declare(
         types.AUDIT,
-        'Record of changed rows: True lists keys and actions, "rows" also the rows before and after; a folder '
-        "receives these as Parquet.",
+        'Record of changed rows: True for keys and actions, "rows" to include the rows before and after, or a folder '
+        "to store these as Parquet.",
         ("merge",),
-        help="Record of changed rows: 'keys' lists keys and actions, 'rows' also the rows; a folder receives Parquet.",
+        help="Record of changed rows: 'keys' for keys and actions, 'rows' to include rows, or a folder for Parquet.",
         default=False,
     )
     batch_id: str | None = declare(
@@ -194,7 +195,8 @@ class Options:
     )
     ignore_table_format: bool = declare(
         types.BOOLEAN,
-        "Use the target as plain Parquet files although it was a Delta Lake, Iceberg, Hudi, Lance or DuckLake table.",
+        "Treat the target as plain Parquet files, although it has the log of a Delta Lake, Iceberg, Hudi, "
+        "Lance or DuckLake table.",
         _EVERY_CALL,
         default=False,
     )
@@ -308,7 +310,7 @@ def check_order(request: Request, *, is_ordered: bool) -> None:
     """Refuse to deduplicate a source whose rows have no order."""
     if request.deduplicates and not request.order_by and not is_ordered:
         message = (
-            "A DataFrame has no order, so there is no last row of a key to keep. Name the columns that order rows with "
-            "dedup_order_by, or sequence_column."
+            "The rows of a DataFrame have no order, so the last row of a key is undefined. Set dedup_order_by or "
+            "sequence_column to columns that order the rows."
         )
         raise InvalidArgumentError(message)

@@ -41,7 +41,7 @@ class DuckDBDatasetIO(DatasetIO):
     separate instance, so the connection's transaction, tables, views and settings stay as they are.
 
     Args:
-        connection: DuckDB connection; one is opened if there is none.
+        connection: DuckDB connection; by default a new one.
         filesystem: fsspec filesystem that calls use by default.
 
     >>> import tempfile
@@ -67,7 +67,7 @@ class DuckDBDatasetIO(DatasetIO):
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The connection that `read` uses: the caller's, or one that is opened here."""
+        """The connection that `read` uses: the caller's, or a new one."""
         if self._given is not None:
             return self._given
         if self._own is None:
@@ -75,7 +75,7 @@ class DuckDBDatasetIO(DatasetIO):
         return self._own
 
     def close(self) -> None:
-        """Close the connection that was opened here, and with it every relation of `read`; the caller's stays open."""
+        """Close the connection unless it is the caller's; relations that `read` returned cannot be used then."""
         if self._own is not None:
             self._own.close()
             self._own = None
@@ -90,12 +90,12 @@ class DuckDBDatasetIO(DatasetIO):
         rewrite_mode: RewriteMode = "full",
         **options: Unpack[MergeOptions],
     ) -> MergeResult | WriteResult:
-        """Write a dataset, or merge into it if there is a strategy.
+        """Write a dataset, or merge into it if a strategy is given.
 
         Args:
             source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
             path: Folder or URL of the dataset.
-            strategy: Strategy of a merge; None writes.
+            strategy: Strategy of a merge; None writes without merging.
             key_columns: Columns that identify a row, for a merge.
             mode: Whether a write keeps or replaces existing rows.
             rewrite_mode: Whether a merge rewrites all files ("full") or those with matched rows ("incremental").
@@ -116,7 +116,7 @@ class DuckDBDatasetIO(DatasetIO):
             raise InvalidArgumentError(message)
         if strategy is None:
             if key_columns is not None:
-                message = "key_columns belong to a strategy. Name one, or leave key_columns out."
+                message = "key_columns require a strategy. Name one, or leave key_columns out."
                 raise InvalidArgumentError(message)
             # An option that only a merge has is an unexpected argument there, as it should be.
             return self.write_dataset(source, path, mode, **cast("dict[str, Any]", options))
@@ -132,7 +132,7 @@ class DuckDBDatasetIO(DatasetIO):
         Args:
             path: Folder or URL of the dataset.
             filesystem: fsspec filesystem of the dataset; by default that of its URL.
-            ignore_table_format: Also read files of a table of another format, whatever its log says of them.
+            ignore_table_format: Read all Parquet files, although the folder has the log of a Delta Lake or other table.
 
         >>> import tempfile
         >>> written = (io := DuckDBDatasetIO()).write_dataset(pa.table({"id": [1, 2]}), lake := tempfile.mkdtemp())
@@ -169,7 +169,7 @@ class DuckDBParquetHandler:
     """The interface of the source documents, whose merge returns only the counts.
 
     Args:
-        connection: DuckDB connection; one is opened if there is none.
+        connection: DuckDB connection; by default a new one.
         filesystem: fsspec filesystem of the datasets; by default that of their URL.
 
     >>> import tempfile
@@ -188,7 +188,7 @@ class DuckDBParquetHandler:
         self.close()
 
     def close(self) -> None:
-        """Close the connection that was opened here; the caller's stays open."""
+        """Close the connection unless it is the caller's."""
         self._io.close()
 
     def merge_parquet_dataset(
@@ -230,7 +230,7 @@ class DuckDBParquetHandler:
         Args:
             source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
             path: Folder or URL of the dataset.
-            strategy: Strategy of a merge; None writes.
+            strategy: Strategy of a merge; None writes without merging.
             key_columns: Columns that identify a row, for a merge.
             mode: Whether a write keeps or replaces existing rows.
             rewrite_mode: Whether a merge rewrites all files ("full") or those with matched rows ("incremental").

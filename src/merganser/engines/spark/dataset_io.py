@@ -77,7 +77,7 @@ class SparkDatasetIO(DatasetIO):
         Args:
             path: Folder or URL of the dataset.
             filesystem: fsspec filesystem of the dataset; by default that of its URL.
-            ignore_table_format: Also read files of a table of another format, whatever its log says of them.
+            ignore_table_format: Read all Parquet files, although the folder has the log of a Delta Lake or other table.
         """
         location = _locate_shared(path, self._choose_filesystem(filesystem))
         return self._open_frame(replace(location, ignore_table_format=ignore_table_format), None)
