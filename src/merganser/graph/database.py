@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class GraphDatabase(QueryMixin, ExchangeMixin):
-    """A property graph in one SQLite file or in memory, whose MERGE makes imports repeatable.
+    """A property graph in one SQLite file or in memory, with an idempotent MERGE.
 
     It may be shared between threads, and several processes may open one file.
 
     Args:
         path: The file, which is created if it does not exist, or `":memory:"`.
         schema: The types, properties and edges that are allowed; everything else is refused.
-        timeout: Seconds that a writer waits for another.
+        timeout: Seconds to wait for another writer.
         read_only: Write nothing, neither to the file nor beside it, so that both may be write-protected. Unless another
             process has the file open, it must not change while it is read: once it changes, reading raises
             `GraphFileError`, and the file has to be opened again.
@@ -118,12 +118,12 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
             match: The properties that identify it.
             base: Further properties of a new node.
             on_create: Properties of a new node, which override `base`.
-            on_match: Properties that are overwritten in a node that is found; None removes one. A function receives
-                the old properties and returns these.
-            condition: Properties that a node must have to be changed; one with others is returned as it is.
+            on_match: Properties to overwrite if the node exists; None removes one. A function receives the old
+                properties and returns these.
+            condition: Properties that an existing node must have to be updated; otherwise it is returned unchanged.
             allow_key_change: Allow `on_match` to change match properties.
             touch: Set `updated_at` even if no property changes.
-            warn_on_missing_index: Warn if no index leads to the match.
+            warn_on_missing_index: Warn if the match properties have no index.
 
         >>> db = GraphDatabase(":memory:")
         >>> _ = db.create_property_index("Job", "url")
@@ -168,10 +168,10 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
             to_id: The id of the node that it leads to.
             properties: Properties of a new edge.
             on_create: Properties of a new edge, which override `properties`.
-            on_match: Properties that are overwritten in an edge that is found, as in `merge_node`.
+            on_match: Properties to overwrite if the edge exists, as in `merge_node`.
             match: Properties that identify the edge among those between the two nodes.
             direction: `"both"` also finds an edge that points the other way.
-            condition: Properties that an edge must have to be changed, as in `merge_node`.
+            condition: Properties that an existing edge must have to be updated, as in `merge_node`.
             allow_key_change: Allow `on_match` to change match properties.
             touch: Set `updated_at` even if no property changes.
 
@@ -209,7 +209,7 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
             on_match: The columns that overwrite properties of a node that is found. In a mapping
                 `{property: column}`, a column of another name than its property is not stored in new nodes.
             touch: Set `updated_at` even if no property changes.
-            warn_on_missing_index: Warn if no index leads to the match.
+            warn_on_missing_index: Warn if the match properties have no index.
 
         >>> rows = [{"url": "/1", "seen": 1}, {"url": "/2", "seen": 1}, {"url": "/1", "seen": 2}]
         >>> with GraphDatabase(":memory:") as db:
@@ -244,7 +244,7 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
             on_match: The columns that overwrite properties, as in `bulk_merge_nodes`.
             direction: `"both"` also finds an edge that points the other way.
             touch: Set `updated_at` even if no property changes.
-            warn_on_missing_index: Warn if no index leads to the nodes of an `Endpoint`.
+            warn_on_missing_index: Warn if the match properties of an `Endpoint` have no index.
 
         >>> from merganser.graph import Endpoint
         >>> rows = [{"job": "/1", "company": "TechCorp"}, {"job": "/2", "company": "TechCorp"}]
@@ -274,7 +274,7 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
                 and `from` and `to` are the positions of its nodes in the list.
             whole: Find all parts together or create all of them, with new nodes, as Cypher's MERGE does.
             touch: Set `updated_at` even if no property changes.
-            warn_on_missing_index: Warn if no index leads to a node's match.
+            warn_on_missing_index: Warn if the match properties of a node have no index.
 
         >>> with GraphDatabase(":memory:") as db:
         ...     _ = db.create_property_index("Job", "url"), db.create_property_index("Company", "name")

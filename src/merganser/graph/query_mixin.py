@@ -29,7 +29,7 @@ class QueryMixin:
         """Query the nodes of a type.
 
         Args:
-            type: The type of the nodes; None is any.
+            type: The type of the nodes; None for any.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -50,9 +50,9 @@ class QueryMixin:
         """Query the edges of a type.
 
         Args:
-            type: The type of the edges; None is any.
-            from_id: The id of the node that they lead from; None is any.
-            to_id: The id of the node that they lead to; None is any.
+            type: The type of the edges; None for any.
+            from_id: The id of the node that they lead from; None for any.
+            to_id: The id of the node that they lead to; None for any.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -77,10 +77,10 @@ class QueryMixin:
 
         Args:
             start_id: The id of the node to start at.
-            edge_type: The type of the edges to follow, or several; None is any.
-            direction: Whether edges are followed `"out"`, `"in"` or `"both"` ways.
-            min_depth: The smallest number of edges to the nodes that are returned.
-            max_depth: The largest number of edges; None is unlimited.
+            edge_type: The type of the edges to follow, or several; None for any.
+            direction: Direction in which edges are followed: `"out"`, `"in"` or `"both"`.
+            min_depth: The minimum number of edges to the nodes that are returned.
+            max_depth: The maximum number of edges; None for no limit.
             node_type: The type of the nodes that are returned; others are still passed through.
 
         >>> from merganser import GraphDatabase
@@ -114,9 +114,9 @@ class QueryMixin:
         Args:
             from_id: The id of the first node.
             to_id: The id of the last node.
-            edge_type: The type of the edges to follow, or several; None is any.
-            direction: Whether edges are followed `"out"`, `"in"` or `"both"` ways.
-            max_depth: The largest number of edges; None is unlimited.
+            edge_type: The type of the edges to follow, or several; None for any.
+            direction: Direction in which edges are followed: `"out"`, `"in"` or `"both"`.
+            max_depth: The maximum number of edges; None for no limit.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -137,9 +137,9 @@ class QueryMixin:
         """Find paths hop by hop. A path uses each edge at most once, but may visit a node again.
 
         Args:
-            type: The type of the first node; None is any.
+            type: The type of the first node; None for any.
             where: Properties of the first node.
-            start_id: The id of the first node; None is any.
+            start_id: The id of the first node; None for any.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -164,10 +164,10 @@ class QueryMixin:
 
         Args:
             start: The id of the node to start at, or several.
-            edge_type: The type of the edges to follow, or several; None is any.
-            direction: Whether edges are followed `"out"`, `"in"` or `"both"` ways.
-            depth: The largest number of edges to a node.
-            limit: The largest number of nodes; the nearest are kept, and the others counted.
+            edge_type: The type of the edges to follow, or several; None for any.
+            direction: Direction in which edges are followed: `"out"`, `"in"` or `"both"`.
+            depth: The maximum number of edges to a node.
+            limit: The maximum number of nodes; the nearest are kept, and the others counted.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:

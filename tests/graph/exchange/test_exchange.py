@@ -489,7 +489,7 @@ def test_a_property_called_type_is_refused_where_it_would_hide_the_type(
 ) -> None:
     node = db.create_node("Job", {"type": "full time"})
     arguments = [] if export == "to_networkx" else [tmp_path / "graph.graphml"]
-    with pytest.raises(InvalidArgumentError, match=f"node {node.id} has a property 'type'.*export_json"):
+    with pytest.raises(InvalidArgumentError, match=f"node {node.id} has a property 'type'.*export as JSON"):
         getattr(db, export)(*arguments)
     assert not list(tmp_path.iterdir())
 

@@ -95,6 +95,6 @@ def _check_characters(text: str, what: str, name: str) -> None:
     if bad:
         message = (
             f"{what}, with the character U+{ord(bad[0]):04X}, which XML cannot represent. Change {name!r}, or export "
-            "by export_json or export_parquet."
+            "as JSON or Parquet."
         )
         raise PropertyValueError(message)

@@ -79,7 +79,7 @@ def _parse_document(content: bytes, source: str) -> dict[str, Any]:
         raise GraphFileError(message) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         message = (
-            f'{source} is not a graph: it does not begin with {{"format": "{FORMAT}"}}. Give a file of export_json.'
+            f'{source} is not a graph: it does not begin with {{"format": "{FORMAT}"}}. Give a graph exported as JSON.'
         )
         raise GraphFileError(message)
     if document.get("version") != VERSION:

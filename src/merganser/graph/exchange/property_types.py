@@ -68,7 +68,7 @@ def make_type_clash_error(domain: str, record: int) -> InvalidArgumentError:
     """Create the error for a property that clashes with the type."""
     return InvalidArgumentError(
         f"The {domain} {record} has a property 'type', which clashes with its own type in this format. Rename "
-        "the property, or export by export_json or export_parquet."
+        "the property, or export as JSON or Parquet."
     )
 
 

@@ -57,7 +57,7 @@ def build_property_condition(name: str, operator: str, value: Any, table: str) -
     ('"An', '"Ao', '"An"')
     """
     if operator not in OPERATORS:
-        message = f"There is no operator {operator!r}; use one of {' '.join(OPERATORS)}."
+        message = f"Unknown operator {operator!r}; use one of {' '.join(OPERATORS)}."
         raise InvalidArgumentError(message)
     listed = _read_list(name, value) if operator == "in" else value
     ((stored, found),) = normalize_properties({name: listed}, "where").items()
@@ -130,7 +130,7 @@ def _build_in(name: str, values: Value, table: str) -> Condition:
     keys = []
     for value in values if isinstance(values, list) else ():
         if value is None or isinstance(value, list | dict):
-            message = f"where property {name!r} in a list with {value!r}; give strings, numbers, booleans or dates."
+            message = f"The list for property {name!r} contains {value!r}; give strings, numbers, booleans or dates."
             raise InvalidArgumentError(message)
         other, parameter = bind_key(value)
         # SQLite parses other floats of the list exactly as it parses stored ones.
@@ -150,7 +150,7 @@ def _build_contains(name: str, value: Value, table: str) -> Condition:
 
 def _build_affix(name: str, operator: str, value: Value, table: str) -> Condition:
     if not isinstance(value, str):
-        message = f"where property {name!r} {operator} {value!r}; give a string."
+        message = f"{operator} of property {name!r} needs a string, not {value!r}."
         raise InvalidArgumentError(message)
     own = build_key_sql(name, table)
     if operator == "starts_with":
@@ -168,7 +168,7 @@ def _build_comparison(name: str, operator: str, value: Value, table: str) -> Con
     if isinstance(value, str):
         return _build_string_condition(own, Condition(f"{own} {operator} ?", (f'"{value}',)), operator, value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        message = f"where property {name!r} {operator} {value!r}; only numbers, strings and dates have an order."
+        message = f"Property {name!r} cannot be compared by {operator} {value!r}; give a number, a string or a date."
         raise InvalidArgumentError(message)
     other, parameter = bind_key(value)
     # SQLite sorts numbers before all strings.
@@ -193,7 +193,7 @@ def _find_prefix_end(prefix: str) -> str:
 
 def _read_list(name: str, value: Any) -> list[Any]:
     if not isinstance(value, list | tuple | set | frozenset | range):
-        message = f"where property {name!r} in {value!r}; give a list of values."
+        message = f"Property {name!r} cannot be in {value!r}; give a list of values."
         raise InvalidArgumentError(message)
     return list(value)
 

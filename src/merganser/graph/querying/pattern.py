@@ -58,8 +58,8 @@ class Pattern:
         """Add a hop along an edge, to the node that it leads to.
 
         Args:
-            edge_type: The type of the edge, or several; None is any.
-            node_type: The type of the next node; None is any.
+            edge_type: The type of the edge, or several; None for any.
+            node_type: The type of the next node; None for any.
             where: Properties of the next node.
 
         >>> from merganser import GraphDatabase
@@ -80,8 +80,8 @@ class Pattern:
         """Add a hop against an edge, to the node that it leads from.
 
         Args:
-            edge_type: The type of the edge, or several; None is any.
-            node_type: The type of the next node; None is any.
+            edge_type: The type of the edge, or several; None for any.
+            node_type: The type of the next node; None for any.
             where: Properties of the next node.
         """
         return self._add_hop("in", edge_type, node_type, where)
@@ -95,8 +95,8 @@ class Pattern:
         """Add a hop along an edge in either direction.
 
         Args:
-            edge_type: The type of the edge, or several; None is any.
-            node_type: The type of the next node; None is any.
+            edge_type: The type of the edge, or several; None for any.
+            node_type: The type of the next node; None for any.
             where: Properties of the next node.
         """
         return self._add_hop("both", edge_type, node_type, where)

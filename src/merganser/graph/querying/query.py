@@ -185,8 +185,8 @@ class NodeQuery(_Query[Node]):
         """Keep the nodes that have such a neighbour.
 
         Args:
-            node_type: The type of the neighbour; None is any.
-            edge_type: The type of the edge, or several; None is any.
+            node_type: The type of the neighbour; None for any.
+            edge_type: The type of the edge, or several; None for any.
             direction: Whether the edge leads `"out"` to the neighbour, `"in"` from it, or `"both"`, either way.
             match: Properties of the neighbour.
 
@@ -211,8 +211,8 @@ class NodeQuery(_Query[Node]):
         """Keep the nodes that do not have such a neighbour.
 
         Args:
-            node_type: The type of the neighbour; None is any.
-            edge_type: The type of the edge, or several; None is any.
+            node_type: The type of the neighbour; None for any.
+            edge_type: The type of the edge, or several; None for any.
             direction: The direction of the edge, as in `connected_to`.
             match: Properties of the neighbour.
         """

@@ -150,7 +150,7 @@ class _Parser:
         most = self.parse_number() if self.starts_with("..", skip=True) else least
         least = 1 if least is None else least
         if least < 1 or (most is not None and most < least):
-            raise self.make_error("* takes the fewest edges, 1 or more, and the most, as in *1..3")
+            raise self.make_error("* takes the minimum number of edges, 1 or more, and the maximum, as in *1..3")
         return least, most
 
     def parse_conditions(self) -> tuple[Condition, ...]:
@@ -170,7 +170,7 @@ class _Parser:
         if self.starts_with("$", skip=True):
             name = self.match(_NAME, "the name of a parameter")
             if name not in self.parameters:
-                message = f"The query uses ${name}, but parameters has no {name!r}. Add it."
+                message = f"The query uses ${name}, but no value is given for it. Add the parameter {name!r}."
                 raise InvalidArgumentError(message)
             return self.parameters[name]
         try:
@@ -196,7 +196,7 @@ class _Parser:
             return quoted[1]
         if self.starts_with('"'):
             return str(self.parse_value())
-        return self.match(_NAME, f"{what}; put one with other characters than letters, digits and _ between `…`")
+        return self.match(_NAME, f"{what}; put `…` around a name with characters other than letters, digits and _")
 
     def parse_number(self) -> int | None:
         self.skip_spaces()
@@ -253,5 +253,5 @@ def check_parameters_used(parameters: Mapping[str, Any], queries: Sequence[str])
     """Refuse parameters that no query uses."""
     for name in parameters:
         if not any(re.search(rf"\${re.escape(name)}\b", text) for text in queries):
-            message = f"parameters has {name!r}, but no query uses ${name}. Leave it out, or correct the name."
+            message = f"No query uses the parameter ${name}. Leave it out, or correct the name."
             raise InvalidArgumentError(message)

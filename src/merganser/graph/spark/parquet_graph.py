@@ -93,7 +93,7 @@ class ParquetGraph:
                 `base`, properties of a new node;
                 `on_create`, more of these, which override `base`;
                 `on_match`, properties to overwrite if the node exists or an earlier row created it, NULL removes one;
-                `order_by`, columns that order the rows, before all their other values;
+                `order_by`, columns that order the rows; ties are ordered by all other columns;
                 `skip_null_keys`, which skips rows with NULL in a match property instead of refusing them.
 
         >>> graph.merge_nodes(jobs, "Job", match="url", base="title", on_match="title").created  # doctest: +SKIP
@@ -149,10 +149,10 @@ class ParquetGraph:
             return self._merge(folder, replace(records, frame=frame, skipped=records.rows - rows), batch_id)
 
     def committed(self, kind: RecordKind, type: str, batch_id: str) -> bool:  # noqa: A002
-        """Tell whether a batch was merged.
+        """Check whether a batch was merged.
 
         Args:
-            kind: Whether it was a batch of nodes or of edges.
+            kind: `"nodes"` or `"edges"`.
             type: Type of the nodes or edges.
             batch_id: Id of the batch.
 

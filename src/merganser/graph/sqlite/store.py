@@ -164,7 +164,7 @@ class Store:
         if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
             message = (
                 f"Another process or thread kept {self.path!r} locked for {self.timeout:g} s. Try again, keep "
-                "transactions shorter, or give GraphDatabase a longer timeout."
+                f"transactions shorter, or wait longer with timeout={self.timeout + 30:g}."
             )
             raise GraphLockedError(message) from error
         if code in _FILE_ERROR_CODES and self._mode.startswith("ro"):
