@@ -59,7 +59,7 @@ to_node = { type = "Company", match = { name = "company" } }
 BROKEN = {
     "no TOML": ("[pipeline]", "[pipeline", "", "", r"it is not valid TOML: .*line 2"),
     "no pipeline": (GOOD[: GOOD.index("[[source]]")], "", "[pipeline]", "", "the table is missing. Add it"),
-    "unknown table": ("[[check]]", "[[chek]]", "[chek]", "", "no such table. Did you mean 'check'"),
+    "unknown table": ("[[check]]", "[[chek]]", "[chek]", "", "unknown table. Did you mean 'check'"),
     "one bracket": ("[[source]]", "[source]", "[source]", "", r"Write \[\[source\]\], with two brackets"),
     "a list for a table": ("[graph]\npath", "[[graph]]\npath", "[graph]", "", "must be a table"),
     "misspelt key": ("format =", "fromat =", "[[source]] 'postings'", "fromat", "Did you mean 'format'"),
@@ -249,7 +249,7 @@ BROKEN = {
         'from_node = { type = "Job", id = 1, ',
         "[[graph.edge]] 'POSTED_BY'",
         "from_node.id",
-        "no such key",
+        "unknown key",
     ),
     "no path": ('"feed/{date}/*.json"', "[]", "[[source]] 'postings'", "path", "it is empty"),
     "options that hide faults": (

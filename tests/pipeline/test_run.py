@@ -294,7 +294,9 @@ def test_expressions_are_refused_by_table_and_key_before_anything_is_read(
 
 def test_a_failure_of_spark_names_the_step(spark: Any, tmp_path: Path) -> None:
     write_lines(tmp_path / "feed")
-    with pytest.raises(PipelineError, match=r"(?s)\[\[source\]\] 'people': reading it failed\. Spark says: .*no luck"):
+    with pytest.raises(
+        PipelineError, match=r"(?s)\[\[source\]\] 'people': reading it failed\. Spark reports: .*no luck"
+    ):
         run(people(tmp_path, source={"derive": {"x": "raise_error('no luck')"}}), spark=spark)
     for name in ("a/b", "..", ".hidden"):
         with pytest.raises(InvalidArgumentError, match=f"run id '{name}' is used as a folder name"):

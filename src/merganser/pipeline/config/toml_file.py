@@ -178,7 +178,7 @@ def _check_keys(given: Mapping[str, Any], known: Iterable[str], label: str) -> N
         if name not in names:
             similar = get_close_matches(name, names, 1)
             hint = f"Did you mean {similar[0]!r}?" if similar else f"Available: {', '.join(names)}."
-            message = f"there is no such key. {hint}" if label else f"there is no such table. {hint}"
+            message = f"unknown key. {hint}" if label else f"unknown table. {hint}"
             raise ConfigurationError(message, label or f"[{name}]", name if label else "")
 
 

@@ -122,7 +122,7 @@ def _make_charts(outcome: RunOutcome) -> list[Chart]:
         Chart(
             "went",
             "Where the rows went",
-            "Each source as a whole: clean rows, which go on, rows that failed a rule, and rows that a filter dropped.",
+            "Rows of each source: clean rows, which are merged, rows that failed a rule, and rows dropped by a filter.",
             tuple(_make_source_bar(number, source) for number, source in enumerate(outcome.sources)),
             "No source had any rows.",
             is_normalized=True,
@@ -130,7 +130,7 @@ def _make_charts(outcome: RunOutcome) -> list[Chart]:
         Chart(
             "rows",
             "Rows by step",
-            "What became of the rows of each step, all steps on one scale; beside the bar, the rows that came in.",
+            "Actions on the rows of each step, with one scale for all steps; next to each bar, its input rows.",
             tuple(
                 _make_step_bar(number, step, STEP_ACTIONS, STEP_ROWS[0]) for number, step in enumerate(outcome.steps)
             ),
@@ -146,7 +146,7 @@ def _make_charts(outcome: RunOutcome) -> list[Chart]:
         Chart(
             "files",
             "Files by step",
-            "Data files that each merge wrote anew, rewrote, or preserved as they were.",
+            "Data files that each merge added, rewrote or preserved.",
             tuple(_make_step_bar(number, step, STEP_FILES[:3], None) for number, step in enumerate(outcome.steps)),
             "No step touched any files.",
         ),
@@ -207,8 +207,8 @@ def _render_tables(outcome: RunOutcome) -> str:
         + steps.render("Rows into each step", (), STEP_ROWS)
         + steps.render("What each merge did", (), STEP_CHANGES)
         + steps.render("Files and time of each step", (), STEP_FILES)
-        + '<p class="about">Left out are rows whose key or endpoint is NULL, where the pipeline leaves such rows out. '
-        "Late rows are older than those that are there already.</p>\n</div>\n"
+        + '<p class="about">Rows are left out if their key or endpoint is NULL and the pipeline skips such rows. '
+        "Late rows are older than existing rows.</p>\n</div>\n"
     )
 
 

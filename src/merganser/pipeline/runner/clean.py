@@ -224,7 +224,7 @@ def translate_analysis_errors(table: Table, key: str) -> Iterator[None]:
     try:
         yield
     except (AnalysisException, ParseException) as error:
-        raise table.make_error(key, f"Spark says: {_shorten_error(error)} Correct it.") from error
+        raise table.make_error(key, f"Spark reports: {_shorten_error(error)} Correct it.") from error
 
 
 @contextmanager
@@ -234,7 +234,7 @@ def translate_run_errors(table: Table, doing: str) -> Iterator[None]:
         yield
     except PySparkException as error:
         message = (
-            f"{table.label}: {doing} failed. Spark says: {_shorten_error(error)} Steps committed before remain; fix "
+            f"{table.label}: {doing} failed. Spark reports: {_shorten_error(error)} Steps committed before remain; fix "
             "the cause and run again to continue from there."
         )
         raise PipelineError(message) from error

@@ -190,7 +190,7 @@ class _Run:
                 outcome = staged.stage(raws[source.name], files[source.name])
             self.say(
                 f"source {source.name}: {outcome.rows_read:,} rows read, {outcome.rows_clean:,} clean, "
-                f"{outcome.rows_quarantined:,} quarantined{' (known from before)' if outcome.staged else ''}"
+                f"{outcome.rows_quarantined:,} quarantined{' (staged by an earlier attempt)' if outcome.staged else ''}"
             )
             if outcome.rows_quarantined and staged.has_rows():
                 staged.quarantine(self.run_id, outcome.rows_quarantined)
