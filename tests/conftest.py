@@ -123,7 +123,7 @@ def _get_engine(item: pytest.Item) -> str:
 
 
 # What Spark may refuse before it changes anything; tests/engines/spark checks that it refuses nothing else.
-DECLINED = ("which Spark cannot carry", "where no executor can reach it")
+DECLINED = ("which Spark does not support", "where no executor can reach it")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -44,7 +44,7 @@ def test_a_java_that_is_too_old_is_named(home: Path, version: str) -> None:
 
 
 def test_no_java_at_all_says_what_to_install(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(MissingExtraError, match=r"JAVA_HOME is .*, which has none\. Install it"):
+    with pytest.raises(MissingExtraError, match=r"JAVA_HOME is .*, which has no Java\. Install it"):
         check_java()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(home))

@@ -157,11 +157,11 @@ def _to_signed_error(error: MerganserError | OSError | MemoryError, key: bytes) 
     """Embed an error in one that Spark reports by its message; only the message of a foreign one is kept."""
     if isinstance(error, MemoryError) and not isinstance(error, MerganserError):
         error = OutOfMemoryError(
-            f"An executor is out of memory: {str(error) or 'no more could be allocated'}. Give executors more memory "
-            "beside Java's (spark.executor.memoryOverhead), or work on fewer rows at a time."
+            f"An executor is out of memory: {str(error) or 'no more could be allocated'}. Give executors more "
+            "non-heap memory (spark.executor.memoryOverhead), or work on fewer rows at a time."
         )
     elif not isinstance(error, MerganserError):
-        error = StagingError(f"An executor cannot read or write: {error}. See to space and permissions there.")
+        error = StagingError(f"An executor cannot read or write: {error}. Check free space and permissions there.")
     return RuntimeError(f"{error} ({sign_error(error, key)})")
 
 

@@ -265,7 +265,7 @@ class ShuffleMatches:
     def _staged(self) -> StagedSource:
         staged = self.source.source.staged
         if staged is None:
-            message = "Rows were to be written without a staging folder. Please report this."
+            message = "Internal error: rows have no staging folder. Nothing was published; please report this."
             raise CountMismatchError(message)
         return staged
 

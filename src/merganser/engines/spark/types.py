@@ -38,8 +38,8 @@ def to_arrow_schema(frame: DataFrame) -> pa.Schema:
             data_type = to_arrow_type(field.dataType, timezone="UTC")
         except PySparkException as error:
             message = (
-                f"Column {field.name!r} has type {field.dataType.simpleString()}, which has no Arrow type. Cast it in "
-                "the source."
+                f"Column {field.name!r} has type {field.dataType.simpleString()}, which has no Arrow equivalent. Cast "
+                "it in the source."
             )
             raise UnsupportedTypeError(message) from error
         fields.append(pa.field(field.name, data_type, nullable=field.nullable))
@@ -83,7 +83,7 @@ def _to_transport_type(data_type: pa.DataType, column: pa.Field) -> pa.DataType:
     if pa.types.is_nested(data_type):
         return _to_transport_nested(data_type, column)
     message = (
-        f"Column {column.name!r} has type {column.type}, which Spark cannot carry. Cast it in the source, or merge "
+        f"Column {column.name!r} has type {column.type}, which Spark does not support. Cast it in the source, or merge "
         "with another engine."
     )
     raise UnsupportedTypeError(message)
