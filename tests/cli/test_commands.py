@@ -114,7 +114,7 @@ def test_a_refusal_ends_with_one_and_changes_nothing(
     assert refused.stderr.splitlines()[-1].startswith("Error: ")
     assert told["error"]["type"] == "DuplicateKeyError"
     assert told["error"]["exit_code"] == 1
-    assert "There is no source file" in missing.stderr
+    assert "does not exist. Check the path of the source." in missing.stderr
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_an_interrupted_merge_says_what_became_of_the_dataset(
 
 
 def test_debug_shows_where_an_error_comes_from(orders: str) -> None:
-    with pytest.raises(ValueError, match="no source file"):
+    with pytest.raises(ValueError, match=r"The source file nothing\.csv does not exist"):
         app(["merge", "nothing.csv", orders, "--key", "id", "--debug"], standalone_mode=False)
 
 

@@ -214,8 +214,8 @@ def test_a_count_that_is_not_an_integer_is_refused_by_name(bad: Any) -> None:
 @pytest.mark.parametrize(
     ("numbers", "reason"),
     [
-        (("upsert", 5, 6, 2, 0, 0), "is not the rows after"),
-        (("full_merge", 5, 5, 1, 0, 0), "is not the rows after"),
+        (("upsert", 5, 6, 2, 0, 0), "does not equal the rows after"),
+        (("full_merge", 5, 5, 1, 0, 0), "does not equal the rows after"),
         (("upsert", 5, 4, -1, 0, 0), "negative"),
         (("upsert", 5, 5, 0, -1, 0), "negative"),
         (("full_merge", 5, 6, 0, 0, -1), "negative"),
@@ -223,8 +223,8 @@ def test_a_count_that_is_not_an_integer_is_refused_by_name(bad: Any) -> None:
         (("full_merge", 1, -1, 0, 0, 2), "negative"),
         (("upsert", 5, 5, 0, 6, 0), "more rows changed than the 5"),
         (("full_merge", 5, 2, 0, 3, 3), "more rows changed than the 5"),
-        (("insert", 5, 5, 0, 1, 0), "'insert' does not do that"),
-        (("update", 5, 6, 1, 0, 0), "'update' does not do that"),
+        (("insert", 5, 5, 0, 1, 0), "'insert' does not allow these inserts or updates"),
+        (("update", 5, 6, 1, 0, 0), "'update' does not allow these inserts or updates"),
         (("upsert", 5, 4, 0, 0, 1), "'upsert' deletes nothing"),
         (("insert", 5, 4, 0, 0, 1), "'insert' deletes nothing"),
         (("deduplicate", 5, 4, 0, 0, 1), "'deduplicate' deletes nothing"),

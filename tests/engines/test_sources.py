@@ -300,7 +300,7 @@ def test_an_object_without_rows_is_refused_by_its_type(io: AnyDatasetIO, lake: s
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("none.parquet", None, "There is no source file"),
+        ("none.parquet", None, "does not exist"),
         ("none*.parquet", None, "No file matches"),
         ("rows.xlsx", b"x", "is unknown. Its name must end in"),
         ("rows", b"x", "is unknown. Its name must end in"),

@@ -93,7 +93,7 @@ def test_manager_refuses_nonsense(lake: str) -> None:
             manager.atomic_replace_files([], [])
         folder = manager.create_staging_directory(f"{lake}/t")
         staged = put(f"{folder}/0.staged", ids([2]))
-        with pytest.raises(ValueError, match="Give each source one"):
+        with pytest.raises(ValueError, match="Give one for each"):
             manager.atomic_replace_files([staged], [])
         with pytest.raises(ValueError, match="must be staged"):
             manager.atomic_replace_files([other], [old])

@@ -74,7 +74,7 @@ def _make_error(location: Location, relation: str, table: str, format_: str) -> 
     else:
         subject = f"{location.display} {relation} the {format_} table {table}"
     return UnsupportedFileError(
-        f"{subject}: its log decides which Parquet files count, and does not record what merganser writes. Read it "
-        "with its own library and pass the rows to write_dataset with a new folder; or, if the table is no longer used "
-        "as one, remove its log or pass ignore_table_format=True, and every Parquet file counts."
+        f"{subject}: its log determines which Parquet files belong to it, and does not record what merganser writes. "
+        "Read it with its own library and pass the rows to write_dataset with a new folder; or, if it is no longer "
+        "used as a table, remove its log or pass ignore_table_format=True to use every Parquet file."
     )

@@ -89,7 +89,9 @@ class IncrementalFileManager:
         staging, store = self._staging, self._staging.location.store
         sources, targets = list_paths(source_files, "source_files"), list_paths(target_files, "target_files")
         if len(sources) != len(targets):
-            message = f"{len(sources)} source files cannot replace {len(targets)} target files. Give each source one."
+            message = (
+                f"{len(sources)} source files cannot replace {len(targets)} target files. Give one for each source."
+            )
             raise InvalidArgumentError(message)
         if filesystem is None and not store.is_local:
             filesystem = getattr(store, "filesystem", None)
@@ -144,7 +146,7 @@ def _resolve_staged(staging: Staging, path: str, goal: str, filesystem: Any) -> 
         message = f"Cannot move {path} onto {goal}: commits reserve that name. Rename the staged file."
         raise InvalidArgumentError(message)
     if found.store.get_path_type(found.root) != "file":
-        message = f"There is no staged file {path}. Write it before replacing {goal} with it."
+        message = f"The staged file {path} does not exist. Write it before replacing {goal} with it."
         raise UnreadableFileError(message)
     read_footer(found.store, found.root, path)
     return rel

@@ -55,19 +55,19 @@ def find_feed(audit: bool | str | os.PathLike[str], location: Location, filesyst
     apart = [location.root, choose_control_folder(location)]
     if any(f"{feed.root}/".startswith(f"{root}/") or f"{root}/".startswith(f"{feed.root}/") for root in apart):
         message = (
-            f"audit {feed.display} and the dataset {location.display} are one inside the other, so that readers of one "
-            "would find the other. Choose a folder apart."
+            f"audit {feed.display} and the dataset {location.display} must not contain each other: "
+            "readers of one would read files of the other. Choose a separate folder."
         )
         raise InvalidArgumentError(message)
     around = find_enclosing_dataset(feed.store, feed.root)
     if around is not None:
         message = (
-            f"audit {feed.display} lies inside the dataset {around.path}, so that its readers would find the rows "
-            "changed. Choose a folder apart."
+            f"audit {feed.display} lies inside the dataset {around.path}, whose readers would read the audit's "
+            "rows. Choose a separate folder."
         )
         raise InvalidArgumentError(message)
     if feed.store.get_path_type(feed.root) == "file":
-        message = f"audit {feed.display} is a file; the rows changed go to a folder. Give the path of one."
+        message = f"audit {feed.display} is a file; an audit is stored in a folder. Give the path of a folder."
         raise InvalidArgumentError(message)
     return feed
 
@@ -100,7 +100,7 @@ def _make_audit_spec(prepared: PreparedMerge, *, is_stored: bool) -> AuditSpec:
     reserved = [ACTION_COLUMN, *([OLD_ROW_COLUMN] * has_old_rows)]
     taken = [name for name in reserved if name in columns]
     if taken:
-        message = f"The audit has a column {taken[0]!r} of its own, and so has the dataset. Rename the dataset's."
+        message = f"The dataset has a column {taken[0]!r}, a name that audits reserve. Rename the column."
         raise InvalidArgumentError(message)
     types = {name: to_value_type(prepared.schema.field(name).type) for name in columns}
     return AuditSpec(

@@ -34,7 +34,7 @@ def make_scope(given: Mapping[str, Sequence[Any]], types: Mapping[str, pa.DataTy
     unknown = [name for name in given if name not in types]
     if unknown:
         message = (
-            f"scope names {unknown[0]!r}, which is no partition column. Those of the dataset are: "
+            f"scope names {unknown[0]!r}, which is not a partition column. Partition columns of the dataset: "
             f"{', '.join(columns) or 'none'}."
         )
         raise InvalidArgumentError(message)
@@ -54,7 +54,10 @@ def _parse_value(value: Any, name: str, data_type: pa.DataType) -> Hashable:
         except (pa.ArrowException, TypeError, OverflowError):
             found = UNKNOWN
     if isinstance(found, type(UNKNOWN)):
-        message = f"scope has {value!r} for {name!r}, which is no {data_type}. Give a value of that type, or its text."
+        message = (
+            f"scope has {value!r} for {name!r}, which is not of type {data_type}. Give a value of that type, or a "
+            "string that can be parsed as one."
+        )
         raise InvalidArgumentError(message)
     return found
 
@@ -77,7 +80,7 @@ def flag_files_in_scope(scope: Scope | None, target: Target) -> list[bool]:
     for file, partition in enumerate(target.partitions):
         if target.file_rows[file] and any(partition[at] is UNKNOWN for at in scope.values):
             message = (
-                f"The path of {target.location.to_display(target.files[file].rel)} does not tell whether it is in "
+                f"The path of {target.location.to_display(target.files[file].rel)} does not show whether it is in "
                 "scope. Move it into its partition's folder."
             )
             raise PartitionValueError(message)

@@ -63,7 +63,7 @@ def _decode_operations(column: pa.ChunkedArray, values: Mapping[str, Sequence[An
     unknown = column.filter(pc.invert(is_known))
     if len(unknown):
         message = (
-            f"Operation column {name!r} holds {format_value(unknown[0])}, which is none of {format_names(known)}. "
+            f"Operation column {name!r} holds {format_value(unknown[0])}, which is not one of {format_names(known)}. "
             "Correct it, or map it to an operation with operation_values."
         )
         raise ColumnValueError(message)
@@ -113,7 +113,7 @@ def _cast(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
         message = "a time is out of the range of its type"
         raise pa.ArrowInvalid(message)
     if _has_null_where_required(result, data_type):
-        message = "a nested value is NULL where the target declares it never NULL"
+        message = "a nested value is NULL where the target declares it NOT NULL"
         raise pa.ArrowInvalid(message)
     return result
 
@@ -168,7 +168,7 @@ def _check_narrowing(column: pa.ChunkedArray, result: pa.ChunkedArray) -> None:
     back = result.cast(column.type)
     same = pc.or_(pc.equal(back, column), pc.is_nan(column))
     if pc.all(same).as_py() is False:
-        message = "a value has no exact narrower float"
+        message = "a value cannot be represented exactly in the narrower float type"
         raise pa.ArrowInvalid(message)
 
 

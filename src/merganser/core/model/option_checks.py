@@ -28,7 +28,7 @@ REQUIREMENTS: dict[str, tuple[Callable[[Rule], bool], str]] = {
     "scope": (lambda rule: rule.deletes_missing, "deletes no missing rows, which is what a scope limits"),
     "operation_column": (
         lambda rule: rule.replaces and not rule.deletes_missing,
-        "has one action for all source rows, or deletes missing rows by itself",
+        "applies one action to all source rows, or also deletes missing rows",
     ),
 }
 
@@ -70,11 +70,11 @@ def _find_conflicts(request: Request) -> list[tuple[bool, str]]:
         ),
         (
             moves and bool(listed),
-            "on_partition_move='move' takes all columns from the source. Leave update_columns and insert_columns out.",
+            "Leave update_columns and insert_columns out with on_partition_move='move', which takes all columns.",
         ),
         (
             moves and not options.check_partition_moves,
-            "check_partition_moves=False promises that no key moves. With on_partition_move='move', leave it out.",
+            "Do not pass check_partition_moves=False with on_partition_move='move': the check finds the rows to move.",
         ),
         (
             bool(options.skip_unchanged) and options.rewrite_all,

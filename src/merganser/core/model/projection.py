@@ -81,8 +81,8 @@ def _find_compared_columns(skip_unchanged: bool | Sequence[str], replaced: froze
     for name in skip_unchanged:
         if name not in replaced:
             message = (
-                f"skip_unchanged names {name!r}, which no match replaces. What a match replaces: "
-                f"{', '.join(sorted(replaced))}."
+                f"skip_unchanged names {name!r}, which matched rows do not take from the source. Columns that they "
+                f"take: {', '.join(sorted(replaced))}."
             )
             raise InvalidArgumentError(message)
     return frozenset(skip_unchanged)
@@ -92,8 +92,8 @@ def _check_partial(updates: frozenset[str], inserts: frozenset[str], movable: fr
     """Refuse to write rows of which only some partition columns are known."""
     if request.rule.inserts and not movable <= inserts:
         message = (
-            f"insert_columns leaves out the partition column {min(movable - inserts)!r}, so new rows would have no "
-            "place. Add it."
+            f"insert_columns leaves out the partition column {min(movable - inserts)!r}, so the partition of new "
+            "rows is unknown. Add it."
         )
         raise InvalidArgumentError(message)
     if movable & updates and not movable <= updates:
@@ -114,8 +114,8 @@ def drop_operation_column(have: pa.Schema, schema: pa.Schema | None, options: Op
         raise SchemaMismatchError(message)
     if schema is not None and name in schema.names:
         message = (
-            f"The target has a column {name!r} of its own, and the operation column is not stored. Rename the column "
-            "in the source."
+            f"Operation column {name!r} is not stored, but the target has a column of that name. Rename the column in "
+            "the source."
         )
         raise SchemaMismatchError(message)
     return have.remove(have.get_field_index(name))

@@ -79,10 +79,10 @@ class WriteResult(FilesDisplayMixin):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactResult(FilesDisplayMixin):
-    """The outcome of `compact`: the files it removed, and those that have their rows; no row changed.
+    """The result of `compact`: the files that it removed, and the files that hold their rows; no row changes.
 
-    Of a dry run, `removed_files` are those that would be put together. What would come of them is not known before it
-    is written, so `file_count_after` and `size_after` are None, and `files` are those that would be left alone.
+    In a dry run, `removed_files` are the files that would be compacted, and `files` those that would be left alone.
+    `file_count_after` and `size_after` are None, because they are known only after new files are written.
     """
 
     file_class = MergeFileMetadata
@@ -177,11 +177,11 @@ def compute_merge_stats(
     if min(*counts.values(), target_before) < 0:
         reason = "a count is negative"
     elif target_after != target_before + inserted_rows - deleted_rows:
-        reason = f"{target_before} rows before + inserted - deleted is not the rows after"
+        reason = f"{target_before} rows before + inserted - deleted does not equal the rows after"
     elif updated_rows + deleted_rows > target_before:
-        reason = f"more rows changed than the {target_before} there were"
+        reason = f"more rows changed than the {target_before} that existed"
     elif (inserted_rows and not rule.inserts) or (updated_rows and not rule.replaces):
-        reason = f"strategy {strategy!r} does not do that"
+        reason = f"strategy {strategy!r} does not allow these inserts or updates"
     elif deleted_rows and not (rule.deletes_missing or rule.matched is Action.DELETE or by_operation):
         reason = f"strategy {strategy!r} deletes nothing"
     else:

@@ -85,7 +85,7 @@ def check_required(facts: SourceFacts, required: Iterable[str]) -> None:
     """Refuse NULL in a column that the target requires (S1)."""
     for name in required:
         if name in facts.columns_with_nulls:
-            message = f"Column {name!r} holds NULL in the source, but the target declares it never NULL. Fill it first."
+            message = f"Column {name!r} holds NULL in the source, but the target declares it NOT NULL. Fill it first."
             raise ColumnValueError(message)
 
 
@@ -93,7 +93,7 @@ def check_insert_columns(missing: Sequence[str]) -> None:
     """Refuse new rows without a column that the target requires."""
     if missing:
         message = (
-            f"insert_columns leaves out {', '.join(map(repr, missing))}, which the target declares never NULL. Add it."
+            f"insert_columns leaves out {', '.join(map(repr, missing))}, which the target declares NOT NULL. Add it."
         )
         raise ColumnValueError(message)
 

@@ -186,7 +186,7 @@ def _read_bloom(file: SourceFile, meta: Struct) -> bytes:
     fields, header_length = _parse_struct(header, thrift.BLOOM_FILTER_HEADER)
     length = header_length + fields[1]
     if fields[1] < 0 or meta.get(_BLOOM_LENGTH, length) != length:
-        raise CannotSpliceError("a bloom filter is not as long as the footer says")
+        raise CannotSpliceError("the length of a bloom filter is not the one in the footer")
     return _read_range(file, start, length)
 
 

@@ -109,7 +109,7 @@ def read_group(
     rows = parquet.metadata.row_group(group).num_rows
     if table.num_rows != rows:
         message = (
-            f"Row group {group} of {path} holds {table.num_rows} rows where its footer says {rows}. "
+            f"Row group {group} of {path} holds {table.num_rows} rows, but its footer records {rows}. "
             "Restore or remove the file."
         )
         raise UnreadableFileError(message)

@@ -130,8 +130,8 @@ def find_files(
     if not found and any(mark in location.root for mark in "*?["):
         found = sorted(filesystem.glob(location.root))
     if not found:
-        problem = "No file matches" if "*" in path else "There is no source file"
-        message = f"{problem} {path}. Check the path of the source."
+        problem = f"No file matches {path}" if "*" in path else f"The source file {path} does not exist"
+        message = f"{problem}. Check the path of the source."
         raise InvalidArgumentError(message)
     return SourceFiles(filesystem, tuple(found), path, options)
 
@@ -171,7 +171,7 @@ def _translate_errors(path: str) -> Iterator[None]:
     except MerganserError:
         raise
     except FileNotFoundError as error:
-        message = f"There is no source file {path}. Check the path of the source."
+        message = f"The source file {path} does not exist. Check the path of the source."
         raise InvalidArgumentError(message) from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
         message = f"Cannot read the source file {path}: {error}. Check that it is complete and of the right format."
