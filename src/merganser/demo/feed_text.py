@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.demo import feed_words as words
 from merganser.demo.feed_numbers import NULL_SALARY, SECONDS_PER_DAY, DayRows, Defect, Feed, IntArray
-from merganser.demo.feed_words import COUNTRIES
+from merganser.demo.feed_words import COUNTRIES, WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,7 +64,7 @@ class Writer:
         return self._corrupt_lines(_join(*pieces), rows)
 
     def _write_urls(self, rows: DayRows, country: IntArray) -> Any:
-        host = self.feed.pick(rows.url, "host", len(words.HOSTS))
+        host = self.feed.pick(rows.url, "host", len(WORDS["hosts"]))
         # Numbers in no order, as real keys have none; the modulus is a prime, so that no two become one.
         number = pa.array((rows.url * 1_220_703_125 + 977) % 2_147_483_647).cast(pa.string())
         url = _join(_take(_HOSTS, host * len(COUNTRIES) + country), number, '"')
@@ -155,19 +154,19 @@ def _draw_skill_sets() -> list[list[str]]:
     """Choose some sets of none to six skills."""
     chance = np.random.default_rng(0)
     counts = chance.integers(0, 7, 1_000)
-    return [[words.SKILLS[place] for place in chance.permutation(len(words.SKILLS))[:count]] for count in counts]
+    return [[WORDS["skills"][place] for place in chance.permutation(len(WORDS["skills"]))[:count]] for count in counts]
 
 
 _MEDIAN_SALARIES = np.array([country.median_salary for country in COUNTRIES], np.int64)
 _CITIES_EACH = len(COUNTRIES[0].cities)
 _TITLES_EACH = len(COUNTRIES[0].titles)
 _HOSTS = pa.array(
-    f'{{"url":"https://{host}/{country.code.lower()}/' for host, country in product(words.HOSTS, COUNTRIES)
+    f'{{"url":"https://{host}/{country.code.lower()}/' for host, country in product(WORDS["hosts"], COUNTRIES)
 )
 _MISSING_URLS = pa.array(['{"url":null', '{"source":"import"'])
 _TITLES = _make_members(
     "title",
-    [level + title for level, title in product(words.LEVELS, words.TITLES)]
+    [level + title for level, title in product(WORDS["levels"], WORDS["titles"])]
     + [title for country in COUNTRIES for title in country.titles],
 )
 _CITIES = _join(
@@ -176,15 +175,15 @@ _CITIES = _join(
 )
 _REMOTE = _make_members("remote", (False, False, False, True))
 _SALARY_MIN, _SALARY_MAX = pa.scalar(',"salary_min":'), pa.scalar(',"salary_max":')
-_INVALID_SALARIES = pa.array([json.dumps(value) for value in words.INVALID_SALARIES])
+_INVALID_SALARIES = pa.array([json.dumps(value) for value in WORDS["invalid_salaries"]])
 _CURRENCIES = _make_members("currency", (country.currency for country in COUNTRIES))
 _SKILLS = _make_members("skills", _draw_skill_sets())
 _DESCRIPTIONS = _make_members(
     "description",
-    (" ".join(parts).strip() for parts in product(words.OPENINGS, words.MIDDLES, words.CLOSINGS)),
+    (" ".join(parts).strip() for parts in product(WORDS["openings"], WORDS["middles"], WORDS["closings"])),
 )
-_INVALID_TIMES = _make_members("posted_at", words.INVALID_TIMES)
-_INVALID_POSTINGS = pa.array(f"{text}\n" for text in words.INVALID_POSTINGS)
+_INVALID_TIMES = _make_members("posted_at", WORDS["invalid_times"])
+_INVALID_POSTINGS = pa.array(f"{text}\n" for text in WORDS["invalid_postings"])
 _SECONDS = pa.array(
     f':{second:02}{zone}"' for second, zone in product(range(60), (*(country.zone for country in COUNTRIES), "Z"))
 )
