@@ -169,8 +169,7 @@ def check_exists(target: str, options: Sequence[tuple[str, str]]) -> None:
     """Refuse a path that has neither a dataset nor a control folder."""
     location = locate_target(target, options)
     if all(location.store.get_path_type(path) is None for path in (location.root, choose_control_folder(location))):
-        message = f"There is no dataset at {target}. Check the path."
-        raise TargetPathError(message)
+        raise TargetPathError(f"There is no dataset at {target}. Check the path.")
 
 
 def storage_option() -> Decorator:
@@ -211,8 +210,7 @@ def pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
         # Not quoted: it may be a secret.
-        message = "it does not have the form name=value."
-        raise click.BadParameter(message)
+        raise click.BadParameter("it does not have the form name=value.")
     return name, value
 
 
@@ -220,8 +218,7 @@ def columns(text: str) -> list[str]:
     """Parse column names separated by commas."""
     names = _split_commas(text)
     if not all(names):
-        message = f"{text!r} has an empty column name."
-        raise click.BadParameter(message)
+        raise click.BadParameter(f"{text!r} has an empty column name.")
     return names
 
 

@@ -49,8 +49,7 @@ def open_source(
     if mark and "://" not in text and not os.path.exists(text):
         return _read_table(file, table)
     if not mark and text.lower().endswith(_DATABASE_SUFFIXES):
-        message = f"{text} is a database. Name one of its tables: {text}::TABLE."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{text} is a database. Name one of its tables: {text}::TABLE.")
     filesystem = open_filesystem(text, options)
     if allow_path and filesystem is None and not (reading.file_format or reading.types or reading.delimiter):
         return text
@@ -89,8 +88,7 @@ def column_type(text: str) -> tuple[str, pa.DataType]:
         return name, pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else pa.type_for_alias(alias)
     except (ValueError, pa.ArrowInvalid) as error:
         examples = "string, int64, float64, bool, date32, timestamp[us], decimal128(38,0)"
-        message = f"{alias!r} is not a type. Examples: {examples}."
-        raise click.BadParameter(message) from error
+        raise click.BadParameter(f"{alias!r} is not a type. Examples: {examples}.") from error
 
 
 reading_options = (
@@ -113,8 +111,7 @@ def make_reading(given: Mapping[str, Any]) -> ReadOptions:
 
 def _read_stdin(reading: ReadOptions) -> pa.Table:
     if sys.stdin is None:
-        message = "Standard input is closed. Send rows to it, or name a file."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("Standard input is closed. Send rows to it, or name a file.")
     data = sys.stdin.buffer.read()
     form = reading.file_format or _guess_format_from_bytes(data)
     try:
@@ -135,8 +132,7 @@ def _guess_format_from_bytes(data: bytes) -> str:
 
 def _read_table(file: str, table: str) -> Any:
     if not os.path.isfile(file):
-        message = f"The database file {file} does not exist. Check the path of the source."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"The database file {file} does not exist. Check the path of the source.")
     with open(file, "rb") as stream:
         start = stream.read(len(_SQLITE_MAGIC))
     if start == _SQLITE_MAGIC:

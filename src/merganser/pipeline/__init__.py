@@ -47,5 +47,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "run":
         return _load_extra("merganser.pipeline.runner.driver", "run", "merganser[spark]")
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -166,8 +166,7 @@ def translate_record_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, KeyError) as error:
-        message = f"{path} is damaged: {error}. Remove it to repeat that part of the run."
-        raise UnreadableFileError(message) from error
+        raise UnreadableFileError(f"{path} is damaged: {error}. Remove it to repeat that part of the run.") from error
 
 
 def _check_fields(

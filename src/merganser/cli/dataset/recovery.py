@@ -10,14 +10,7 @@ from merganser.api import history as records_of
 from merganser.api import recover as recover_dataset
 from merganser.api import undo as undo_commit
 from merganser.api import vacuum as vacuum_dataset
-from merganser.cli.command import (
-    CommandOutput,
-    check_exists,
-    confirm,
-    open_filesystem,
-    storage_option,
-    wrap_command,
-)
+from merganser.cli.command import CommandOutput, check_exists, confirm, open_filesystem, storage_option, wrap_command
 from merganser.cli.dataset.inspect import format_record
 from merganser.cli.options import table_format_option, timeout_option
 from merganser.display import pluralize

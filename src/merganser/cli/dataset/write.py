@@ -121,11 +121,7 @@ def plan(source: str, target: str, **given: Any) -> CommandOutput:
 @click.command()
 @_add_source_options("write_dataset")
 @click.option(
-    "--mode",
-    type=click.Choice(get_args(WriteMode)),
-    default="append",
-    show_default=True,
-    help=ARGUMENTS["mode"],
+    "--mode", type=click.Choice(get_args(WriteMode)), default="append", show_default=True, help=ARGUMENTS["mode"]
 )
 @_yes_option
 @wrap_command

@@ -69,12 +69,10 @@ def load(file: str | os.PathLike[str], parameters: Mapping[str, str] | None = No
     try:
         given = tomllib.loads(Path(file).read_text("utf-8"))
     except OSError as error:
-        message = f"it cannot be read: {error.strerror}. Check the path."
-        raise ConfigurationError(message, file=path) from error
+        raise ConfigurationError(f"it cannot be read: {error.strerror}. Check the path.", file=path) from error
     except (ValueError, RecursionError) as error:
         # tomllib itself raises others for deep nesting and for numbers with more digits than Python reads.
-        message = f"it is not valid TOML: {error}. Correct it there."
-        raise ConfigurationError(message, file=path) from error
+        raise ConfigurationError(f"it is not valid TOML: {error}. Correct it there.", file=path) from error
     try:
         return _make_pipeline(given, dict(parameters or {}), Path(file).absolute().parent)
     except ConfigurationError as error:
@@ -144,8 +142,7 @@ def _make_table(table_type: type[TableT], given: Mapping[str, Any], *, is_checke
         _check_keys(given, table_type.list_keys(), label)
     for name in table_type.list_required_keys():
         if name not in given:
-            message = "it is missing. Add it."
-            raise ConfigurationError(message, label, name)
+            raise ConfigurationError("it is missing. Add it.", label, name)
     return table_type(**given)
 
 
@@ -156,11 +153,9 @@ def _make_label(table_type: type[Table], given: Mapping[str, Any]) -> str:
 
 def _check_table(given: Any, label: str, name: str = "") -> dict[str, Any]:
     if given is None:
-        message = "the table is missing. Add it."
-        raise ConfigurationError(message, label)
+        raise ConfigurationError("the table is missing. Add it.", label)
     if not isinstance(given, dict):
-        message = f"it must be a table, not {given!r}."
-        raise ConfigurationError(message, label, name)
+        raise ConfigurationError(f"it must be a table, not {given!r}.", label, name)
     return given
 
 

@@ -68,8 +68,7 @@ def list_files(spark: SparkSession, source: Source) -> list[tuple[str, int, int]
         unread = below.select("path").join(found.select("path"), "path", "left_anti").limit(1).collect()
     if unread or not rows:
         fault = f"{unread[0][0]} is in a subfolder, which is not read" if unread else "there is no file"
-        message = f"{fault}. Correct the path, or set recursiveFileLookup = true in options."
-        raise source.make_error("path", message)
+        raise source.make_error("path", f"{fault}. Correct the path, or set recursiveFileLookup = true in options.")
     return sorted((str(path), int(size), int(changed)) for path, size, changed in rows)
 
 
@@ -144,13 +143,11 @@ def _transform_columns(
     """Rename, cast and derive columns; also return, for each cast, the condition that it lost a value."""
     for old in source.rename:
         if old not in read:
-            message = f"the files have no column {old!r}. They have: {', '.join(read)}."
-            raise source.make_error("rename", message)
+            raise source.make_error("rename", f"the files have no column {old!r}. They have: {', '.join(read)}.")
     renamed = [source.rename.get(name, name) for name in read]
     duplicate = next((name for name, count in Counter(renamed).items() if count > 1), None)
     if duplicate is not None:
-        message = f"two columns would be named {duplicate!r}. Rename or drop the other."
-        raise source.make_error("rename", message)
+        raise source.make_error("rename", f"two columns would be named {duplicate!r}. Rename or drop the other.")
     frame = frame.withColumnsRenamed(dict(source.rename))
     uncast = []
     for name, data_type in source.cast.items():
@@ -233,11 +230,10 @@ def translate_run_errors(table: Table, doing: str) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        message = (
+        raise PipelineError(
             f"{table.label}: {doing} failed. Spark reports: {_shorten_error(error)} Steps committed before remain; fix "
             "the cause and run again to continue from there."
-        )
-        raise PipelineError(message) from error
+        ) from error
 
 
 def _shorten_error(error: PySparkException) -> str:

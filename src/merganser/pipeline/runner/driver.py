@@ -104,8 +104,7 @@ def run(
         )
         wrong = outcome.unbalanced()
         if wrong:
-            message = f"{' '.join(wrong)} The merges are committed; please report this."
-            raise AccountingError(message)
+            raise AccountingError(f"{' '.join(wrong)} The merges are committed; please report this.")
         work.finish()
     return outcome
 

@@ -78,11 +78,10 @@ class StagedRows:
             failed = staged.where(~is_clean()).count()
             found = staged.select(F.explode(FAILED).alias("name")).groupBy("name").count().collect()
         if read != filtered + written.row_count:
-            message = (
+            raise AccountingError(
                 f"{source.label}: {read} rows were read and {filtered} of them filtered out, but {written.row_count} "
                 "were staged. Its files may be changing; run again when they are complete."
             )
-            raise AccountingError(message)
         outcome = SourceOutcome(
             name=source.name,
             paths=tuple(map(mask_credentials, source.path)),
@@ -124,11 +123,10 @@ class StagedRows:
         with translate_run_errors(self.source, "writing the quarantine"):
             merged = self.io.merge(rows, self.pipeline.quarantine, "insert", "id", "source").source_count
         if merged != rows_quarantined:
-            message = (
+            raise AccountingError(
                 f"{self.source.label}: {rows_quarantined} rows failed a rule, but {merged} were quarantined. "
                 "Please report this."
             )
-            raise AccountingError(message)
 
     def remove_rows(self) -> None:
         """Remove the staged rows, but not the outcome."""
@@ -151,9 +149,8 @@ def check_quality(pipeline: Pipeline, outcomes: dict[str, SourceOutcome]) -> Non
         failures += [(check, counts.get(check.name, 0), "failed it") for check in pipeline.find_checks(source.name)]
         for table, rows, verb in failures:
             if table.fail_above is not None and rows > table.fail_above * outcome.rows_in:
-                message = (
+                raise QualityError(
                     f"{table.label}: {rows} of {outcome.rows_in} rows {verb}, more than fail_above = "
                     f"{table.fail_above:g} allows. Nothing was merged; the rows are in {pipeline.quarantine}. Correct "
                     "the feed or the rule, and run again."
                 )
-                raise QualityError(message)

@@ -74,11 +74,10 @@ class Step(ABC):
     def check_rows(self, merged: int, source: SourceOutcome) -> None:
         """Fail if the merge had another number of rows than the source has clean ones."""
         if merged != source.rows_clean:
-            message = (
+            raise AccountingError(
                 f"{self.table.label}: the merge into {self.target} had {merged} rows, but source {source.name!r} has "
                 f"{source.rows_clean} clean ones. Please report this."
             )
-            raise AccountingError(message)
 
 
 _COUNTS = (
@@ -164,11 +163,10 @@ class DatasetStep(Step):
             and not table.merge.get("operation_column")
             and merged < distinct
         ):
-            message = (
+            raise AccountingError(
                 f"{table.label}: only {merged} of {distinct} keys were inserted, updated or skipped. "
                 "Please report this."
             )
-            raise AccountingError(message)
         return self.make_outcome(
             source,
             result.replayed,
