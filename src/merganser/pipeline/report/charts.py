@@ -68,7 +68,7 @@ def escape_name(value: str) -> str:
     return f"<bdi>{escape_text(value)}</bdi>"
 
 
-def format_data_attributes(key: str, value: float) -> str:
+def format_data(key: str, value: float) -> str:
     """Write the two attributes that every figure carries."""
     return f'data-key="{escape_text(key)}" data-value="{value}"'
 
@@ -77,17 +77,12 @@ def render_chart(chart: Chart) -> str:
     """Draw a chart; one without any figure above zero says so instead."""
     drawn = any(part.value for bar in chart.bars for part in bar.segments)
     longest = max((sum(part.value for part in bar.segments) for bar in chart.bars), default=0)
-    lines = [_render_bar(chart, number, bar, longest) for number, bar in enumerate(chart.bars)]
-    body = (
-        f'<ul class="bars">\n{"".join(lines)}</ul>'
-        if drawn
-        else f'<p class="empty">{escape_text(chart.empty_message)}</p>'
-    )
+    bars = "".join(_render_bar(chart, number, bar, longest) for number, bar in enumerate(chart.bars))
+    body = f'<ul class="bars">\n{bars}</ul>' if drawn else f'<p class="empty">{escape_text(chart.empty_message)}</p>'
     return (
         f'<section class="chart" id="{chart.id}" aria-labelledby="{chart.id}-title">\n'
-        f'<h2 id="{chart.id}-title">{escape_text(chart.title)}</h2>\n<p '
-        f'class="about">{escape_text(chart.description)}</p>\n'
-        f"{body}\n</section>\n"
+        f'<h2 id="{chart.id}-title">{escape_text(chart.title)}</h2>\n'
+        f'<p class="about">{escape_text(chart.description)}</p>\n{body}\n</section>\n'
     )
 
 
@@ -119,7 +114,7 @@ def _render_bar(chart: Chart, number: int, bar: Bar, longest: float) -> str:
     for part, share in zip(bar.segments, found, strict=True):
         rects.append(
             f'<rect class="{part.color}" x="{position:.4f}%" y="0" width="{share:.4f}%" height="{BAR_HEIGHT}" '
-            f"{format_data_attributes(part.key, part.value)}>"
+            f"{format_data(part.key, part.value)}>"
             f"<title>{escape_text(part.label)}: {format_number(part.value)}</title></rect>"
         )
         if position and share > MIN_DIVIDED_PERCENT:
@@ -133,7 +128,7 @@ def _render_bar(chart: Chart, number: int, bar: Bar, longest: float) -> str:
     )
     return (
         f'<li class="line"><p class="label">{escape_name(bar.name)}{note}</p>'
-        f'<p class="total" {format_data_attributes(bar.total.key, bar.total.value)}>{format_number(bar.total.value)}'
+        f'<p class="total" {format_data(bar.total.key, bar.total.value)}>{format_number(bar.total.value)}'
         f' <span class="unit">{escape_text(bar.total.label)}</span></p>'
         f'<div class="track">{svg}</div>{_render_segments(bar)}</li>\n'
     )
@@ -145,7 +140,7 @@ def _render_segments(bar: Bar) -> str:
         return ""
     items = [
         f'<li><i class="{part.color}"></i>{escape_text(part.label)} '
-        f"<b {format_data_attributes(part.key, part.value)}>{format_number(part.value)}</b></li>"
+        f"<b {format_data(part.key, part.value)}>{format_number(part.value)}</b></li>"
         for part in bar.segments
         if part.value
     ]

@@ -12,7 +12,7 @@ from merganser.pipeline.report.charts import (
     Segment,
     escape_name,
     escape_text,
-    format_data_attributes,
+    format_data,
     render_chart,
 )
 from merganser.pipeline.report.report_fields import (
@@ -20,8 +20,8 @@ from merganser.pipeline.report.report_fields import (
     STEP_CHANGES,
     STEP_FILES,
     STEP_ROWS,
-    ReportField,
     format_duration,
+    format_label,
     format_number,
 )
 from merganser.pipeline.report.terminal import format_time, format_totals
@@ -37,15 +37,10 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 HEADLINE = (
     ("rows read", "sources", "rows_read"),
     ("quarantined", "sources", "rows_quarantined"),
-    ("inserted", "steps", "inserted"),
-    ("updated", "steps", "updated"),
-    ("skipped", "steps", "skipped"),
-    ("deleted", "steps", "deleted"),
+    *((change, "steps", change) for change in STEP_CHANGES),
 )
-
-
 # The segments of a step's bar, in order: what the merge did comes first.
-STEP_ACTIONS = (*STEP_CHANGES, STEP_ROWS[3], STEP_ROWS[2], STEP_ROWS[1])
+STEP_ACTIONS = (*STEP_CHANGES, "rows_deduplicated", "rows_skipped_null", "rows_quarantined")
 
 
 def report_page(outcome: RunOutcome) -> str:
@@ -85,9 +80,7 @@ def _render_head(outcome: RunOutcome) -> str:
         *([("Quarantine", outcome.quarantine)] if outcome.quarantine else []),
         *outcome.parameters.items(),
     ]
-    listed = "".join(
-        f"<div><dt>{escape_name(label)}</dt><dd>{escape_name(value)}</dd></div>\n" for label, value in facts
-    )
+    listed = "".join(f"<div><dt>{escape_name(name)}</dt><dd>{escape_name(fact)}</dd></div>\n" for name, fact in facts)
     return (
         f'<header>\n<p class="eyebrow">Pipeline run</p>\n<h1>{escape_name(outcome.pipeline)}</h1>\n'
         f'<dl class="facts">\n{listed}</dl>\n</header>\n'
@@ -101,23 +94,23 @@ def _render_headline(outcome: RunOutcome) -> str:
         zero = ' class="zero"' if not total else ""
         tiles.append(
             f"<div{zero}><dt>{label}</dt>"
-            f"<dd {format_data_attributes(f'{group}.*.{field}', total)}>{format_number(total)}</dd></div>\n"
+            f"<dd {format_data(f'{group}.*.{field}', total)}>{format_number(total)}</dd></div>\n"
         )
     return f'<dl class="headline" aria-label="The run in figures">\n{"".join(tiles)}</dl>\n'
 
 
 def _render_accounting(outcome: RunOutcome) -> str:
     wrong = outcome.unbalanced()
+    listed = "".join(f"<li>{escape_text(line)}</li>" for line in wrong or format_totals(outcome))
     if wrong:
-        listed = "".join(f"<li>{escape_text(sentence)}</li>" for sentence in wrong)
-        return (
-            f'<div class="accounting wrong" role="alert"><p>The accounting does not hold.</p><ul>{listed}</ul></div>\n'
-        )
-    listed = "".join(f"<li>{escape_text(total)}</li>" for total in format_totals(outcome))
-    return f'<div class="accounting"><p>Every row is accounted for.</p><ul>{listed}</ul></div>\n'
+        start = '<div class="accounting wrong" role="alert"><p>The accounting does not hold.</p>'
+    else:
+        start = '<div class="accounting"><p>Every row is accounted for.</p>'
+    return f"{start}<ul>{listed}</ul></div>\n"
 
 
 def _make_charts(outcome: RunOutcome) -> list[Chart]:
+    steps = list(enumerate(outcome.steps))
     return [
         Chart(
             "went",
@@ -131,9 +124,7 @@ def _make_charts(outcome: RunOutcome) -> list[Chart]:
             "rows",
             "Rows by step",
             "Actions on the rows of each step, with one scale for all steps; next to each bar, its input rows.",
-            tuple(
-                _make_step_bar(number, step, STEP_ACTIONS, STEP_ROWS[0]) for number, step in enumerate(outcome.steps)
-            ),
+            tuple(_make_step_bar(number, step, STEP_ACTIONS, "rows_in") for number, step in steps),
             "No step had any rows.",
         ),
         Chart(
@@ -147,40 +138,36 @@ def _make_charts(outcome: RunOutcome) -> list[Chart]:
             "files",
             "Files by step",
             "Data files that each merge added, rewrote or preserved.",
-            tuple(_make_step_bar(number, step, STEP_FILES[:3], None) for number, step in enumerate(outcome.steps)),
+            tuple(_make_step_bar(number, step, STEP_FILES[:3]) for number, step in steps),
             "No step touched any files.",
         ),
         Chart(
             "seconds",
             "Seconds by step",
             "How long each merge took.",
-            tuple(_make_seconds_bar(number, step) for number, step in enumerate(outcome.steps)),
+            tuple(_make_seconds_bar(number, step) for number, step in steps),
             "No step took any time.",
         ),
     ]
 
 
+def _make_segment(group: str, number: int, outcome: SourceOutcome | StepOutcome, field: str) -> Segment:
+    return Segment(f"{group}.{number}.{field}", format_label(field), getattr(outcome, field), field)
+
+
 def _make_source_bar(number: int, source: SourceOutcome) -> Bar:
-    key = f"sources.{number}"
-    parts = (
-        Segment(f"{key}.rows_clean", "clean", source.rows_clean, "rows_clean"),
-        Segment(f"{key}.rows_quarantined", "quarantined", source.rows_quarantined, "rows_quarantined"),
-        Segment(f"{key}.rows_filtered", "filtered", source.rows_filtered, "rows_filtered"),
-    )
-    note = "staged by an earlier attempt" if source.staged else ""
-    return Bar(source.name, note, parts, Segment(f"{key}.rows_read", "read", source.rows_read, ""))
+    fields = ("rows_clean", "rows_quarantined", "rows_filtered", "rows_read")
+    *parts, total = (_make_segment("sources", number, source, field) for field in fields)
+    return Bar(source.name, "staged by an earlier attempt" if source.staged else "", tuple(parts), total)
 
 
-def _make_step_bar(number: int, step: StepOutcome, columns: Sequence[ReportField], total: ReportField | None) -> Bar:
-    key = f"steps.{number}"
-    parts = tuple(
-        Segment(f"{key}.{column.field}", column.label, getattr(step, column.field), column.field) for column in columns
-    )
-    if total is None:
-        total_segment = Segment(" ".join(part.key for part in parts), "files", sum(part.value for part in parts), "")
+def _make_step_bar(number: int, step: StepOutcome, fields: Sequence[str], total_field: str | None = None) -> Bar:
+    parts = tuple(_make_segment("steps", number, step, field) for field in fields)
+    if total_field is None:
+        total = Segment(" ".join(part.key for part in parts), "files", sum(part.value for part in parts), "")
     else:
-        total_segment = Segment(f"{key}.{total.field}", total.label, getattr(step, total.field), "")
-    return Bar(step.name, "replayed" if step.state == "replayed" else "", parts, total_segment)
+        total = _make_segment("steps", number, step, total_field)
+    return Bar(step.name, "replayed" if step.state == "replayed" else "", parts, total)
 
 
 def _make_seconds_bar(number: int, step: StepOutcome) -> Bar:
@@ -220,16 +207,13 @@ class _Table:
     row_label: str
     outcomes: Sequence[SourceOutcome | StepOutcome]
 
-    def render(self, caption: str, string_fields: Sequence[str], columns: Sequence[ReportField]) -> str:
+    def render(self, caption: str, string_fields: Sequence[str], fields: Sequence[str]) -> str:
         if not self.outcomes:
             return ""
-        heads = "".join(
-            f'<th role="columnheader" scope="col">{label}</th>' for label in (self.row_label, *string_fields)
-        )
-        heads += "".join(
-            f'<th role="columnheader" scope="col" class="number">{column.label}</th>' for column in columns
-        )
-        rows = "".join(self._render_row(number, string_fields, columns) for number in range(len(self.outcomes)))
+        head = '<th role="columnheader" scope="col"'
+        heads = "".join(f"{head}>{label}</th>" for label in (self.row_label, *string_fields))
+        heads += "".join(f'{head} class="number">{format_label(field)}</th>' for field in fields)
+        rows = "".join(self._render_row(number, string_fields, fields) for number in range(len(self.outcomes)))
         # On a narrow page the style shows each row as a list; the roles keep the meaning of a table.
         return (
             f'<table role="table">\n<caption>{caption}</caption>\n'
@@ -237,19 +221,18 @@ class _Table:
             f'<tbody role="rowgroup">\n{rows}</tbody>\n</table>\n'
         )
 
-    def _render_row(self, number: int, string_fields: Sequence[str], columns: Sequence[ReportField]) -> str:
+    def _render_row(self, number: int, string_fields: Sequence[str], fields: Sequence[str]) -> str:
         outcome = self.outcomes[number]
         cells = f'<th role="rowheader" scope="row">{escape_name(outcome.name)}</th>'
         for label in string_fields:
             value = getattr(outcome, label)
-            listed = (value,) if isinstance(value, str) else value
-            text = "<br>".join(escape_name(item) for item in listed)
+            text = "<br>".join(map(escape_name, (value,) if isinstance(value, str) else value))
             cells += f'<td role="cell" class="{label}" data-label="{label}">{text}</td>'
-        for column in columns:
-            value = getattr(outcome, column.field)
+        for field in fields:
+            value = getattr(outcome, field)
             zero = "" if value else " zero"
             cells += (
-                f'<td role="cell" class="number{zero}" data-label="{column.label}" '
-                f"{format_data_attributes(f'{self.group}.{number}.{column.field}', value)}>{format_number(value)}</td>"
+                f'<td role="cell" class="number{zero}" data-label="{format_label(field)}" '
+                f"{format_data(f'{self.group}.{number}.{field}', value)}>{format_number(value)}</td>"
             )
         return f'<tr role="row">{cells}</tr>\n'

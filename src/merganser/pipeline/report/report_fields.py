@@ -2,48 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class ReportField:
-    """One field of a source's or step's outcome, and its label in a report."""
-
-    field: str
-    label: str
-
-
-SOURCE_ROWS = (
-    ReportField("files", "files"),
-    ReportField("rows_read", "read"),
-    ReportField("rows_filtered", "filtered"),
-    ReportField("rows_quarantined", "quarantined"),
-    ReportField("rows_clean", "clean"),
-    ReportField("seconds", "seconds"),
-)
-STEP_ROWS = (
-    ReportField("rows_in", "in"),
-    ReportField("rows_quarantined", "quarantined"),
-    ReportField("rows_skipped_null", "left out"),
-    ReportField("rows_deduplicated", "deduplicated"),
-    ReportField("rows_merged", "merged"),
-)
-STEP_CHANGES = (
-    ReportField("inserted", "inserted"),
-    ReportField("updated", "updated"),
-    ReportField("skipped", "skipped"),
-    ReportField("deleted", "deleted"),
-)
-STEP_FILES = (
-    ReportField("files_written", "written"),
-    ReportField("files_rewritten", "rewritten"),
-    ReportField("files_preserved", "preserved"),
-    ReportField("files_removed", "removed"),
-    ReportField("seconds", "seconds"),
-)
-
+SOURCE_ROWS = ("files", "rows_read", "rows_filtered", "rows_quarantined", "rows_clean", "seconds")
+STEP_ROWS = ("rows_in", "rows_quarantined", "rows_skipped_null", "rows_deduplicated", "rows_merged")
+STEP_CHANGES = ("inserted", "updated", "skipped", "deleted")
+STEP_FILES = ("files_written", "files_rewritten", "files_preserved", "files_removed", "seconds")
 # Above this many seconds, hundredths are noise.
 COARSE_SECONDS = 10
+
+
+def format_label(field: str) -> str:
+    """Name a field of a source's or step's outcome.
+
+    >>> format_label("rows_read"), format_label("files_written"), format_label("rows_skipped_null")
+    ('read', 'written', 'left out')
+    """
+    return "left out" if field == "rows_skipped_null" else field.removeprefix("rows_").removeprefix("files_")
 
 
 def format_number(value: float) -> str:
