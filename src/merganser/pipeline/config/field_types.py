@@ -6,13 +6,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from merganser.errors import ConfigurationError
 from merganser.graph.sqlite.sql import quote_spark_identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 # Names become folders and batch ids.
 _NAME = re.compile(r"[\w][\w .-]*", re.UNICODE)
@@ -25,6 +26,13 @@ def to_expressions(given: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
     ({'url': '`url`'}, {'url': 'lower(link)'})
     """
     return PROPERTIES.read(given, "", "")
+
+
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """End a sentence about an unknown name with the known one that is like it, or with all of them."""
+    known = sorted(known)
+    similar = get_close_matches(name, known, 1)
+    return f". Did you mean {similar[0]!r}?" if similar else f". Available: {', '.join(known)}."
 
 
 class FieldType(ABC):
@@ -40,22 +48,22 @@ def _make_error(given: Any, expected: str, label: str, name: str) -> Configurati
 
 
 @dataclass(frozen=True, slots=True)
-class _String(FieldType):
-    def read(self, given: Any, label: str, name: str) -> str:
-        if not isinstance(given, str) or not given.strip():
-            raise _make_error(given, "a non-empty string", label, name)
-        return given
+class _Scalar(FieldType):
+    expected: str
+    accepts: Callable[[Any], bool]
+    convert: Callable[[Any], Any] = lambda given: given
+
+    def read(self, given: Any, label: str, name: str) -> Any:
+        if not self.accepts(given):
+            raise _make_error(given, self.expected, label, name)
+        return self.convert(given)
 
 
-@dataclass(frozen=True, slots=True)
-class _Name(FieldType):
-    def read(self, given: Any, label: str, name: str) -> str:
-        if not isinstance(given, str) or not _NAME.fullmatch(given):
-            raise _make_error(given, "a name of letters, digits, '_', '-', '.' and spaces", label, name)
-        return given
+def choice(choices: tuple[str, ...]) -> FieldType:
+    """Make the type of a key whose value is one of several strings."""
+    return _Scalar(f"one of {', '.join(map(repr, choices))}", choices.__contains__, str)
 
 
-@dataclass(frozen=True, slots=True)
 class _Strings(FieldType):
     def read(self, given: Any, label: str, name: str) -> tuple[str, ...]:
         strings = (given,) if isinstance(given, str) else given
@@ -64,17 +72,24 @@ class _Strings(FieldType):
         return tuple(STRING.read(string, label, name) for string in strings)
 
 
-@dataclass(frozen=True, slots=True)
-class _StringMap(FieldType):
-    def read(self, given: Any, label: str, name: str) -> dict[str, str]:
+class _Settings(FieldType):
+    expected = "a table of settings"
+
+    def read(self, given: Any, label: str, name: str) -> dict[str, Any]:
         if given == ():
             return {}
         if not isinstance(given, Mapping):
-            raise _make_error(given, "a table of names and strings", label, name)
-        return {STRING.read(one, label, name): STRING.read(text, label, f"{name}.{one}") for one, text in given.items()}
+            raise _make_error(given, self.expected, label, name)
+        return {STRING.read(key, label, name): value for key, value in given.items()}
 
 
-@dataclass(frozen=True, slots=True)
+class _StringMap(_Settings):
+    expected = "a table of names and strings"
+
+    def read(self, given: Any, label: str, name: str) -> dict[str, str]:
+        return {key: STRING.read(one, label, f"{name}.{key}") for key, one in super().read(given, label, name).items()}
+
+
 class _Properties(FieldType):
     """Columns by name, or names with an expression each."""
 
@@ -82,45 +97,6 @@ class _Properties(FieldType):
         if isinstance(given, Mapping):
             return STRING_MAP.read(given, label, name)
         return {one: quote_spark_identifier(one) for one in STRINGS.read(given, label, name)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Settings(FieldType):
-    def read(self, given: Any, label: str, name: str) -> dict[str, Any]:
-        if given == ():
-            return {}
-        if not isinstance(given, Mapping):
-            raise _make_error(given, "a table of settings", label, name)
-        return {STRING.read(one, label, name): value for one, value in given.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class _Boolean(FieldType):
-    def read(self, given: Any, label: str, name: str) -> bool:
-        if not isinstance(given, bool):
-            raise _make_error(given, "true or false", label, name)
-        return given
-
-
-@dataclass(frozen=True, slots=True)
-class _Fraction(FieldType):
-    def read(self, given: Any, label: str, name: str) -> float:
-        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 1:
-            raise _make_error(given, "a share of rows, from 0 to 1", label, name)
-        return float(given)
-
-
-@dataclass(frozen=True, slots=True)
-class Choice(FieldType):
-    """One of several strings."""
-
-    choices: tuple[str, ...]
-
-    def read(self, given: Any, label: str, name: str) -> str:
-        """Refuse what is not one of the choices."""
-        if given not in self.choices:
-            raise _make_error(given, f"one of {', '.join(map(repr, self.choices))}", label, name)
-        return str(given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,5 +115,15 @@ class NestedTables(FieldType):
         return tuple(listed) if self.is_repeated else given
 
 
-STRING, NAME, STRINGS, STRING_MAP = _String(), _Name(), _Strings(), _StringMap()
-PROPERTIES, SETTINGS, BOOLEAN, FRACTION = _Properties(), _Settings(), _Boolean(), _Fraction()
+STRING = _Scalar("a non-empty string", lambda given: isinstance(given, str) and bool(given.strip()))
+NAME = _Scalar(
+    "a name of letters, digits, '_', '-', '.' and spaces",
+    lambda given: isinstance(given, str) and _NAME.fullmatch(given) is not None,
+)
+BOOLEAN = _Scalar("true or false", lambda given: isinstance(given, bool))
+FRACTION = _Scalar(
+    "a share of rows, from 0 to 1",
+    lambda given: isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= 1,
+    float,
+)
+STRINGS, STRING_MAP, PROPERTIES, SETTINGS = _Strings(), _StringMap(), _Properties(), _Settings()

@@ -8,26 +8,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import MISSING, dataclass, field, fields
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from merganser.core.model.options import Options, check_order, list_options, make_request
 from merganser.errors import ConfigurationError, MerganserError
 from merganser.graph.sqlite.sql import quote_spark_identifier
-from merganser.pipeline.config.field_types import (
-    BOOLEAN,
-    FRACTION,
-    NAME,
-    PROPERTIES,
-    SETTINGS,
-    STRING,
-    STRING_MAP,
-    STRINGS,
-    Choice,
-    FieldType,
-    NestedTables,
-    to_expressions,
-)
+from merganser.pipeline.config import field_types as types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +33,7 @@ _RUN_OPTIONS = {"batch_id", "filesystem", "use_merge"}
 MERGE_OPTIONS = tuple(sorted(set(list_options("merge")) - _RUN_OPTIONS))
 
 
-def declare_key(field_type: FieldType, default: Any = MISSING) -> Any:
+def declare_key(field_type: types.FieldType, default: Any = MISSING) -> Any:
     """Declare a key of a table; without a default it is required."""
     return field(default=default, metadata={"field_type": field_type})
 
@@ -95,17 +81,17 @@ class Source(Table):
 
     title = "[[source]]"
 
-    name: str = declare_key(NAME)
-    path: Sequence[str] = declare_key(STRINGS)
-    format: str = declare_key(Choice(FORMATS))
-    schema: str | None = declare_key(STRING, None)
-    options: Mapping[str, Any] = declare_key(SETTINGS, ())
-    rename: Mapping[str, str] = declare_key(STRING_MAP, ())
-    cast: Mapping[str, str] = declare_key(STRING_MAP, ())
-    derive: Mapping[str, str] = declare_key(STRING_MAP, ())
-    drop: Sequence[str] = declare_key(STRINGS, ())
-    where: Sequence[str] = declare_key(STRINGS, ())
-    fail_above: float | None = declare_key(FRACTION, None)
+    name: str = declare_key(types.NAME)
+    path: Sequence[str] = declare_key(types.STRINGS)
+    format: str = declare_key(types.choice(FORMATS))
+    schema: str | None = declare_key(types.STRING, None)
+    options: Mapping[str, Any] = declare_key(types.SETTINGS, ())
+    rename: Mapping[str, str] = declare_key(types.STRING_MAP, ())
+    cast: Mapping[str, str] = declare_key(types.STRING_MAP, ())
+    derive: Mapping[str, str] = declare_key(types.STRING_MAP, ())
+    drop: Sequence[str] = declare_key(types.STRINGS, ())
+    where: Sequence[str] = declare_key(types.STRINGS, ())
+    fail_above: float | None = declare_key(types.FRACTION, None)
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
@@ -130,10 +116,10 @@ class Check(Table):
 
     title = "[[check]]"
 
-    name: str = declare_key(NAME)
-    source: str = declare_key(STRING)
-    rule: str = declare_key(STRING)
-    fail_above: float | None = declare_key(FRACTION, None)
+    name: str = declare_key(types.NAME)
+    source: str = declare_key(types.STRING)
+    rule: str = declare_key(types.STRING)
+    fail_above: float | None = declare_key(types.FRACTION, None)
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
@@ -152,19 +138,19 @@ class Dataset(Table):
 
     title = "[[dataset]]"
 
-    name: str = declare_key(NAME)
-    source: str = declare_key(STRING)
-    path: str = declare_key(STRING)
-    key_columns: Sequence[str] = declare_key(STRINGS)
-    strategy: MergeStrategy = declare_key(STRING, "upsert")
-    columns: Expressions | None = declare_key(PROPERTIES, None)
-    merge: Mapping[str, Any] = declare_key(SETTINGS, ())
+    name: str = declare_key(types.NAME)
+    source: str = declare_key(types.STRING)
+    path: str = declare_key(types.STRING)
+    key_columns: Sequence[str] = declare_key(types.STRINGS)
+    strategy: MergeStrategy = declare_key(types.STRING, "upsert")
+    columns: Expressions | None = declare_key(types.PROPERTIES, None)
+    merge: Mapping[str, Any] = declare_key(types.SETTINGS, ())
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
         for name in self.merge:
             if name not in MERGE_OPTIONS:
-                raise self.make_error(name, f"merge has no such option{_suggest_name(name, MERGE_OPTIONS)}")
+                raise self.make_error(name, f"merge has no such option{types.suggest_name(name, MERGE_OPTIONS)}")
         try:
             # A feed delivers the same rows again and again; those that are equal need not be rewritten.
             request = make_request(self.strategy, list(self.key_columns), Options(**self.merge))
@@ -181,7 +167,7 @@ class Dataset(Table):
 
     def find_expression(self, column: str) -> str:
         """Find the expression of a column over the source's rows."""
-        return quote_spark_identifier(column) if self.columns is None else to_expressions(self.columns)[column]
+        return quote_spark_identifier(column) if self.columns is None else types.to_expressions(self.columns)[column]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,8 +180,8 @@ class Ends(Table):
 
     title = "endpoint"
 
-    type: str = declare_key(STRING)
-    match: Expressions = declare_key(PROPERTIES)
+    type: str = declare_key(types.STRING)
+    match: Expressions = declare_key(types.PROPERTIES)
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
@@ -205,14 +191,14 @@ class Ends(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GraphTable(Table):
-    type: str = declare_key(STRING)
-    source: str = declare_key(STRING)
-    match: Expressions = declare_key(PROPERTIES, ())
-    base: Expressions = declare_key(PROPERTIES, ())
-    on_create: Expressions = declare_key(PROPERTIES, ())
-    on_match: Expressions = declare_key(PROPERTIES, ())
-    order_by: Sequence[str] = declare_key(STRINGS, ())
-    skip_null_keys: bool = declare_key(BOOLEAN, False)  # noqa: FBT003 - the default
+    type: str = declare_key(types.STRING)
+    source: str = declare_key(types.STRING)
+    match: Expressions = declare_key(types.PROPERTIES, ())
+    base: Expressions = declare_key(types.PROPERTIES, ())
+    on_create: Expressions = declare_key(types.PROPERTIES, ())
+    on_match: Expressions = declare_key(types.PROPERTIES, ())
+    order_by: Sequence[str] = declare_key(types.STRINGS, ())
+    skip_null_keys: bool = declare_key(types.BOOLEAN, False)  # noqa: FBT003 - the default
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
@@ -258,9 +244,9 @@ class Edge(_GraphTable):
 
     title = "[[graph.edge]]"
 
-    from_node: Ends = declare_key(NestedTables(Ends))
-    to_node: Ends = declare_key(NestedTables(Ends))
-    missing: Literal["refuse", "skip"] = declare_key(Choice(("refuse", "skip")), "refuse")
+    from_node: Ends = declare_key(types.NestedTables(Ends))
+    to_node: Ends = declare_key(types.NestedTables(Ends))
+    missing: Literal["refuse", "skip"] = declare_key(types.choice(("refuse", "skip")), "refuse")
 
     @property
     def unique_name(self) -> str:
@@ -278,10 +264,10 @@ class Graph(Table):
 
     title = "[graph]"
 
-    path: str | None = declare_key(STRING, None)
-    sqlite: str | None = declare_key(STRING, None)
-    node: Sequence[Node] = declare_key(NestedTables(Node, is_repeated=True), ())
-    edge: Sequence[Edge] = declare_key(NestedTables(Edge, is_repeated=True), ())
+    path: str | None = declare_key(types.STRING, None)
+    sqlite: str | None = declare_key(types.STRING, None)
+    node: Sequence[Node] = declare_key(types.NestedTables(Node, is_repeated=True), ())
+    edge: Sequence[Edge] = declare_key(types.NestedTables(Edge, is_repeated=True), ())
 
     def __post_init__(self) -> None:
         Table.__post_init__(self)
@@ -305,13 +291,13 @@ class Pipeline(Table):
 
     title = "[pipeline]"
 
-    name: str = declare_key(NAME)
-    state: str = declare_key(STRING)
-    quarantine: str = declare_key(STRING, "")
-    source: Sequence[Source] = declare_key(NestedTables(Source, is_repeated=True))
-    check: Sequence[Check] = declare_key(NestedTables(Check, is_repeated=True), ())
-    dataset: Sequence[Dataset] = declare_key(NestedTables(Dataset, is_repeated=True), ())
-    graph: Graph | None = declare_key(NestedTables(Graph), None)
+    name: str = declare_key(types.NAME)
+    state: str = declare_key(types.STRING)
+    quarantine: str = declare_key(types.STRING, "")
+    source: Sequence[Source] = declare_key(types.NestedTables(Source, is_repeated=True))
+    check: Sequence[Check] = declare_key(types.NestedTables(Check, is_repeated=True), ())
+    dataset: Sequence[Dataset] = declare_key(types.NestedTables(Dataset, is_repeated=True), ())
+    graph: Graph | None = declare_key(types.NestedTables(Graph), None)
 
     def __post_init__(self) -> None:
         if not self.quarantine and isinstance(self.state, str) and self.state:
@@ -348,7 +334,7 @@ class Pipeline(Table):
         for user in users:
             if user.source not in names:
                 raise user.make_error(
-                    "source", f"there is no [[source]] {user.source!r}{_suggest_name(user.source, names)}"
+                    "source", f"there is no [[source]] {user.source!r}{types.suggest_name(user.source, names)}"
                 )
         used = {user.source for user in [*self.dataset, *self.graph_tables]}
         for source in self.source:
@@ -385,9 +371,3 @@ def _check_unique(tables: Iterable[Table], attribute: str, name: str = "name") -
         if value in seen:
             raise table.make_error(name, f"{value!r} is defined twice. Rename one of them, or combine them.")
         seen.add(value)
-
-
-def _suggest_name(name: str, known: Iterable[str]) -> str:
-    known = sorted(known)
-    similar = get_close_matches(name, known, 1)
-    return f". Did you mean {similar[0]!r}?" if similar else f". Available: {', '.join(known)}."

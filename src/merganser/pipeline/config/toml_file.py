@@ -6,27 +6,18 @@ import os
 import re
 import tomllib
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from merganser.errors import ConfigurationError
-from merganser.pipeline.config.tables import (
-    MERGE_OPTIONS,
-    Check,
-    Dataset,
-    Edge,
-    Ends,
-    Graph,
-    Node,
-    Pipeline,
-    Source,
-    Table,
-)
+from merganser.pipeline.config.field_types import suggest_name
+from merganser.pipeline.config.tables import MERGE_OPTIONS, Check, Dataset, Edge, Ends, Graph, Node, Pipeline, Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import TypeVar
+
+    from merganser.pipeline.config.tables import Table
 
     TableT = TypeVar("TableT", bound=Table)
 
@@ -168,12 +159,10 @@ def _list_tables(tables: Mapping[str, Any], name: str, table_type: type[Table]) 
 
 
 def _check_keys(given: Mapping[str, Any], known: Iterable[str], label: str) -> None:
-    names = sorted(known)
+    names = list(known)
     for name in given:
         if name not in names:
-            similar = get_close_matches(name, names, 1)
-            hint = f"Did you mean {similar[0]!r}?" if similar else f"Available: {', '.join(names)}."
-            message = f"unknown key. {hint}" if label else f"unknown table. {hint}"
+            message = f"unknown {'key' if label else 'table'}{suggest_name(name, names)}"
             raise ConfigurationError(message, label or f"[{name}]", name if label else "")
 
 
