@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from merganser.core.storage.location import Location
 
     Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+    # The values of a repeated option of the form name=value.
+    Pairs: TypeAlias = Sequence[tuple[str, str]]
 
 FAILED, UNFINISHED = 1, 3
 _COLOURED = re.compile("(\x1b\\[[0-9]+m[█▒·✕]\x1b\\[0m)")
@@ -160,12 +162,12 @@ def _is_unfinished(error: BaseException, arguments: dict[str, Any]) -> bool:
         return False
 
 
-def locate_target(target: str, options: Sequence[tuple[str, str]]) -> Location:
+def locate_target(target: str, options: Pairs) -> Location:
     """Locate a dataset."""
     return locate(target, open_filesystem(target, options))
 
 
-def check_exists(target: str, options: Sequence[tuple[str, str]]) -> None:
+def check_exists(target: str, options: Pairs) -> None:
     """Refuse a path that has neither a dataset nor a control folder."""
     location = locate_target(target, options)
     if all(location.store.get_path_type(path) is None for path in (location.root, choose_control_folder(location))):
@@ -185,12 +187,10 @@ def storage_option() -> Decorator:
 
 def columns_option(name: str, *spelled: str, help_text: str, required: bool = False) -> Decorator:
     """Add an option that takes column names."""
-    return click.option(
-        name, *spelled, type=columns, metavar="COLUMN,…", multiple=True, required=required, help=help_text
-    )
+    return click.option(name, *spelled, **COLUMNS, required=required, help=help_text)
 
 
-def open_filesystem(path: str, options: Sequence[tuple[str, str]]) -> Any:
+def open_filesystem(path: str, options: Pairs) -> Any:
     """Open the filesystem of a URL with storage options; None: the default one."""
     if not options or "://" not in path:
         return None
@@ -236,7 +236,21 @@ def flatten_names(given: Sequence[Sequence[str]]) -> list[str]:
     return [name for names in given for name in names]
 
 
-def group_pairs(given: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+# The arguments of `click.option` for column names; the command gets one list of them.
+COLUMNS: dict[str, Any] = {
+    "type": columns,
+    "metavar": "COLUMN,…",
+    "multiple": True,
+    "callback": lambda _context, _option, given: flatten_names(given),
+}
+
+
+def combine(*decorators: Decorator) -> Decorator:
+    """Combine decorators; the first one is applied last."""
+    return lambda work: functools.reduce(lambda made, decorate: decorate(made), reversed(decorators), work)
+
+
+def group_pairs(given: Pairs) -> dict[str, list[str]]:
     """Collect the comma-separated values of each name of a repeated option."""
     found: dict[str, list[str]] = {}
     for name, text in given:

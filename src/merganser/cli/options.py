@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from merganser.cli.command import columns, flatten_names, group_pairs, pair, parse_value
+from merganser.cli.command import COLUMNS, combine, group_pairs, pair, parse_value
 from merganser.core.model import option_types as types
 from merganser.core.model.options import DECLARATIONS, Options, list_options
 
@@ -20,15 +19,12 @@ if TYPE_CHECKING:
     from merganser.core.model.options import Call
 
 _DEFAULTS = {one.name: one.default for one in fields(Options)}
-_COLUMNS = {"type": columns, "metavar": "COLUMN,…", "multiple": True}
 # The arguments of `click.option` for a type; other types take a string.
 _SPELLINGS: dict[OptionType, dict[str, Any]] = {
     types.POSITIVE: {"type": click.IntRange(min=1), "show_default": True},
     types.COMMITS: {"type": click.IntRange(min=0), "show_default": True},
     types.SECONDS: {"type": click.FloatRange(min=0), "show_default": True},
-    types.COLUMNS: _COLUMNS,
-    types.SOME_COLUMNS: _COLUMNS,
-    types.ORDER: _COLUMNS,
+    **dict.fromkeys((types.COLUMNS, types.SOME_COLUMNS, types.ORDER), COLUMNS),
     types.VALUES: {"type": pair, "metavar": "COLUMN=VALUE,…", "multiple": True},
     types.OPERATION_VALUES: {"type": pair, "metavar": "OPERATION=VALUE,…", "multiple": True},
 }
@@ -40,9 +36,7 @@ def _parse_values(given: Any) -> dict[str, list[Any]]:
 
 # What a call gets for the value that click found.
 _CONVERSIONS: dict[OptionType, Callable[[Any], Any]] = {
-    types.COLUMNS: lambda given: flatten_names(given) or None,
-    types.SOME_COLUMNS: lambda given: flatten_names(given) or None,
-    types.ORDER: lambda given: flatten_names(given) or None,
+    **dict.fromkeys((types.COLUMNS, types.SOME_COLUMNS, types.ORDER), lambda given: given or None),
     types.VALUES: lambda given: group_pairs(given) or None,
     types.OPERATION_VALUES: lambda given: _parse_values(given) or None,
     types.AUDIT: lambda given: {"keys": True, None: False}.get(given, given),
@@ -68,8 +62,7 @@ def declared_option(name: str) -> Decorator:
 
 def declared_options(call: Call) -> Decorator:
     """Make all options of a call, in the order of their declaration."""
-    names = [name for name in list_options(call) if DECLARATIONS[name].has_flag]
-    return lambda work: reduce(lambda made, name: declared_option(name)(made), reversed(names), work)
+    return combine(*(declared_option(name) for name in list_options(call) if DECLARATIONS[name].has_flag))
 
 
 def to_arguments(call: Call, given: Mapping[str, Any]) -> dict[str, Any]:

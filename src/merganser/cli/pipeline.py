@@ -15,9 +15,7 @@ from merganser.pipeline.report.files import write_report
 from merganser.pipeline.report.terminal import report_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from merganser.pipeline.config.tables import Pipeline
+    from merganser.cli.command import Pairs
     from merganser.pipeline.run_result import RunOutcome
 
 
@@ -36,12 +34,7 @@ if TYPE_CHECKING:
 @click.option("--report", metavar="FOLDER", help="Folder for the reports.  [default: reports in the state folder]")
 @wrap_command
 def run(
-    file: str,
-    param: Sequence[tuple[str, str]],
-    master: str | None,
-    conf: Sequence[tuple[str, str]],
-    run_id: str | None,
-    report: str | None,
+    file: str, param: Pairs, master: str | None, conf: Pairs, run_id: str | None, report: str | None
 ) -> CommandOutput:
     """Run a pipeline from its TOML file, on Spark.
 
@@ -49,25 +42,14 @@ def run(
     """
     parameters = dict(param)
     pipeline = load(file, parameters)
+    # Loaded here: a configuration is checked without Spark, and on machines that do not have it.
+    open_session = load_extra("merganser.pipeline.runner.session", "open_session", "merganser[spark]")
+    run_pipeline = load_extra("merganser.pipeline.runner.driver", "run", "merganser[spark]")
     try:
-        outcome = _run_in_session(pipeline, parameters, master, dict(conf), run_id)
+        with open_session(pipeline.name, master, dict(conf), progress=sys.stderr.isatty()) as spark:
+            outcome: RunOutcome = run_pipeline(pipeline, spark=spark, parameters=parameters, run_id=run_id, say=say)
     except ConfigurationError as error:
         raise ConfigurationError(error.message, error.table, error.key, file) from error
     reports = write_report(outcome, report or f"{pipeline.state.rstrip('/')}/reports")
     lines = [*report_lines(outcome), "", *(f"report: {path}" for path in reports)]
     return CommandOutput({**outcome.to_dict(), "reports": reports}, lines)
-
-
-def _run_in_session(
-    pipeline: Pipeline,
-    parameters: Mapping[str, str],
-    master: str | None,
-    settings: Mapping[str, str],
-    run_id: str | None,
-) -> RunOutcome:
-    # Loaded here: a configuration is checked without Spark, and on machines that do not have it.
-    open_session = load_extra("merganser.pipeline.runner.session", "open_session", "merganser[spark]")
-    run_pipeline = load_extra("merganser.pipeline.runner.driver", "run", "merganser[spark]")
-    with open_session(pipeline.name, master, settings, progress=sys.stderr.isatty()) as spark:
-        outcome: RunOutcome = run_pipeline(pipeline, spark=spark, parameters=parameters, run_id=run_id, say=say)
-    return outcome

@@ -23,6 +23,7 @@ from merganser.errors import InvalidArgumentError, MerganserError, UnreadableFil
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from merganser.cli.command import Pairs
     from merganser.core.storage.location import Location
 
 STDIN = "-"
@@ -36,11 +37,7 @@ _BATCH_ROWS = 50_000
 
 
 def open_source(
-    text: str,
-    options: Sequence[tuple[str, str]] = (),
-    reading: ReadOptions = DEFAULT_READ_OPTIONS,
-    *,
-    allow_path: bool = False,
+    text: str, options: Pairs = (), reading: ReadOptions = DEFAULT_READ_OPTIONS, *, allow_path: bool = False
 ) -> Any:
     """Open a SOURCE argument; with `allow_path`, return the path of plain files for Spark to read itself."""
     if text == STDIN:
@@ -122,7 +119,6 @@ def _read_stdin(reading: ReadOptions) -> pa.Table:
 
 
 def _guess_format_from_bytes(data: bytes) -> str:
-    """Guess the format from the first bytes."""
     if data.startswith(b"PAR1"):
         return "parquet"
     if data.startswith((b"ARROW1", b"\xff\xff\xff\xff")):

@@ -12,7 +12,6 @@ from merganser.cli.command import (
     CommandOutput,
     check_exists,
     columns_option,
-    flatten_names,
     open_filesystem,
     storage_option,
     wrap_command,
@@ -21,8 +20,9 @@ from merganser.cli.options import table_format_option
 from merganser.display import pluralize, to_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
+    from merganser.cli.command import Pairs
     from merganser.core.commit.history import HistoryRecord
     from merganser.core.maintenance.inspect import Inspection
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 @storage_option()
 @table_format_option
 @wrap_command
-def inspect(target: str, *, key_columns: Sequence[Sequence[str]], **given: Any) -> CommandOutput:
+def inspect(target: str, *, key_columns: list[str], **given: Any) -> CommandOutput:
     """Describe a dataset and suggest improvements.
 
     TARGET is a folder or URL. With --key, also show the range of the keys, how many files may contain one key, and the
     number of duplicate keys.
     """
     filesystem = open_filesystem(target, given.pop("storage_option"))
-    found = inspect_dataset(target, flatten_names(key_columns), filesystem=filesystem, **given)
+    found = inspect_dataset(target, key_columns, filesystem=filesystem, **given)
     return CommandOutput(found.to_dict(), _format_inspection(found))
 
 
@@ -80,7 +80,7 @@ def _format_bytes(size: int) -> str:
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Number of commits to list.")
 @storage_option()
 @wrap_command
-def history(target: str, limit: int, storage_option: Sequence[tuple[str, str]]) -> CommandOutput:
+def history(target: str, limit: int, storage_option: Pairs) -> CommandOutput:
     """List the commits to a dataset.
 
     TARGET is a folder or URL. The newest commit comes first.
@@ -93,11 +93,7 @@ def history(target: str, limit: int, storage_option: Sequence[tuple[str, str]]) 
 def format_record(record: HistoryRecord) -> str:
     """Format a commit as one line."""
     name = " ".join(filter(None, (record.operation, record.strategy or record.mode)))
-    counts = [
-        f"{count:,} {word}"
-        for word, count in (("inserted", record.inserted), ("updated", record.updated), ("deleted", record.deleted))
-        if count
-    ]
+    found = {word: getattr(record, word) for word in ("inserted", "updated", "deleted")}
+    changes = ", ".join(f"{count:,} {word}" for word, count in found.items() if count) or "no row changed"
     batch = f" (batch {record.batch_id})" if record.batch_id else ""
-    changes = ", ".join(counts) or "no row changed"
     return f"{record.committed_at:%Y-%m-%d %H:%M:%S} UTC  {name}: {changes}{batch}"

@@ -8,14 +8,7 @@ import click
 
 from merganser.api import compact as compact_dataset
 from merganser.api import dedupe as dedupe_dataset
-from merganser.cli.command import (
-    CommandOutput,
-    columns_option,
-    flatten_names,
-    open_filesystem,
-    storage_option,
-    wrap_command,
-)
+from merganser.cli.command import CommandOutput, columns_option, open_filesystem, storage_option, wrap_command
 from merganser.cli.dataset.progress import show_progress
 from merganser.cli.options import max_rows_option, retain_option, row_group_option, table_format_option, timeout_option
 from merganser.core.maintenance.compact import TARGET_FILE_BYTES
@@ -55,12 +48,8 @@ def compact(target: str, *, target_file_mb: float, **given: Any) -> CommandOutpu
     unless --sort-by is given and they are not sorted yet. No row changes, and running it again does nothing.
     """
     with show_progress() as progress:
-        result = compact_dataset(
-            target,
-            target_file_bytes=max(1, round(target_file_mb * _MB)),
-            progress=progress,
-            **_make_arguments(target, given, "sort_by"),
-        )
+        size = max(1, round(target_file_mb * _MB))
+        result = compact_dataset(target, target_file_bytes=size, progress=progress, **_make_arguments(target, given))
     return CommandOutput(result.to_dict(), [_format_compact(result, target)])
 
 
@@ -81,14 +70,12 @@ def dedupe(target: str, **given: Any) -> CommandOutput:
     that are equal in every column are removed. Files without duplicates are kept as they are.
     """
     with show_progress() as progress:
-        result = dedupe_dataset(target, progress=progress, **_make_arguments(target, given, "key_columns", "order_by"))
+        result = dedupe_dataset(target, progress=progress, **_make_arguments(target, given))
     return CommandOutput(result.to_dict(), _format_dedupe(result, target))
 
 
-def _make_arguments(target: str, given: dict[str, Any], *column_options: str) -> dict[str, Any]:
-    """Turn the options of a command into arguments of the library."""
-    filesystem = open_filesystem(target, given.pop("storage_option"))
-    return {**given, "filesystem": filesystem, **{name: flatten_names(given[name]) for name in column_options}}
+def _make_arguments(target: str, given: dict[str, Any]) -> dict[str, Any]:
+    return {"filesystem": open_filesystem(target, given.pop("storage_option")), **given}
 
 
 def _format_compact(result: CompactResult, target: str) -> str:

@@ -17,7 +17,7 @@ from merganser.display import pluralize
 from merganser.printable import mask_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from merganser.cli.command import Pairs
 
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
@@ -29,7 +29,7 @@ _yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmat
 @storage_option()
 @table_format_option
 @wrap_command
-def undo(target: str, *, yes: bool, storage_option: Sequence[tuple[str, str]], **given: Any) -> CommandOutput:
+def undo(target: str, *, yes: bool, storage_option: Pairs, **given: Any) -> CommandOutput:
     """Undo the last commit.
 
     TARGET is a folder or URL. The files that the commit replaced must have been retained (merge --retain, write
@@ -50,7 +50,7 @@ def undo(target: str, *, yes: bool, storage_option: Sequence[tuple[str, str]], *
 @timeout_option
 @storage_option()
 @wrap_command
-def recover(target: str, *, lock_timeout: float, storage_option: Sequence[tuple[str, str]]) -> CommandOutput:
+def recover(target: str, *, lock_timeout: float, storage_option: Pairs) -> CommandOutput:
     """Complete or roll back an interrupted commit.
 
     TARGET is a folder or URL. Every merge does this first; run it to repair the dataset before
@@ -71,7 +71,7 @@ def recover(target: str, *, lock_timeout: float, storage_option: Sequence[tuple[
 @_yes_option
 @storage_option()
 @wrap_command
-def vacuum(target: str, *, yes: bool, storage_option: Sequence[tuple[str, str]], **given: Any) -> CommandOutput:
+def vacuum(target: str, *, yes: bool, storage_option: Pairs, **given: Any) -> CommandOutput:
     """Remove retained files that undo no longer needs.
 
     TARGET is a folder or URL. With --retain N, only the latest N commits can be undone afterwards.

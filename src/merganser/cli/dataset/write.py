@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-from functools import reduce
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
@@ -17,8 +16,8 @@ from merganser.api import write_dataset
 from merganser.cli.command import (
     CommandOutput,
     columns_option,
+    combine,
     confirm,
-    flatten_names,
     open_filesystem,
     storage_option,
     wrap_command,
@@ -36,55 +35,38 @@ from merganser.display import pluralize
 from merganser.engines import ENGINES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from merganser.cli.command import Decorator
     from merganser.core.merge.planner import MergePlan
     from merganser.core.model.options import Call
     from merganser.core.model.result import MergeResult, WriteResult
 
 
-def _add_source_options(call: Call) -> Decorator:
+def _source_options(call: Call) -> Decorator:
     """Give a command SOURCE, TARGET, the options of reading them, and all declared options of a call."""
-    decorators = (
+    engines = click.Choice(list(ENGINES))
+    return combine(
         click.argument("source", type=click.Path()),
         click.argument("target", type=click.Path()),
-        click.option(
-            "--engine",
-            type=click.Choice(list(ENGINES)),
-            default="duckdb",
-            show_default=True,
-            help="Engine that does the work.",
-        ),
+        click.option("--engine", type=engines, default="duckdb", show_default=True, help="Engine that does the work."),
         *reading_options,
         storage_option(),
         declared_options(call),
     )
-    return lambda work: reduce(lambda made, decorate: decorate(made), reversed(decorators), work)
 
 
-def _add_merge_options(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the arguments of a merge that are not declared as options."""
-    decorators = (
-        columns_option("--key", "key_columns", help_text=ARGUMENTS["key_columns"], required=True),
-        click.option(
-            "--strategy",
-            type=click.Choice(get_args(MergeStrategy)),
-            default="upsert",
-            show_default=True,
-            help=ARGUMENTS["strategy"],
-        ),
-        columns_option("--compare", help_text="Columns that --skip-unchanged compares; default all."),
-    )
-    return reduce(lambda made, decorate: decorate(made), reversed(decorators), work)
-
-
+_strategies = click.Choice(get_args(MergeStrategy))
+# The arguments of a merge that are not declared as options.
+_merge_options = combine(
+    columns_option("--key", "key_columns", help_text=ARGUMENTS["key_columns"], required=True),
+    click.option("--strategy", type=_strategies, default="upsert", show_default=True, help=ARGUMENTS["strategy"]),
+    columns_option("--compare", help_text="Columns that --skip-unchanged compares; default all."),
+)
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.command()
-@_add_merge_options
-@_add_source_options("merge")
+@_merge_options
+@_source_options("merge")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop, as `merganser plan` does.")
 @_yes_option
 @wrap_command
@@ -107,8 +89,8 @@ def merge(source: str, target: str, *, dry_run: bool, yes: bool, **given: Any) -
 
 
 @click.command()
-@_add_merge_options
-@_add_source_options("plan")
+@_merge_options
+@_source_options("plan")
 @wrap_command
 def plan(source: str, target: str, **given: Any) -> CommandOutput:
     """Show what a merge would do to each file, and why.
@@ -119,7 +101,7 @@ def plan(source: str, target: str, **given: Any) -> CommandOutput:
 
 
 @click.command()
-@_add_source_options("write_dataset")
+@_source_options("write_dataset")
 @click.option(
     "--mode", type=click.Choice(get_args(WriteMode)), default="append", show_default=True, help=ARGUMENTS["mode"]
 )
@@ -148,13 +130,11 @@ def _make_plan(source: str, target: str, given: dict[str, Any]) -> CommandOutput
 
 
 def _make_merge_arguments(call: Call, source: str, target: str, given: dict[str, Any]) -> dict[str, Any]:
-    compared = flatten_names(given["compare"])
-    if compared and not given["skip_unchanged"]:
+    if given["compare"] and not given["skip_unchanged"]:
         raise click.UsageError("--compare belongs to --skip-unchanged. Give both, or neither.")
     arguments = _make_arguments(call, source, target, given)
-    keys = flatten_names(given["key_columns"])
-    skip_unchanged = compared or given["skip_unchanged"]
-    return {**arguments, "strategy": given["strategy"], "key_columns": keys, "skip_unchanged": skip_unchanged}
+    arguments |= {"strategy": given["strategy"], "key_columns": given["key_columns"]}
+    return {**arguments, "skip_unchanged": given["compare"] or given["skip_unchanged"]}
 
 
 def _make_arguments(call: Call, source: str, target: str, given: dict[str, Any]) -> dict[str, Any]:
