@@ -106,8 +106,9 @@ _NEVER = np.iinfo(np.int64).min
 
 
 def _count_day(feed: Feed, day: int, drawn: DayRows) -> DayFacts:
-    """Count what a day holds, by following what the days before have delivered."""
-    before = _make_empty(feed, day)
+    urls = feed.count_urls_before(day + 1)
+    low, high = np.zeros(urls, np.int64), np.zeros(urls, np.int64)
+    before = _Delivered(np.full(urls, _NEVER), low, high, np.zeros(feed.count_companies(day), np.bool_))
     for earlier in range(day):
         _deliver(feed, feed.draw_day(earlier), before)
     count = {defect: int(np.count_nonzero(drawn.defect == defect)) for defect in Defect}
@@ -140,14 +141,7 @@ def _count_day(feed: Feed, day: int, drawn: DayRows) -> DayFacts:
     )
 
 
-def _make_empty(feed: Feed, day: int) -> _Delivered:
-    urls = feed.count_urls_before(day + 1)
-    companies = np.zeros(feed.count_companies(day), np.bool_)
-    return _Delivered(np.full(urls, _NEVER), np.zeros(urls, np.int64), np.zeros(urls, np.int64), companies)
-
-
 def _deliver(feed: Feed, drawn: DayRows, before: _Delivered) -> None:
-    """Add a day to what was delivered."""
     last = _find_latest_rows(drawn)
     last = last[drawn.scraped[last] >= before.scraped[drawn.url[last]]]
     url = drawn.url[last]

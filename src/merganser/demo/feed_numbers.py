@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from datetime import date
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
+ShortArray: TypeAlias = npt.NDArray[np.int16]
 SECONDS_PER_DAY = 86_400
 # Stands for NULL among salaries.
 NULL_SALARY = -1
-_MEDIAN_SALARIES = np.array([country.median_salary for country in COUNTRIES], np.int64)
+MEDIAN_SALARIES = np.array([country.median_salary for country in COUNTRIES], np.int64)
 
 
 class Defect(IntEnum):
@@ -49,7 +50,7 @@ class DayRows:
 
     url: IntArray
     scraped: IntArray
-    revision: npt.NDArray[np.int16]
+    revision: ShortArray
     defect: npt.NDArray[np.int8]
 
     def slice_rows(self, start: int, stop: int) -> DayRows:
@@ -127,11 +128,9 @@ class Feed:
         abroad = self.pick(url, "abroad", 8) == 0
         return np.where(abroad, self._draw_country(url, "country"), self.pick_company_country(company))
 
-    def pick_salary(
-        self, url: IntArray, revision: npt.NDArray[np.int16], country: IntArray
-    ) -> tuple[IntArray, IntArray]:
+    def pick_salary(self, url: IntArray, revision: ShortArray, country: IntArray) -> tuple[IntArray, IntArray]:
         """Tell a posting's salaries, `NULL_SALARY` where it names none."""
-        step = _MEDIAN_SALARIES[country] // 100
+        step = MEDIAN_SALARIES[country] // 100
         drawn = (url << 16) + revision
         low = step * (60 + self.pick(drawn, "low", 80))
         high = low + step * (5 + self.pick(drawn, "high", 40))
@@ -163,8 +162,7 @@ class Feed:
         defect = np.searchsorted(np.cumsum(_SHARES), chance.random(self.rows), side="right").astype(np.int8)
         return DayRows(url[order], scraped[order], revision[order], defect)
 
-    def _find_revision(self, url: IntArray, day: int) -> npt.NDArray[np.int16]:
-        """Tell on which day a url's salary was last changed."""
+    def _find_revision(self, url: IntArray, day: int) -> ShortArray:
         revision = np.zeros(len(url), np.int16)
         for earlier in range(1, day + 1):
             revision[self.pick(url, f"change {earlier}", 8) == 0] = earlier

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.demo.feed_numbers import NULL_SALARY, SECONDS_PER_DAY, DayRows, Defect, Feed, IntArray
+from merganser.demo.feed_numbers import MEDIAN_SALARIES, NULL_SALARY, SECONDS_PER_DAY, DayRows, Defect, Feed, IntArray
 from merganser.demo.feed_words import COUNTRIES, WORDS
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Writer:
     def _write_salaries(self, rows: DayRows, country: IntArray) -> tuple[Any, Any, Any, Any]:
         low, high = self.feed.pick_salary(rows.url, rows.revision, country)
         bad = rows.defect == Defect.BAD_SALARY
-        pay = _MEDIAN_SALARIES[country]
+        pay = MEDIAN_SALARIES[country]
         # Either the lower one is above the higher one, or it is below zero.
         low = np.where(bad, np.where(self.feed.pick(rows.url, "bad salary", 2) == 0, pay, -pay), low)
         high = np.where(bad, pay // 2, high)
@@ -97,7 +97,6 @@ class Writer:
         return pc.if_else(rows.defect == Defect.BAD_TIME, wrong, moment)
 
     def _pick_malformation(self, url: IntArray) -> IntArray:
-        """Tell in which way the line of a url is malformed if it is."""
         return self.feed.pick(url, "malformed", 3)
 
     def _corrupt_lines(self, lines: Any, rows: DayRows) -> Any:
@@ -124,7 +123,6 @@ def _format_numbers(values: IntArray) -> Any:
 
 
 def _make_members(label: str, values: Iterable[Any]) -> Any:
-    """Make a member of a JSON object of each value."""
     return pa.array([f',"{label}":{json.dumps(value, ensure_ascii=False, separators=(",", ":"))}' for value in values])
 
 
@@ -151,23 +149,18 @@ def _make_companies(feed: Feed, day: int) -> Any:
 
 
 def _draw_skill_sets() -> list[list[str]]:
-    """Choose some sets of none to six skills."""
-    chance = np.random.default_rng(0)
+    chance, skills = np.random.default_rng(0), WORDS["skills"]
     counts = chance.integers(0, 7, 1_000)
-    return [[WORDS["skills"][place] for place in chance.permutation(len(WORDS["skills"]))[:count]] for count in counts]
+    return [[skills[place] for place in chance.permutation(len(skills))[:count]] for count in counts]
 
 
-_MEDIAN_SALARIES = np.array([country.median_salary for country in COUNTRIES], np.int64)
 _CITIES_EACH = len(COUNTRIES[0].cities)
 _TITLES_EACH = len(COUNTRIES[0].titles)
-_HOSTS = pa.array(
-    f'{{"url":"https://{host}/{country.code.lower()}/' for host, country in product(WORDS["hosts"], COUNTRIES)
-)
+_HOSTS = pa.array(f'{{"url":"https://{host}/{one.code.lower()}/' for host, one in product(WORDS["hosts"], COUNTRIES))
 _MISSING_URLS = pa.array(['{"url":null', '{"source":"import"'])
 _TITLES = _make_members(
     "title",
-    [level + title for level, title in product(WORDS["levels"], WORDS["titles"])]
-    + [title for country in COUNTRIES for title in country.titles],
+    [*map("".join, product(WORDS["levels"], WORDS["titles"])), *(title for one in COUNTRIES for title in one.titles)],
 )
 _CITIES = _join(
     _make_members("city", (city for country in COUNTRIES for city in country.cities)),
@@ -178,13 +171,10 @@ _SALARY_MIN, _SALARY_MAX = pa.scalar(',"salary_min":'), pa.scalar(',"salary_max"
 _INVALID_SALARIES = pa.array([json.dumps(value) for value in WORDS["invalid_salaries"]])
 _CURRENCIES = _make_members("currency", (country.currency for country in COUNTRIES))
 _SKILLS = _make_members("skills", _draw_skill_sets())
-_DESCRIPTIONS = _make_members(
-    "description",
-    (" ".join(parts).strip() for parts in product(WORDS["openings"], WORDS["middles"], WORDS["closings"])),
-)
+_SENTENCES = product(WORDS["openings"], WORDS["middles"], WORDS["closings"])
+_DESCRIPTIONS = _make_members("description", (" ".join(chosen).strip() for chosen in _SENTENCES))
 _INVALID_TIMES = _make_members("posted_at", WORDS["invalid_times"])
 _INVALID_POSTINGS = pa.array(f"{text}\n" for text in WORDS["invalid_postings"])
-_SECONDS = pa.array(
-    f':{second:02}{zone}"' for second, zone in product(range(60), (*(country.zone for country in COUNTRIES), "Z"))
-)
+_ZONES = (*(country.zone for country in COUNTRIES), "Z")
+_SECONDS = pa.array(f':{second:02}{zone}"' for second, zone in product(range(60), _ZONES))
 _LAST_SECONDS = pa.array(f':{second:02}Z"}}\n' for second in range(60))

@@ -35,28 +35,21 @@ def main(folder: str, rows: int) -> None:
     for number, day in enumerate(days):
         if not os.path.isdir(f"{folder}/feed/{day}"):
             say(f"Writing the feed of {day}: {rows:,} job postings ...")
-            _write_day(folder, day, rows, number)
+            # Renamed when it is complete, so that an interrupted demo leaves no half a day.
+            write_day(f"{folder}/feed/.unfinished", day, rows, days_before=number)
+            os.rename(f"{folder}/feed/.unfinished/{day}", f"{folder}/feed/{day}")
     say("Starting Spark on this machine ...")
     with open_session("demo", None, {}, progress=sys.stderr.isatty()) as spark:
         for number, day in enumerate(days, 1):
             say(f"\nDay {number}, {day}:")
-            outcome = run_day(spark, folder, day)
-            print("\n".join(report_lines(outcome)))
+            print("\n".join(report_lines(run_day(spark, folder, day))))
         before = list_data_files(folder)
         say(f"\nDay {DAYS} again, under a new run id:")
-        outcome = run_day(spark, folder, days[-1], f"again-{uuid.uuid4().hex[:12]}")
-        print("\n".join(report_lines(outcome)))
+        print("\n".join(report_lines(run_day(spark, folder, days[-1], f"again-{uuid.uuid4().hex[:12]}"))))
         changed = before.items() ^ list_data_files(folder).items()
         print(f"\nData files that day {DAYS} changed when it was run again: {len(changed)} of {len(before)}.")
     describe_results(folder)
     print(f"\nThe demo took {time.monotonic() - started:.0f} seconds.")
-
-
-def _write_day(folder: str, day: date, rows: int, number: int) -> None:
-    """Write a day of the feed atomically."""
-    unfinished = f"{folder}/feed/.unfinished"
-    write_day(unfinished, day, rows, days_before=number)
-    os.rename(f"{unfinished}/{day}", f"{folder}/feed/{day}")
 
 
 def run_day(spark: SparkSession, folder: str, day: date, run_id: str | None = None) -> RunOutcome:
