@@ -176,13 +176,8 @@ def check_exists(target: str, options: Pairs) -> None:
 
 def storage_option() -> Decorator:
     """Add the options of a remote filesystem, as `key=value`."""
-    return click.option(
-        "--storage-option",
-        type=pair,
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Option of the fsspec filesystem of a URL: endpoint_url, key, secret, … Repeatable.",
-    )
+    help_text = "Option of the fsspec filesystem of a URL: endpoint_url, key, secret, … Repeatable."
+    return click.option("--storage-option", type=pair, multiple=True, metavar="KEY=VALUE", help=help_text)
 
 
 def columns_option(name: str, *spelled: str, help_text: str, required: bool = False) -> Decorator:

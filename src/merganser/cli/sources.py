@@ -88,15 +88,10 @@ def column_type(text: str) -> tuple[str, pa.DataType]:
         raise click.BadParameter(f"{alias!r} is not a type. Examples: {examples}.") from error
 
 
+_TYPE_HELP = "Type of a CSV or JSON column, instead of a guess: string, int64, decimal128(38,0), … Repeatable."
 reading_options = (
     click.option("--format", "form", type=click.Choice(FORMATS), help="Format of SOURCE; default: by its extension."),
-    click.option(
-        "--column-type",
-        type=column_type,
-        multiple=True,
-        metavar="COLUMN=TYPE",
-        help="Type of a CSV or JSON column, instead of a guess: string, int64, decimal128(38,0), … Repeatable.",
-    ),
+    click.option("--column-type", type=column_type, multiple=True, metavar="COLUMN=TYPE", help=_TYPE_HELP),
     click.option("--delimiter", help="Delimiter of CSV values; default: a comma."),
 )
 
@@ -182,7 +177,6 @@ def _read_sqlite(file: str, table: str) -> pa.RecordBatchReader:
 
 @contextmanager
 def _translate_errors(file: str, table: str) -> Iterator[None]:
-    """Raise SQLite's errors as ours, with the file and table."""
     try:
         yield
     except sqlite3.Error as error:

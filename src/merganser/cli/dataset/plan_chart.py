@@ -70,7 +70,6 @@ def _classify_file(file: FilePlan) -> str:
 
 
 def _draw_cells(categories: Sequence[str], cell_count: int) -> str:
-    """Draw files in at most `cell_count` cells."""
     per_cell = -(-len(categories) // cell_count)
     cells = [categories[start : start + per_cell] for start in range(0, len(categories), per_cell)]
     return "".join(CELLS[next(category for category in CELLS if category in files)] for files in cells)

@@ -125,8 +125,7 @@ _MAX_AUDIT_ROWS = 20
 
 def _make_plan(source: str, target: str, given: dict[str, Any]) -> CommandOutput:
     found: MergePlan = plan_rows(**_make_merge_arguments("plan", source, target, given))
-    width = shutil.get_terminal_size((100, 24)).columns
-    return CommandOutput(found.to_dict(), format_plan(found, width))
+    return CommandOutput(found.to_dict(), format_plan(found, shutil.get_terminal_size((100, 24)).columns))
 
 
 def _make_merge_arguments(call: Call, source: str, target: str, given: dict[str, Any]) -> dict[str, Any]:
