@@ -137,27 +137,19 @@ class RunOutcome:
 
     def unbalanced(self) -> list[str]:
         """Describe each equation between the counts that does not hold, in one sentence."""
-        found: list[str | None] = []
-        for source in self.sources:
-            label = f"Source {source.name!r}"
-            found += [
-                _describe_imbalance(label, source, "rows_read", ("rows_filtered", "rows_in")),
-                _describe_imbalance(label, source, "rows_in", ("rows_clean", "rows_quarantined")),
-            ]
-        parts = ("rows_quarantined", "rows_deduplicated", "rows_merged", "rows_skipped_null")
-        found += [_describe_imbalance(f"Step {step.name!r}", step, "rows_in", parts) for step in self.steps]
+        of_source = (("rows_read", "rows_filtered", "rows_in"), ("rows_in", "rows_clean", "rows_quarantined"))
+        of_step = ("rows_in", "rows_quarantined", "rows_deduplicated", "rows_merged", "rows_skipped_null")
+        found = [_describe_imbalance("Source", source, *names) for source in self.sources for names in of_source]
+        found += [_describe_imbalance("Step", step, *of_step) for step in self.steps]
         return [sentence for sentence in found if sentence is not None]
 
 
-def _describe_imbalance(
-    label: str, outcome: SourceOutcome | StepOutcome, whole: str, parts: tuple[str, ...]
-) -> str | None:
-    expected = getattr(outcome, whole)
-    total = sum(getattr(outcome, part) for part in parts)
+def _describe_imbalance(label: str, outcome: SourceOutcome | StepOutcome, whole: str, *parts: str) -> str | None:
+    expected, total = getattr(outcome, whole), sum(getattr(outcome, part) for part in parts)
     if total == expected:
         return None
     shown = " + ".join(f"{part} {getattr(outcome, part):,}" for part in parts)
-    return f"{label}: {whole} {expected:,} is not {shown} = {total:,}."
+    return f"{label} {outcome.name!r}: {whole} {expected:,} is not {shown} = {total:,}."
 
 
 @contextmanager

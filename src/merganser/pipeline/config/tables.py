@@ -333,9 +333,8 @@ class Pipeline(Table):
         users: list[Check | Dataset | Node | Edge] = [*self.check, *self.dataset, *self.graph_tables]
         for user in users:
             if user.source not in names:
-                raise user.make_error(
-                    "source", f"there is no [[source]] {user.source!r}{types.suggest_name(user.source, names)}"
-                )
+                hint = types.suggest_name(user.source, names)
+                raise user.make_error("source", f"there is no [[source]] {user.source!r}{hint}")
         used = {user.source for user in [*self.dataset, *self.graph_tables]}
         for source in self.source:
             if source.name not in used:
@@ -349,13 +348,11 @@ class Pipeline(Table):
         places += [(self.graph, "path", self.graph.path)] if self.graph and self.graph.path else []
         for table, name, path in places:
             for other, named, outer in places:
-                inside = _normalize_folder(path).startswith(f"{_normalize_folder(outer)}/") and (name, named) != (
-                    "quarantine",
-                    "state",
-                )
+                own, around = _normalize_folder(path), _normalize_folder(outer)
+                inside = own.startswith(f"{around}/") and (name, named) != ("quarantine", "state")
                 # Two sources may be merged into one dataset.
                 shared = (table, name) == (other, named) or {type(table), type(other)} == {Dataset}
-                if inside or (_normalize_folder(path) == _normalize_folder(outer) and not shared):
+                if inside or (own == around and not shared):
                     message = f"{path!r} overlaps {outer!r}, the folder of {other.label}. Choose a separate folder."
                     raise table.make_error(name, message)
 

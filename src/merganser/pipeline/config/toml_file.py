@@ -80,9 +80,8 @@ def _make_pipeline(given: dict[str, Any], parameters: dict[str, str], folder: Pa
     _check_parameters(top.pop(PARAMETERS, []), parameters)
     filling = _ParameterFilling(parameters, folder)
     tables = {name: filling.fill_tables(name, some) for name, some in {"pipeline": top, **given}.items()}
-    _check_keys(
-        tables["pipeline"], [*(name for name in Pipeline.list_keys() if name not in known), PARAMETERS], Pipeline.title
-    )
+    own = [name for name in Pipeline.list_keys() if name not in known]
+    _check_keys(tables["pipeline"], [*own, PARAMETERS], Pipeline.title)
     graph = tables.get("graph")
     return _make_table(
         Pipeline,
@@ -100,17 +99,14 @@ def _make_dataset(given: dict[str, Any]) -> Dataset:
     """Make a dataset; the options of its merge are among its own keys."""
     own = [name for name in Dataset.list_keys() if name != "merge"]
     _check_keys(given, [*own, *MERGE_OPTIONS], _make_label(Dataset, given))
-    options = {name: value for name, value in given.items() if name not in own}
-    return _make_table(
-        Dataset, {**{name: given[name] for name in given if name in own}, "merge": options}, is_checked=True
-    )
+    options = {name: given.pop(name) for name in list(given) if name not in own}
+    return _make_table(Dataset, {**given, "merge": options}, is_checked=True)
 
 
 def _make_graph(given: dict[str, Any]) -> Graph:
     nodes = [_make_table(Node, one) for one in _list_tables(given, "node", Node)]
-    return _make_table(
-        Graph, {**given, "node": nodes, "edge": [_make_edge(one) for one in _list_tables(given, "edge", Edge)]}
-    )
+    edges = [_make_edge(one) for one in _list_tables(given, "edge", Edge)]
+    return _make_table(Graph, {**given, "node": nodes, "edge": edges})
 
 
 def _make_edge(given: dict[str, Any]) -> Edge:
@@ -127,7 +123,6 @@ def _make_edge(given: dict[str, Any]) -> Edge:
 
 
 def _make_table(table_type: type[TableT], given: Mapping[str, Any], *, is_checked: bool = False) -> TableT:
-    """Make a table, after checking its keys."""
     label = _make_label(table_type, given)
     if not is_checked:
         _check_keys(given, table_type.list_keys(), label)
@@ -174,19 +169,14 @@ def _check_parameters(declared: Any, given: Mapping[str, str]) -> None:
     if not isinstance(declared, list) or not all(isinstance(name, str) and name.isidentifier() for name in declared):
         message = f'it must be a list of names such as ["date"], not {declared!r}.'
         raise ConfigurationError(message, Pipeline.title, PARAMETERS)
-    for name in declared:
-        if name not in given:
-            message = f"the parameter {name!r} has no value. Set it: --param {name}=VALUE."
-            raise ConfigurationError(message, Pipeline.title, PARAMETERS)
+    faults = [f"{name!r} has no value. Set it: --param {name}=VALUE." for name in declared if name not in given]
     for name, value in given.items():
         if name not in declared:
-            message = f"the parameter {name!r} is not declared. Declared: {', '.join(declared) or 'none'}."
-            raise ConfigurationError(message, Pipeline.title, PARAMETERS)
-        if not isinstance(value, str) or not value or _INVALID_CHARACTERS.search(value):
-            message = (
-                f"the parameter {name!r} is {value!r}; it must be a non-empty string without quotes and backslashes."
-            )
-            raise ConfigurationError(message, Pipeline.title, PARAMETERS)
+            faults.append(f"{name!r} is not declared. Declared: {', '.join(declared) or 'none'}.")
+        elif not isinstance(value, str) or not value or _INVALID_CHARACTERS.search(value):
+            faults.append(f"{name!r} is {value!r}; it must be a non-empty string without quotes and backslashes.")
+    if faults:
+        raise ConfigurationError(f"the parameter {faults[0]}", Pipeline.title, PARAMETERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,9 +211,7 @@ class _ParameterFilling:
             return text
         unknown = _PLACEHOLDER.search(text)
         if unknown:
-            message = (
-                f"{given!r} has {unknown[0]}, which is not a parameter. Declare it in {Pipeline.title}, or correct it."
-            )
-            raise ConfigurationError(message, f"[{table}]", key)
+            fault = f"{given!r} has {unknown[0]}, which is not a parameter."
+            raise ConfigurationError(f"{fault} Declare it in {Pipeline.title}, or correct it.", f"[{table}]", key)
         is_absolute = "://" in text or not text or os.path.isabs(text) or (key, text) == ("audit", "rows")
         return text if is_absolute else str(self.folder / text)

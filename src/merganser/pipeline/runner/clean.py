@@ -110,10 +110,8 @@ def clean_rows(raw: RawSource, source: Source, pipeline: Pipeline) -> DataFrame:
     read = [name for name in raw.frame.columns if name not in {FILE, raw.corrupt_column}]
     with_raw = raw.frame.select("*", F.struct(*(F.col(quote_spark_identifier(name)) for name in read)).alias(RAW))
     frame, uncast = _transform_columns(with_raw, read, source)
-    corrupt = raw.corrupt_column
-    never = F.lit(False)  # noqa: FBT003 - SQL's
+    corrupt, never, passes = raw.corrupt_column, F.lit(False), F.lit(True)  # noqa: FBT003 - SQL's
     malformed = never if corrupt is None else F.col(quote_spark_identifier(corrupt)).isNotNull()
-    passes = F.lit(True)  # noqa: FBT003 - as above
     for condition in source.where:
         with translate_analysis_errors(source, "where"):
             passes &= _parse_condition(frame, condition)
@@ -123,11 +121,11 @@ def clean_rows(raw: RawSource, source: Source, pipeline: Pipeline) -> DataFrame:
     )
     # All other rules would fail for a malformed row, too.
     failed = F.when(malformed, F.array(F.lit(MALFORMED))).otherwise(F.array_distinct(failed.cast("array<string>")))
-    own = [name for name in _list_columns(frame) if name not in {raw.corrupt_column, *source.drop}]
+    own = [name for name in _list_columns(frame) if name not in {corrupt, *source.drop}]
     # Filters do not apply to a row whose values could not be read.
     unreadable = reduce(Column.__or__, [malformed, *(lost for _, lost in uncast)])
-    kept = frame.where(unreadable | F.coalesce(passes, F.lit(False))).withColumn(FAILED, failed)  # noqa: FBT003 - as above
-    text = F.when(malformed, F.col(quote_spark_identifier(raw.corrupt_column or FILE))).otherwise(F.to_json(RAW))
+    kept = frame.where(unreadable | F.coalesce(passes, never)).withColumn(FAILED, failed)
+    text = F.when(malformed, F.col(quote_spark_identifier(corrupt or FILE))).otherwise(F.to_json(RAW))
     row = F.when(F.size(FAILED) > 0, text).alias(RAW)
     return kept.select(*(F.col(quote_spark_identifier(name)) for name in own), FAILED, row, FILE)
 

@@ -76,13 +76,8 @@ def run(
     if not _RUN_ID.fullmatch(named):
         message = f"The run id {named!r} is used as a folder name. Use letters and digits, then also '_-=.'."
         raise InvalidArgumentError(message)
-    work = _Run(
-        pipeline=pipeline,
-        io=io,
-        run_id=named,
-        folder=f"{pipeline.state.rstrip('/')}/runs/{named}",
-        say=lambda text: say(to_printable(text)),
-    )
+    folder = f"{pipeline.state.rstrip('/')}/runs/{named}"
+    work = _Run(pipeline=pipeline, io=io, run_id=named, folder=folder, say=lambda text: say(to_printable(text)))
     with ExitStack() as held:
         steps = _make_steps(pipeline, io, held)
         _check_steps(steps, raws, pipeline)
@@ -105,7 +100,8 @@ def run(
         wrong = outcome.unbalanced()
         if wrong:
             raise AccountingError(f"{' '.join(wrong)} The merges are committed; please report this.")
-        work.finish()
+        for staged in work.staged_sources.values():
+            staged.remove_rows()
     return outcome
 
 
@@ -140,12 +136,9 @@ def _open_sqlite(path: str, held: ExitStack) -> SqliteGraph:
 
 def _check_steps(steps: list[Step], raws: Mapping[str, RawSource], pipeline: Pipeline) -> None:
     """Let Spark analyse every expression, before it reads a row."""
-    rows = {
-        source.name: clean_rows(raws[source.name], source, pipeline).drop(*INTERNAL_COLUMNS)
-        for source in pipeline.source
-    }
+    rows = {source.name: clean_rows(raws[source.name], source, pipeline) for source in pipeline.source}
     for step in steps:
-        step.check(rows[step.table.source])
+        step.check(rows[step.table.source].drop(*INTERNAL_COLUMNS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,11 +216,6 @@ class _Run:
             return None
         with translate_record_errors(location.to_display(_make_record_name(step))):
             return replace(StepOutcome.from_dict(load_json(data)), state="replayed")
-
-    def finish(self) -> None:
-        """Remove the staged rows."""
-        for staged in self.staged_sources.values():
-            staged.remove_rows()
 
 
 def _make_record_name(step: Step) -> str:

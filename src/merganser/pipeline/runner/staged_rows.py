@@ -100,8 +100,7 @@ class StagedRows:
 
     def read_clean(self) -> DataFrame:
         """Read the clean rows."""
-        rows = self.io.read(self.path)
-        return rows.where(is_clean()).drop(*INTERNAL_COLUMNS)
+        return self.io.read(self.path).where(is_clean()).drop(*INTERNAL_COLUMNS)
 
     def quarantine(self, run_id: str, rows_quarantined: int) -> None:
         """Add the rows that failed a rule to the quarantine, each with the rules, the run and its file.
@@ -110,16 +109,20 @@ class StagedRows:
         """
         duplicates = Window.partitionBy("id").orderBy(F.lit(0))
         identity = F.concat_ws("\n", F.lit(self.source.name), FILE, F.to_json(FAILED), RAW)
-        rows = self.io.read(self.path).where(~is_clean())
-        rows = rows.select(
-            F.sha2(identity, 256).alias("id"),
-            F.lit(self.source.name).alias("source"),
-            F.col(FILE).alias("source_file"),
-            F.col(FAILED).alias("rules"),
-            F.col(RAW).alias("row"),
-            F.lit(run_id).alias("run_id"),
-            F.current_timestamp().alias("quarantined_at"),
-        ).withColumn("id", F.concat_ws("-", "id", F.row_number().over(duplicates)))
+        rows = (
+            self.io.read(self.path)
+            .where(~is_clean())
+            .select(
+                F.sha2(identity, 256).alias("id"),
+                F.lit(self.source.name).alias("source"),
+                F.col(FILE).alias("source_file"),
+                F.col(FAILED).alias("rules"),
+                F.col(RAW).alias("row"),
+                F.lit(run_id).alias("run_id"),
+                F.current_timestamp().alias("quarantined_at"),
+            )
+            .withColumn("id", F.concat_ws("-", "id", F.row_number().over(duplicates)))
+        )
         with translate_run_errors(self.source, "writing the quarantine"):
             merged = self.io.merge(rows, self.pipeline.quarantine, "insert", "id", "source").source_count
         if merged != rows_quarantined:

@@ -81,29 +81,13 @@ class Step(ABC):
 
 
 _COUNTS = (
-    "rows_skipped_null",
-    "rows_deduplicated",
-    "inserted",
-    "updated",
-    "deleted",
-    "skipped",
-    "files_written",
-    "files_rewritten",
-    "files_preserved",
-    "files_removed",
+    *("rows_skipped_null", "rows_deduplicated", "inserted", "updated", "deleted", "skipped"),
+    *("files_written", "files_rewritten", "files_preserved", "files_removed"),
 )
-
-
 # The options of a merge that name columns.
 _COLUMN_OPTIONS = (
-    "partition_columns",
-    "partition_by",
-    "dedup_order_by",
-    "update_columns",
-    "insert_columns",
-    "sequence_column",
-    "operation_column",
-    "skip_unchanged",
+    *("partition_columns", "partition_by", "dedup_order_by", "update_columns", "insert_columns"),
+    *("sequence_column", "operation_column", "skip_unchanged"),
 )
 
 
@@ -117,16 +101,13 @@ class DatasetStep(Step):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The name of the step in the run."""
         return f"dataset {self.table.name}"
 
     @property
     def target(self) -> str:  # type: ignore[override]
-        """The path that it merges into."""
         return self.table.path
 
     def check(self, rows: DataFrame) -> None:
-        """Refuse expressions that Spark cannot evaluate for the source's rows."""
         with translate_analysis_errors(self.table, "columns"):
             columns = self._select_columns(rows).columns
         asked = {"key_columns": self.table.key_columns, **{key: self.table.merge.get(key) for key in _COLUMN_OPTIONS}}
@@ -137,18 +118,14 @@ class DatasetStep(Step):
                     raise self.table.make_error(key, message)
 
     def is_committed(self, run_id: str) -> bool:
-        """Tell whether an earlier attempt of the run committed the step."""
         return find_committed_batch(self.table.path, self.make_batch_id(run_id)) is not None
 
     def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
-        """Merge the clean rows, unless an earlier attempt of the run committed them."""
         started = time.monotonic()
         table, frame = self.table, self._select_columns(rows)
-        keys = list(table.key_columns)
+        keys, batch_id = list(table.key_columns), self.make_batch_id(run_id)
         with translate_run_errors(table, f"the merge into {table.path}"):
-            result = self.io.merge(
-                frame, table.path, table.strategy, keys, batch_id=self.make_batch_id(run_id), **table.merge
-            )
+            result = self.io.merge(frame, table.path, table.strategy, keys, batch_id=batch_id, **table.merge)
         self.check_rows(result.source_count, source)
         request = make_request(table.strategy, keys, Options(**table.merge))
         with translate_run_errors(table, "counting its keys"):
@@ -157,12 +134,8 @@ class DatasetStep(Step):
                 distinct = frame.select(*(F.col(quote_spark_identifier(key)) for key in keys)).distinct().count()
         # A target with duplicate keys has two rows updated by one, so this may be more than the distinct keys.
         merged = result.inserted + result.updated + result.skipped
-        if (
-            request.rule.replaces
-            and request.rule.inserts
-            and not table.merge.get("operation_column")
-            and merged < distinct
-        ):
+        is_complete = request.rule.replaces and request.rule.inserts and not table.merge.get("operation_column")
+        if is_complete and merged < distinct:
             raise AccountingError(
                 f"{table.label}: only {merged} of {distinct} keys were inserted, updated or skipped. "
                 "Please report this."
@@ -200,16 +173,13 @@ class GraphStep(Step):
 
     @property
     def kind(self) -> Literal["nodes", "edges"]:  # type: ignore[override]
-        """Whether it merges nodes or edges."""
         return "edges" if isinstance(self.table, Edge) else "nodes"
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The name of the step in the run."""
         return f"{self.table.unique_name}, {self.storage_format}"
 
     def check(self, rows: DataFrame) -> None:
-        """Refuse expressions that Spark cannot evaluate for the source's rows."""
         table = self.table
         for key in ("base", "on_create", "on_match"):
             for name, text in to_expressions(getattr(table, key)).items():
@@ -222,11 +192,9 @@ class GraphStep(Step):
             rows.select(*(F.col(quote_spark_identifier(name)) for name in table.order_by)).schema  # noqa: B018 - as above
 
     def is_committed(self, run_id: str) -> bool:
-        """Tell whether an earlier attempt of the run committed the step."""
         return self.open_graph().committed(self.kind, self.table.type, self.make_batch_id(run_id))
 
     def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
-        """Merge the clean rows, unless an earlier attempt of the run committed them."""
         started = time.monotonic()
         table = self.table
         columns = _ExpressionColumns()
@@ -234,13 +202,9 @@ class GraphStep(Step):
             key: columns.add_expressions(to_expressions(getattr(table, key)))
             for key in ("match", "base", "on_create", "on_match")
         }
-        given |= {
-            "order_by": list(
-                columns.add_expressions({name: quote_spark_identifier(name) for name in table.order_by}).values()
-            ),
-            "skip_null_keys": table.skip_null_keys,
-            "batch_id": self.make_batch_id(run_id),
-        }
+        ordered = columns.add_expressions({name: quote_spark_identifier(name) for name in table.order_by})
+        given |= {"order_by": list(ordered.values()), "skip_null_keys": table.skip_null_keys}
+        given["batch_id"] = self.make_batch_id(run_id)
         with translate_run_errors(table, f"the merge into {self.target}"):
             if isinstance(table, Edge):
                 given["missing"] = table.missing
