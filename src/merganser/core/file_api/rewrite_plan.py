@@ -16,13 +16,7 @@ from merganser.core.dataset.listing import check_target, list_files
 from merganser.core.dataset.nesting import check_above
 from merganser.core.dataset.snapshot import load_target
 from merganser.core.dataset.target import to_canonical_value
-from merganser.core.file_api.source_keys import (
-    check_partition_schema,
-    conform_keys,
-    infer_array,
-    read_arrow,
-    read_keys,
-)
+from merganser.core.file_api.source_keys import check_partition_schema, conform_keys, infer_array, read_arrow, read_keys
 from merganser.core.merge.planner import plan_scans
 from merganser.core.model.engine import UNKNOWN_PARTITION, FileNumber, GroupNumber, ScanFile
 from merganser.core.model.keys import (
@@ -70,11 +64,7 @@ class ParquetMetadataAnalyzer:
     """Reads the footers of a dataset."""
 
     def analyze_dataset_files(
-        self,
-        dataset_path: str | os.PathLike[str],
-        filesystem: Any = None,
-        *,
-        ignore_table_format: bool = False,
+        self, dataset_path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False
     ) -> list[ParquetFileMetadata]:
         """Describe every data file of a dataset, in name order; a missing folder has none.
 
@@ -174,10 +164,7 @@ class ConservativeMembershipChecker:
         self._read: tuple[Any, Any] = (None, None)
 
     def file_might_contain_keys(
-        self,
-        file_metadata: ParquetFileMetadata,
-        key_columns: Sequence[str] | str,
-        source_keys: Any,
+        self, file_metadata: ParquetFileMetadata, key_columns: Sequence[str] | str, source_keys: Any
     ) -> bool:
         """Check whether a file might hold a source key; False only if its statistics rule that out.
 
@@ -230,10 +217,7 @@ def _read_bounds(stats: Mapping[str, Any]) -> pa.Array | None:
 
 
 def confirm_affected_files(
-    candidate_files: Paths,
-    key_columns: Sequence[str] | str,
-    source_keys: Any,
-    filesystem: Any = None,
+    candidate_files: Paths, key_columns: Sequence[str] | str, source_keys: Any, filesystem: Any = None
 ) -> list[str]:
     """Read only the key columns of files, to find those that hold a source key.
 

@@ -82,10 +82,7 @@ def validate_no_null_keys(source_table: Any, key_columns: Sequence[str] | str) -
 
 
 def validate_partition_column_immutability(
-    source_table: Any,
-    target_table: Any,
-    key_columns: Sequence[str] | str,
-    partition_columns: Sequence[str] | str,
+    source_table: Any, target_table: Any, key_columns: Sequence[str] | str, partition_columns: Sequence[str] | str
 ) -> None:
     """Refuse a source that changes the partition values of keys in the target.
 

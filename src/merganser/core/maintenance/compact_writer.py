@@ -204,10 +204,7 @@ def _open_output(
     staging: Staging, layout: Layout, group_rows: int, sorting: Sequence[pq.SortingColumn] = ()
 ) -> Iterator[_Output]:
     path = staging.make_path()
-    with (
-        staging.location.store.create(path) as stream,
-        open_new_writer(stream, layout, group_rows, sorting) as writer,
-    ):
+    with staging.location.store.create(path) as stream, open_new_writer(stream, layout, group_rows, sorting) as writer:
         yield _Output(path, stream, writer, layout.row_group_size)
 
 

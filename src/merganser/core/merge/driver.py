@@ -137,12 +137,7 @@ def plan(
 
 
 def write_dataset(
-    engine: Engine,
-    source: Any,
-    path: str | os.PathLike[str],
-    mode: WriteMode,
-    filesystem: Any,
-    options: Options,
+    engine: Engine, source: Any, path: str | os.PathLike[str], mode: WriteMode, filesystem: Any, options: Options
 ) -> WriteResult:
     """Append rows to a dataset, or replace all its rows."""
     if mode not in get_args(WriteMode):

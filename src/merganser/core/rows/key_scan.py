@@ -74,12 +74,7 @@ class OpenFile:
 
 
 def open_parquet(
-    store: Store,
-    path: str,
-    footer: Footer | None = None,
-    *,
-    read_ahead: bool = False,
-    dictionaries: Sequence[str] = (),
+    store: Store, path: str, footer: Footer | None = None, *, read_ahead: bool = False, dictionaries: Sequence[str] = ()
 ) -> OpenFile:
     """Open a data file as all of merganser reads one.
 

@@ -41,11 +41,7 @@ def assign_actions(
     else:
         actions, matches, moved = found.action, Matches.of_new(new), np.arange(0)
     counts = count_groups(
-        found.file,
-        found.row_group,
-        actions,
-        new_rows=len(new),
-        moved_sample=take(rows.select(list(spec.keys)), moved),
+        found.file, found.row_group, actions, new_rows=len(new), moved_sample=take(rows.select(list(spec.keys)), moved)
     )
     return matches, counts
 

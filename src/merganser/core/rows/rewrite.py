@@ -115,12 +115,7 @@ def rewrite_file(
 
 
 def _stage_changed(
-    store: Store,
-    path: str,
-    staged: str,
-    parquet: OpenFile,
-    changes: Mapping[int, GroupChange | None],
-    workers: int,
+    store: Store, path: str, staged: str, parquet: OpenFile, changes: Mapping[int, GroupChange | None], workers: int
 ) -> None:
     metadata = parquet.metadata
     schema = to_plain_schema(to_arrow_schema(metadata))
@@ -216,12 +211,7 @@ def _measure_columns(names: Sequence[str], footer: Footer, group: int) -> dict[s
 
 
 def _encode(
-    parquet: OpenFile,
-    path: str,
-    group: int,
-    change: GroupChange,
-    schema: pa.Schema,
-    options: Mapping[str, Any],
+    parquet: OpenFile, path: str, group: int, change: GroupChange, schema: pa.Schema, options: Mapping[str, Any]
 ) -> pa.Buffer | None:
     """Encode the columns of a changed row group that differ; None if none does."""
     rows = parquet.metadata.row_group(group).num_rows
@@ -257,11 +247,7 @@ def _load_new_columns(change: GroupChange, schema: pa.Schema) -> dict[str, pa.Ch
 
 
 def _rewrite_whole(
-    parquet: OpenFile,
-    path: str,
-    schema: pa.Schema,
-    changes: Mapping[int, GroupChange | None],
-    out: BinaryIO,
+    parquet: OpenFile, path: str, schema: pa.Schema, changes: Mapping[int, GroupChange | None], out: BinaryIO
 ) -> None:
     with open_writer_like(out, schema, parquet.footer) as writer:
         for group in range(parquet.metadata.num_row_groups):
@@ -277,12 +263,7 @@ def _rewrite_whole(
 
 
 def _make_changed_batches(
-    parquet: OpenFile,
-    path: str,
-    group: int,
-    change: GroupChange,
-    new: Mapping[str, pa.ChunkedArray],
-    schema: pa.Schema,
+    parquet: OpenFile, path: str, group: int, change: GroupChange, new: Mapping[str, pa.ChunkedArray], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield columns of a changed row group, slice by slice, in the types of the file."""
     rows = parquet.metadata.row_group(group).num_rows
