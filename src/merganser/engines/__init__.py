@@ -32,8 +32,7 @@ def open_engine(name: str) -> DatasetIO:
     """
     entry = ENGINES.get(name)
     if entry is None:
-        message = f"Unknown engine {name!r}. Choose one of: {', '.join(ENGINES)}."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"Unknown engine {name!r}. Choose one of: {', '.join(ENGINES)}.")
     return load(entry.module, entry.class_name, entry.install)()  # type: ignore[no-any-return]
 
 

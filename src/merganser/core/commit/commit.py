@@ -105,11 +105,10 @@ class Session:
         try:
             self.check_lock()
         except ConcurrentWriteError as error:
-            message = (
+            raise ConcurrentWriteError(
                 f"Another writer took over {self.location.display} just after this commit was journaled. That writer, "
                 "or recover(path), completes the commit; do not run it again."
-            )
-            raise ConcurrentWriteError(message) from error
+            ) from error
 
     def _complete_record(self, record: HistoryRecord, journal: Journal, staging: Staging) -> HistoryRecord:
         """Fill in what is known only just before the journal is written."""
@@ -169,11 +168,10 @@ def _translate_publish_errors(location: Location, staging: Staging) -> Iterator[
     except OSError as error:
         if isinstance(error, MerganserError) or location.store.read_small(staging.journal) is None:
             raise
-        message = (
+        raise DatasetMergeError(
             f"A commit to {location.display} was journaled but not fully published: {error}."
             f"{describe_denied(location.store, error)} Fix the cause, then call recover(path) to complete it."
-        )
-        raise DatasetMergeError(message) from error
+        ) from error
 
 
 def _check_staged(staging: Staging) -> None:
@@ -238,11 +236,10 @@ def has_pending_commit(location: Location) -> bool:
 def check_no_pending_commit(location: Location) -> None:
     """Refuse to plan while a commit is partly published, by a running or a killed process."""
     if has_pending_commit(location):
-        message = (
+        raise DatasetMergeError(
             f"A commit to {location.display} is being published, or was interrupted. Wait for it, or call "
             "recover(path), then plan again."
         )
-        raise DatasetMergeError(message)
 
 
 def _recover(location: Location, control: str, names: Collection[str]) -> bool:

@@ -89,8 +89,7 @@ def _read_journal(staging: Staging) -> Journal | None:
         # A truncated journal does not count: nothing is published before it is complete.
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        message = (
+        raise UnreadableFileError(
             f"{staging.journal} is not a journal of merganser: {error}. Move it out of the control folder to discard "
             "that commit."
-        )
-        raise UnreadableFileError(message) from error
+        ) from error

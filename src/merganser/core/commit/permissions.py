@@ -23,12 +23,11 @@ def check_access(location: Location, control: str, journal: Journal) -> None:
     folders += [f"{control}/{BATCHES}"] * (journal.batch is not None or journal.forget is not None)
     denied = location.store.find_unwritable(moved, folders)
     if denied is not None:
-        message = (
+        raise DatasetPermissionError(
             f"Cannot publish a commit to {location.display}: this user may not write in {denied}. "
             f"{describe_owner(denied)}. Nothing was published; ask the owner to let you write there (a group that "
             f"shares the dataset needs chgrp -R and chmod -R g+rwX on {location.root}), or run as a user who may."
         )
-        raise DatasetPermissionError(message)
 
 
 def describe_denied(store: Store, error: OSError) -> str:

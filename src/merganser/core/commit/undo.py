@@ -154,11 +154,10 @@ def _make_no_commit_error(location: Location) -> UndoError:
 
 def _check_retained(location: Location, control: str, last: HistoryRecord) -> None:
     if not is_fully_retained(location.store, control, last):
-        message = (
+        raise UndoError(
             f"The {_describe_commit(last)} cannot be undone: the files that it replaced or removed are not retained "
             f"unchanged. Pass retain=1 or more to future merges into {location.display} to be able to undo them."
         )
-        raise UndoError(message)
 
 
 def _check_unchanged(location: Location, last: HistoryRecord) -> dict[str, FileInfo]:
@@ -174,11 +173,10 @@ def _check_unchanged(location: Location, last: HistoryRecord) -> dict[str, FileI
                 and is_same_time(file.modified, location.store.get_modified_time(location.to_path(file.path)))
             )
         if not is_same:
-            message = (
+            raise UndoError(
                 f"{location.to_display(file.path)} was changed by another program after the {_describe_commit(last)}; "
                 "undo would lose that change. Restore the file as it was, or merge the rows that you want instead."
             )
-            raise UndoError(message)
     return found
 
 

@@ -84,8 +84,7 @@ class IncrementalFileManager:
             filesystem: The fsspec or PyArrow filesystem of the paths; default: that of the staging folder.
         """
         if self._session is None or self._staging is None:
-            message = "There is no staging folder. Call create_staging_directory first."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError("There is no staging folder. Call create_staging_directory first.")
         staging, store = self._staging, self._staging.location.store
         sources, targets = list_paths(source_files, "source_files"), list_paths(target_files, "target_files")
         if len(sources) != len(targets):
@@ -97,11 +96,10 @@ class IncrementalFileManager:
             filesystem = getattr(store, "filesystem", None)
         staged = [_resolve_staged(staging, path, goal, filesystem) for path, goal in zip(sources, targets, strict=True)]
         if store.read_small(staging.journal) is not None:
-            message = (
+            raise DatasetMergeError(
                 f"An earlier replacement in {staging.location.display} is not fully published. Call "
                 "cleanup_staging_files(), then recover(path) to complete it."
             )
-            raise DatasetMergeError(message)
         goals = [_resolve_target(staging, path, goal, filesystem) for path, goal in zip(sources, targets, strict=True)]
         _check_pairs(staging, staged, goals)
         location = staging.location
@@ -146,8 +144,7 @@ def _resolve_staged(staging: Staging, path: str, goal: str, filesystem: Any) -> 
         message = f"Cannot move {path} onto {goal}: commits reserve that name. Rename the staged file."
         raise InvalidArgumentError(message)
     if found.store.get_path_type(found.root) != "file":
-        message = f"The staged file {path} does not exist. Write it before replacing {goal} with it."
-        raise UnreadableFileError(message)
+        raise UnreadableFileError(f"The staged file {path} does not exist. Write it before replacing {goal} with it.")
     read_footer(found.store, found.root, path)
     return rel
 
@@ -163,11 +160,10 @@ def _resolve_target(staging: Staging, path: str, goal: str, filesystem: Any) -> 
         inside = location.store.can_reach(found.store) and f"{found.root}/{name}".startswith(f"{location.root}/")
         rel = f"{found.root}/{name}"[len(location.root) + 1 :] if inside else ""
     if not is_data_file(rel):
-        message = (
+        raise InvalidArgumentError(
             f"Cannot move {path} onto {goal}: it is not the path of a data file in {location.display}. Give one inside "
             "the dataset that ends in .parquet and is not hidden."
         )
-        raise InvalidArgumentError(message)
     return rel
 
 

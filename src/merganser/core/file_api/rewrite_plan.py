@@ -248,11 +248,10 @@ def confirm_affected_files(
     folders = {name for path in paths for name in parse_hive_partition_path(path, keys)}
     for name in keys:
         if found and name not in folders and not any(name in file.types for file in found):
-            message = (
+            raise KeyColumnError(
                 f"Key column {name!r} is missing from every candidate file and from the folders of their paths. Name a "
                 "column that they have."
             )
-            raise KeyColumnError(message)
     groups: dict[Any, list[int]] = {}
     for number, file in enumerate(found):
         # Usually there is one group: keys are cast once, and one scan reads all files.

@@ -58,8 +58,7 @@ def conform_keys(table: pa.Table, types: Mapping[str, pa.DataType]) -> pa.Table:
 def check_partition_schema(partition_schema: object) -> None:
     """Refuse what is not a schema."""
     if partition_schema is not None and not isinstance(partition_schema, pa.Schema):
-        message = f"partition_schema must be a pyarrow.Schema, not {type(partition_schema).__name__}."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"partition_schema must be a pyarrow.Schema, not {type(partition_schema).__name__}.")
 
 
 def infer_array(values: Sequence[Any]) -> pa.Array:
@@ -85,8 +84,7 @@ def _to_table(source_keys: Any, keys: Sequence[str]) -> pa.Table:
         message = f"source_keys is a {type(source_keys).__name__}, which is not a list of keys. {_EXPECTED}."
         raise InvalidArgumentError(message)
     if inspect.isgenerator(source_keys) and inspect.getgeneratorstate(source_keys) == inspect.GEN_CLOSED:
-        message = "source_keys is an exhausted generator. Give a list, which can be read again."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("source_keys is an exhausted generator. Give a list, which can be read again.")
     # Arrays of NumPy and pandas; objects may be tuples.
     if getattr(getattr(source_keys, "dtype", None), "kind", "O") != "O":
         return _to_single_column(_to_array(source_keys, keys[0]), keys)
@@ -106,11 +104,10 @@ def read_arrow(source_keys: Any) -> pa.ChunkedArray:
 
 def _to_single_column(column: pa.Array | pa.ChunkedArray, keys: Sequence[str]) -> pa.Table:
     if len(keys) > 1:
-        message = (
+        raise InvalidArgumentError(
             f"source_keys is one column, but the key has {len(keys)}: {', '.join(keys)}. Give a table with these, or a "
             "list of tuples."
         )
-        raise InvalidArgumentError(message)
     return pa.table([column], names=list(keys))
 
 
@@ -121,11 +118,10 @@ def _from_rows(rows: list[Any], keys: Sequence[str]) -> pa.Table:
     elif types and all(issubclass(one, tuple | list) for one in types):
         columns = [list(map(itemgetter(at), rows)) for at in _find_positions(rows, keys)]
     elif rows and (len(keys) > 1 or any(issubclass(one, Mapping | tuple) for one in types)):
-        message = (
+        raise InvalidArgumentError(
             f"source_keys holds {_format_types(types)}; the key columns are {', '.join(keys)}. Give all keys as "
             "tuples of their values, or all as dicts."
         )
-        raise InvalidArgumentError(message)
     else:
         columns = [rows for _ in keys]
     return pa.table([_to_array(column, name) for column, name in zip(columns, keys, strict=True)], names=list(keys))
@@ -166,8 +162,7 @@ def _to_array(values: Any, name: str) -> pa.Array:
         zones = {value.tzinfo is None for value in values} if families == {dt.datetime} else set()
         if len(families) > 1 or len(zones) > 1:
             what = _format_types(types) if len(families) > 1 else "times with a zone and without one"
-            message = f"The values of key column {name!r} are {what}. Give values of one type."
-            raise ColumnTypeError(message)
+            raise ColumnTypeError(f"The values of key column {name!r} are {what}. Give values of one type.")
     return found
 
 

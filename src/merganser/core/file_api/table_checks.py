@@ -129,11 +129,10 @@ def _open_table(table: Any, side: str) -> Any:
         return stream_source(table)
     if is_described:
         return table
-    message = (
+    raise InvalidArgumentError(
         f"Cannot read the {side} from {type(table).__name__}. Give an Arrow table, a pandas or Polars frame, a path, "
         "or an object with a pyarrow.Schema as its schema."
     )
-    raise InvalidArgumentError(message)
 
 
 def _count_null_keys(table: Any, keys: Sequence[str]) -> Mapping[str, int]:

@@ -280,11 +280,10 @@ def _pack_while_fewer(
 def _check_row_count(before: Sequence[CompactionFile], after: Sequence[CompactionFile]) -> None:
     planned, staged = sum(file.rows for file in before), sum(file.rows for file in after)
     if planned != staged:
-        message = (
+        raise CountMismatchError(
             f"Internal error: {pluralize(staged, 'row')} were staged, {planned:,} were planned. Nothing was published; "
             "please report this."
         )
-        raise CountMismatchError(message)
 
 
 def _make_layout(target: Target, bundle: _Bundle, compact_options: CompactOptions) -> Layout:

@@ -49,8 +49,7 @@ class CompactOptions:
     def __post_init__(self) -> None:
         size = self.target_file_bytes
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            message = f"target_file_bytes must be a positive integer, not {size!r}."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"target_file_bytes must be a positive integer, not {size!r}.")
 
     @property
     def max_rows_per_file(self) -> int:

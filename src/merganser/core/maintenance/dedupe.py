@@ -178,11 +178,10 @@ def _rewrite_files(target: Target, deletions: _Deletions, expected: int, staging
     before = sum(target.file_rows[file] for file in (*deletions.changes, *deletions.removed))
     after = sum(footer.metadata.num_rows for footer in footers)
     if before - after != expected:
-        message = (
+        raise CountMismatchError(
             f"Internal error: {before - after:,} rows would be deleted, {expected:,} were planned. Nothing was "
             "published; please report this."
         )
-        raise CountMismatchError(message)
     return new
 
 

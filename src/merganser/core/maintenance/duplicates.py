@@ -74,11 +74,10 @@ def find_duplicates(target: Target, keys: Sequence[str], order_by: Sequence[str]
     differing = sum(one.differing_keys for one in passes)
     if differing:
         sample = pa.concat_tables([one.sample for one in passes]).slice(0, SAMPLE_SIZE)
-        message = (
+        raise DuplicateKeyError(
             f"The dataset has {pluralize(differing, 'duplicate key')} whose rows differ, for example "
             f"{format_keys(sample)}. Set order_by to the columns that order them; the highest row is kept."
         )
-        raise DuplicateKeyError(message)
     rows = np.concatenate([one.rows for one in passes])
     return Duplicates(sum(one.key_count for one in passes), np.sort(rows))
 

@@ -47,25 +47,22 @@ def find_feed(audit: bool | str | os.PathLike[str], location: Location, filesyst
         return None
     feed = locate(audit, filesystem)
     if not feed.store.can_reach(location.store):
-        message = (
+        raise InvalidArgumentError(
             f"audit {feed.display} must be on the filesystem of {location.display}: both change in one commit. Choose "
             "a folder there."
         )
-        raise InvalidArgumentError(message)
     apart = [location.root, choose_control_folder(location)]
     if any(f"{feed.root}/".startswith(f"{root}/") or f"{root}/".startswith(f"{feed.root}/") for root in apart):
-        message = (
+        raise InvalidArgumentError(
             f"audit {feed.display} and the dataset {location.display} must not contain each other: "
             "readers of one would read files of the other. Choose a separate folder."
         )
-        raise InvalidArgumentError(message)
     around = find_enclosing_dataset(feed.store, feed.root)
     if around is not None:
-        message = (
+        raise InvalidArgumentError(
             f"audit {feed.display} lies inside the dataset {around.path}, whose readers would read the audit's "
             "rows. Choose a separate folder."
         )
-        raise InvalidArgumentError(message)
     if feed.store.get_path_type(feed.root) == "file":
         message = f"audit {feed.display} is a file; an audit is stored in a folder. Give the path of a folder."
         raise InvalidArgumentError(message)

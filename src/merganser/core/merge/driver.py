@@ -141,8 +141,7 @@ def write_dataset(
 ) -> WriteResult:
     """Append rows to a dataset, or replace all its rows."""
     if mode not in get_args(WriteMode):
-        message = f"Unknown mode {mode!r}. Choose append or overwrite."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"Unknown mode {mode!r}. Choose append or overwrite.")
     started = time.monotonic()
     location = _locate_target(path, filesystem, options)
     opened = engine.open(source)
@@ -218,11 +217,10 @@ def _check_exists(location: Location, request: Request) -> None:
         and location.store.get_path_type(location.root) is None
         and not has_pending_commit(location)
     ):
-        message = (
+        raise TargetPathError(
             f"There is no dataset at {location.display}, so strategy {request.strategy!r} could change no row. Check "
             "the path, or load rows first with insert or upsert."
         )
-        raise TargetPathError(message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,10 +290,9 @@ def _stage_schema_file(prepared: PreparedMerge, staging: Staging) -> NewFile:
 def _check_row_count(expected: int, appended: Sequence[NewFile]) -> None:
     staged = sum(new.footer.metadata.num_rows for new in appended)
     if staged != expected:
-        message = (
+        raise CountMismatchError(
             f"Internal error: {staged} rows were staged, {expected} planned. Nothing was published; please report this."
         )
-        raise CountMismatchError(message)
 
 
 def _make_result(prepared: PreparedMerge, decision: Decision, staged: _Staged, audit: Audit) -> MergeResult:
@@ -308,11 +305,10 @@ def _make_result(prepared: PreparedMerge, decision: Decision, staged: _Staged, a
     after += sum(one.footer.metadata.num_rows for one in staged.files)
     planned = decision.updated - decision.moved, decision.deleted + decision.moved
     if (staged.replaced, removed) != planned:
-        message = (
+        raise CountMismatchError(
             f"Internal error: {planned[0]} rows replaced and {planned[1]} removed were planned, {staged.replaced} and "
             f"{removed} were staged. Nothing was published; please report this."
         )
-        raise CountMismatchError(message)
     stats = compute_merge_stats(
         strategy=request.strategy,
         target_before=target.rows,

@@ -256,11 +256,10 @@ def _check_unknown_partitions(target: Target, partitions: Sequence[PartitionNumb
         in_path = [name for name in columns if target.get_path_value(file, name) is not UNKNOWN]
         in_file = [name for name in columns if name in target.get_columns(file)]
         if partitions[file] == UNKNOWN_PARTITION and (in_path or len(in_file) < len(columns)):
-            message = (
+            raise PartitionMoveError(
                 f"{target.location.to_display(target.files[file].rel)} holds matched keys, but its path lacks some of "
                 f"{', '.join(columns)}, so rows cannot be replaced there. Move it into its partition's folder."
             )
-            raise PartitionMoveError(message)
 
 
 def _assign_file_actions(

@@ -224,10 +224,9 @@ def _check_partition_columns(columns: Sequence[str], schema: pa.Schema) -> None:
     check_partition_columns(schema, columns, "source")
     hidden = [name for name in columns if name.startswith(".")]
     if hidden:
-        message = (
+        raise PartitionValueError(
             f"Partition column {hidden[0]!r} begins with a dot, so its folders would be hidden. Rename the column."
         )
-        raise PartitionValueError(message)
     if columns and len(columns) == len(schema.names):
         message = "Every column is a partition column, so files would have none. Leave at least one out."
         raise InvalidArgumentError(message)

@@ -33,11 +33,10 @@ def make_scope(given: Mapping[str, Sequence[Any]], types: Mapping[str, pa.DataTy
     columns = list(types)
     unknown = [name for name in given if name not in types]
     if unknown:
-        message = (
+        raise InvalidArgumentError(
             f"scope names {unknown[0]!r}, which is not a partition column. Partition columns of the dataset: "
             f"{', '.join(columns) or 'none'}."
         )
-        raise InvalidArgumentError(message)
     return Scope(
         {columns.index(name): frozenset(_parse_value(one, name, types[name]) for one in given[name]) for name in given}
     )
@@ -79,9 +78,8 @@ def flag_files_in_scope(scope: Scope | None, target: Target) -> list[bool]:
         return [True] * len(target.files)
     for file, partition in enumerate(target.partitions):
         if target.file_rows[file] and any(partition[at] is UNKNOWN for at in scope.values):
-            message = (
+            raise PartitionValueError(
                 f"The path of {target.location.to_display(target.files[file].rel)} does not show whether it is in "
                 "scope. Move it into its partition's folder."
             )
-            raise PartitionValueError(message)
     return [scope.contains(partition) for partition in target.partitions]

@@ -103,11 +103,10 @@ def read_group(
         raise UnreadableFileError(message) from error
     rows = parquet.metadata.row_group(group).num_rows
     if table.num_rows != rows:
-        message = (
+        raise UnreadableFileError(
             f"Row group {group} of {path} holds {table.num_rows} rows, but its footer records {rows}. "
             "Restore or remove the file."
         )
-        raise UnreadableFileError(message)
     return table
 
 

@@ -35,8 +35,7 @@ def parse_version(text: str) -> Version:
     """
     found = _FORMAT.match(text)
     if found is None:
-        message = f"{text!r} is not a version like 1.4.0."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{text!r} is not a version like 1.4.0.")
     major, minor, patch = found.groups()
     return int(major), int(minor), int(patch)
 
@@ -73,11 +72,10 @@ def should_use_merge(connection: duckdb.DuckDBPyConnection, use_merge: bool | No
     version = detect_version(connection)
     if use_merge and version < FIRST_WITH_MERGE:
         current = "unknown" if version == UNKNOWN_VERSION else ".".join(map(str, version))
-        message = (
+        raise DatasetMergeError(
             "DuckDB MERGE requested but not available. Required version: >= 1.4.0, "
             f"Current: {current}. Upgrade DuckDB, or pass use_merge=False."
         )
-        raise DatasetMergeError(message)
     return version >= FIRST_WITH_MERGE
 
 

@@ -60,8 +60,7 @@ class DuckDBDatasetIO(DatasetIO):
     def __init__(self, connection: duckdb.DuckDBPyConnection | None = None, filesystem: Any = None) -> None:
         super().__init__(filesystem)
         if connection is not None and not isinstance(connection, duckdb.DuckDBPyConnection):
-            message = f"connection must be a DuckDB connection, not {type(connection).__name__}."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"connection must be a DuckDB connection, not {type(connection).__name__}.")
         self._given = connection
         self._own: duckdb.DuckDBPyConnection | None = None
 
@@ -106,18 +105,15 @@ class DuckDBDatasetIO(DatasetIO):
         1
         """
         if rewrite_mode not in get_args(RewriteMode):
-            message = f"Unknown rewrite_mode {rewrite_mode!r}. Choose full or incremental."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"Unknown rewrite_mode {rewrite_mode!r}. Choose full or incremental.")
         if strategy is not None and mode != "append":
-            message = (
+            raise InvalidArgumentError(
                 f"mode {mode!r} is for a write without a strategy; a merge always keeps what it does not change. Leave "
                 "one of them out."
             )
-            raise InvalidArgumentError(message)
         if strategy is None:
             if key_columns is not None:
-                message = "key_columns require a strategy. Name one, or leave key_columns out."
-                raise InvalidArgumentError(message)
+                raise InvalidArgumentError("key_columns require a strategy. Name one, or leave key_columns out.")
             # An option that only a merge has is an unexpected argument there, as it should be.
             return self.write_dataset(source, path, mode, **cast("dict[str, Any]", options))
         check_names("write_parquet_dataset", options, list_options("merge"))

@@ -97,11 +97,10 @@ class SparkDatasetIO(DatasetIO):
     def _open_frame(self, location: Location, columns: Sequence[str] | None) -> DataFrame:
         splits = split_dataset(location, columns)
         if not splits.schema.names:
-            message = (
+            raise TargetPathError(
                 f"There are no Parquet files below {location.display}, so a DataFrame would have no columns. Check the "
                 "path."
             )
-            raise TargetPathError(message)
         schema = to_transport_schema(splits.schema)
         frame = make_task_frame(self.spark, splits.splits)
         return frame.mapInArrow(tag_errors(_read_splits, splits.read, schema), to_spark_schema(schema))
@@ -131,10 +130,9 @@ class SparkDatasetIO(DatasetIO):
             message = f"query_name must be a string that identifies this query and its checkpoint, not {query_name!r}."
             raise InvalidArgumentError(message)
         if "batch_id" in options:
-            message = (
+            raise InvalidArgumentError(
                 "foreach_batch makes batch ids itself, from query_name and Spark's batch number. Leave batch_id out."
             )
-            raise InvalidArgumentError(message)
         check_names("foreach_batch", options, list_options("merge"))
         made = self._make_options("merge", options)
         location = _locate_shared(path, made.filesystem)

@@ -123,5 +123,4 @@ def _read_fragments(schema: pa.Schema, columns: Sequence[str], fragments: Sequen
         except MerganserError:
             raise
         except (OSError, pa.ArrowException) as error:
-            message = f"Cannot read {fragment.path}: {error}. Restore or remove the file."
-            raise UnreadableFileError(message) from error
+            raise UnreadableFileError(f"Cannot read {fragment.path}: {error}. Restore or remove the file.") from error

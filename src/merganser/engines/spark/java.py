@@ -25,8 +25,7 @@ def check_java() -> None:
             return
         reported = next(iter(answer.stderr.splitlines()), "nothing")
         found = f"{java} reports {reported.strip()!r}"
-    message = (
+    raise MissingExtraError(
         f"Spark needs Java {REQUIRED} or newer; {found}. Install it (on Debian: apt-get install "
         f"openjdk-{REQUIRED}-jre-headless) and set JAVA_HOME to its folder."
     )
-    raise MissingExtraError(message)

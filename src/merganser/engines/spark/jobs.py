@@ -177,12 +177,11 @@ def translate_errors() -> Iterator[None]:
             raise found from None
         missing = find_missing_module(text)
         if missing is not None:
-            message = (
+            raise DatasetMergeError(
                 f"The Python of the executors has no module {missing!r}. For merganser itself, call "
                 "merganser.engines.spark.package(spark) or submit with --py-files; for others, set PYSPARK_PYTHON to a "
                 "Python that has them."
-            )
-            raise DatasetMergeError(message) from error
+            ) from error
         raise
 
 

@@ -265,8 +265,7 @@ class ShuffleMatches:
     def _staged(self) -> StagedSource:
         staged = self.source.source.staged
         if staged is None:
-            message = "Internal error: rows have no staging folder. Nothing was published; please report this."
-            raise CountMismatchError(message)
+            raise CountMismatchError("Internal error: rows have no staging folder. Nothing was published; please report this.")
         return staged
 
     @property

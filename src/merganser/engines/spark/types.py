@@ -37,7 +37,7 @@ def to_arrow_schema(frame: DataFrame) -> pa.Schema:
         try:
             data_type = to_arrow_type(field.dataType, timezone="UTC")
         except PySparkException as error:
-            message = (
+            raise UnsupportedTypeError(
                 f"Column {field.name!r} has type {field.dataType.simpleString()}, which has no Arrow equivalent. Cast "
                 "it in the source."
             )
@@ -82,11 +82,10 @@ def _to_transport_type(data_type: pa.DataType, column: pa.Field) -> pa.DataType:
         return pa.timestamp("us", None if data_type.tz is None else "UTC")
     if pa.types.is_nested(data_type):
         return _to_transport_nested(data_type, column)
-    message = (
+    raise UnsupportedTypeError(
         f"Column {column.name!r} has type {column.type}, which Spark does not support. Cast it in the source, or merge "
         "with another engine."
     )
-    raise UnsupportedTypeError(message)
 
 
 def _to_transport_nested(data_type: pa.DataType, column: pa.Field) -> pa.DataType:
