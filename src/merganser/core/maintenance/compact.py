@@ -25,13 +25,7 @@ from merganser.core.commit.staged_files import (
 from merganser.core.dataset.file_statistics import drop_columns
 from merganser.core.dataset.listing import check_target, has_files
 from merganser.core.dataset.snapshot import load_existing, make_no_files_error
-from merganser.core.maintenance.compact_writer import (
-    CompactionFile,
-    CompactOptions,
-    describe_file,
-    pack,
-    sort_by_bounds,
-)
+from merganser.core.maintenance.compact_writer import CompactionFile, CompactOptions, pack, sort_by_bounds
 from merganser.core.model.engine import Layout
 from merganser.core.model.option_types import to_column_names
 from merganser.core.model.options import Options
@@ -116,7 +110,7 @@ def compact(
     (3, 1, 3)
     """
     started = time.monotonic()
-    options = Options(
+    common = Options(
         compression=compression or "snappy",
         max_rows_per_file=max_rows_per_file,
         row_group_size=row_group_size,
@@ -125,25 +119,25 @@ def compact(
         progress=progress,
         ignore_table_format=ignore_table_format,
     )
-    compact_options = CompactOptions(options, target_file_bytes, to_column_names(sort_by, "sort_by"), compression)
+    options = CompactOptions(common, target_file_bytes, to_column_names(sort_by, "sort_by"), compression)
     location = locate(path, filesystem, ignore_table_format=ignore_table_format)
     check_target(location, lists_later=True)
     if dry_run:
         check_no_pending_commit(location)
         target = load_existing(location, refuse_nested=True)
-        removed = sorted([*_list_file_numbers(_find_bundles(target, compact_options)), *_find_empty(target)])
-        return _make_result(target, compact_options, [], removed, dry_run=True)
+        removed = sorted([*_list_file_numbers(_find_bundles(target, options)), *_find_empty(target)])
+        return _make_result(target, options, [], removed, dry_run=True)
     if not has_files(location) and not has_pending_commit(location):
         raise make_no_files_error(location)
     reporter = ProgressReporter(progress)
     with open_session(location, lock_timeout, started, checked=True) as session:
         target = load_existing(location, refuse_nested=True)
-        bundles = _find_bundles(target, compact_options)
-        result = _make_result(target, compact_options, [], [])
+        bundles = _find_bundles(target, options)
+        result = _make_result(target, options, [], [])
         if bundles or _find_empty(target):
             reporter.begin("rewrite", len(_list_file_numbers(bundles)), target.rows)
             with session.staging(reporter.on_file_done) as staging, explain_staging_errors(staging):
-                result = _compact_bundles(session, staging, target, bundles, compact_options, reporter)
+                result = _compact_bundles(session, staging, target, bundles, options, reporter)
     reporter.begin("done")
     return result
 
@@ -154,10 +148,10 @@ def _find_empty(target: Target) -> list[int]:
     return empty[1:] if len(empty) == len(target.files) else empty
 
 
-def _find_bundles(target: Target, compact_options: CompactOptions) -> list[_Bundle]:
+def _find_bundles(target: Target, options: CompactOptions) -> list[_Bundle]:
     """Choose the files to rewrite."""
-    check_order_columns(target.schema, compact_options.sort_by, "sort_by", "target")
-    constant = [name for name in compact_options.sort_by if name in target.partition_columns]
+    check_order_columns(target.schema, options.sort_by, "sort_by", "target")
+    constant = [name for name in options.sort_by if name in target.partition_columns]
     if constant:
         message = f"sort_by names the partition column {constant[0]!r}, which all rows of a folder share. Leave it out."
         raise InvalidArgumentError(message)
@@ -168,7 +162,7 @@ def _find_bundles(target: Target, compact_options: CompactOptions) -> list[_Bund
         if number not in empty and UNKNOWN not in target.partitions[number] and target.files[number].real is None:
             folder, slash, _ = target.files[number].rel.rpartition("/")
             groups.setdefault((folder + slash, types), []).append(number)
-    found = (_make_bundle(target, folder, numbers, compact_options) for (folder, _), numbers in groups.items())
+    found = (_make_bundle(target, folder, numbers, options) for (folder, _), numbers in groups.items())
     bundles = [bundle for bundle in found if bundle is not None]
     if bundles:
         check_supported_types(target.schema, "target")
@@ -188,25 +182,23 @@ def _list_schemas(target: Target, files: Sequence[int]) -> list[pa.Schema]:
     return [summaries.schemas[number] for number in np.unique(summaries.schema_numbers[list(files)])]
 
 
-def _make_bundle(
-    target: Target, folder: str, numbers: Sequence[int], compact_options: CompactOptions
-) -> _Bundle | None:
+def _make_bundle(target: Target, folder: str, numbers: Sequence[int], options: CompactOptions) -> _Bundle | None:
     """Choose the files of a folder that are small or not sorted; None if rewriting them would gain nothing."""
     location = target.location
 
     def describe(number: int) -> CompactionFile:
         file = target.files[number]
         path = location.to_path(file.rel)
-        if compact_options.sort_by:
-            return describe_file(location.store, path, location.to_display(file.rel), compact_options)
+        if options.sort_by:
+            return CompactionFile.from_footer(location.store, path, location.to_display(file.rel), options.sort_by)
         return CompactionFile(path, file.size, target.file_rows[number])
 
     # Only the order of a file needs its footer.
-    described = map_in_threads(describe, numbers) if compact_options.sort_by else map(describe, numbers)
+    described = map_in_threads(describe, numbers) if options.sort_by else map(describe, numbers)
     pairs = zip(numbers, described, strict=True)
-    chosen = {number: file for number, file in pairs if compact_options.is_small(file) or not file.is_sorted}
+    chosen = {number: file for number, file in pairs if options.is_small(file) or not file.is_sorted}
     files = list(chosen.values())
-    if all(file.is_sorted for file in files) and not compact_options.saves_files(files):
+    if all(file.is_sorted for file in files) and not options.saves_files(files):
         return None
     return _Bundle(folder, list(chosen), files)
 
@@ -220,29 +212,28 @@ def _compact_bundles(
     staging: Staging,
     target: Target,
     bundles: Sequence[_Bundle],
-    compact_options: CompactOptions,
+    options: CompactOptions,
     reporter: ProgressReporter,
 ) -> CompactResult:
     # Sorting spools all rows of a bundle; without it, a worker has one row group in memory.
-    with open_pool(len(bundles), 1 if compact_options.sort_by else WORKERS, "pack") as pool:
-        packed = list(pool.map(lambda bundle: _stage_bundle(target, bundle, compact_options, staging), bundles))
+    with open_pool(len(bundles), 1 if options.sort_by else WORKERS, "pack") as pool:
+        packed = list(pool.map(lambda bundle: _stage_bundle(target, bundle, options, staging), bundles))
     new = [file for files in packed for file in files]
     replaced = _list_file_numbers([bundle for bundle, files in zip(bundles, packed, strict=True) if files])
     removed = sorted([*replaced, *_find_empty(target)])
     if removed:
         reporter.begin("commit", len(new))
-        options = compact_options.options
-        extra = {"sort_by": list(compact_options.sort_by), "target_file_bytes": compact_options.target_file_bytes}
+        extra = {"sort_by": list(options.sort_by), "target_file_bytes": options.target_file_bytes}
         changed = {name: value for name, value in extra.items() if value not in ([], TARGET_FILE_BYTES)}
-        record = make_maintenance_record("compact", options, changed, (target.rows, target.rows))
-        commit_files(session, staging, make_journal(target, new, removed, record, options.retain), target)
-    return _make_result(target, compact_options, new, removed)
+        record = make_maintenance_record("compact", options.common, changed, (target.rows, target.rows))
+        commit_files(session, staging, make_journal(target, new, removed, record, options.common.retain), target)
+    return _make_result(target, options, new, removed)
 
 
-def _stage_bundle(target: Target, bundle: _Bundle, compact_options: CompactOptions, staging: Staging) -> list[NewFile]:
+def _stage_bundle(target: Target, bundle: _Bundle, options: CompactOptions, staging: Staging) -> list[NewFile]:
     """Stage the rows of a bundle as fewer or sorted files; no files if that gains nothing."""
-    store, layout = target.location.store, _make_layout(target, bundle, compact_options)
-    packed = _pack_while_fewer(bundle.files, layout, compact_options, staging)
+    store, layout = target.location.store, _make_layout(target, bundle, options)
+    packed = _pack_while_fewer(bundle.files, layout, options, staging)
     for _ in bundle.files:
         staging.on_file_done()
     if packed:
@@ -255,16 +246,16 @@ def _stage_bundle(target: Target, bundle: _Bundle, compact_options: CompactOptio
 
 
 def _pack_while_fewer(
-    files: Sequence[CompactionFile], layout: Layout, compact_options: CompactOptions, staging: Staging
+    files: Sequence[CompactionFile], layout: Layout, options: CompactOptions, staging: Staging
 ) -> list[CompactionFile]:
     """Pack files, and pack the small results again: sorted rows compress better, so fewer files may hold them."""
     store = staging.location.store
     packed: list[CompactionFile] = []
     candidates = files
     while candidates:
-        ordered = sort_by_bounds(candidates) if compact_options.sort_by else candidates
-        paths = pack(ordered, layout, compact_options, staging)
-        new = [describe_file(store, path, path, compact_options) for path in paths]
+        ordered = sort_by_bounds(candidates) if options.sort_by else candidates
+        paths = pack(ordered, layout, options, staging)
+        new = [CompactionFile.from_footer(store, path, path, options.sort_by) for path in paths]
         is_better = len(new) < len(candidates) or not all(file.is_sorted for file in candidates)
         for file in candidates if is_better else new:
             if file not in files:
@@ -272,8 +263,8 @@ def _pack_while_fewer(
         if not is_better:
             break
         packed = [*(file for file in packed if file not in candidates), *new]
-        small = [file for file in packed if compact_options.is_small(file)]
-        candidates = small if compact_options.sort_by and compact_options.saves_files(small) else []
+        small = [file for file in packed if options.is_small(file)]
+        candidates = small if options.sort_by and options.saves_files(small) else []
     return packed
 
 
@@ -286,9 +277,9 @@ def _check_row_count(before: Sequence[CompactionFile], after: Sequence[Compactio
         )
 
 
-def _make_layout(target: Target, bundle: _Bundle, compact_options: CompactOptions) -> Layout:
+def _make_layout(target: Target, bundle: _Bundle, options: CompactOptions) -> Layout:
     """Lay out new files like the first file of the bundle; a column that is nullable in any of them is nullable."""
-    location, options, rel = target.location, compact_options.options, target.files[bundle.numbers[0]].rel
+    location, rel = target.location, target.files[bundle.numbers[0]].rel
     first = read_footer(location.store, location.to_path(rel), location.to_display(rel))
     metadata, schema = first.metadata, drop_columns(first.schema, target.partition_columns)
     schemas = _list_schemas(target, bundle.numbers)
@@ -303,21 +294,16 @@ def _make_layout(target: Target, bundle: _Bundle, compact_options: CompactOption
         columns=frozenset(schema.names),
         key_values=key_values,
         writer_options=derive_new_file_options(first),
-        compression=compact_options.compression
-        or derive_options_by_group(first, [0])[0].get("compression", options.compression),
+        compression=options.compression
+        or derive_options_by_group(first, [0])[0].get("compression", options.common.compression),
         max_rows_per_file=options.max_rows_per_file,
-        row_group_size=options.row_group_size,
+        row_group_size=options.common.row_group_size,
         bloom_filter_columns=find_bloom_filter_columns(first) & {*schema.names},
     )
 
 
 def _make_result(
-    target: Target,
-    compact_options: CompactOptions,
-    new: Sequence[NewFile],
-    removed: Sequence[int],
-    *,
-    dry_run: bool = False,
+    target: Target, options: CompactOptions, new: Sequence[NewFile], removed: Sequence[int], *, dry_run: bool = False
 ) -> CompactResult:
     location = target.location
     inserted, preserved = [file.to_metadata(location) for file in new], list_preserved_files(target, removed)
@@ -333,6 +319,6 @@ def _make_result(
         inserted_files=[file.path for file in inserted],
         removed_files=[location.to_display(target.files[number].rel) for number in removed],
         preserved_files=[file.path for file in preserved],
-        sort_by=list(compact_options.sort_by),
+        sort_by=list(options.sort_by),
         dry_run=dry_run,
     )

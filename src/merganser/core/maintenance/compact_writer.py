@@ -39,9 +39,9 @@ _GROUPS_PER_FILE = 4
 
 @dataclass(frozen=True, slots=True)
 class CompactOptions:
-    """The options of `compact`; `compression` None keeps that of the replaced files."""
+    """The options of `compact`, beside the `common` ones; `compression` None keeps that of the replaced files."""
 
-    options: Options
+    common: Options
     target_file_bytes: int
     sort_by: Sequence[str]
     compression: str | None = None
@@ -54,7 +54,7 @@ class CompactOptions:
     @property
     def max_rows_per_file(self) -> int:
         """The most rows in a new file."""
-        return self.options.max_rows_per_file
+        return self.common.max_rows_per_file
 
     def is_small(self, file: CompactionFile) -> bool:
         """Check whether a file has room for more rows."""
@@ -74,10 +74,7 @@ class CompactOptions:
 
 @dataclass(frozen=True, slots=True)
 class CompactionFile:
-    """A file to compact, of the dataset or staged.
-
-    `is_sorted`: sorted by `sort_by`, if that is given. `lower_bound`: the canonical lower bound of its first column.
-    """
+    """A file to compact, of the dataset or staged; `lower_bound` is the canonical one of the first `sort_by` column."""
 
     path: str
     size: int
@@ -85,19 +82,19 @@ class CompactionFile:
     is_sorted: bool = True
     lower_bound: Any = None
 
-
-def describe_file(store: Store, path: str, display: str, compact_options: CompactOptions) -> CompactionFile:
-    """Describe a file by its footer."""
-    footer = read_footer(store, path, display)
-    rows = footer.metadata.num_rows
-    if not compact_options.sort_by:
-        return CompactionFile(path, footer.size, rows)
-    first = compact_options.sort_by[0]
-    bounds = [one for one in read_key_bounds(footer, first, footer.schema.field(first).type) if one is not None]
-    # A footer declares the order within a row group; bounds show the order of row groups.
-    is_rising = all(before[1] <= after[0] for before, after in pairwise(bounds))
-    is_sorted = is_rising and _has_sorting_columns(footer, compact_options.sort_by)
-    return CompactionFile(path, footer.size, rows, is_sorted, min((low for low, _ in bounds), default=None))
+    @classmethod
+    def from_footer(cls, store: Store, path: str, display: str, sort_by: Sequence[str]) -> CompactionFile:
+        """Describe a file by its footer."""
+        footer = read_footer(store, path, display)
+        rows = footer.metadata.num_rows
+        if not sort_by:
+            return cls(path, footer.size, rows)
+        data_type = footer.schema.field(sort_by[0]).type
+        bounds = [one for one in read_key_bounds(footer, sort_by[0], data_type) if one is not None]
+        # A footer declares the order within a row group; bounds show the order of row groups.
+        is_rising = all(before[1] <= after[0] for before, after in pairwise(bounds))
+        is_sorted = is_rising and _has_sorting_columns(footer, sort_by)
+        return cls(path, footer.size, rows, is_sorted, min((low for low, _ in bounds), default=None))
 
 
 def sort_by_bounds(files: Sequence[CompactionFile]) -> list[CompactionFile]:
@@ -123,12 +120,10 @@ def _make_sorting_columns(schema: pa.Schema, sort_by: Sequence[str]) -> list[pq.
     return [pq.SortingColumn(leaf, descending=False, nulls_first=True) for leaf in leaves]
 
 
-def pack(
-    files: Sequence[CompactionFile], layout: Layout, compact_options: CompactOptions, staging: Staging
-) -> list[str]:
+def pack(files: Sequence[CompactionFile], layout: Layout, options: CompactOptions, staging: Staging) -> list[str]:
     """Stage the rows of files in new ones, in order or sorted; without rows, one file keeps the schema."""
-    write = _pack_sorted if compact_options.sort_by else _pack_in_order
-    staged = write(files, layout, compact_options, staging)
+    write = _pack_sorted if options.sort_by else _pack_in_order
+    staged = write(files, layout, options, staging)
     if staged:
         return staged
     with _open_output(staging, layout, 0) as output:
@@ -137,21 +132,21 @@ def pack(
 
 
 def _pack_in_order(
-    files: Sequence[CompactionFile], layout: Layout, compact_options: CompactOptions, staging: Staging
+    files: Sequence[CompactionFile], layout: Layout, options: CompactOptions, staging: Staging
 ) -> list[str]:
     staged: list[str] = []
     rows = _read_row_groups(staging.location.store, files, layout.schema)
-    groups = _split_row_groups(rows, layout.row_group_size, compact_options.target_file_bytes / _GROUPS_PER_FILE)
+    groups = _split_row_groups(rows, layout.row_group_size, options.target_file_bytes / _GROUPS_PER_FILE)
     group_rows = min(sum(file.rows for file in files), layout.row_group_size)
     group = next(groups, None)
     while group is not None:
         with _open_output(staging, layout, group_rows) as output:
             while (
                 group is not None
-                and output.rows < compact_options.max_rows_per_file
-                and output.size < compact_options.target_file_bytes
+                and output.rows < options.max_rows_per_file
+                and output.size < options.target_file_bytes
             ):
-                room = compact_options.max_rows_per_file - output.rows
+                room = options.max_rows_per_file - output.rows
                 output.write(group.slice(0, room))
                 group = group.slice(room) if room < group.num_rows else next(groups, None)
         staged.append(output.path)
@@ -159,13 +154,13 @@ def _pack_in_order(
 
 
 def _pack_sorted(
-    files: Sequence[CompactionFile], layout: Layout, compact_options: CompactOptions, staging: Staging
+    files: Sequence[CompactionFile], layout: Layout, options: CompactOptions, staging: Staging
 ) -> list[str]:
     rows = _read_row_groups(staging.location.store, files, layout.schema)
     spooled = spool((batch for table, _ in rows for batch in table.to_batches()), layout.schema)
-    order = sort_rows(spooled, compact_options.sort_by)
-    sorting = _make_sorting_columns(layout.schema, compact_options.sort_by)
-    file_rows = compact_options.estimate_rows_per_file(files)
+    order = sort_rows(spooled, options.sort_by)
+    sorting = _make_sorting_columns(layout.schema, options.sort_by)
+    file_rows = options.estimate_rows_per_file(files)
     staged = []
     for start in range(0, len(order), file_rows):
         numbers = order[start : start + file_rows]

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    from merganser.core.commit.commit import Session
     from merganser.core.dataset.target import Target
     from merganser.core.maintenance.duplicates import Duplicates
     from merganser.core.model.engine import RewrittenFile
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 class _Request:
     keys: list[str]
     order_by: list[str]
-    options: Options
+    dry_run: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +102,14 @@ def dedupe(
     options = Options(
         retain=retain, lock_timeout=lock_timeout, progress=progress, ignore_table_format=ignore_table_format
     )
-    request = _Request(normalize_keys(key_columns), to_column_names(order_by, "order_by"), options)
+    request = _Request(normalize_keys(key_columns), to_column_names(order_by, "order_by"), dry_run)
     location = locate(path, filesystem, ignore_table_format=ignore_table_format)
     check_target(location, lists_later=True)
     reporter = ProgressReporter(progress)
     if dry_run:
         check_no_pending_commit(location)
         target, duplicates = _load_duplicates(location, request, reporter)
-        return _make_result(target, request, duplicates, _plan_deletions(target, duplicates), dry_run=True)
+        return _make_result(target, request, duplicates, _plan_deletions(target, duplicates))
     if not has_files(location) and not has_pending_commit(location):
         raise make_no_files_error(location)
     with open_session(location, lock_timeout, started, checked=True) as session:
@@ -124,7 +123,10 @@ def dedupe(
                 new = _rewrite_files(target, deletions, len(duplicates.rows), staging)
                 result = _make_result(target, request, duplicates, deletions, new)
                 reporter.begin("commit", len(new))
-                _commit(session, staging, target, request, deletions, new, result)
+                extra = {"order_by": request.order_by} if request.order_by else {}
+                rows = result.target_count_before, result.target_count_after
+                record = make_maintenance_record("dedupe", options, extra, rows, request.keys)
+                commit_files(session, staging, make_journal(target, new, deletions.removed, record, retain), target)
     reporter.begin("done")
     return result
 
@@ -185,30 +187,8 @@ def _rewrite_files(target: Target, deletions: _Deletions, expected: int, staging
     return new
 
 
-def _commit(
-    session: Session,
-    staging: Staging,
-    target: Target,
-    request: _Request,
-    deletions: _Deletions,
-    new: Sequence[NewFile],
-    result: DedupeResult,
-) -> None:
-    extra = {"order_by": request.order_by} if request.order_by else {}
-    rows = result.target_count_before, result.target_count_after
-    record = make_maintenance_record("dedupe", request.options, extra, rows, request.keys)
-    journal = make_journal(target, new, deletions.removed, record, request.options.retain)
-    commit_files(session, staging, journal, target)
-
-
 def _make_result(
-    target: Target,
-    request: _Request,
-    duplicates: Duplicates,
-    deletions: _Deletions,
-    new: Sequence[NewFile] = (),
-    *,
-    dry_run: bool = False,
+    target: Target, request: _Request, duplicates: Duplicates, deletions: _Deletions, new: Sequence[NewFile] = ()
 ) -> DedupeResult:
     location = target.location
     rewritten = [file.to_metadata(location) for file in new]
@@ -224,5 +204,5 @@ def _make_result(
         preserved_files=[file.path for file in preserved],
         key_columns=request.keys,
         order_by=request.order_by,
-        dry_run=dry_run,
+        dry_run=request.dry_run,
     )

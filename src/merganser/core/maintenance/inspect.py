@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -122,23 +123,14 @@ def inspect(
 
 
 def _make_key_range(target: Target, name: str) -> KeyRange:
-    """Compare the bounds of all row groups."""
     bounds = target.get_bounds([name])
     low, high = bounds.column("min_0"), bounds.column("max_0")
     known = pc.and_(low.is_valid(), high.is_valid()).to_numpy()
     data_type = target.get_key_type(name)
-    unbounded = int((~known).sum())
+    make_range = partial(KeyRange, column=name, type=str(data_type), unbounded=int((~known).sum()))
     if not known.any():
         files = len(target.files)
-        return KeyRange(
-            column=name,
-            type=str(data_type),
-            lowest=None,
-            highest=None,
-            most_files=files,
-            mean_files=float(files),
-            unbounded=unbounded,
-        )
+        return make_range(lowest=None, highest=None, most_files=files, mean_files=float(files))
     starts, ends = rank_bounds(low.filter(pa.array(known)), high.filter(pa.array(known)))
     file = np.asarray(target.group_file)[known]
     # One range for each file, from its lowest key to its highest.
@@ -146,14 +138,11 @@ def _make_key_range(target: Target, name: str) -> KeyRange:
     lowest, highest = np.minimum.reduceat(starts, first), np.maximum.reduceat(ends, first)
     # How many ranges contain the start of each: those that began, less those that ended before.
     opened = np.searchsorted(np.sort(lowest), lowest, side="right") - np.searchsorted(np.sort(highest), lowest)
-    return KeyRange(
-        column=name,
-        type=str(data_type),
+    return make_range(
         lowest=to_python_value(pc.min(low).as_py(), data_type),
         highest=to_python_value(pc.max(high).as_py(), data_type),
         most_files=int(opened.max()) + len(set(np.asarray(target.group_file)[~known].tolist()) - set(order.tolist())),
         mean_files=float(opened.mean()),
-        unbounded=unbounded,
     )
 
 

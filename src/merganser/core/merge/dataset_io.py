@@ -63,11 +63,6 @@ class OperationContext:
     strategy: str | None = None
     keys: Sequence[str] | str = ()
 
-    @property
-    def description(self) -> str:
-        """The operation and the dataset."""
-        return f"{self.operation} of {self.path}"
-
 
 class DatasetIO(ABC):
     """Merge, plan, write and read Parquet datasets with one engine.
@@ -173,7 +168,7 @@ class DatasetIO(ABC):
                 it.
         """
         given, options = pick_source(source, data), self._make_options("merge", locals())
-        return self._merge(given, path, strategy, key_columns, options)
+        return self._merge(given, OperationContext("merge", path, options, strategy, key_columns))
 
     @suggest_names
     def plan(
@@ -227,8 +222,9 @@ class DatasetIO(ABC):
                 Iceberg, Hudi, Lance or DuckLake table.
         """
         given, options = pick_source(source, data), self._make_options("plan", locals())
-        with self._open(OperationContext("plan", path, options, strategy, key_columns)) as engine:
-            return driver.plan(engine, given, path, strategy, key_columns, options.filesystem, options)
+        context = OperationContext("plan", path, options, strategy, key_columns)
+        with self._open(context) as engine:
+            return driver.plan(engine, given, context)
 
     @suggest_names
     def write_dataset(
@@ -266,24 +262,18 @@ class DatasetIO(ABC):
             ignore_table_format: Treat the target as plain Parquet files, although it has the log of a Delta Lake,
                 Iceberg, Hudi, Lance or DuckLake table.
         """
-        options = self._make_options("write_dataset", locals())
-        with self._open(OperationContext("write_dataset", path, options)) as engine:
-            return driver.write_dataset(engine, source, path, mode, options.filesystem, options)
+        context = OperationContext("write_dataset", path, self._make_options("write_dataset", locals()))
+        with self._open(context) as engine:
+            return driver.write_dataset(engine, source, context, mode)
 
-    def _merge(
-        self,
-        source: Any,
-        path: str | os.PathLike[str],
-        strategy: MergeStrategy,
-        key_columns: Sequence[str] | str,
-        options: Options,
-    ) -> MergeResult:
-        with self._open(OperationContext("merge", path, options, strategy, key_columns)) as engine:
-            return driver.merge(engine, source, path, strategy, key_columns, options.filesystem, options)
+    def _merge(self, source: Any, context: OperationContext) -> MergeResult:
+        with self._open(context) as engine:
+            return driver.merge(engine, source, context)
 
     @contextmanager
     def _open(self, context: OperationContext) -> Iterator[Engine]:
-        with translate_memory_errors(context.description), self._open_engine(context) as engine:
+        about = f"{context.operation} of {context.path}"
+        with translate_memory_errors(about), self._open_engine(context) as engine:
             yield engine
 
     def _make_options(self, call: Call, arguments: Mapping[str, Any], **others: Any) -> Options:

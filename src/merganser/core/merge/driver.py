@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -46,14 +46,13 @@ from merganser.errors import CountMismatchError, InvalidArgumentError, TargetPat
 from merganser.progress import ProgressReporter
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     from merganser.core.merge.audit import Audit
+    from merganser.core.merge.dataset_io import OperationContext
     from merganser.core.merge.planner import Decision
     from merganser.core.merge.prepare import PreparedMerge
     from merganser.core.model.engine import AppendedFile, Engine, RewrittenFile
-    from merganser.core.model.options import Options
     from merganser.core.model.strategy import MergeStrategy
     from merganser.core.storage.location import Location
     from merganser.core.storage.staging import Staging
@@ -61,21 +60,13 @@ if TYPE_CHECKING:
 WriteMode = Literal["append", "overwrite"]
 
 
-def merge(
-    engine: Engine,
-    source: Any,
-    path: str | os.PathLike[str],
-    strategy: MergeStrategy,
-    key_columns: Sequence[str] | str,
-    filesystem: Any,
-    options: Options,
-) -> MergeResult:
+def merge(engine: Engine, source: Any, context: OperationContext) -> MergeResult:
     """Merge a source into a dataset."""
-    started = time.monotonic()
-    request = make_request(strategy, key_columns, options)
-    location = _locate_target(path, filesystem, options)
+    started, options = time.monotonic(), context.options
+    request = make_request(cast("MergeStrategy", context.strategy), context.keys, options)
+    location = _locate_target(context)
     _check_exists(location, request)
-    feed = find_feed(options.audit, location, filesystem)
+    feed = find_feed(options.audit, location, options.filesystem)
     opened = engine.open(source)
     progress = ProgressReporter(options.progress)
     progress.begin("read")
@@ -103,18 +94,10 @@ def merge(
     return result
 
 
-def plan(
-    engine: Engine,
-    source: Any,
-    path: str | os.PathLike[str],
-    strategy: MergeStrategy,
-    key_columns: Sequence[str] | str,
-    filesystem: Any,
-    options: Options,
-) -> MergePlan:
+def plan(engine: Engine, source: Any, context: OperationContext) -> MergePlan:
     """Decide what a merge would do, and do nothing (P5)."""
-    request = make_request(strategy, key_columns, options)
-    location = _locate_target(path, filesystem, options)
+    request = make_request(cast("MergeStrategy", context.strategy), context.keys, context.options)
+    location = _locate_target(context)
     check_no_pending_commit(location)
     _check_exists(location, request)
     prepared = prepare(engine, engine.open(source), location, request, None)
@@ -122,7 +105,7 @@ def plan(
     before = prepared.target.rows
     return MergePlan(
         path=location.display,
-        strategy=strategy,
+        strategy=request.strategy,
         key_columns=tuple(request.keys),
         partition_columns=tuple(prepared.target.partition_columns),
         source_count=prepared.source_count,
@@ -136,14 +119,12 @@ def plan(
     )
 
 
-def write_dataset(
-    engine: Engine, source: Any, path: str | os.PathLike[str], mode: WriteMode, filesystem: Any, options: Options
-) -> WriteResult:
+def write_dataset(engine: Engine, source: Any, context: OperationContext, mode: WriteMode) -> WriteResult:
     """Append rows to a dataset, or replace all its rows."""
     if mode not in get_args(WriteMode):
         raise InvalidArgumentError(f"Unknown mode {mode!r}. Choose append or overwrite.")
-    started = time.monotonic()
-    location = _locate_target(path, filesystem, options)
+    started, options = time.monotonic(), context.options
+    location = _locate_target(context)
     opened = engine.open(source)
     progress = ProgressReporter(options.progress)
     progress.begin("read")
@@ -204,8 +185,9 @@ def _make_write_journal(
     )
 
 
-def _locate_target(path: str | os.PathLike[str], filesystem: Any, options: Options) -> Location:
-    location = locate(path, filesystem, ignore_table_format=options.ignore_table_format)
+def _locate_target(context: OperationContext) -> Location:
+    options = context.options
+    location = locate(context.path, options.filesystem, ignore_table_format=options.ignore_table_format)
     check_target(location, lists_later=True)
     return location
 

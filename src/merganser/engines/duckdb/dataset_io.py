@@ -118,7 +118,7 @@ class DuckDBDatasetIO(DatasetIO):
             return self.write_dataset(source, path, mode, **cast("dict[str, Any]", options))
         check_names("write_parquet_dataset", options, list_options("merge"))
         made = self._make_options("merge", options, rewrite_all=rewrite_mode == "full")
-        return self._merge(source, path, strategy, key_columns or (), made)
+        return self._merge(source, OperationContext("merge", path, made, strategy, key_columns or ()))
 
     def read(
         self, path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False

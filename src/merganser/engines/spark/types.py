@@ -16,16 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NATIVE_TYPES = (
-    pa.null(),
-    pa.bool_(),
-    pa.int8(),
-    pa.int16(),
-    pa.int32(),
-    pa.int64(),
-    pa.float32(),
-    pa.float64(),
-    pa.date32(),
-    pa.duration("us"),
+    *(pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    *(pa.float32(), pa.float64(), pa.date32(), pa.duration("us")),
 )
 _MAX_PRECISION = 38
 
