@@ -13,13 +13,7 @@ from merganser.core.merge.dataset_io import DatasetIO
 from merganser.core.model.casts import conform
 from merganser.core.model.keys import count_null_keys, find_latest_rows
 from merganser.core.rows.match_actions import find_delete_rows
-from merganser.core.rows.table_source import (
-    LocalEngine,
-    OpenedRows,
-    TableSource,
-    collect_key_facts,
-    find_columns_with_nulls,
-)
+from merganser.core.rows.table_source import LocalEngine, OpenedRows, TableSource, collect_key_facts, find_null_columns
 from merganser.core.sources.source import read_source
 from merganser.core.storage.location import locate
 
@@ -134,5 +128,5 @@ class ArrowSource(TableSource):
             rows=rows.num_rows,
             delete_rows=int(find_delete_rows(rows, policy).sum()),
             null_keys=count_null_keys(rows, self.spec.keys),
-            columns_with_nulls=find_columns_with_nulls(rows, policy),
+            columns_with_nulls=find_null_columns(rows, policy),
         )

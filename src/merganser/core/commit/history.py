@@ -160,8 +160,8 @@ def make_record_id(store: Store, control: str, now: datetime) -> str:
     return f"{stamp}-{uuid.uuid4().hex[:8]}"
 
 
-def make_merge_record(engine: str, request: Request, result: MergeResult, files: list[HistoryFile]) -> HistoryRecord:
-    """Make the record of a merge."""
+def make_merge_record(engine: str, request: Request, result: MergeResult) -> HistoryRecord:
+    """Make the record of a merge, without its files."""
     return HistoryRecord(
         operation="merge",
         strategy=result.strategy,
@@ -176,16 +176,12 @@ def make_merge_record(engine: str, request: Request, result: MergeResult, files:
         updated=result.updated,
         deleted=result.deleted,
         skipped=result.skipped,
-        files=files,
         audit_files=result.audit_files,
     )
 
 
-def make_write_record(
-    engine: str, options: Options, result: WriteResult, before: int | None, files: list[HistoryFile]
-) -> HistoryRecord:
-    """Make the record of an append, or of an overwrite, whose rows `before` are not counted."""
-    appends = before is not None
+def make_write_record(engine: str, options: Options, result: WriteResult, before: int | None) -> HistoryRecord:
+    """Make the record of an append, or of an overwrite, whose rows `before` are not counted, without its files."""
     return HistoryRecord(
         operation="write_dataset",
         mode=result.mode,
@@ -196,24 +192,19 @@ def make_write_record(
         target_count_after=(before or 0) + result.row_count,
         inserted=result.row_count,
         updated=0,
-        deleted=0 if appends else None,
-        files=files,
+        deleted=None if before is None else 0,
     )
 
 
 def make_maintenance_record(
-    operation: Literal["compact", "dedupe"],
-    options: Options,
-    extra_options: Mapping[str, Any],
-    rows: tuple[int, int],
-    keys: Sequence[str] = (),
+    operation: Operation, options: Options, extra: Mapping[str, Any], rows: tuple[int, int], keys: Sequence[str] = ()
 ) -> HistoryRecord:
     """Make the record of a maintenance call, with its own options and the row counts before and after."""
     before, after = rows
     return HistoryRecord(
         operation=operation,
         key_columns=list(keys),
-        options={**_list_changed_options(options), **extra_options},
+        options={**_list_changed_options(options), **extra},
         target_count_before=before,
         target_count_after=after,
         inserted=0,

@@ -50,12 +50,12 @@ def make_new_file(staged: str, folder: str, footer: Footer) -> NewFile:
     return NewFile(staged, f"{folder}part-{uuid.uuid4().hex}.parquet", footer)
 
 
-def read_staged_footers(staging: Staging, paths: Sequence[str]) -> list[Footer]:
+def read_footers(staging: Staging, paths: Sequence[str]) -> list[Footer]:
     """Read the footers of staged files."""
     return map_in_threads(lambda path: read_footer(staging.location.store, path, path), paths)
 
 
-def list_preserved_files(target: Target, changed: Iterable[int]) -> list[MergeFileMetadata]:
+def list_preserved(target: Target, changed: Iterable[int]) -> list[MergeFileMetadata]:
     """Describe all files except those that are replaced or removed."""
     excluded = {*changed}
     return [
@@ -65,18 +65,7 @@ def list_preserved_files(target: Target, changed: Iterable[int]) -> list[MergeFi
     ]
 
 
-def make_moves(target: Target, new: Sequence[NewFile]) -> list[Move]:
-    """Make the journal's moves of staged files."""
-    identities = [None if one.replaces is None else target.files[one.replaces].identity for one in new]
-    return [Move(one.staged.rpartition("/")[2], one.rel, old) for one, old in zip(new, identities, strict=True)]
-
-
-def make_removals(target: Target, numbers: Iterable[int]) -> list[Removal]:
-    """Make the journal's removals of files."""
-    return [Removal(target.files[number].rel, target.files[number].identity) for number in numbers]
-
-
-def list_touched_files(target: Target, new: Iterable[NewFile], removed: Iterable[int]) -> list[HistoryFile]:
+def _list_touched_files(target: Target, new: Iterable[NewFile], removed: Iterable[int]) -> list[HistoryFile]:
     """List the changed files for the history; an overwrite does not know the rows of what it removes."""
     rows: Sequence[int | None] = target.file_rows or [None] * len(target.files)
 
@@ -98,8 +87,11 @@ def make_journal(
     target: Target, new: Sequence[NewFile], removed: Sequence[int], record: HistoryRecord, retain: int
 ) -> Journal:
     """Make the journal of a commit that only writes and removes data files, with the history record's files."""
-    history = replace(record, files=list_touched_files(target, new, removed))
-    return Journal(make_moves(target, new), make_removals(target, removed), history=history, retain=retain)
+    identities = [None if one.replaces is None else target.files[one.replaces].identity for one in new]
+    moves = [Move(one.staged.rpartition("/")[2], one.rel, old) for one, old in zip(new, identities, strict=True)]
+    removals = [Removal(target.files[number].rel, target.files[number].identity) for number in removed]
+    history = replace(record, files=_list_touched_files(target, new, removed))
+    return Journal(moves, removals, history=history, retain=retain)
 
 
 def commit_files(session: Session, staging: Staging, journal: Journal, target: Target) -> None:

@@ -5,16 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from merganser.core.commit import retained
 from merganser.core.commit.commit import open_session
 from merganser.core.commit.history import HistoryFile, HistoryRecord, read_records, skip_undone
 from merganser.core.commit.journal import Journal, Move, Removal
-from merganser.core.commit.retained import (
-    find_unreachable,
-    is_fully_retained,
-    list_retained_ids,
-    make_retained_path,
-    remove_retained,
-)
 from merganser.core.dataset.listing import check_not_nested
 from merganser.core.dataset.snapshot import make_record
 from merganser.core.model.options import check_option
@@ -107,12 +101,12 @@ def vacuum(
         check_option("retain", retain)
     # Retained files are not part of a table of another format.
     location = locate(path, filesystem, ignore_table_format=True)
-    if not list_retained_ids(location.store, choose_control_folder(location)):
+    if not retained.list_retained_ids(location.store, choose_control_folder(location)):
         return []
     check_not_nested(location)
     with open_session(location, lock_timeout, checked=True) as session:
         store, control = location.store, session.control
-        return remove_retained(store, control, find_unreachable(store, control, retain))
+        return retained.remove_retained(store, control, retained.find_unreachable(store, control, retain))
 
 
 def _make_undo_journal(last: HistoryRecord, found: Mapping[str, FileInfo], staging: Staging) -> Journal:
@@ -122,7 +116,9 @@ def _make_undo_journal(last: HistoryRecord, found: Mapping[str, FileInfo], stagi
         identity = found[file.path].identity if file.path in found else None
         if file.retained is not None:
             staged = staging.make_path()
-            staging.location.store.duplicate(make_retained_path(staging.control, last.id, file.retained), staged)
+            staging.location.store.duplicate(
+                retained.make_retained_path(staging.control, last.id, file.retained), staged
+            )
             moves.append(Move(staged.rpartition("/")[2], file.path, identity))
         elif identity is not None:
             removals.append(Removal(file.path, identity))
@@ -153,7 +149,7 @@ def _make_no_commit_error(location: Location) -> UndoError:
 
 
 def _check_retained(location: Location, control: str, last: HistoryRecord) -> None:
-    if not is_fully_retained(location.store, control, last):
+    if not retained.is_fully_retained(location.store, control, last):
         raise UndoError(
             f"The {_describe_commit(last)} cannot be undone: the files that it replaced or removed are not retained "
             f"unchanged. Pass retain=1 or more to future merges into {location.display} to be able to undo them."

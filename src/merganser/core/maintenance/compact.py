@@ -15,13 +15,7 @@ import pyarrow as pa
 from merganser.core.columnar.threads import WORKERS, map_in_threads, open_pool
 from merganser.core.commit.commit import check_no_pending_commit, has_pending_commit, open_session
 from merganser.core.commit.history import make_maintenance_record
-from merganser.core.commit.staged_files import (
-    commit_files,
-    list_preserved_files,
-    make_journal,
-    make_new_file,
-    read_staged_footers,
-)
+from merganser.core.commit.staged_files import commit_files, list_preserved, make_journal, make_new_file, read_footers
 from merganser.core.dataset.file_statistics import drop_columns
 from merganser.core.dataset.listing import check_target, has_files
 from merganser.core.dataset.snapshot import load_existing, make_no_files_error
@@ -241,7 +235,7 @@ def _stage_bundle(target: Target, bundle: _Bundle, options: CompactOptions, stag
     for file in packed:
         store.keep_mode(bundle.files[0].path, file.path)
     paths = [file.path for file in packed]
-    footers = read_staged_footers(staging, paths)
+    footers = read_footers(staging, paths)
     return [make_new_file(path, bundle.folder, footer) for path, footer in zip(paths, footers, strict=True)]
 
 
@@ -306,7 +300,7 @@ def _make_result(
     target: Target, options: CompactOptions, new: Sequence[NewFile], removed: Sequence[int], *, dry_run: bool = False
 ) -> CompactResult:
     location = target.location
-    inserted, preserved = [file.to_metadata(location) for file in new], list_preserved_files(target, removed)
+    inserted, preserved = [file.to_metadata(location) for file in new], list_preserved(target, removed)
     files = [*inserted, *preserved]
     is_planned = dry_run and bool(removed)
     return CompactResult(

@@ -12,13 +12,7 @@ import pyarrow as pa
 from merganser.core.columnar.threads import WORKERS, open_pool
 from merganser.core.commit.commit import check_no_pending_commit, has_pending_commit, open_session
 from merganser.core.commit.history import make_maintenance_record
-from merganser.core.commit.staged_files import (
-    NewFile,
-    commit_files,
-    list_preserved_files,
-    make_journal,
-    read_staged_footers,
-)
+from merganser.core.commit.staged_files import NewFile, commit_files, list_preserved, make_journal, read_footers
 from merganser.core.dataset.listing import check_target, has_files
 from merganser.core.dataset.snapshot import load_existing, make_no_files_error
 from merganser.core.maintenance.duplicates import find_duplicates
@@ -172,7 +166,7 @@ def _rewrite_files(target: Target, deletions: _Deletions, expected: int, staging
 
     with open_pool(len(deletions.changes), WORKERS, "rewrite") as pool:
         rewritten = list(pool.map(rewrite, deletions.changes))
-    footers = read_staged_footers(staging, [one.staged_path for one in rewritten])
+    footers = read_footers(staging, [one.staged_path for one in rewritten])
     new = [
         NewFile(one.staged_path, target.files[file].rel, footer, file)
         for file, one, footer in zip(deletions.changes, rewritten, footers, strict=True)
@@ -192,7 +186,7 @@ def _make_result(
 ) -> DedupeResult:
     location = target.location
     rewritten = [file.to_metadata(location) for file in new]
-    preserved = list_preserved_files(target, [*deletions.changes, *deletions.removed])
+    preserved = list_preserved(target, [*deletions.changes, *deletions.removed])
     return DedupeResult(
         target_count_before=target.rows,
         target_count_after=target.rows - len(duplicates.rows),

@@ -6,7 +6,7 @@ It decides everything and touches no row; row work is the engine's.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
@@ -16,16 +16,14 @@ from merganser.core.columnar.take import empty_table
 from merganser.core.commit.batches import find_batch, forget_lost_batches, make_batch
 from merganser.core.commit.commit import check_no_pending_commit, has_pending_commit, open_session
 from merganser.core.commit.history import make_merge_record, make_write_record
-from merganser.core.commit.journal import Journal, Move
+from merganser.core.commit.journal import Move
 from merganser.core.commit.staged_files import (
     NewFile,
     commit_files,
-    list_preserved_files,
-    list_touched_files,
-    make_moves,
+    list_preserved,
+    make_journal,
     make_new_file,
-    make_removals,
-    read_staged_footers,
+    read_footers,
 )
 from merganser.core.dataset.listing import check_target
 from merganser.core.dataset.target import Template
@@ -48,6 +46,7 @@ from merganser.progress import ProgressReporter
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from merganser.core.commit.journal import Journal
     from merganser.core.merge.audit import Audit
     from merganser.core.merge.dataset_io import OperationContext
     from merganser.core.merge.planner import Decision
@@ -174,15 +173,9 @@ def _make_write_journal(
     engine: str, prepared: PreparedMerge, appended: Sequence[NewFile], removed: Sequence[int], result: WriteResult
 ) -> Journal:
     target, options = prepared.target, prepared.request.options
-    before = target.rows if result.mode == "append" else None
-    touched = list_touched_files(target, appended, removed)
-    return Journal(
-        make_moves(target, appended),
-        make_removals(target, removed),
-        prepared.partition_record,
-        history=make_write_record(engine, options, result, before, touched),
-        retain=options.retain,
-    )
+    record = make_write_record(engine, options, result, target.rows if result.mode == "append" else None)
+    journal = make_journal(target, appended, removed, record, options.retain)
+    return replace(journal, record=prepared.partition_record)
 
 
 def _locate_target(context: OperationContext) -> Location:
@@ -225,7 +218,7 @@ def _stage(prepared: PreparedMerge, decision: Decision, staging: Staging) -> _St
     appended: Sequence[AppendedFile] = ()
     if decision.jobs or layout is not None:
         rewritten, appended = decision.matched.stage(decision.jobs, layout, staging)
-    footers = read_staged_footers(staging, [one.staged_path for one in rewritten])
+    footers = read_footers(staging, [one.staged_path for one in rewritten])
     new_files = [
         NewFile(one.staged_path, prepared.target.files[job.number].rel, footer, job.number)
         for job, one, footer in zip(decision.jobs, rewritten, footers, strict=True)
@@ -236,7 +229,7 @@ def _stage(prepared: PreparedMerge, decision: Decision, staging: Staging) -> _St
 
 
 def _make_new_files(prepared: PreparedMerge, appended: Sequence[AppendedFile], staging: Staging) -> list[NewFile]:
-    footers = read_staged_footers(staging, [one.staged_path for one in appended])
+    footers = read_footers(staging, [one.staged_path for one in appended])
     return [
         make_new_file(one.staged_path, prepared.folders[one.partition], footer)
         for one, footer in zip(appended, footers, strict=True)
@@ -265,7 +258,7 @@ def _stage_schema_file(prepared: PreparedMerge, staging: Staging) -> NewFile:
     """Stage a file without rows, which keeps the schema of a dataset without rows."""
     layout = _make_layout(prepared)
     staged = write_rows(empty_table(layout.schema), np.arange(0), layout, staging)
-    (footer,) = read_staged_footers(staging, [staged])
+    (footer,) = read_footers(staging, [staged])
     return make_new_file(staged, format_null_partition(prepared.target), footer)
 
 
@@ -300,7 +293,7 @@ def _make_result(prepared: PreparedMerge, decision: Decision, staged: _Staged, a
         deleted_rows=decision.deleted,
         by_operation=prepared.policy.delete_column is not None,
     )
-    preserved = list_preserved_files(target, touched)
+    preserved = list_preserved(target, touched)
     rewritten = [one.to_metadata(location) for one in staged.rewritten]
     inserted = [one.to_metadata(location) for one in staged.appended]
     return MergeResult(
@@ -327,18 +320,12 @@ def _make_journal(
     engine: str, prepared: PreparedMerge, decision: Decision, staged: _Staged, audit: Audit, result: MergeResult
 ) -> Journal | None:
     """Make the journal of a merge; None if there is nothing to commit."""
-    target, request = prepared.target, prepared.request
-    moves, removals = make_moves(target, staged.files), make_removals(target, decision.removed_files)
+    removed, request = decision.removed_files, prepared.request
     batch = None if result.batch_id is None else make_batch(result.batch_id, result)
-    if not (moves or removals or batch):
+    if not (staged.files or removed or batch):
         return None
-    touched = list_touched_files(target, staged.files, decision.removed_files)
-    return Journal(
-        moves,
-        removals,
-        record=prepared.partition_record if moves or removals else None,
-        batch=batch,
-        feed=[Move(path.rpartition("/")[2], final) for path, final in audit.files],
-        history=make_merge_record(engine, request, result, touched),
-        retain=request.options.retain,
-    )
+    record = make_merge_record(engine, request, result)
+    journal = make_journal(prepared.target, staged.files, removed, record, request.options.retain)
+    partitions = prepared.partition_record if staged.files or removed else None
+    feed = [Move(path.rpartition("/")[2], final) for path, final in audit.files]
+    return replace(journal, record=partitions, batch=batch, feed=feed)

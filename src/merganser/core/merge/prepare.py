@@ -11,6 +11,7 @@ from merganser.core.dataset.listing import find_partition_columns, list_files
 from merganser.core.dataset.snapshot import load_target, make_record, read_record
 from merganser.core.dataset.target import Target
 from merganser.core.merge.scope import check_source, make_scope
+from merganser.core.model import validation
 from merganser.core.model.casts import make_operation_field
 from merganser.core.model.engine import SourceSpec
 from merganser.core.model.option_checks import OPERATIONS
@@ -19,17 +20,6 @@ from merganser.core.model.partitions import UNKNOWN, check_partition_type, list_
 from merganser.core.model.projection import drop_operation_column, find_projection, uses_column
 from merganser.core.model.schema import check_columns, check_types, check_unique, to_stored_schema, to_value_type
 from merganser.core.model.strategy import Action, MergePolicy, find_rule
-from merganser.core.model.validation import (
-    check_duplicate_keys,
-    check_insert_columns,
-    check_key_columns,
-    check_null_keys,
-    check_order_columns,
-    check_partition_columns,
-    check_required,
-    check_storable,
-    check_supported_types,
-)
 from merganser.errors import InvalidArgumentError, PartitionValueError
 
 if TYPE_CHECKING:
@@ -80,12 +70,12 @@ def prepare(
         target = replace(target, footers={})
     schema = target.schema
     if schema is None:
-        check_supported_types(source_schema, "source")
-        check_storable(source_schema)
+        validation.check_supported_types(source_schema, "source")
+        validation.check_storable(source_schema)
         schema = to_stored_schema(source_schema, target.partition_columns)
     _check_partition_columns(target.partition_columns, schema)
     order = "dedup_order_by" if request.options.dedup_order_by else "sequence_column"
-    check_order_columns(schema, request.order_by, order, "target" if target.files else "source")
+    validation.check_order_columns(schema, request.order_by, order, "target" if target.files else "source")
     projection = find_projection(request, schema, target.partition_columns)
     is_partitioned = set(target.partition_columns) <= projection.columns
     spec = SourceSpec(
@@ -121,7 +111,7 @@ def _load_target(
     """Read the target's files, and the source's columns without the operation column."""
     schema, options = opened.schema, request.options
     check_unique(schema, "source")
-    check_key_columns(schema, request.keys, "source")
+    validation.check_key_columns(schema, request.keys, "source")
     types = {field.name: field.type for field in schema if uses_column(request, field.name)}
     target = load_target(location, request.keys, options.partition_columns, types, engine.run_tasks, refuse_nested=True)
     return target, drop_operation_column(schema, target.schema, options)
@@ -134,8 +124,8 @@ def _project_schema(
     check_columns(source_schema, target_schema, projection.columns)
     fields = [field for field in target_schema if field.name in projection.columns]
     schema = pa.schema(fields, target_schema.metadata)
-    check_supported_types(pa.schema([source_schema.field(name) for name in schema.names]), "source")
-    check_supported_types(target_schema, "target")
+    validation.check_supported_types(pa.schema([source_schema.field(name) for name in schema.names]), "source")
+    validation.check_supported_types(target_schema, "target")
     check_types(source_schema, schema)
     if options.operation_column is None:
         return schema
@@ -149,20 +139,20 @@ def _collect_facts(
     bounds = target.get_bounds(request.keys) if target.files and request.keys else None
     facts = source.collect_facts(None if request.deduplicates else bounds)
     count = facts.rows
-    check_null_keys(facts.null_keys)
+    validation.check_null_keys(facts.null_keys)
     # Rows that delete by one key are equivalent, so any of them will do.
     if request.deduplicates or (facts.duplicate_keys and request.rule.matched is Action.DELETE):
         source = source.deduplicate(request.order_by)
         facts = source.collect_facts(bounds)
-    check_duplicate_keys(facts, request.rule)
+    validation.check_duplicate_keys(facts, request.rule)
     return source, count, facts
 
 
 def _check_required_columns(target: Target, schema: pa.Schema, facts: SourceFacts, projection: Projection) -> None:
     required = target.required | {field.name for field in schema if not field.nullable}
-    check_required(facts, sorted(required & (projection.policy.columns | projection.insert_columns)))
+    validation.check_required(facts, sorted(required & (projection.policy.columns | projection.insert_columns)))
     if projection.policy.rule.inserts:
-        check_insert_columns(sorted(required - projection.insert_columns))
+        validation.check_insert_columns(sorted(required - projection.insert_columns))
 
 
 def _find_scope(options: Options, target: Target, facts: SourceFacts) -> Scope | None:
@@ -184,8 +174,8 @@ def prepare_overwrite(opened: OpenedSource, location: Location, options: Options
     """Prepare with the source's own schema: an overwrite uses nothing of the target but its files (O2)."""
     source_schema = opened.schema
     check_unique(source_schema, "source")
-    check_supported_types(source_schema, "source")
-    check_storable(source_schema)
+    validation.check_supported_types(source_schema, "source")
+    validation.check_storable(source_schema)
     files = list_files(location, refuse_nested=True)
     columns = options.partition_columns
     if columns is None:
@@ -204,7 +194,7 @@ def prepare_overwrite(opened: OpenedSource, location: Location, options: Options
     )
     source = opened.conform(spec)
     facts = source.collect_facts(None)
-    check_required(facts, [field.name for field in source_schema if not field.nullable])
+    validation.check_required(facts, [field.name for field in source_schema if not field.nullable])
     target = Target(location=location, files=tuple(files), partition_types=types)
     return PreparedMerge(
         request=Request("insert", [], options),
@@ -221,7 +211,7 @@ def prepare_overwrite(opened: OpenedSource, location: Location, options: Options
 
 
 def _check_partition_columns(columns: Sequence[str], schema: pa.Schema) -> None:
-    check_partition_columns(schema, columns, "source")
+    validation.check_partition_columns(schema, columns, "source")
     hidden = [name for name in columns if name.startswith(".")]
     if hidden:
         raise PartitionValueError(

@@ -13,24 +13,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.columnar.dictionaries import (
-    decode_dictionary,
-    find_dictionary_columns,
-    is_dictionary,
-    replace_dictionary_values,
-)
+from merganser.core.columnar import dictionaries
 from merganser.core.columnar.equality import is_identical
 from merganser.core.columnar.threads import WORKERS, balance_columns, open_pool
 from merganser.core.model.casts import cast_column
 from merganser.core.model.engine import RewrittenFile
 from merganser.core.model.schema import get_plain_column, select_fields, to_plain_schema
 from merganser.core.model.validation import check_writable
-from merganser.core.parquet.encode import (
-    derive_options_by_group,
-    derive_writer_options,
-    encode_row_group,
-    open_writer_like,
-)
+from merganser.core.parquet.encode import derive_options_by_group, encode_row_group, open_writer_like
 from merganser.core.parquet.footer import find_unwritable_column, to_arrow_schema
 from merganser.core.parquet.source_file import CannotSpliceError, open_source_file
 from merganser.core.parquet.splice import NewRowGroup, check_fits, splice
@@ -144,10 +134,9 @@ def _open_checked(
     """Check before any row is encoded whether new column chunks can be spliced between the old ones."""
     opened = open_source_file(old, old.seek(0, 2))
     if names := [name for name in schema.names if any(name in some for some in changed_columns.values())]:
-        check_fits(
-            opened,
-            encode_row_group([], select_fields(schema, names), derive_writer_options(footer, min(changed_columns))),
-        )
+        first = min(changed_columns)
+        options = derive_options_by_group(footer, [first])[first]
+        check_fits(opened, encode_row_group([], select_fields(schema, names), options))
     return opened
 
 
@@ -169,8 +158,8 @@ def _encode_groups(
 
     def encode(group: int, names: Sequence[str]) -> pa.Buffer | None:
         some, ahead = select_fields(schema, names), not store.is_local
-        dictionaries = find_dictionary_columns(some, options[group])
-        with open_parquet(store, path, footer, read_ahead=ahead, dictionaries=dictionaries) as parquet:
+        encoded = dictionaries.find_dictionary_columns(some, options[group])
+        with open_parquet(store, path, footer, read_ahead=ahead, dictionaries=encoded) as parquet:
             return _encode(parquet, path, group, changed[group], some, options[group])
 
     shares = {
@@ -225,8 +214,8 @@ def _encode(
         return None
     old, schema = old.select(differ), select_fields(schema, differ)
     for number, name in enumerate(differ):
-        if is_dictionary(old.schema.field(name).type):
-            column = replace_dictionary_values(old.column(name), change.positions, new.pop(name))
+        if dictionaries.is_dictionary(old.schema.field(name).type):
+            column = dictionaries.replace_dictionary_values(old.column(name), change.positions, new.pop(name))
             old = old.set_column(number, name, column)
             schema = schema.set(number, schema.field(name).with_type(column.type))
     return encode_row_group(_replace_rows(old, change.positions, new, None, schema), schema, options)
@@ -234,8 +223,8 @@ def _encode(
 
 def _take_column(old: pa.Table, name: str, schema: pa.Schema, picks: pa.Array) -> pa.ChunkedArray:
     data_type = schema.field(name).type
-    if is_dictionary(old.schema.field(name).type):
-        return decode_dictionary(old.column(name).take(picks), data_type)
+    if dictionaries.is_dictionary(old.schema.field(name).type):
+        return dictionaries.decode_dictionary(old.column(name).take(picks), data_type)
     return get_plain_column(old, name, schema).take(picks)
 
 

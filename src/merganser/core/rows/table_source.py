@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from merganser.core.columnar.hashing import hash_keys
 from merganser.core.columnar.take import take
 from merganser.core.columnar.threads import WORKERS, map_in_threads, open_pool
-from merganser.core.model.engine import SAMPLE_SIZE, MatchCounts, SourceFacts
+from merganser.core.model.engine import SAMPLE_SIZE, MatchCounts, RewriteJob, SourceFacts
 from merganser.core.model.keys import SOURCE_ROW, find_duplicate_keys, number_rows, to_canonical_keys
 from merganser.core.model.strategy import Action
 from merganser.core.rows.append import append_rows
@@ -32,15 +32,7 @@ if TYPE_CHECKING:
 
     from merganser.core.columnar.hashing import Hashes
     from merganser.core.columnar.threads import ItemT, ResultT
-    from merganser.core.model.engine import (
-        AppendedFile,
-        AuditSpec,
-        Layout,
-        RewriteJob,
-        RewrittenFile,
-        ScanFile,
-        SourceSpec,
-    )
+    from merganser.core.model.engine import AppendedFile, AuditSpec, Layout, RewrittenFile, ScanFile, SourceSpec
     from merganser.core.model.strategy import MergePolicy
     from merganser.core.storage.staging import Staging
 
@@ -175,7 +167,7 @@ def drop_delete_rows(columns: pa.Table, rows: pa.Table, policy: MergePolicy) -> 
     return columns if policy.delete_column is None else columns.filter(pc.invert(rows.column(policy.delete_column)))
 
 
-def find_columns_with_nulls(rows: pa.Table, policy: MergePolicy) -> frozenset[str]:
+def find_null_columns(rows: pa.Table, policy: MergePolicy) -> frozenset[str]:
     """Find the columns that are NULL in a row that does not delete."""
     nulls = [name for name in rows.column_names if rows.column(name).null_count]
     return frozenset(name for name in nulls if drop_delete_rows(rows.select([name]), rows, policy).column(0).null_count)

@@ -31,13 +31,7 @@ from merganser.core.model.keys import (
 )
 from merganser.core.rows.match_actions import find_delete_rows
 from merganser.core.rows.matches import Matches
-from merganser.core.rows.table_source import (
-    LocalEngine,
-    OpenedRows,
-    TableSource,
-    drop_delete_rows,
-    find_columns_with_nulls,
-)
+from merganser.core.rows.table_source import LocalEngine, OpenedRows, TableSource, drop_delete_rows, find_null_columns
 from merganser.core.sources.source import stream_source
 from merganser.engines.duckdb.connection import query, query_row, register_view, stream
 from merganser.engines.duckdb.key_scan import KeyScan, scan_keys
@@ -162,7 +156,7 @@ class DuckDBSource(TableSource):
             null_keys=null_keys,
             duplicate_keys=duplicates,
             duplicate_sample=sample,
-            columns_with_nulls=find_columns_with_nulls(rows, policy),
+            columns_with_nulls=find_null_columns(rows, policy),
             partitions=partitions,
             candidates=candidates,
         )

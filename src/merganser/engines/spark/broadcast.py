@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from merganser.core.columnar.hashing import hash_keys
 from merganser.core.columnar.take import align_chunks, take
-from merganser.core.model.engine import SAMPLE_SIZE, MatchCounts
+from merganser.core.model.engine import SAMPLE_SIZE, AppendedFile, MatchCounts, SourceFacts
 from merganser.core.model.keys import SOURCE_ROW, find_latest_rows, to_canonical_keys
 from merganser.core.model.strategy import Action
 from merganser.core.rows.append import append_rows
@@ -35,16 +35,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from merganser.core.columnar.hashing import Hashes
-    from merganser.core.model.engine import (
-        AppendedFile,
-        AuditSpec,
-        Layout,
-        RewriteJob,
-        RewrittenFile,
-        ScanFile,
-        SourceFacts,
-        SourceSpec,
-    )
+    from merganser.core.model.engine import AuditSpec, Layout, RewriteJob, RewrittenFile, ScanFile, SourceSpec
     from merganser.core.model.strategy import MergePolicy
     from merganser.core.rows.table_source import KeyFacts
     from merganser.core.storage.staging import Staging

@@ -18,14 +18,8 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 
+from merganser.engines.spark import error_transport
 from merganser.engines.spark.columns import ERROR, NUMBER, RESULT, TASK_INPUT
-from merganser.engines.spark.error_transport import (
-    SIGNING_KEY,
-    decode_error,
-    encode_error,
-    find_signed_error,
-    sign_error,
-)
 from merganser.engines.spark.types import to_spark_schema
 from merganser.errors import DatasetMergeError, MerganserError, OutOfMemoryError, StagingError
 
@@ -56,7 +50,9 @@ _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 def run_tasks(spark: SparkSession, task: Callable[[Any], Any], task_inputs: Sequence[Any]) -> list[Any]:
     """Run a task once for each input, on any executor, and return the results in the order of the inputs."""
     return collect_results(
-        make_task_frame(spark, task_inputs).mapInArrow(partial(_run_each, SIGNING_KEY, task), RESULT_SCHEMA)
+        make_task_frame(spark, task_inputs).mapInArrow(
+            partial(_run_each, error_transport.SIGNING_KEY, task), RESULT_SCHEMA
+        )
     )
 
 
@@ -103,7 +99,7 @@ def collect_results(frame: DataFrame) -> list[Any]:
         table = frame.toArrow().sort_by(NUMBER)
     error = next(filter(None, table.column(ERROR).to_pylist()), None)
     if error is not None:
-        raise decode_error(error)
+        raise error_transport.decode_error(error)
     return [pickle.loads(result) for result in table.column(RESULT).to_pylist()]  # noqa: S301  our own
 
 
@@ -133,7 +129,7 @@ def _run_each(key: bytes, task: Callable[[Any], Any], batches: Batches) -> Batch
         try:
             result = task(task_input)
         except MerganserError as error:
-            yield _to_batch(number, None, encode_error(error))
+            yield _to_batch(number, None, error_transport.encode_error(error))
         except (OSError, MemoryError) as error:
             # Another attempt may succeed; only the last one's error reaches the driver.
             raise _to_signed_error(error, key) from error
@@ -143,7 +139,7 @@ def _run_each(key: bytes, task: Callable[[Any], Any], batches: Batches) -> Batch
 
 def tag_errors(work: Callable[..., Batches], *arguments: Any) -> Callable[[Batches], Batches]:
     """Wrap work that returns rows, not results, so that `translate_errors` finds its errors."""
-    return partial(_run_tagged, SIGNING_KEY, work, arguments)
+    return partial(_run_tagged, error_transport.SIGNING_KEY, work, arguments)
 
 
 def _run_tagged(key: bytes, work: Callable[..., Batches], arguments: Iterable[Any], batches: Batches) -> Batches:
@@ -162,7 +158,7 @@ def _to_signed_error(error: MerganserError | OSError | MemoryError, key: bytes) 
         )
     elif not isinstance(error, MerganserError):
         error = StagingError(f"An executor cannot read or write: {error}. Check free space and permissions there.")
-    return RuntimeError(f"{error} ({sign_error(error, key)})")
+    return RuntimeError(f"{error} ({error_transport.sign_error(error, key)})")
 
 
 @contextmanager
@@ -172,7 +168,7 @@ def translate_errors() -> Iterator[None]:
         yield
     except _SPARK_ERRORS as error:
         text = str(error)
-        found = find_signed_error(text, SIGNING_KEY)
+        found = error_transport.find_signed_error(text, error_transport.SIGNING_KEY)
         if found is not None:
             raise found from None
         missing = find_missing_module(text)

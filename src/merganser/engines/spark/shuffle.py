@@ -16,7 +16,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 
 from merganser.core.model.casts import conform_schema
-from merganser.core.model.engine import SAMPLE_SIZE, UNKNOWN_PARTITION, AppendedFile, MatchCounts
+from merganser.core.model.engine import SAMPLE_SIZE, UNKNOWN_PARTITION, AppendedFile, AuditSpec, MatchCounts
 from merganser.core.model.keys import name_key_columns, to_canonical_type
 from merganser.core.model.strategy import Action
 from merganser.core.rows.key_scan import POSITION_COLUMNS, make_key_schema
@@ -45,15 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from merganser.core.columnar.hashing import Hashes
-    from merganser.core.model.engine import (
-        AuditSpec,
-        Layout,
-        RewriteJob,
-        RewrittenFile,
-        ScanFile,
-        SourceFacts,
-        SourceSpec,
-    )
+    from merganser.core.model.engine import Layout, RewriteJob, RewrittenFile, ScanFile, SourceFacts, SourceSpec
     from merganser.core.model.strategy import MergePolicy
     from merganser.core.storage.staging import Staging
     from merganser.engines.spark.broadcast import BroadcastSource

@@ -14,24 +14,9 @@ from pyspark.sql import DataFrame as AnyDataFrame
 
 from merganser.core.columnar.take import coalesce_batches, split_batches
 from merganser.core.sources.source import stream_source
+from merganser.engines.spark import jobs
 from merganser.engines.spark.input_splits import InputSplits, cast_to_transport, open_files
-from merganser.engines.spark.jobs import (
-    RESULT_SCHEMA,
-    collect_results,
-    decode_tasks,
-    encode_result,
-    make_task_frame,
-    run_tasks,
-    tag_errors,
-)
-from merganser.engines.spark.staged_source import (
-    SourceSchemas,
-    SourceStats,
-    StagedFile,
-    StagedSource,
-    merge_stats,
-    write_staged_files,
-)
+from merganser.engines.spark.staged_source import SourceSchemas, StagedSource, merge_stats, write_staged_files
 from merganser.engines.spark.types import to_arrow_schema, to_transport_schema
 
 if TYPE_CHECKING:
@@ -42,6 +27,7 @@ if TYPE_CHECKING:
     from merganser.core.model.engine import ConformedSource, SourceSpec
     from merganser.core.storage.staging import Staging
     from merganser.engines.spark.engine import SparkEngine
+    from merganser.engines.spark.staged_source import SourceStats, StagedFile
 
     Batches = Iterator[pa.RecordBatch]
     # A batch of source rows, the number of its staged file, and that of its first row there.
@@ -114,16 +100,16 @@ def stage(spark: SparkSession, opened: OpenedSource, spec: SourceSpec) -> Source
     for batch in batches:
         stats += [file.stats for file in write_staged_files([batch], schemas, None)]
         blobs.append(_encode_batch(batch))
-    return Source(schemas, merge_stats(stats), make_task_frame(spark, blobs), _BlobReader())
+    return Source(schemas, merge_stats(stats), jobs.make_task_frame(spark, blobs), _BlobReader())
 
 
 def _stage_splits(spark: SparkSession, splits: InputSplits, schemas: SourceSchemas, staging: Staging | None) -> Source:
-    found = run_tasks(spark, partial(_stage_split, splits.read, schemas, staging), splits.splits)
+    found = jobs.run_tasks(spark, partial(_stage_split, splits.read, schemas, staging), splits.splits)
     files = tuple(chain.from_iterable(found))
     if staging is not None:
         return make_source(spark, StagedSource(staging, schemas, files))
     stats = merge_stats(file.stats for file in files)
-    frame = make_task_frame(spark, splits.splits)
+    frame = jobs.make_task_frame(spark, splits.splits)
     return Source(schemas, stats, frame, _SplitReader(splits.read, schemas.transport))
 
 
@@ -135,7 +121,7 @@ def _stage_split(
 
 def make_source(spark: SparkSession, staged: StagedSource) -> Source:
     """Make the source whose rows are staged."""
-    frame = make_task_frame(spark, staged.files)
+    frame = jobs.make_task_frame(spark, staged.files)
     stats = merge_stats(file.stats for file in staged.files)
     return Source(staged.schemas, stats, frame, _StagedFileReader(staged.without_files()), staged)
 
@@ -145,8 +131,8 @@ def stage_frame(spark: SparkSession, frame: DataFrame, schemas: SourceSchemas, s
     plain = frame.toDF(*(f"c{at}" for at in range(len(schemas.transport))))
     if staging is None:
         plain = plain.persist()
-    found: list[StagedFile] = collect_results(
-        plain.mapInArrow(tag_errors(_stage_rows, schemas, staging), RESULT_SCHEMA)
+    found: list[StagedFile] = jobs.collect_results(
+        plain.mapInArrow(jobs.tag_errors(_stage_rows, schemas, staging), jobs.RESULT_SCHEMA)
     )
     if staging is not None:
         return make_source(spark, StagedSource(staging, schemas, tuple(found)))
@@ -155,7 +141,7 @@ def stage_frame(spark: SparkSession, frame: DataFrame, schemas: SourceSchemas, s
 
 def _stage_rows(schemas: SourceSchemas, staging: Staging | None, batches: Batches) -> Batches:
     for file in write_staged_files(_cast_frame_batches(batches, schemas.transport), schemas, staging):
-        yield encode_result(_get_partition_id(), file)
+        yield jobs.encode_result(_get_partition_id(), file)
 
 
 def _get_partition_id() -> int:
@@ -215,7 +201,7 @@ class _BlobReader:
         return frame, _BlobReader(columns)
 
     def __call__(self, batches: Batches) -> NumberedBatches:
-        for number, blob in decode_tasks(batches):
+        for number, blob in jobs.decode_tasks(batches):
             start = 0
             for batch in pa.ipc.open_stream(blob):
                 yield number, start, batch if self.columns is None else batch.select(list(self.columns))
@@ -234,7 +220,7 @@ class _SplitReader:
         return frame, _SplitReader(self.read, self.transport_schema, columns)
 
     def __call__(self, batches: Batches) -> NumberedBatches:
-        for number, split in decode_tasks(batches):
+        for number, split in jobs.decode_tasks(batches):
             start = 0
             for batch in cast_to_transport(self.read(split), self.transport_schema):
                 yield number, start, batch if self.columns is None else batch.select(list(self.columns))
@@ -254,7 +240,7 @@ class _StagedFileReader:
     def __call__(self, batches: Batches) -> NumberedBatches:
         names = self.staged_source.schemas.transport.names
         wanted = names if self.columns is None else [names[at] for at in self.columns]
-        for number, file in decode_tasks(batches):
+        for number, file in jobs.decode_tasks(batches):
             start = 0
             for batch in self.staged_source.read_batches(file, wanted):
                 yield number, start, batch
