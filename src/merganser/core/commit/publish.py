@@ -53,7 +53,6 @@ def _write_control_files(location: Location, control: str, journal: Journal) -> 
 def _move_files(
     location: Location, staging: Staging, journal: Journal, replaced: ReplacedFiles, *, recovering: bool
 ) -> None:
-    """Move the staged files that are not in place yet."""
     store, staged = location.store, [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
     folders = {_get_parent(path) for path in staged}
     pending = {f"{folder}/{name}" for folder in folders for name in store.list_names(folder)}

@@ -117,10 +117,7 @@ class IncrementalFileManager:
             self._session.commit(staging, Journal(moves))
 
     def cleanup_staging_files(self) -> None:
-        """Remove the staging folder, if there is one, and unlock the dataset.
-
-        A replacement that is journaled but not fully published is left for `recover`.
-        """
+        """Remove the staging folder, unless `recover` has to complete its replacement, and unlock the dataset."""
         with self._held:
             staging, self._session, self._staging = self._staging, None, None
             if staging is not None and staging.location.store.read_small(staging.journal) is None:
@@ -128,13 +125,11 @@ class IncrementalFileManager:
 
 
 def _list_parents(rel: str) -> list[str]:
-    """List the folders of a relative path, outermost first."""
     names = rel.split("/")[:-1]
     return ["/".join(names[:depth]) for depth in range(1, len(names) + 1)]
 
 
 def _resolve_staged(staging: Staging, path: str, goal: str, filesystem: Any) -> str:
-    """Return the path of a staged Parquet file relative to the staging folder."""
     found = locate(path, filesystem)
     rel = found.root.removeprefix(f"{staging.folder}/")
     if rel == found.root or not staging.location.store.can_reach(found.store):

@@ -198,7 +198,6 @@ class ConservativeMembershipChecker:
         return bool(might_match(pa.table(columns), to_canonical_keys(table, keys))[0])
 
     def _make_rereadable(self, source_keys: Any) -> Any:
-        """Return keys that can be read more than once."""
         is_stream = hasattr(source_keys, "__arrow_c_stream__")
         if not (is_stream or isinstance(source_keys, Iterator)):
             return source_keys

@@ -30,10 +30,7 @@ _EXPECTED = (
 
 
 def read_keys(source_keys: Any, keys: Sequence[str], partition_schema: pa.Schema | None = None) -> pa.Table:
-    """Read the key columns in their own types; a partition schema gives the types of string columns.
-
-    NULL and NaN are refused (K3).
-    """
+    """Read the key columns, string ones in the types of a partition schema; NULL and NaN are refused (K3)."""
     found = _to_table(source_keys, keys)
     check_unique(found.schema, "source")
     check_key_columns(found.schema, keys, "source")

@@ -143,7 +143,6 @@ def _find_empty(target: Target) -> list[int]:
 
 
 def _find_bundles(target: Target, options: CompactOptions) -> list[_Bundle]:
-    """Choose the files to rewrite."""
     check_order_columns(target.schema, options.sort_by, "sort_by", "target")
     constant = [name for name in options.sort_by if name in target.partition_columns]
     if constant:
@@ -171,7 +170,6 @@ def _list_column_types(target: Target) -> list[tuple[pa.DataType, ...]]:
 
 
 def _list_schemas(target: Target, files: Sequence[int]) -> list[pa.Schema]:
-    """List the distinct schemas of some files."""
     summaries = cast("Summaries", target.summaries)
     return [summaries.schemas[number] for number in np.unique(summaries.schema_numbers[list(files)])]
 

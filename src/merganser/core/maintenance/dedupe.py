@@ -133,7 +133,6 @@ def _load_duplicates(location: Location, request: _Request, reporter: ProgressRe
 
 
 def _plan_deletions(target: Target, duplicates: Duplicates) -> _Deletions:
-    """Group the rows to delete by file and row group."""
     ends = np.cumsum(target.group_rows)
     groups = np.searchsorted(ends, duplicates.rows, side="right")
     touched, starts, counts = np.unique(groups, return_index=True, return_counts=True)

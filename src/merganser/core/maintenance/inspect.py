@@ -33,10 +33,7 @@ _POOR_PRUNING_DIVISOR = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRange:
-    """The bounds of one key column, and how many files may contain one key: at most, and on average.
-
-    `unbounded` counts row groups without bounds, whose keys every merge has to read.
-    """
+    """The bounds of one key column, and how many files may hold one key; every merge reads `unbounded` row groups."""
 
     column: str
     type: str

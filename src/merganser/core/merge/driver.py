@@ -155,7 +155,6 @@ def write_dataset(engine: Engine, source: Any, context: OperationContext, mode: 
 def _stage_write(
     prepared: PreparedMerge, staging: Staging, *, is_overwrite: bool
 ) -> tuple[list[NewFile], Sequence[int]]:
-    """Stage the new files, and list the files to remove."""
     target, facts = prepared.target, prepared.facts
     _, staged = prepared.source.match((), facts).stage((), _make_layout(prepared), staging)
     appended = _make_new_files(prepared, staged, staging)

@@ -132,10 +132,7 @@ class _Candidates:
 
 
 def decide(engine: Engine, prepared: PreparedMerge) -> Decision:
-    """Prune by partition, by bounds and by filters, then scan key columns; only what the scan confirms changes (P1).
-
-    New filters are staged, if there is a staging folder.
-    """
+    """Prune by partition, by bounds and by filters, then scan key columns; only what the scan confirms changes (P1)."""
     target, policy, keys = prepared.target, prepared.policy, prepared.spec.keys
     candidates = _prune_by_bounds(prepared)
     scans = plan_scans(target, keys, candidates.partitions, candidates.groups)
@@ -152,7 +149,6 @@ def decide(engine: Engine, prepared: PreparedMerge) -> Decision:
 
 
 def _prune_by_bounds(prepared: PreparedMerge) -> _Candidates:
-    """Leave out files by their partition, and row groups by the bounds of their keys."""
     facts, target = prepared.facts, prepared.target
     partitions = _number_file_partitions(target, facts)
     pruned = _prune_by_partition(prepared, partitions)
@@ -207,10 +203,7 @@ def plan_scans(
     candidates: npt.NDArray[np.bool_],
     deletes_missing: Sequence[bool] = (),
 ) -> tuple[ScanFile, ...]:
-    """Plan how to read the keys of candidate row groups, a mask in the order of the bounds.
-
-    `partitions` and `deletes_missing` have an entry for each file.
-    """
+    """Plan how to read the keys of candidate row groups; they are in the order of the bounds, the others by file."""
     scans = []
     unbounded = {name: target.is_unbounded(name) for name in keys if target.files}
     files, starts = np.unique(target.group_file[candidates], return_index=True)
@@ -288,7 +281,6 @@ def _assign_file_actions(
 def _make_jobs(
     prepared: PreparedMerge, counts: MatchCounts, tally: _GroupCounts
 ) -> tuple[dict[FileNumber, RewriteJob], list[FileNumber]]:
-    """Decide which files are rewritten, and which are removed."""
     target, rewrites_all = prepared.target, prepared.request.options.rewrite_all
     if counts.new_rows and not target.rows:
         # New files have the schema now, so those without rows are removed (W3).
@@ -315,10 +307,7 @@ def _make_jobs(
 
 @dataclass(frozen=True, slots=True)
 class _GroupCounts:
-    """By row group, in the order of the bounds, how many rows are left and whether any changes.
-
-    `missing_rows` counts all target rows without a source row that are deleted; `deletes_missing` is by file.
-    """
+    """By row group, as in the bounds, what is left and changed; rows deleted without a source row; whether, by file."""
 
     rows_left: npt.NDArray[np.int64]
     changed: npt.NDArray[np.bool_]

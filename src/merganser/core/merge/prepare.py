@@ -120,7 +120,6 @@ def _load_target(
 def _project_schema(
     source_schema: pa.Schema, target_schema: pa.Schema, projection: Projection, options: Options
 ) -> pa.Schema:
-    """Check the source's columns, and select the target's columns that are read from it."""
     check_columns(source_schema, target_schema, projection.columns)
     fields = [field for field in target_schema if field.name in projection.columns]
     schema = pa.schema(fields, target_schema.metadata)

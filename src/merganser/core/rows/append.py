@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from merganser.core.model.engine import Layout
     from merganser.core.storage.staging import Staging
 
+    Rows = npt.NDArray[np.int64]
+
 # False positive rate of a bloom filter: the default of Parquet for Java.
 _BLOOM_FPP = 0.01
 # A column chunk of fewer bytes takes longer to splice than to encode.
@@ -41,12 +43,9 @@ _LARGE_GROUP = 1 << 26
 
 
 def append_rows(
-    table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, partitions: pa.Table, staging: Staging
+    table: pa.Table, rows: Rows, layout: Layout, partitions: pa.Table, staging: Staging
 ) -> list[AppendedFile]:
-    """Stage some rows of a table as new files, split by partition and by `max_rows_per_file`, keeping their order.
-
-    Each file has the row of `partitions`, the distinct partition values, that it belongs to.
-    """
+    """Stage rows, in order, as new files of up to `max_rows_per_file` rows, each of one row of `partitions`."""
     if not len(rows):
         return []
     pieces = [
@@ -57,7 +56,7 @@ def append_rows(
     # One file uses every worker for its columns; of many files, each is written by one.
     inner = max(1, WORKERS // len(pieces))
 
-    def write(piece: tuple[int, npt.NDArray[np.int64]]) -> AppendedFile:
+    def write(piece: tuple[int, Rows]) -> AppendedFile:
         code, picks = piece
         staged = write_rows(table, picks, layout, staging, inner)
         staging.on_file_done()
@@ -67,9 +66,7 @@ def append_rows(
         return list(pool.map(write, pieces))
 
 
-def _split_by_partition(
-    table: pa.Table, rows: npt.NDArray[np.int64], partitions: pa.Table
-) -> list[tuple[int, npt.NDArray[np.int64]]]:
+def _split_by_partition(table: pa.Table, rows: Rows, partitions: pa.Table) -> list[tuple[int, Rows]]:
     if not partitions.num_columns:
         return [(0, rows)]
     codes = assign_partition_codes(take(table.select(partitions.column_names), rows), partitions)
@@ -102,7 +99,7 @@ def assign_partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[
     return numbers[codes]
 
 
-def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, staging: Staging, workers: int = 1) -> str:
+def write_rows(table: pa.Table, rows: Rows, layout: Layout, staging: Staging, workers: int = 1) -> str:
     """Stage one new file, a row group at a time, with columns divided among workers where that is faster."""
     path, store = staging.make_path(), staging.location.store
     table = table.select([name for name in layout.schema.names if name in layout.columns])
@@ -122,14 +119,8 @@ def write_rows(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, sta
 
 
 def _splice_columns(
-    table: pa.Table,
-    rows: npt.NDArray[np.int64],
-    layout: Layout,
-    shares: Sequence[Sequence[str]],
-    stream: BinaryIO,
-    workers: int,
+    table: pa.Table, rows: Rows, layout: Layout, shares: Sequence[Sequence[str]], stream: BinaryIO, workers: int
 ) -> None:
-    """Write a file whose columns are encoded in several shares at the same time."""
     group_rows = _count_group_rows(rows, layout)
     layouts = [
         replace(
@@ -156,7 +147,6 @@ def _splice_columns(
 
 
 def _write_to_memory(layout: Layout, group_rows: int, rows: pa.Table | None = None) -> pa.Buffer:
-    """Write a new file to memory, with one row group or none."""
     sink = pa.BufferOutputStream()
     with open_new_writer(sink, layout, group_rows) as writer:
         if rows is not None:
@@ -164,11 +154,11 @@ def _write_to_memory(layout: Layout, group_rows: int, rows: pa.Table | None = No
     return sink.getvalue()
 
 
-def _count_group_rows(rows: npt.NDArray[np.int64], layout: Layout) -> int:
+def _count_group_rows(rows: Rows, layout: Layout) -> int:
     return min(len(rows), layout.row_group_size)
 
 
-def _take_group(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, start: int) -> pa.Table:
+def _take_group(table: pa.Table, rows: Rows, layout: Layout, start: int) -> pa.Table:
     """Take the rows of one row group, NULL in the columns that they lack."""
     some, schema = rows[start : start + layout.row_group_size], layout.schema
     table, have = take(table, some), set(table.column_names)
@@ -179,8 +169,7 @@ def _take_group(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, st
     return pa.table(columns, schema=schema)
 
 
-def _divide_columns(table: pa.Table, rows: npt.NDArray[np.int64], layout: Layout, workers: int) -> list[list[str]]:
-    """Divide the columns among workers by their bytes in a row group; missing columns have none."""
+def _divide_columns(table: pa.Table, rows: Rows, layout: Layout, workers: int) -> list[list[str]]:
     if workers == 1:
         return []
     share = _count_group_rows(rows, layout) / max(1, table.num_rows)

@@ -83,7 +83,6 @@ def list_compared_columns(columns: Iterable[str], keys: Sequence[str], policy: M
 def _find_moved(
     rows: pa.Table, found: Matches, files: Sequence[ScanFile], partitions: pa.Table
 ) -> npt.NDArray[np.bool_]:
-    """Make a mask of the matches whose source row belongs to another partition than their file."""
     by_file = np.full(max((scan.number for scan in files), default=-1) + 1, OTHER_PARTITION, np.int64)
     by_file[[scan.number for scan in files]] = [scan.partition for scan in files]
     expected = by_file[found.file]
@@ -94,7 +93,6 @@ def _find_moved(
 def _compare_group(
     rows: pa.Table, spec: SourceSpec, found: Matches, group: tuple[ScanFile, slice]
 ) -> npt.NDArray[np.int8]:
-    """Compare the matched rows of one row group with their source rows."""
     (scan, at), policy = group, spec.policy
     actions = found.action[at].copy()
     # A row that stays in its folder is equal in the columns of the path.

@@ -14,36 +14,29 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    Numbers = npt.NDArray[np.int32]
+    Rows = npt.NDArray[np.int64]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
-    """Target rows in file order, each with its source row and its action; and the source rows that are inserted.
+    """Target rows that may change, in file order, each with its source row and its action; and rows to insert."""
 
-    Matched rows are left out where the strategy does not change them, and new ones where it does not insert.
-    """
-
-    file: npt.NDArray[np.int32]
-    row_group: npt.NDArray[np.int32]
-    position: npt.NDArray[np.int64]
-    source_row: npt.NDArray[np.int64]
+    file: Numbers
+    row_group: Numbers
+    position: Rows
+    source_row: Rows
     action: npt.NDArray[np.int8]
-    new: npt.NDArray[np.int64]
+    new: Rows
 
     @classmethod
-    def from_positions(
-        cls,
-        file: npt.NDArray[np.int32],
-        row_group: npt.NDArray[np.int32],
-        position: npt.NDArray[np.int64],
-        source_row: npt.NDArray[np.int64],
-        new: npt.NDArray[np.int64],
-    ) -> Matches:
+    def from_positions(cls, file: Numbers, row_group: Numbers, position: Rows, source_row: Rows, new: Rows) -> Matches:
         """Make matches whose action is not decided yet."""
         keep = np.full(len(file), Action.KEEP, np.int8)
         return cls(file=file, row_group=row_group, position=position, source_row=source_row, action=keep, new=new)
 
     @classmethod
-    def of_new(cls, new: npt.NDArray[np.int64]) -> Matches:
+    def of_new(cls, new: Rows) -> Matches:
         """Make matches of new rows alone."""
         numbers, positions = np.zeros(0, np.int32), np.zeros(0, np.int64)
         return cls.from_positions(numbers, numbers, positions, positions, new)
@@ -55,13 +48,13 @@ class Matches:
         return slice(start + inner[0], start + inner[1])
 
     @property
-    def appended_rows(self) -> npt.NDArray[np.int64]:
+    def appended_rows(self) -> Rows:
         """The source rows that go to new files: those that are inserted, and one for each match that moves."""
         # The stable sort is fast on rows that are already in order.
         return np.sort(np.concatenate([self.new, self.source_row[self.action == Action.MOVE]]), kind="stable")
 
 
-def split_by_group(file: npt.NDArray[np.int32], row_group: npt.NDArray[np.int32]) -> list[slice]:
+def split_by_group(file: Numbers, row_group: Numbers) -> list[slice]:
     """Split matches in file order by row group."""
     if not len(file):
         return []
@@ -71,12 +64,7 @@ def split_by_group(file: npt.NDArray[np.int32], row_group: npt.NDArray[np.int32]
 
 
 def count_groups(
-    file: npt.NDArray[np.int32],
-    row_group: npt.NDArray[np.int32],
-    action: npt.NDArray[np.int8],
-    *,
-    new_rows: int,
-    moved_sample: pa.Table,
+    file: Numbers, row_group: Numbers, action: npt.NDArray[np.int8], *, new_rows: int, moved_sample: pa.Table
 ) -> MatchCounts:
     """Count the matches of each row group."""
     pairs, at = np.unique((file.astype(np.int64) << 32) | row_group, return_inverse=True)

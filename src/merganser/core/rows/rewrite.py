@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from merganser.core.rows.key_scan import OpenFile
     from merganser.core.storage.store import Store
 
+    Changes = Mapping[int, "GroupChange | None"]
+    Positions = npt.NDArray[np.int64]
+
 _SLICE = 1 << 17
 
 
@@ -51,11 +54,11 @@ class GroupChange:
     which ascend. All other columns keep their old values.
     """
 
-    positions: npt.NDArray[np.int64]
+    positions: Positions
     columns: frozenset[str]
     load_rows: Callable[[Sequence[str]], pa.Table]
-    removed: npt.NDArray[np.int64]
-    kept: npt.NDArray[np.int64] | None = None
+    removed: Positions
+    kept: Positions | None = None
 
     def list_changed_columns(self, names: Sequence[str], rows: int) -> list[str]:
         """List the columns of a row group of `rows` rows that cannot be copied."""
@@ -77,17 +80,9 @@ class GroupChange:
 
 
 def rewrite_file(
-    store: Store,
-    path: str,
-    staged: str,
-    changes: Mapping[int, GroupChange | None],
-    workers: int = WORKERS,
-    footer: Footer | None = None,
+    store: Store, path: str, staged: str, changes: Changes, workers: int = WORKERS, footer: Footer | None = None
 ) -> RewrittenFile:
-    """Stage a copy of a file with some row groups changed; None drops a row group.
-
-    Unchanged column chunks are copied byte for byte where the file allows it, else the entire file is written anew.
-    """
+    """Stage a copy of a file, row groups changed or (None) dropped; other column chunks are copied where possible."""
     with open_parquet(store, path, footer, read_ahead=not store.is_local) as parquet:
         metadata = parquet.metadata
         try:
@@ -104,9 +99,7 @@ def rewrite_file(
     return RewrittenFile(staged, replaced, removed)
 
 
-def _stage_changed(
-    store: Store, path: str, staged: str, parquet: OpenFile, changes: Mapping[int, GroupChange | None], workers: int
-) -> None:
+def _stage_changed(store: Store, path: str, staged: str, parquet: OpenFile, changes: Changes, workers: int) -> None:
     metadata = parquet.metadata
     schema = to_plain_schema(to_arrow_schema(metadata))
     try:
@@ -145,7 +138,7 @@ def _encode_groups(
     path: str,
     footer: Footer,
     schema: pa.Schema,
-    changes: Mapping[int, GroupChange | None],
+    changes: Changes,
     changed_columns: Mapping[int, Sequence[str]],
     workers: int,
 ) -> Generator[int | NewRowGroup]:
@@ -229,15 +222,12 @@ def _take_column(old: pa.Table, name: str, schema: pa.Schema, picks: pa.Array) -
 
 
 def _load_new_columns(change: GroupChange, schema: pa.Schema) -> dict[str, pa.ChunkedArray]:
-    """Load the new values in the types of the file."""
     names = [name for name in schema.names if name in change.columns]
     rows = change.load_rows(names)
     return {name: cast_column(rows.column(name), schema.field(name).type, name) for name in names}
 
 
-def _rewrite_whole(
-    parquet: OpenFile, path: str, schema: pa.Schema, changes: Mapping[int, GroupChange | None], out: BinaryIO
-) -> None:
+def _rewrite_whole(parquet: OpenFile, path: str, schema: pa.Schema, changes: Changes, out: BinaryIO) -> None:
     with open_writer_like(out, schema, parquet.footer) as writer:
         for group in range(parquet.metadata.num_row_groups):
             if group not in changes:
@@ -271,7 +261,7 @@ def _make_changed_batches(
 
 def _replace_rows(
     old: pa.Table,
-    positions: npt.NDArray[np.int64],
+    positions: Positions,
     new: Mapping[str, pa.ChunkedArray],
     stay: npt.NDArray[np.bool_] | None,
     schema: pa.Schema,

@@ -81,7 +81,6 @@ class TableSource:
         return TableMatches(self.rows, self.spec, facts.partitions, *found)
 
     def find_matches(self, files: Sequence[ScanFile]) -> Matches:
-        """Find every target row that has a source key, and the source rows that match none."""
         found = find_matches(self.rows, self.spec, files)
         if self.spec.policy.rule.inserts:
             is_new = np.ones(self.rows.num_rows, np.bool_)
@@ -138,7 +137,6 @@ class KeyFacts:
     def to_source_facts(
         self, *, rows: int, delete_rows: int, null_keys: Mapping[str, int], columns_with_nulls: frozenset[str]
     ) -> SourceFacts:
-        """Add the facts that each row has by itself."""
         return SourceFacts(
             rows=rows,
             delete_rows=delete_rows,

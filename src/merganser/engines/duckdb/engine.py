@@ -59,22 +59,17 @@ class DuckDBEngine(LocalEngine):
     name = "duckdb"
 
     def __init__(self, instance: Instance, choose: Callable[[], bool], announce: Callable[[bool], None]) -> None:
-        """Work in an instance; `choose` decides, when the first rows are read, whether MERGE is used.
-
-        `announce` is called with that choice when a statement runs by it.
-        """
+        """Work in an instance; `choose` decides at the first rows whether MERGE is used, and `announce` reports it."""
         self.instance = instance
         self._choose = choose
         self.announce = announce
 
     @cached_property
     def uses_merge(self) -> bool:
-        """Whether MERGE is used."""
         return self._choose()
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:
-        """The instance's connection."""
         return self.instance.connection
 
     def open(self, source: Any) -> OpenedStream:
@@ -83,7 +78,6 @@ class DuckDBEngine(LocalEngine):
         return OpenedStream(self, stream(source) if is_relation else stream_source(source))
 
     def register(self, name: str, table: pa.Table) -> str:
-        """Register a table under a unique name."""
         view = _make_unique_name(name)
         self.connection.register(view, table)
         return view
@@ -188,10 +182,7 @@ class DuckDBSource(TableSource):
         return answer
 
     def _filter_groups(self, groups: pa.Table, possible: npt.NDArray[np.bool_], join: str) -> npt.NDArray[np.bool_]:
-        """Make a mask of the possible row groups that a join with the source's keys keeps.
-
-        Samples of the source are joined first: they keep most row groups, and the rest is joined with all rows.
-        """
+        """Mask the possible row groups that a join with source keys keeps; samples come first, as they keep most."""
         view, kept = self._ensure_view(self.spec.keys), np.zeros(len(possible), np.bool_)
         for step in [*(step for step in _SAMPLE_STEPS if self.rows.num_rows >= step * _MIN_SAMPLE_ROWS), 1]:
             some = view if step == 1 else f"(SELECT * FROM {view} WHERE {SOURCE_ROW} % {step} = 0)"
@@ -262,7 +253,6 @@ class DuckDBSource(TableSource):
         return null_keys, count, take(self.rows.select(list(keys)), np.array(sample or [], np.int64))
 
     def _find_first_rows(self, table: pa.Table) -> npt.NDArray[np.int64]:
-        """Find the first row of each combination of values, in row order."""
         view, names = self._create_view(table), ", ".join(name_key_columns(table.num_columns))
         first = f"SELECT min({SOURCE_ROW}) AS first FROM {view} GROUP BY {names} ORDER BY first"
         return _to_arrays(query(self._connection, first))[0]

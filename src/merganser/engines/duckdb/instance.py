@@ -56,10 +56,7 @@ def read_limits(connection: duckdb.DuckDBPyConnection) -> Limits:
 
 
 class Instance:
-    """An in-memory instance, for one call at a time.
-
-    It opens in the background while the call reads its target.
-    """
+    """An in-memory instance for one call at a time, which opens in the background while the call reads its target."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -103,10 +103,7 @@ class KeyScan:
     files: Sequence[ScanFile]
 
     def is_readable_by_duckdb(self, file: ScanFile) -> bool:
-        """Whether DuckDB reads the keys of a file as we do.
-
-        It ignores case in names, and it trusts statistics that we do not: some make it read values as NULL.
-        """
+        """Whether DuckDB reads keys as we do: it ignores case in names, and some statistics make it read NULL."""
         names = [name.lower() for name in self.schema.names]
         read = [name for name in self.keys if name not in file.constants]
         return (
@@ -140,7 +137,6 @@ class KeyScan:
             )
 
     def scan_with_arrow(self, store: Store, numbers: Sequence[int]) -> None:
-        """Stream keys from our own reader into DuckDB."""
         files = [self.files[at] for at in numbers]
         starts: dict[tuple[int, int], tuple[int, int]] = {
             (file.number, group): (at, first)
@@ -200,7 +196,6 @@ class KeyScan:
 
 
 def _merge_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge the spans of adjacent row groups."""
     runs = [spans[0]]
     for first, after in spans[1:]:
         runs[-1:] = [(runs[-1][0], after)] if first == runs[-1][1] else [runs[-1], (first, after)]

@@ -87,7 +87,6 @@ class BroadcastSource:
         return BroadcastMatches(self, facts.partitions, StagedMatches(paths, new, counts.moved), counts)
 
     def run(self, tasks: Sequence[Callable[[StagedSource, SourceSpec], Any]]) -> list[Any]:
-        """Run tasks on the source."""
         return run_tasks(self._engine.spark, partial(_run_on_source, self.staged, self.spec), tasks)
 
 
@@ -215,7 +214,6 @@ def _write_matches(staging: Staging, matches: Matches) -> str:
 
 
 def _read_matches(staging: Staging, paths: Sequence[str], new: npt.NDArray[np.int64]) -> Matches:
-    """Read the matches that tasks have staged; an empty path has none."""
     tables = []
     for path in filter(None, paths):
         with staging.location.store.open_input(path) as stream:

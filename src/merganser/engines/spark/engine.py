@@ -54,7 +54,6 @@ class SparkEngine:
         self.persisted: list[DataFrame] = []
 
     def close(self) -> None:
-        """Release the memory of persisted DataFrames."""
         for frame in self.persisted:
             # A session that has ended has released it already; the outcome of the call is what counts.
             with suppress(Exception):

@@ -105,7 +105,6 @@ def split_dataset(location: Location, columns: Sequence[str] | None = None) -> I
 
 
 def _split_row_groups(sizes: Sequence[int]) -> list[list[int]]:
-    """Divide row groups into runs of about the size of a split."""
     before = np.cumsum([0, *sizes])[:-1] // _SPLIT_BYTES
     return [run.tolist() for run in np.split(np.arange(len(sizes)), np.flatnonzero(np.diff(before)) + 1) if len(run)]
 

@@ -14,10 +14,7 @@ if TYPE_CHECKING:
 
 
 def ship(spark: SparkSession) -> None:
-    """Send merganser to the executors of a session, classic or Connect; they need PyArrow and fsspec already.
-
-    Executors that have this machine's packages, as in local mode, do not need it.
-    """
+    """Send merganser to executors that lack it, of classic Spark or Connect; they need PyArrow and fsspec already."""
     spark.addArtifacts(_build_archive(), pyfile=True)
 
 

@@ -20,10 +20,7 @@ _POLL_SECONDS = 0.5
 
 @contextmanager
 def report_staged_files(staging: Staging, files: int) -> Iterator[None]:
-    """Report files when they appear in the staging folder, and the rest of them at the end.
-
-    Spark Connect does not report the progress of tasks.
-    """
+    """Report files as they appear in the staging folder: Spark Connect does not report the progress of tasks."""
     if staging.on_file_done is ignore:
         yield
         return
@@ -39,7 +36,6 @@ def report_staged_files(staging: Staging, files: int) -> Iterator[None]:
 
 
 def _poll_staging(staging: Staging, files: int, end: Event) -> int:
-    """Report files until the end; returns how many."""
     store = staging.location.store
     before, reported = len(store.list_names(staging.folder)), 0
     while not end.wait(_POLL_SECONDS):

@@ -115,7 +115,6 @@ class ShuffleSource:
         return rows.where(~F.col(col.IS_DELETE)).select(*_SOURCE_ROW, col.PARTITION)
 
     def _sample_keys(self, rows: DataFrame) -> pa.Table:
-        """Read the keys of the first few of some rows."""
         with translate_errors():
             wanted = rows.distinct().orderBy(*_SOURCE_ROW).limit(SAMPLE_SIZE).toArrow()
         frame, reader = self.source.select(self.spec.keys)

@@ -63,7 +63,6 @@ def make_key_fields(schema: pa.Schema, columns: Sequence[str]) -> list[tuple[str
 
 
 def _make_row_numbers(file_number: int, start: int, count: int) -> list[pa.Array]:
-    """Make the columns that identify source rows."""
     return [pa.repeat(pa.scalar(file_number, pa.int32()), count), pa.array(np.arange(start, start + count))]
 
 

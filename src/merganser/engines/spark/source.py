@@ -53,11 +53,7 @@ class OpenedSource:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A source whose rows fit the target.
-
-    `frame` with `reader` produces its rows on executors. `staged` has the files they are in, unless nothing may be
-    written.
-    """
+    """A source that fits the target: `reader` finds its rows in `frame`; `staged` is None if nothing may be written."""
 
     schemas: SourceSchemas
     stats: SourceStats
@@ -66,7 +62,6 @@ class Source:
     staged: StagedSource | None = None
 
     def select(self, names: Sequence[str]) -> tuple[DataFrame, Callable[[Batches], ConformedTables]]:
-        """Select some columns, as the target has them."""
         at = [self.schemas.transport.names.index(name) for name in names]
         frame, reader = self.reader.select(self.frame, at)
         return frame, _ConformingReader(reader, self.schemas.select(names))
@@ -159,7 +154,6 @@ def _cast_frame_batches(batches: Batches, transport_schema: pa.Schema) -> Batche
 
 
 def _split_driver_rows(rows: pa.Table | pa.RecordBatchReader, transport_schema: pa.Schema) -> Batches:
-    """Split rows on the driver into batches of the transported types."""
     batches = rows.to_batches() if isinstance(rows, pa.Table) else rows
     return cast_to_transport(coalesce_batches(split_batches(batches), rows.schema), transport_schema)
 

@@ -38,14 +38,12 @@ class SourceSchemas:
     target: pa.Schema
 
     def select(self, names: Sequence[str]) -> SourceSchemas:
-        """Select some columns."""
         return SourceSchemas(
             pa.schema([self.transport.field(name) for name in names]),
             pa.schema([self.target.field(name) for name in names]),
         )
 
     def make_empty_table(self) -> pa.Table:
-        """Make a table without rows, as the target has them."""
         return empty_table(conform_schema(self.target))
 
     def cast_received(self, batch: pa.RecordBatch) -> pa.Table:
@@ -56,16 +54,12 @@ class SourceSchemas:
         return self.conform_batch(pa.record_batch(columns, schema=self.transport))
 
     def conform_batch(self, batch: pa.RecordBatch) -> pa.Table:
-        """Cast rows as `merganser.core.model.casts.conform` does."""
         return conform(pa.Table.from_batches([batch]), self.target)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStats:
-    """What is known about rows without comparing them: how many there are, how many delete, where values are missing.
-
-    `columns_with_nulls` are the columns that are NULL in a row that does not delete.
-    """
+    """What is known about rows without comparing them; `columns_with_nulls` have NULL in a row that does not delete."""
 
     rows: int
     deletes: int
@@ -74,7 +68,6 @@ class SourceStats:
     columns_with_nulls: frozenset[str]
 
     def to_source_facts(self, facts: KeyFacts, keys: Sequence[str]) -> SourceFacts:
-        """Add the facts about all keys together."""
         missing = {key: self.null_counts.get(key, 0) + self.nan_counts.get(key, 0) for key in keys}
         return facts.to_source_facts(
             rows=self.rows,
@@ -114,13 +107,11 @@ class StagedSource:
         return replace(self, files=())
 
     def read_transport_rows(self) -> pa.Table:
-        """Read all rows as they are transported."""
         names = self.schemas.transport.names
         batches = (batch for file in self.files for batch in self.read_batches(file, names))
         return pa.Table.from_batches(batches, self.schemas.transport)
 
     def read_table(self, names: Iterable[str] | None = None) -> pa.Table:
-        """Read some columns of all rows, cast to those of the target."""
         schemas = self.schemas if names is None else self.schemas.select(list(names))
         tables = [
             schemas.conform_batch(batch)
@@ -130,7 +121,6 @@ class StagedSource:
         return pa.concat_tables(tables) if tables else schemas.make_empty_table()
 
     def read_batches(self, staged_file: StagedFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read some columns of one file."""
         at = [self.schemas.transport.names.index(name) for name in names]
         with self.staging.location.store.open_input(staged_file.path) as stream:
             reader = pa.ipc.open_file(stream, options=pa.ipc.IpcReadOptions(included_fields=at))
