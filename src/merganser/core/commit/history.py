@@ -154,9 +154,8 @@ def make_record_id(store: Store, control: str, now: datetime) -> str:
     newest = "".join(_list_names(store, control)[-1:]).partition("-")[0]
     stamp = now.strftime(ID_TIME_FORMAT)
     if newest >= stamp:
-        stamp = (datetime.strptime(newest, ID_TIME_FORMAT).replace(tzinfo=UTC) + timedelta(microseconds=1)).strftime(
-            ID_TIME_FORMAT
-        )
+        later = datetime.strptime(newest, ID_TIME_FORMAT).replace(tzinfo=UTC) + timedelta(microseconds=1)
+        stamp = later.strftime(ID_TIME_FORMAT)
     return f"{stamp}-{uuid.uuid4().hex[:8]}"
 
 

@@ -116,9 +116,8 @@ def _make_undo_journal(last: HistoryRecord, found: Mapping[str, FileInfo], stagi
         identity = found[file.path].identity if file.path in found else None
         if file.retained is not None:
             staged = staging.make_path()
-            staging.location.store.duplicate(
-                retained.make_retained_path(staging.control, last.id, file.retained), staged
-            )
+            old = retained.make_retained_path(staging.control, last.id, file.retained)
+            staging.location.store.duplicate(old, staged)
             moves.append(Move(staged.rpartition("/")[2], file.path, identity))
         elif identity is not None:
             removals.append(Removal(file.path, identity))

@@ -16,7 +16,6 @@ from merganser.errors import DatasetMergeError, InvalidArgumentError, Unreadable
 
 if TYPE_CHECKING:
     import os
-    from types import TracebackType
     from typing import Self
 
     from merganser.core.commit.commit import Session
@@ -49,9 +48,7 @@ class IncrementalFileManager:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         # A failed cleanup must not hide the error; the next merge removes the folder.
         with contextlib.suppress(*([] if error is None else [OSError])):
             self.cleanup_staging_files()
@@ -103,9 +100,8 @@ class IncrementalFileManager:
         goals = [_resolve_target(staging, path, goal, filesystem) for path, goal in zip(sources, targets, strict=True)]
         _check_pairs(staging, staged, goals)
         location = staging.location
-        moves = [
-            Move(rel, goal, store.get_identity(location.to_path(goal))) for rel, goal in zip(staged, goals, strict=True)
-        ]
+        old = [store.get_identity(location.to_path(goal)) for goal in goals]
+        moves = [Move(*one) for one in zip(staged, goals, old, strict=True)]
         if not moves:
             return
         with explain_staging_errors(staging):
@@ -177,10 +173,9 @@ def _check_pairs(staging: Staging, staged: list[str], goals: list[str]) -> None:
             message = f"The {what} {repeated[-1]} is given {len(repeated)} times. Give each {what} once."
             raise InvalidArgumentError(message)
     parents = {folder for rel in goals for folder in _list_parents(rel)}
-    blocked = [
-        rel for rel in goals if rel in parents or location.store.get_path_type(location.to_path(rel)) == "directory"
-    ]
-    blocked += [rel for rel in sorted(parents) if location.store.get_path_type(location.to_path(rel)) == "file"]
+    types = {rel: location.store.get_path_type(location.to_path(rel)) for rel in (*goals, *sorted(parents))}
+    blocked = [rel for rel in goals if rel in parents or types[rel] == "directory"]
+    blocked += [rel for rel in sorted(parents) if types[rel] == "file"]
     if blocked:
         message = f"{location.to_display(blocked[0])} cannot be a file and a folder. Give another target."
         raise InvalidArgumentError(message)

@@ -19,7 +19,7 @@ from merganser.core.commit.staged_files import commit_files, list_preserved, mak
 from merganser.core.dataset.file_statistics import drop_columns
 from merganser.core.dataset.listing import check_target, has_files
 from merganser.core.dataset.snapshot import load_existing, make_no_files_error
-from merganser.core.maintenance.compact_writer import CompactionFile, CompactOptions, pack, sort_by_bounds
+from merganser.core.maintenance.compact_writer import CompactFile, CompactOptions, pack, sort_by_bounds
 from merganser.core.model.engine import Layout
 from merganser.core.model.option_types import to_column_names
 from merganser.core.model.options import Options
@@ -56,7 +56,7 @@ class _Bundle:
 
     folder: str
     numbers: Sequence[int]
-    files: Sequence[CompactionFile]
+    files: Sequence[CompactFile]
 
 
 def compact(
@@ -178,12 +178,12 @@ def _make_bundle(target: Target, folder: str, numbers: Sequence[int], options: C
     """Choose the files of a folder that are small or not sorted; None if rewriting them would gain nothing."""
     location = target.location
 
-    def describe(number: int) -> CompactionFile:
+    def describe(number: int) -> CompactFile:
         file = target.files[number]
         path = location.to_path(file.rel)
         if options.sort_by:
-            return CompactionFile.from_footer(location.store, path, location.to_display(file.rel), options.sort_by)
-        return CompactionFile(path, file.size, target.file_rows[number])
+            return CompactFile.from_footer(location.store, path, location.to_display(file.rel), options.sort_by)
+        return CompactFile(path, file.size, target.file_rows[number])
 
     # Only the order of a file needs its footer.
     described = map_in_threads(describe, numbers) if options.sort_by else map(describe, numbers)
@@ -238,16 +238,16 @@ def _stage_bundle(target: Target, bundle: _Bundle, options: CompactOptions, stag
 
 
 def _pack_while_fewer(
-    files: Sequence[CompactionFile], layout: Layout, options: CompactOptions, staging: Staging
-) -> list[CompactionFile]:
+    files: Sequence[CompactFile], layout: Layout, options: CompactOptions, staging: Staging
+) -> list[CompactFile]:
     """Pack files, and pack the small results again: sorted rows compress better, so fewer files may hold them."""
     store = staging.location.store
-    packed: list[CompactionFile] = []
+    packed: list[CompactFile] = []
     candidates = files
     while candidates:
         ordered = sort_by_bounds(candidates) if options.sort_by else candidates
         paths = pack(ordered, layout, options, staging)
-        new = [CompactionFile.from_footer(store, path, path, options.sort_by) for path in paths]
+        new = [CompactFile.from_footer(store, path, path, options.sort_by) for path in paths]
         is_better = len(new) < len(candidates) or not all(file.is_sorted for file in candidates)
         for file in candidates if is_better else new:
             if file not in files:
@@ -260,7 +260,7 @@ def _pack_while_fewer(
     return packed
 
 
-def _check_row_count(before: Sequence[CompactionFile], after: Sequence[CompactionFile]) -> None:
+def _check_row_count(before: Sequence[CompactFile], after: Sequence[CompactFile]) -> None:
     planned, staged = sum(file.rows for file in before), sum(file.rows for file in after)
     if planned != staged:
         raise CountMismatchError(

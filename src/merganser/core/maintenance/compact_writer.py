@@ -56,24 +56,24 @@ class CompactOptions:
         """The most rows in a new file."""
         return self.common.max_rows_per_file
 
-    def is_small(self, file: CompactionFile) -> bool:
+    def is_small(self, file: CompactFile) -> bool:
         """Check whether a file has room for more rows."""
         return file.size < self.target_file_bytes and file.rows < self.max_rows_per_file
 
-    def saves_files(self, small: Sequence[CompactionFile]) -> bool:
+    def saves_files(self, small: Sequence[CompactFile]) -> bool:
         """Check whether fewer files could hold the rows of these."""
         size, rows = sum(file.size for file in small), sum(file.rows for file in small)
         fewest = max(1, math.ceil(size / self.target_file_bytes), math.ceil(rows / self.max_rows_per_file))
         return fewest < len(small)
 
-    def estimate_rows_per_file(self, files: Sequence[CompactionFile]) -> int:
+    def estimate_rows_per_file(self, files: Sequence[CompactFile]) -> int:
         """Estimate how many rows fill a file, from their size now."""
         size, rows = sum(file.size for file in files), sum(file.rows for file in files)
         return max(1, min(self.max_rows_per_file, rows * self.target_file_bytes // max(1, size)))
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionFile:
+class CompactFile:
     """A file to compact, of the dataset or staged; `lower_bound` is the canonical one of the first `sort_by` column."""
 
     path: str
@@ -83,7 +83,7 @@ class CompactionFile:
     lower_bound: Any = None
 
     @classmethod
-    def from_footer(cls, store: Store, path: str, display: str, sort_by: Sequence[str]) -> CompactionFile:
+    def from_footer(cls, store: Store, path: str, display: str, sort_by: Sequence[str]) -> CompactFile:
         """Describe a file by its footer."""
         footer = read_footer(store, path, display)
         rows = footer.metadata.num_rows
@@ -97,7 +97,7 @@ class CompactionFile:
         return cls(path, footer.size, rows, is_sorted, min((low for low, _ in bounds), default=None))
 
 
-def sort_by_bounds(files: Sequence[CompactionFile]) -> list[CompactionFile]:
+def sort_by_bounds(files: Sequence[CompactFile]) -> list[CompactFile]:
     """Sort files by their lower bounds; those without one come last."""
     known = [file for file in files if file.lower_bound is not None]
     others = [file for file in files if file.lower_bound is None]
@@ -114,15 +114,13 @@ def _has_sorting_columns(footer: Footer, sort_by: Sequence[str]) -> bool:
 
 def _make_sorting_columns(schema: pa.Schema, sort_by: Sequence[str]) -> list[pq.SortingColumn]:
     """Declare an ascending order, NULL first; Parquet numbers the leaf columns."""
-    leaves = [
-        sum(count_leaves(field.type) for field in list(schema)[: schema.get_field_index(name)]) for name in sort_by
-    ]
+    leaves = [sum(count_leaves(one.type) for one in list(schema)[: schema.get_field_index(name)]) for name in sort_by]
     return [pq.SortingColumn(leaf, descending=False, nulls_first=True) for leaf in leaves]
 
 
-def pack(files: Sequence[CompactionFile], layout: Layout, options: CompactOptions, staging: Staging) -> list[str]:
+def pack(files: Sequence[CompactFile], layout: Layout, options: CompactOptions, staging: Staging) -> list[str]:
     """Stage the rows of files in new ones, in order or sorted; without rows, one file keeps the schema."""
-    write = _pack_sorted if options.sort_by else _pack_in_order
+    write = _pack_sorted if options.sort_by else _pack_ordered
     staged = write(files, layout, options, staging)
     if staged:
         return staged
@@ -131,9 +129,7 @@ def pack(files: Sequence[CompactionFile], layout: Layout, options: CompactOption
     return [output.path]
 
 
-def _pack_in_order(
-    files: Sequence[CompactionFile], layout: Layout, options: CompactOptions, staging: Staging
-) -> list[str]:
+def _pack_ordered(files: Sequence[CompactFile], layout: Layout, options: CompactOptions, staging: Staging) -> list[str]:
     staged: list[str] = []
     rows = _read_row_groups(staging.location.store, files, layout.schema)
     groups = _split_row_groups(rows, layout.row_group_size, options.target_file_bytes / _GROUPS_PER_FILE)
@@ -153,9 +149,7 @@ def _pack_in_order(
     return staged
 
 
-def _pack_sorted(
-    files: Sequence[CompactionFile], layout: Layout, options: CompactOptions, staging: Staging
-) -> list[str]:
+def _pack_sorted(files: Sequence[CompactFile], layout: Layout, options: CompactOptions, staging: Staging) -> list[str]:
     rows = _read_row_groups(staging.location.store, files, layout.schema)
     spooled = spool((batch for table, _ in rows for batch in table.to_batches()), layout.schema)
     order = sort_rows(spooled, options.sort_by)
@@ -202,9 +196,7 @@ def _open_output(
         yield _Output(path, stream, writer, layout.row_group_size)
 
 
-def _read_row_groups(
-    store: Store, files: Iterable[CompactionFile], schema: pa.Schema
-) -> Iterator[tuple[pa.Table, float]]:
+def _read_row_groups(store: Store, files: Iterable[CompactFile], schema: pa.Schema) -> Iterator[tuple[pa.Table, float]]:
     """Read all row groups, cast to a schema, each with its mean bytes per row in the file."""
     for file in files:
         with open_parquet(store, file.path, read_ahead=not store.is_local) as parquet:

@@ -137,7 +137,7 @@ def write_dataset(engine: Engine, source: Any, context: OperationContext, mode: 
             prepared = prepare_overwrite(opened, location, options, staging)
         with explain_staging_errors(staging):
             progress.begin("add", rows=prepared.facts.rows)
-            appended, removed = _stage_write(prepared, staging, is_overwrite=mode == "overwrite")
+            appended, removed = _stage_write(prepared, staging, overwrites=mode == "overwrite")
             result = WriteResult(
                 mode,
                 prepared.facts.rows,
@@ -152,13 +152,11 @@ def write_dataset(engine: Engine, source: Any, context: OperationContext, mode: 
     return result
 
 
-def _stage_write(
-    prepared: PreparedMerge, staging: Staging, *, is_overwrite: bool
-) -> tuple[list[NewFile], Sequence[int]]:
+def _stage_write(prepared: PreparedMerge, staging: Staging, *, overwrites: bool) -> tuple[list[NewFile], Sequence[int]]:
     target, facts = prepared.target, prepared.facts
     _, staged = prepared.source.match((), facts).stage((), _make_layout(prepared), staging)
     appended = _make_new_files(prepared, staged, staging)
-    removed: Sequence[int] = range(len(target.files)) if is_overwrite else ()
+    removed: Sequence[int] = range(len(target.files)) if overwrites else ()
     if not appended and (removed or not target.files):
         appended = [_stage_schema_file(prepared, staging)]
     elif appended and not removed and not target.rows:

@@ -171,9 +171,7 @@ def _number_file_partitions(target: Target, facts: SourceFacts) -> list[Partitio
         return [PartitionNumber(0)] * len(target.files)
     partitions = list_tokens(facts.partitions, target.partition_columns)
     numbers = {values: PartitionNumber(number) for number, values in enumerate(partitions)}
-    return [
-        UNKNOWN_PARTITION if UNKNOWN in values else numbers.get(values, OTHER_PARTITION) for values in target.partitions
-    ]
+    return [UNKNOWN_PARTITION if UNKNOWN in one else numbers.get(one, OTHER_PARTITION) for one in target.partitions]
 
 
 def _prune_by_partition(prepared: PreparedMerge, partitions: Sequence[PartitionNumber]) -> list[str | None]:

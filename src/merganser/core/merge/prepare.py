@@ -87,7 +87,7 @@ def prepare(
         staging=staging,
     )
     check_order(request, is_ordered=opened.is_ordered)
-    source, source_count, facts = _collect_facts(opened.conform(spec), request, target)
+    source, source_count, facts = _check_keys(opened.conform(spec), request, target)
     _check_required_columns(target, schema, facts, projection)
     scope = _find_scope(request.options, target, facts)
     return PreparedMerge(
@@ -117,23 +117,19 @@ def _load_target(
     return target, drop_operation_column(schema, target.schema, options)
 
 
-def _project_schema(
-    source_schema: pa.Schema, target_schema: pa.Schema, projection: Projection, options: Options
-) -> pa.Schema:
-    check_columns(source_schema, target_schema, projection.columns)
-    fields = [field for field in target_schema if field.name in projection.columns]
-    schema = pa.schema(fields, target_schema.metadata)
-    validation.check_supported_types(pa.schema([source_schema.field(name) for name in schema.names]), "source")
-    validation.check_supported_types(target_schema, "target")
-    check_types(source_schema, schema)
+def _project_schema(source: pa.Schema, target: pa.Schema, projection: Projection, options: Options) -> pa.Schema:
+    check_columns(source, target, projection.columns)
+    fields = [field for field in target if field.name in projection.columns]
+    schema = pa.schema(fields, target.metadata)
+    validation.check_supported_types(pa.schema([source.field(name) for name in schema.names]), "source")
+    validation.check_supported_types(target, "target")
+    check_types(source, schema)
     if options.operation_column is None:
         return schema
     return schema.append(make_operation_field(options.operation_column, options.operation_values or OPERATIONS))
 
 
-def _collect_facts(
-    source: ConformedSource, request: Request, target: Target
-) -> tuple[ConformedSource, int, SourceFacts]:
+def _check_keys(source: ConformedSource, request: Request, target: Target) -> tuple[ConformedSource, int, SourceFacts]:
     """Check the keys of the source and drop duplicates if the request allows; count its rows before and after."""
     bounds = target.get_bounds(request.keys) if target.files and request.keys else None
     facts = source.collect_facts(None if request.deduplicates else bounds)

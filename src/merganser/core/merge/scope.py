@@ -37,9 +37,8 @@ def make_scope(given: Mapping[str, Sequence[Any]], types: Mapping[str, pa.DataTy
             f"scope names {unknown[0]!r}, which is not a partition column. Partition columns of the dataset: "
             f"{', '.join(columns) or 'none'}."
         )
-    return Scope(
-        {columns.index(name): frozenset(_parse_value(one, name, types[name]) for one in given[name]) for name in given}
-    )
+    parsed = {name: frozenset(_parse_value(one, name, types[name]) for one in values) for name, values in given.items()}
+    return Scope({columns.index(name): values for name, values in parsed.items()})
 
 
 def _parse_value(value: Any, name: str, data_type: pa.DataType) -> Hashable:
@@ -65,9 +64,8 @@ def check_source(scope: Scope, partitions: pa.Table) -> None:
     """Refuse source rows outside the scope: rows are deleted and written in the same partitions."""
     for partition in list_tokens(partitions, partitions.column_names):
         if not scope.contains(partition):
-            values = ", ".join(
-                f"{name}={value!r}" for name, value in zip(partitions.column_names, partition, strict=True)
-            )
+            pairs = zip(partitions.column_names, partition, strict=True)
+            values = ", ".join(f"{name}={value!r}" for name, value in pairs)
             message = f"The source has rows of {values}, outside the scope. Filter them out, or widen the scope."
             raise PartitionValueError(message)
 

@@ -82,10 +82,8 @@ def assign_partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[
     codes = np.zeros(rows.num_rows, np.int64)
     listed = np.zeros(partitions.num_rows, np.int64)
     for name in partitions.column_names:
-        data_type = rows.column(name).type
-        together = to_canonical(
-            pa.chunked_array([*rows.column(name).chunks, *partitions.column(name).chunks], data_type)
-        )
+        left, right = rows.column(name), partitions.column(name)
+        together = to_canonical(pa.chunked_array([*left.chunks, *right.chunks], left.type))
         encoded = pc.dictionary_encode(together, null_encoding="encode").combine_chunks()
         numbers = (encoded.indices if isinstance(encoded, pa.DictionaryArray) else encoded.chunk(0).indices).to_numpy()
         # Renumbering after each column keeps the numbers small: a product of counts never overflows.
@@ -184,12 +182,8 @@ def open_new_writer(
 ) -> pq.ParquetWriter:
     """Open a writer for a new file with row groups of up to `group_rows` rows, each sorted by these columns."""
     bloom = {"ndv": max(1, group_rows), "fpp": _BLOOM_FPP}
-    options = {
-        **layout.writer_options,
-        "bloom_filter_options": dict.fromkeys(layout.bloom_filter_columns, bloom) or None,
-    }
-    writer = pq.ParquetWriter(
-        stream, layout.schema, compression=layout.compression, sorting_columns=list(sorting) or None, **options
-    )
+    blooms = dict.fromkeys(layout.bloom_filter_columns, bloom) or None
+    options = {**layout.writer_options, "bloom_filter_options": blooms, "sorting_columns": list(sorting) or None}
+    writer = pq.ParquetWriter(stream, layout.schema, compression=layout.compression, **options)
     writer.add_key_value_metadata(dict(layout.key_values))
     return writer

@@ -64,34 +64,28 @@ def _to_columns(table: pa.Table) -> Columns:
 
 
 def _make_audit_table(after: Columns, before: Columns | None, action: str, rows: int, audit: AuditSpec) -> pa.Table:
-    """Convert rows to the schema of the audit; a column without values is NULL."""
-    types = audit.schema.types[: len(audit.columns)]
-    columns = [
-        _cast_or_null(after, name, data_type, rows) for name, data_type in zip(audit.columns, types, strict=True)
-    ]
-    columns.append(pa.repeat(pa.scalar(action), rows))
+    columns = [*_cast_columns(after, rows, audit), pa.repeat(pa.scalar(action), rows)]
     if audit.has_old_rows:
-        old = [
-            _cast_or_null(before or {}, name, data_type, rows)
-            for name, data_type in zip(audit.columns, types, strict=True)
-        ]
+        old, fields = _cast_columns(before or {}, rows, audit), list(audit.schema.field(OLD_ROW_COLUMN).type)
         missing = pa.repeat(pa.scalar(before is None), rows)
-        columns.append(
-            pa.StructArray.from_arrays(old, fields=list(audit.schema.field(OLD_ROW_COLUMN).type), mask=missing)
-        )
+        columns.append(pa.StructArray.from_arrays(old, fields=fields, mask=missing))
     return pa.table(columns, schema=audit.schema)
 
 
-def _cast_or_null(columns: Columns, name: str, data_type: pa.DataType, rows: int) -> pa.Array:
-    return to_array(cast_column(columns[name], data_type, name)) if name in columns else null_array(rows, data_type)
+def _cast_columns(columns: Columns, rows: int, audit: AuditSpec) -> list[pa.Array]:
+    """Cast columns to the types of the audit; a column without values is NULL."""
+    typed = [(name, audit.schema.field(at).type) for at, name in enumerate(audit.columns)]
+    return [
+        to_array(cast_column(columns[name], data_type, name)) if name in columns else null_array(rows, data_type)
+        for name, data_type in typed
+    ]
 
 
 def make_audit_schema(columns: Mapping[str, pa.DataType], *, has_old_rows: bool) -> pa.Schema:
     """Make the schema of an audit of these columns."""
     fields = [pa.field(name, data_type) for name, data_type in columns.items()]
-    return pa.schema(
-        [*fields, pa.field(ACTION_COLUMN, pa.string()), *([pa.field(OLD_ROW_COLUMN, pa.struct(fields))] * has_old_rows)]
-    )
+    old = [pa.field(OLD_ROW_COLUMN, pa.struct(fields))] * has_old_rows
+    return pa.schema([*fields, pa.field(ACTION_COLUMN, pa.string()), *old])
 
 
 def keep_tables(tables: Iterable[pa.Table], audit: AuditSpec, staging: Staging) -> list[pa.Table | str]:

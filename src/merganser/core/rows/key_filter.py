@@ -63,9 +63,8 @@ def encode_filters(filters: Mapping[int, KeyFilter], name: str) -> bytes:
     """Write the filters of some row groups of a file under a name."""
     sizes = [(group, len(one.counts), len(one.remainders)) for group, one in filters.items()]
     head = np.array([len(sizes), *(number for size in sizes for number in size)], _NUMBERS)
-    content = b"".join(
-        [head.tobytes(), *(part.tobytes() for one in filters.values() for part in (one.remainders, one.counts))]
-    )
+    arrays = (array for one in filters.values() for array in (one.remainders, one.counts))
+    content = b"".join(array.tobytes() for array in (head, *arrays))
     return _digest(content, name) + content
 
 

@@ -40,10 +40,8 @@ def assign_actions(
         moved = np.unique(matches.source_row[actions == Action.MOVE])[:SAMPLE_SIZE]
     else:
         actions, matches, moved = found.action, Matches.of_new(new), np.arange(0)
-    counts = count_groups(
-        found.file, found.row_group, actions, new_rows=len(new), moved_sample=take(rows.select(list(spec.keys)), moved)
-    )
-    return matches, counts
+    sample = take(rows.select(list(spec.keys)), moved)
+    return matches, count_groups(found.file, found.row_group, actions, new_rows=len(new), moved_sample=sample)
 
 
 def find_delete_rows(rows: pa.Table, policy: MergePolicy) -> npt.NDArray[np.bool_]:

@@ -93,9 +93,7 @@ def rewrite_file(
     store.keep_mode(path, staged)
     replaced = sum(len(change.positions) for change in changes.values() if change is not None)
     rows = {group: metadata.row_group(group).num_rows for group in changes}
-    removed = sum(
-        rows[group] if change is None else change.count_removed(rows[group]) for group, change in changes.items()
-    )
+    removed = sum(rows[at] if one is None else one.count_removed(rows[at]) for at, one in changes.items())
     return RewrittenFile(staged, replaced, removed)
 
 
@@ -121,13 +119,11 @@ def _stage_changed(store: Store, path: str, staged: str, parquet: OpenFile, chan
             _rewrite_whole(parquet, path, schema, changes, out)
 
 
-def _open_checked(
-    old: BinaryIO, footer: Footer, schema: pa.Schema, changed_columns: Mapping[int, Sequence[str]]
-) -> SourceFile:
+def _open_checked(old: BinaryIO, footer: Footer, schema: pa.Schema, changed: Mapping[int, Sequence[str]]) -> SourceFile:
     """Check before any row is encoded whether new column chunks can be spliced between the old ones."""
     opened = open_source_file(old, old.seek(0, 2))
-    if names := [name for name in schema.names if any(name in some for some in changed_columns.values())]:
-        first = min(changed_columns)
+    if names := [name for name in schema.names if any(name in some for some in changed.values())]:
+        first = min(changed)
         options = derive_options_by_group(footer, [first])[first]
         check_fits(opened, encode_row_group([], select_fields(schema, names), options))
     return opened

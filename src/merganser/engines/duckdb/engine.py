@@ -116,9 +116,7 @@ class DuckDBSource(TableSource):
         columns = [*keys, *(name for name in order_by if name not in keys)]
         view, names = self._ensure_view(columns), name_key_columns(len(columns))
         types = [to_canonical_type(self.rows.schema.field(name).type) for name in columns[len(keys) :]]
-        order = [
-            f"{_make_order_expression(*one)} DESC NULLS LAST" for one in zip(names[len(keys) :], types, strict=True)
-        ]
+        order = [f"{_make_order_key(*one)} DESC NULLS LAST" for one in zip(names[len(keys) :], types, strict=True)]
         latest = query(
             self._connection,
             f"SELECT {SOURCE_ROW} FROM {view} QUALIFY row_number() OVER "
@@ -172,9 +170,8 @@ class DuckDBSource(TableSource):
             answer &= pc.greater_equal(columns[f"max_{at}"], lowest).to_numpy()
         for at in numbers:
             # The bounds hold a key if the lowest key that is not below them does not exceed them.
-            answer &= self._filter_groups(
-                groups, answer, f"ASOF JOIN {{}} ON min_{at} <= key_{at} WHERE key_{at} <= max_{at}"
-            )
+            join = f"ASOF JOIN {{}} ON min_{at} <= key_{at} WHERE key_{at} <= max_{at}"
+            answer &= self._filter_groups(groups, answer, join)
         if len(numbers) > 1:
             # One row has to fit every column.
             fits = " AND ".join(f"key_{at} >= min_{at} AND key_{at} <= max_{at}" for at in numbers)
@@ -206,9 +203,8 @@ class DuckDBSource(TableSource):
         make_statement = _make_merge_statement if engine.uses_merge else _make_union_statement
         views = _split_source(self._ensure_view(keys), self.rows.num_rows)
         offsets = _RowOffsets.of(files)
-        found = _collect_matches(
-            (query(self._connection, make_statement(matched, view, len(keys), rule)) for view in views), offsets
-        )
+        results = (query(self._connection, make_statement(matched, view, len(keys), rule)) for view in views)
+        found = _collect_matches(results, offsets)
         if not rule.touches:
             # Matched rows that stay as they are still count as matched.
             stay = query(self._connection, f"SELECT file, line FROM {matched} WHERE file IS NOT NULL")
@@ -270,7 +266,7 @@ class DuckDBSource(TableSource):
         return self._engine.register("source_view", spool(_number_rows(table, schema), schema))
 
 
-def _make_order_expression(name: str, data_type: pa.DataType) -> str:
+def _make_order_key(name: str, data_type: pa.DataType) -> str:
     """Make the expression to order by: old versions sort bytes that end in zeros as equal to shorter ones."""
     return f"hex({name})" if pa.types.is_large_binary(data_type) else name
 
@@ -351,9 +347,8 @@ def _collect_matches(results: Iterable[pa.Table], offsets: _RowOffsets) -> Match
         new.append(result.column(SOURCE_ROW).filter(pc.invert(updated)).to_numpy())
     matched = np.concatenate(lines)
     order = np.argsort(matched, kind="stable")
-    return Matches.from_positions(
-        *offsets.to_positions(matched[order]), np.concatenate(rows)[order], np.sort(np.concatenate(new))
-    )
+    positions = offsets.to_positions(matched[order])
+    return Matches.from_positions(*positions, np.concatenate(rows)[order], np.sort(np.concatenate(new)))
 
 
 def _number_rows(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

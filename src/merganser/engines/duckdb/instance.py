@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import duckdb
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
 # Sizes that DuckDB both prints and accepts: above TiB it prints units that it does not accept.
@@ -84,9 +83,7 @@ class Instance:
         self._opened.result().database.close()
         self._opened = self._open()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         opened = self._opened.result()
         if error is not None:
             # A statement may still be running, and closing would wait for it.

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merganser.core.columnar.take import to_array
 from merganser.core.model.keys import (
     name_key_columns,
     to_canonical,
@@ -146,16 +147,10 @@ class KeyScan:
         types = [to_canonical_type(self.schema.field(key).type) for key in self.keys]
         failed: list[Exception] = []
         batches = _capture_error(read_key_batches(store, files, self.keys, make_key_schema(types)), failed)
-        schema = pa.schema(
-            [
-                ("file", pa.int32()),
-                ("line", pa.int64()),
-                *zip(name_key_columns(len(types)), map(to_comparable_type, types), strict=True),
-            ]
-        )
-        reader = pa.RecordBatchReader.from_batches(
-            schema, (_to_comparable_batch(batch, schema, starts) for batch in batches)
-        )
+        fields = zip(name_key_columns(len(types)), map(to_comparable_type, types), strict=True)
+        schema = pa.schema([("file", pa.int32()), ("line", pa.int64()), *fields])
+        converted = (_to_comparable_batch(batch, schema, starts) for batch in batches)
+        reader = pa.RecordBatchReader.from_batches(schema, converted)
         try:
             with register_view(self.connection, reader) as target:
                 self._insert(
@@ -209,13 +204,7 @@ def _to_comparable_batch(
     file, group, position, *keys = batch.columns
     at, first = starts[file[0].as_py(), group[0].as_py()] if len(file) else (0, 0)
     lines = [pa.repeat(pa.scalar(at, pa.int32()), len(file)), pc.add(position, first)]
-    return pa.record_batch(
-        [*lines, *(_to_array(to_comparable(pa.chunked_array([key]))) for key in keys)], schema=schema
-    )
-
-
-def _to_array(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return pa.record_batch([*lines, *(to_array(to_comparable(pa.chunked_array([key]))) for key in keys)], schema=schema)
 
 
 def _capture_error(batches: Iterator[pa.RecordBatch], failed: list[Exception]) -> Iterator[pa.RecordBatch]:

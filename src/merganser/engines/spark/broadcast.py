@@ -71,9 +71,8 @@ class BroadcastSource:
     def match(self, files: Sequence[ScanFile], facts: SourceFacts) -> BroadcastMatches:
         inserts = self.spec.policy.rule.inserts
         if not files:
-            return BroadcastMatches(
-                self, facts.partitions, None, MatchCounts.of_unmatched(facts, self.spec.policy.rule)
-            )
+            counts = MatchCounts.of_unmatched(facts, self.spec.policy.rule)
+            return BroadcastMatches(self, facts.partitions, None, counts)
         chunks = list(_chunk_files(files))
         task = partial(_match, self.staged, self.spec, facts.partitions)
         found: list[_TaskMatches] = run_tasks(self._engine.spark, task, chunks)
@@ -234,13 +233,11 @@ def _append(
     matches: StagedMatches | None, layout: Layout, partitions: pa.Table, staged: StagedSource, spec: SourceSpec
 ) -> list[AppendedFile]:
     rows = align_chunks(staged.read_table())
-    appended = _read_new_and_moved(matches, rows, staged.staging, spec.policy).appended_rows
+    appended = _read_appended(matches, rows, staged.staging, spec.policy).appended_rows
     return append_rows(rows, appended, layout, partitions, staged.staging)
 
 
-def _read_new_and_moved(
-    matches: StagedMatches | None, rows: pa.Table, staging: Staging, policy: MergePolicy
-) -> Matches:
+def _read_appended(matches: StagedMatches | None, rows: pa.Table, staging: Staging, policy: MergePolicy) -> Matches:
     if matches is None:
         return make_unmatched(rows, policy)
     new = np.flatnonzero(np.unpackbits(matches.new_bitmap))
@@ -251,7 +248,7 @@ def _list_inserted(
     matches: StagedMatches | None, audit: AuditSpec, staged: StagedSource, spec: SourceSpec
 ) -> list[pa.Table | str]:
     rows = align_chunks(staged.read_table(_list_audit_columns(audit, staged, spec)))
-    new = _read_new_and_moved(matches, rows, staged.staging, spec.policy).new
+    new = _read_appended(matches, rows, staged.staging, spec.policy).new
     return keep_tables(list_inserted_rows(rows, new, audit), audit, staged.staging)
 
 

@@ -161,9 +161,8 @@ class ShuffleSource:
         counted = [F.sum(_has_action(*some).cast("long")) for some in _COUNTED_ACTIONS]
         with translate_errors():
             counts = frame.groupBy(*group).agg(F.count("*"), *counted).orderBy(*group).toArrow()
-            matched = (
-                frame.where(~F.col(col.IS_DELETE)).select(*_SOURCE_ROW).distinct().count() if policy.rule.inserts else 0
-            )
+            matching = frame.where(~F.col(col.IS_DELETE)).select(*_SOURCE_ROW).distinct()
+            matched = matching.count() if policy.rule.inserts else 0
         file, row_group, rows, replaced, removed, moved = (column.to_numpy() for column in counts.columns)
         sample = self.source.schemas.select(self.spec.keys).make_empty_table()
         if moved.sum():

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from merganser.engines.spark.source import Batches, ConformedTables, NumberedBatches
     from merganser.engines.spark.staged_source import SourceSchemas, StagedFile, StagedSource
 
+    Reader = Callable[[Batches], ConformedTables]
+
 
 def _to_spark_key_type(data_type: pa.DataType) -> pa.DataType:
     data_type = to_comparable_type(to_canonical_type(data_type))
@@ -78,7 +80,7 @@ def make_wire_schema(schemas: SourceSchemas) -> pa.Schema:
 
 
 def emit_keys(
-    reader: Callable[[Batches], ConformedTables],
+    reader: Reader,
     keys: Sequence[str],
     partitions: pa.Table | None,
     policy: MergePolicy | None,
@@ -111,9 +113,7 @@ def emit_rows(
         yield from pa.table(columns, schema=schema).to_batches()
 
 
-def find_partitions(
-    reader: Callable[[Batches], ConformedTables], columns: Sequence[str], policy: MergePolicy, batches: Batches
-) -> Batches:
+def find_partitions(reader: Reader, columns: Sequence[str], policy: MergePolicy, batches: Batches) -> Batches:
     """Find the partitions of rows."""
     found, number = None, 0
     for file, _, rows in reader(batches):
@@ -128,13 +128,13 @@ def drop_duplicate_rows(table: pa.Table) -> pa.Table:
     return table.group_by(table.column_names, use_threads=False).aggregate([])
 
 
-def hash_rows(reader: Callable[[Batches], ConformedTables], keys: Sequence[str], batches: Batches) -> Batches:
+def hash_rows(reader: Reader, keys: Sequence[str], batches: Batches) -> Batches:
     """Hash the keys of rows."""
     for file, _, rows in reader(batches):
         yield encode_result(file, hash_keys(to_canonical_keys(rows, keys).columns))
 
 
-def select_rows(reader: Callable[[Batches], ConformedTables], wanted: pa.Table, batches: Batches) -> Batches:
+def select_rows(reader: Reader, wanted: pa.Table, batches: Batches) -> Batches:
     """Select the wanted rows."""
     for file, start, rows in reader(batches):
         numbers = wanted.filter(pc.equal(wanted.column(col.STAGED_FILE), file)).column(col.ROW).to_numpy()
@@ -143,9 +143,7 @@ def select_rows(reader: Callable[[Batches], ConformedTables], wanted: pa.Table, 
             yield encode_result(file, (file, start, rows.take(pa.array(numbers - start))))
 
 
-def probe_bounds(
-    reader: Callable[[Batches], ConformedTables], keys: Sequence[str], bounds: pa.Table, batches: Batches
-) -> Batches:
+def probe_bounds(reader: Reader, keys: Sequence[str], bounds: pa.Table, batches: Batches) -> Batches:
     """Make a bitmap of the bounds that might hold a key."""
     candidates, number = np.zeros(bounds.num_rows, np.bool_), None
     for file, _, rows in reader(batches):
@@ -300,9 +298,8 @@ def write_file(schemas: SourceSchemas, layout: Layout, staging: Staging, batches
             yield from schemas.cast_received(batch.select(make_wire_schema(schemas).names)).to_batches()
 
     table = spool(received(), conform_schema(schemas.target))
-    yield encode_result(
-        first.column(col.NEW_FILE)[0].as_py(), write_rows(table, np.arange(table.num_rows), layout, staging)
-    )
+    path = write_rows(table, np.arange(table.num_rows), layout, staging)
+    yield encode_result(first.column(col.NEW_FILE)[0].as_py(), path)
 
 
 def list_inserted(staged: StagedSource, schemas: SourceSchemas, audit: AuditSpec, batches: Batches) -> Batches:

@@ -16,7 +16,13 @@ from merganser.core.columnar.take import coalesce_batches, split_batches
 from merganser.core.sources.source import stream_source
 from merganser.engines.spark import jobs
 from merganser.engines.spark.input_splits import InputSplits, cast_to_transport, open_files
-from merganser.engines.spark.staged_source import SourceSchemas, StagedSource, merge_stats, write_staged_files
+from merganser.engines.spark.staged_source import (
+    SourceSchemas,
+    StagedSource,
+    cast_batch,
+    merge_stats,
+    write_staged_files,
+)
 from merganser.engines.spark.types import to_arrow_schema, to_transport_schema
 
 if TYPE_CHECKING:
@@ -135,22 +141,13 @@ def stage_frame(spark: SparkSession, frame: DataFrame, schemas: SourceSchemas, s
 
 
 def _stage_rows(schemas: SourceSchemas, staging: Staging | None, batches: Batches) -> Batches:
-    for file in write_staged_files(_cast_frame_batches(batches, schemas.transport), schemas, staging):
+    for file in write_staged_files(map(partial(cast_batch, schema=schemas.transport), batches), schemas, staging):
         yield jobs.encode_result(_get_partition_id(), file)
 
 
 def _get_partition_id() -> int:
     context = TaskContext.get()
     return context.partitionId() if context is not None else 0
-
-
-def _cast_frame_batches(batches: Batches, transport_schema: pa.Schema) -> Batches:
-    """Cast batches of a DataFrame to our types, which have no session time zone."""
-    for batch in batches:
-        columns = [
-            column.cast(data_type) for column, data_type in zip(batch.columns, transport_schema.types, strict=True)
-        ]
-        yield pa.record_batch(columns, schema=transport_schema)
 
 
 def _split_driver_rows(rows: pa.Table | pa.RecordBatchReader, transport_schema: pa.Schema) -> Batches:
@@ -253,6 +250,6 @@ class _FrameReader:
 
     def __call__(self, batches: Batches) -> NumberedBatches:
         start = 0
-        for batch in _cast_frame_batches(batches, self.transport_schema):
+        for batch in map(partial(cast_batch, schema=self.transport_schema), batches):
             yield _get_partition_id(), start, batch
             start += batch.num_rows

@@ -38,20 +38,15 @@ class SourceSchemas:
     target: pa.Schema
 
     def select(self, names: Sequence[str]) -> SourceSchemas:
-        return SourceSchemas(
-            pa.schema([self.transport.field(name) for name in names]),
-            pa.schema([self.target.field(name) for name in names]),
-        )
+        schemas = (self.transport, self.target)
+        return SourceSchemas(*(pa.schema([schema.field(name) for name in names]) for schema in schemas))
 
     def make_empty_table(self) -> pa.Table:
         return empty_table(conform_schema(self.target))
 
     def cast_received(self, batch: pa.RecordBatch) -> pa.Table:
         """Cast rows that Spark has transported, whose columns are numbered, to the target's columns."""
-        columns = [
-            column.cast(data_type) for column, data_type in zip(batch.columns, self.transport.types, strict=True)
-        ]
-        return self.conform_batch(pa.record_batch(columns, schema=self.transport))
+        return self.conform_batch(cast_batch(batch, self.transport))
 
     def conform_batch(self, batch: pa.RecordBatch) -> pa.Table:
         return conform(pa.Table.from_batches([batch]), self.target)
@@ -126,6 +121,12 @@ class StagedSource:
             reader = pa.ipc.open_file(stream, options=pa.ipc.IpcReadOptions(included_fields=at))
             for number in range(reader.num_record_batches):
                 yield reader.get_batch(number).select(list(names))
+
+
+def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Cast the columns of a batch by position: those of a DataFrame have the time zone of the session."""
+    pairs = zip(batch.columns, schema.types, strict=True)
+    return pa.record_batch([column.cast(data_type) for column, data_type in pairs], schema=schema)
 
 
 def write_staged_files(
