@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import list_data_files, load, put, runs_on_executors
 
-from merganser.core.columnar.dictionaries import replace_dictionary_values
-from merganser.core.rows import rewrite as kernel
+from merganser.core.columnar import dictionaries
 
 if TYPE_CHECKING:
     from tests.support import AnyDatasetIO
@@ -121,7 +120,9 @@ def test_a_sparse_dictionary_is_kept_without_unused_strings(io: AnyDatasetIO, la
     assert secret.encode() in Path(path).read_bytes()
     ids = [*range(0, 400, 4), 1, 2]
     new = pa.array([*["green", "blue"] * 50, "red", None], pa.string()).cast(kind)
-    with mock.patch.object(kernel, "replace_dictionary_values", wraps=replace_dictionary_values) as changed:
+    with mock.patch.object(
+        dictionaries, "replace_dictionary_values", wraps=dictionaries.replace_dictionary_values
+    ) as changed:
         io.merge(pa.table({"id": ids, "v": new}), f"{lake}/t", "upsert", key_columns="id")
     assert changed.called or runs_on_executors(io) or kind not in (pa.string(), pa.binary())
     expected = dict(enumerate(old.cast(pa.binary()).to_pylist()))
@@ -146,7 +147,7 @@ def test_new_strings_replace_old_ones_in_a_dictionary(old: list[list[str | None]
     chunks = [pa.array(values, pa.string()).dictionary_encode() for values in old]
     values = [value for part in old for value in part]
     places = {place: value for place, value in sorted(new.items()) if place < len(values)}
-    column = replace_dictionary_values(
+    column = dictionaries.replace_dictionary_values(
         pa.chunked_array(chunks),
         np.array([*places], np.int64),
         pa.chunked_array([pa.array([*places.values()], pa.string())]),

@@ -101,7 +101,11 @@ class Session:
 
     def _check_taken_over(self, staging: Staging) -> None:
         """Stop if another writer took over while this one stalled: it removes or completes this commit."""
-        _check_staged(staging)
+        if _is_abandoned(staging):
+            staging.remove()
+            raise ConcurrentWriteError(
+                f"Another writer removed the staged files of {self.location.display}. Nothing changed; run again."
+            )
         try:
             self.check_lock()
         except ConcurrentWriteError as error:
@@ -172,13 +176,6 @@ def _translate_publish_errors(location: Location, staging: Staging) -> Iterator[
             f"A commit to {location.display} was journaled but not fully published: {error}."
             f"{describe_denied(location.store, error)} Fix the cause, then call recover(path) to complete it."
         ) from error
-
-
-def _check_staged(staging: Staging) -> None:
-    if _is_abandoned(staging):
-        staging.remove()
-        message = f"Another writer removed the staged files of {staging.location.display}. Nothing changed; run again."
-        raise ConcurrentWriteError(message)
 
 
 @contextlib.contextmanager

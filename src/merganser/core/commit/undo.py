@@ -67,7 +67,11 @@ def undo(
         last = next(skip_undone(read_records(location.store, session.control)), None)
         if last is None:
             raise _make_no_commit_error(location)
-        _check_retained(location, session.control, last)
+        if not retained.is_fully_retained(location.store, session.control, last):
+            raise UndoError(
+                f"The {_describe_commit(last)} cannot be undone: the files that it replaced or removed are not retained"
+                f" unchanged. Pass retain=1 or more to future merges into {location.display} to be able to undo them."
+            )
         found = _check_unchanged(location, last)
         with session.staging() as staging, explain_staging_errors(staging):
             journal = _make_undo_journal(last, found, staging)
@@ -145,14 +149,6 @@ def _make_undo_journal(last: HistoryRecord, found: Mapping[str, FileInfo], stagi
 
 def _make_no_commit_error(location: Location) -> UndoError:
     return UndoError(f"There is no commit to {location.display} to undo. See history(path) for its commits.")
-
-
-def _check_retained(location: Location, control: str, last: HistoryRecord) -> None:
-    if not retained.is_fully_retained(location.store, control, last):
-        raise UndoError(
-            f"The {_describe_commit(last)} cannot be undone: the files that it replaced or removed are not retained "
-            f"unchanged. Pass retain=1 or more to future merges into {location.display} to be able to undo them."
-        )
 
 
 def _check_unchanged(location: Location, last: HistoryRecord) -> dict[str, FileInfo]:

@@ -163,10 +163,8 @@ def _check_pairs(staging: Staging, staged: list[str], goals: list[str]) -> None:
     location = staging.location
     # Two paths may lead to one file through a link.
     real = [locate(location.to_path(rel), getattr(location.store, "filesystem", None)).root for rel in goals]
-    for what, found, names in (
-        ("target", real, [location.to_display(rel) for rel in goals]),
-        ("staged file", staged, staged),
-    ):
+    targets = [location.to_display(rel) for rel in goals]
+    for what, found, names in (("target", real, targets), ("staged file", staged, staged)):
         counts = Counter(found)
         repeated = [name for name, one in zip(names, found, strict=True) if counts[one] > 1]
         if repeated:

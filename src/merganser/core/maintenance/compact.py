@@ -169,11 +169,6 @@ def _list_column_types(target: Target) -> list[tuple[pa.DataType, ...]]:
     return [types[number] for number in summaries.schema_numbers.tolist()]
 
 
-def _list_schemas(target: Target, files: Sequence[int]) -> list[pa.Schema]:
-    summaries = cast("Summaries", target.summaries)
-    return [summaries.schemas[number] for number in np.unique(summaries.schema_numbers[list(files)])]
-
-
 def _make_bundle(target: Target, folder: str, numbers: Sequence[int], options: CompactOptions) -> _Bundle | None:
     """Choose the files of a folder that are small or not sorted; None if rewriting them would gain nothing."""
     location = target.location
@@ -274,7 +269,8 @@ def _make_layout(target: Target, bundle: _Bundle, options: CompactOptions) -> La
     location, rel = target.location, target.files[bundle.numbers[0]].rel
     first = read_footer(location.store, location.to_path(rel), location.to_display(rel))
     metadata, schema = first.metadata, drop_columns(first.schema, target.partition_columns)
-    schemas = _list_schemas(target, bundle.numbers)
+    summaries = cast("Summaries", target.summaries)
+    schemas = [summaries.schemas[number] for number in np.unique(summaries.schema_numbers[list(bundle.numbers)])]
     fields = [
         field.with_type(to_plain_type(field.type)).with_nullable(any(one.field(field.name).nullable for one in schemas))
         for field in schema

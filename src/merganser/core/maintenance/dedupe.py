@@ -140,16 +140,13 @@ def _plan_deletions(target: Target, duplicates: Duplicates) -> _Deletions:
     changes: dict[int, dict[int, GroupChange | None]] = {}
     for group, deleted in zip(touched.tolist(), positions, strict=False):
         loses_all = len(deleted) == target.group_rows[group]
-        change = None if loses_all else GroupChange(np.empty(0, np.int64), frozenset(), _take_no_columns, deleted)
-        changes.setdefault(int(target.group_file[group]), {})[int(target.group_number[group])] = change
+        # No row gets new values.
+        change = GroupChange(np.empty(0, np.int64), frozenset(), lambda _: pa.table({}), deleted)
+        of_file = changes.setdefault(int(target.group_file[group]), {})
+        of_file[int(target.group_number[group])] = None if loses_all else change
     by_file = np.bincount(target.group_file[touched], counts, len(target.files)).astype(np.int64)
     removed = {file for file in changes if by_file[file] == target.file_rows[file]}
     return _Deletions({file: some for file, some in changes.items() if file not in removed}, sorted(removed))
-
-
-def _take_no_columns(_: Sequence[str]) -> pa.Table:
-    """Return the new values of updated rows, of which there are none."""
-    return pa.table({})
 
 
 def _rewrite_files(target: Target, deletions: _Deletions, expected: int, staging: Staging) -> list[NewFile]:

@@ -165,12 +165,8 @@ class _DuplicateFinder:
         touched, starts = np.unique(groups, return_index=True)
         positions = np.split(rows - (ends - self.target.group_rows)[groups], starts[1:])
         items = list(zip(touched.tolist(), positions, strict=False))
-        batches = (
-            batch
-            for some in map_with_prefetch(partial(self._read_group, schema), items, READER_THREADS, "duplicates")
-            for batch in some
-        )
-        return spool(batches, schema)
+        read = map_with_prefetch(partial(self._read_group, schema), items, READER_THREADS, "duplicates")
+        return spool((batch for batches in read for batch in batches), schema)
 
     def _read_group(self, schema: pa.Schema, item: tuple[int, RowNumbers]) -> list[pa.RecordBatch]:
         group, positions = item

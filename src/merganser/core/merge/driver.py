@@ -138,12 +138,9 @@ def write_dataset(engine: Engine, source: Any, context: OperationContext, mode: 
         with explain_staging_errors(staging):
             progress.begin("add", rows=prepared.facts.rows)
             appended, removed = _stage_write(prepared, staging, overwrites=mode == "overwrite")
-            result = WriteResult(
-                mode,
-                prepared.facts.rows,
-                [new.to_metadata(location) for new in appended],
-                [location.to_display(prepared.target.files[number].rel) for number in removed],
-            )
+            written = [new.to_metadata(location) for new in appended]
+            removed_files = [location.to_display(prepared.target.files[number].rel) for number in removed]
+            result = WriteResult(mode, prepared.facts.rows, written, removed_files)
             if appended:
                 progress.begin("commit", len(appended))
                 journal = _make_write_journal(engine.name, prepared, appended, removed, result)
@@ -184,11 +181,8 @@ def _locate_target(context: OperationContext) -> Location:
 
 def _check_exists(location: Location, request: Request) -> None:
     """Refuse to update or delete rows of a path that does not exist: it may be misspelled (T4)."""
-    if (
-        not request.rule.inserts
-        and location.store.get_path_type(location.root) is None
-        and not has_pending_commit(location)
-    ):
+    is_missing = not request.rule.inserts and location.store.get_path_type(location.root) is None
+    if is_missing and not has_pending_commit(location):
         raise TargetPathError(
             f"There is no dataset at {location.display}, so strategy {request.strategy!r} could change no row. Check "
             "the path, or load rows first with insert or upsert."

@@ -69,12 +69,20 @@ def prune_by_key_filters(engine: Engine, prepared: PreparedMerge, scans: Sequenc
     large = [scan for scan in scans if _count_rows(scan) >= MIN_FILE_ROWS]
     if prepared.facts.rows > MAX_SOURCE_KEYS or sum(map(_count_rows, large)) < MIN_TOTAL_ROWS:
         return FilterPruning(groups)
-    probe = _make_probe(prepared)
+    target, keys = prepared.target, prepared.spec.keys
+    probe = _FilterProbe(
+        store=target.location.store,
+        folder=f"{choose_control_folder(target.location)}/{FILTER_FOLDER}",
+        keys=keys,
+        key_types=[to_canonical_type(target.get_key_type(name)) for name in keys],
+        hashes=prepared.source.hash_keys(),
+        staging=prepared.spec.staging,
+    )
     names: list[str] = []
     with suppress(OSError):
         names = probe.store.list_names(probe.folder)
-    columns = _hash_columns(prepared.target, prepared.spec.keys)
-    files = [_ProbedFile(scan, _make_filter_name(prepared.target, scan.number, columns)) for scan in large]
+    columns = _hash_columns(target, keys)
+    files = [_ProbedFile(scan, _make_filter_name(target, scan.number, columns)) for scan in large]
     stored = _probe_stored(engine, probe, files, {*names})
     built = _build_missing(engine, probe, [file for file in files if file.scan.number not in stored])
     groups |= stored | {file.scan.number: result.groups for file, result in built}
@@ -84,18 +92,6 @@ def prune_by_key_filters(engine: Engine, prepared: PreparedMerge, scans: Sequenc
         if file.filter_name is not None and result.staged is not None
     ]
     return FilterPruning(groups, new_filters, names)
-
-
-def _make_probe(prepared: PreparedMerge) -> _FilterProbe:
-    target, keys = prepared.target, prepared.spec.keys
-    return _FilterProbe(
-        store=target.location.store,
-        folder=f"{choose_control_folder(target.location)}/{FILTER_FOLDER}",
-        keys=keys,
-        key_types=[to_canonical_type(target.get_key_type(name)) for name in keys],
-        hashes=prepared.source.hash_keys(),
-        staging=prepared.spec.staging,
-    )
 
 
 def _probe_stored(

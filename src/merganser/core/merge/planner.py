@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from merganser.core.merge.prepare import PreparedMerge
     from merganser.core.model.engine import Engine, MatchCounts, MatchedSource, SourceFacts
 
+    Groups = npt.NDArray[np.int64]
+
 FileAction = Literal["rewrite", "remove", "preserve"]
 
 _PRUNED_BY_FILTERS = "no source key passes the filter of its keys"
@@ -329,12 +331,7 @@ def _count_group_rows(prepared: PreparedMerge, counts: MatchCounts) -> _GroupCou
 
 
 def _make_job(
-    target: Target,
-    file: FileNumber,
-    tally: _GroupCounts,
-    replaced: frozenset[str],
-    groups: npt.NDArray[np.int64],
-    dropped: npt.NDArray[np.int64],
+    target: Target, file: FileNumber, tally: _GroupCounts, replaced: frozenset[str], groups: Groups, dropped: Groups
 ) -> RewriteJob:
     # A copy inside the file of a column that is in the path stays as it is: the path wins (H1).
     in_path = {name for name in target.partition_columns if target.get_path_value(file, name) is not UNKNOWN}

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from merganser.core.storage.store import Store
 
     Changes = Mapping[int, "GroupChange | None"]
+    Columns = Mapping[str, pa.ChunkedArray]
     Positions = npt.NDArray[np.int64]
 
 _SLICE = 1 << 17
@@ -168,12 +169,9 @@ def _encode_groups(
 
 
 def _finish_group(
-    group: int,
-    encoding: Sequence[Future[pa.Buffer | None]],
-    changed: Mapping[int, GroupChange],
-    metadata: pq.FileMetaData,
+    group: int, tasks: Sequence[Future[pa.Buffer | None]], changed: Mapping[int, GroupChange], metadata: pq.FileMetaData
 ) -> int | NewRowGroup:
-    columns = [buffer for future in encoding if (buffer := future.result()) is not None]
+    columns = [buffer for future in tasks if (buffer := future.result()) is not None]
     if not columns:
         return group
     return NewRowGroup(columns, None if changed[group].count_removed(metadata.row_group(group).num_rows) else group)
@@ -238,7 +236,7 @@ def _rewrite_whole(parquet: OpenFile, path: str, schema: pa.Schema, changes: Cha
 
 
 def _make_changed_batches(
-    parquet: OpenFile, path: str, group: int, change: GroupChange, new: Mapping[str, pa.ChunkedArray], schema: pa.Schema
+    parquet: OpenFile, path: str, group: int, change: GroupChange, new: Columns, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield columns of a changed row group, slice by slice, in the types of the file."""
     rows = parquet.metadata.row_group(group).num_rows
@@ -256,11 +254,7 @@ def _make_changed_batches(
 
 
 def _replace_rows(
-    old: pa.Table,
-    positions: Positions,
-    new: Mapping[str, pa.ChunkedArray],
-    stay: npt.NDArray[np.bool_] | None,
-    schema: pa.Schema,
+    old: pa.Table, positions: Positions, new: Columns, stay: npt.NDArray[np.bool_] | None, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     for start in range(0, old.num_rows, _SLICE):
         rows = old.slice(start, _SLICE)

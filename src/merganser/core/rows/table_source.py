@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from merganser.core.model.strategy import MergePolicy
     from merganser.core.storage.staging import Staging
 
+    StagedFiles = tuple[list[RewrittenFile], list[AppendedFile]]
+
 
 class LocalEngine:
     """Runs the tasks of `merganser.core.model.engine.Engine` in this process."""
@@ -99,9 +101,7 @@ class TableMatches:
     matches: Matches | None
     counts: MatchCounts
 
-    def stage(
-        self, jobs: Sequence[RewriteJob], layout: Layout | None, staging: Staging
-    ) -> tuple[list[RewrittenFile], list[AppendedFile]]:
+    def stage(self, jobs: Sequence[RewriteJob], layout: Layout | None, staging: Staging) -> StagedFiles:
         # One file uses every worker for its row groups; many files use one each.
         workers = max(1, WORKERS // len(jobs)) if jobs else 1
         with open_pool(len(jobs), WORKERS, "rewrite") as pool:

@@ -34,7 +34,7 @@ from merganser.core.rows.matches import Matches
 from merganser.core.rows.table_source import LocalEngine, OpenedRows, TableSource, drop_delete_rows, find_null_columns
 from merganser.core.sources.source import stream_source
 from merganser.engines.duckdb.connection import query, query_row, register_view, stream
-from merganser.engines.duckdb.key_scan import KeyScan, scan_keys
+from merganser.engines.duckdb.key_scan import KeyScan, make_join_condition, scan_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -282,7 +282,7 @@ def _split_source(view: str, rows: int) -> list[str]:
 def _make_merge_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
     """MERGE the source into the matched rows: a match gets its source row, others come without file and line."""
     return f"""
-        MERGE INTO {matched} AS target USING {view} AS source ON ({_make_join_condition(keys)})
+        MERGE INTO {matched} AS target USING {view} AS source ON ({make_join_condition(keys)})
         {f"WHEN MATCHED THEN UPDATE SET {SOURCE_ROW} = source.{SOURCE_ROW}" if rule.touches else ""}
         {"WHEN NOT MATCHED THEN INSERT BY NAME" if rule.inserts else ""}
         RETURNING merge_action, file, line, target.{SOURCE_ROW}
@@ -293,17 +293,13 @@ def _make_union_statement(matched: str, view: str, keys: int, rule: Rule) -> str
     """Select the same rows as MERGE returns."""
     updates = f"""
         SELECT '{UPDATE}' AS merge_action, file, line, source.{SOURCE_ROW}
-        FROM {matched} AS target JOIN {view} AS source ON ({_make_join_condition(keys)})
+        FROM {matched} AS target JOIN {view} AS source ON ({make_join_condition(keys)})
         """
     inserts = f"""
         SELECT '{INSERT}' AS merge_action, NULL::INTEGER AS file, NULL::BIGINT AS line, source.{SOURCE_ROW}
-        FROM {view} AS source WHERE NOT EXISTS (SELECT 1 FROM {matched} AS target WHERE {_make_join_condition(keys)})
+        FROM {view} AS source WHERE NOT EXISTS (SELECT 1 FROM {matched} AS target WHERE {make_join_condition(keys)})
         """
     return " UNION ALL ".join([updates] * rule.touches + [inserts] * rule.inserts)
-
-
-def _make_join_condition(keys: int) -> str:
-    return " AND ".join(f"target.{name} = source.{name}" for name in name_key_columns(keys))
 
 
 @dataclass(frozen=True, slots=True)

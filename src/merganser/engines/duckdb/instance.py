@@ -62,8 +62,9 @@ class Instance:
         self._pool = _idle[os.getpid(), limits]
 
     def __enter__(self) -> Self:
+        self._opened: Future[_OpenInstance] = Future()
         try:
-            self._opened = _make_done_future(self._pool.pop())
+            self._opened.set_result(self._pool.pop())
         except IndexError:
             self._opened = self._open()
         return self
@@ -142,9 +143,3 @@ def _connect(limits: Limits) -> _OpenInstance:
         "SET disabled_optimizers = 'statistics_propagation,compressed_materialization,join_filter_pushdown'"
     )
     return _OpenInstance(database, database.cursor(), spill)
-
-
-def _make_done_future(opened: _OpenInstance) -> Future[_OpenInstance]:
-    future: Future[_OpenInstance] = Future()
-    future.set_result(opened)
-    return future

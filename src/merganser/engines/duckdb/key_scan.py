@@ -132,7 +132,7 @@ class KeyScan:
                     JOIN {constants} AS constants USING (file_index)
                     WHERE {"TRUE" if first.has_all_groups else " OR ".join(f"({some})" for some in lines)}
                 ) AS target
-                SEMI JOIN {self.source} AS source ON {self._make_join_condition()}
+                SEMI JOIN {self.source} AS source ON {make_join_condition(len(self.keys))}
                 """,
                 [list(paths)],
             )
@@ -156,7 +156,7 @@ class KeyScan:
                 self._insert(
                     f"""
                     SELECT file, line, {self._list_key_names("target")}
-                    FROM {target} AS target SEMI JOIN {self.source} AS source ON {self._make_join_condition()}
+                    FROM {target} AS target SEMI JOIN {self.source} AS source ON {make_join_condition(len(self.keys))}
                     """
                 )
         except duckdb.Error as error:
@@ -186,8 +186,10 @@ class KeyScan:
     def _list_key_names(self, table: str) -> str:
         return ", ".join(f"{table}.{name}" for name in name_key_columns(len(self.keys)))
 
-    def _make_join_condition(self) -> str:
-        return " AND ".join(f"target.{name} = source.{name}" for name in name_key_columns(len(self.keys)))
+
+def make_join_condition(keys: int) -> str:
+    """Make the SQL condition that the keys of `target` and `source` are equal."""
+    return " AND ".join(f"target.{name} = source.{name}" for name in name_key_columns(keys))
 
 
 def _merge_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from merganser.core.columnar.hashing import Hashes
     from merganser.core.model.engine import AuditSpec, Layout, RewriteJob, RewrittenFile, ScanFile, SourceSpec
     from merganser.core.model.strategy import MergePolicy
-    from merganser.core.rows.table_source import KeyFacts
+    from merganser.core.rows.table_source import KeyFacts, StagedFiles
     from merganser.core.storage.staging import Staging
     from merganser.engines.spark.engine import SparkEngine
     from merganser.engines.spark.shuffle import ShuffleSource
@@ -107,9 +107,7 @@ class BroadcastMatches:
     matches: StagedMatches | None
     counts: MatchCounts
 
-    def stage(
-        self, jobs: Sequence[RewriteJob], layout: Layout | None, staging: Staging
-    ) -> tuple[list[RewrittenFile], list[AppendedFile]]:
+    def stage(self, jobs: Sequence[RewriteJob], layout: Layout | None, staging: Staging) -> StagedFiles:
         # An empty path: no match in this file. None: no file was matched.
         paths = [None if self.matches is None else self.matches.paths.get(job.number, "") for job in jobs]
         tasks: list[Any] = [partial(_rewrite, job, path) for job, path in zip(jobs, paths, strict=True)]

@@ -49,11 +49,8 @@ _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 def run_tasks(spark: SparkSession, task: Callable[[Any], Any], task_inputs: Sequence[Any]) -> list[Any]:
     """Run a task once for each input, on any executor, and return the results in the order of the inputs."""
-    return collect_results(
-        make_task_frame(spark, task_inputs).mapInArrow(
-            partial(_run_each, error_transport.SIGNING_KEY, task), RESULT_SCHEMA
-        )
-    )
+    run = partial(_run_each, error_transport.SIGNING_KEY, task)
+    return collect_results(make_task_frame(spark, task_inputs).mapInArrow(run, RESULT_SCHEMA))
 
 
 def make_task_frame(spark: SparkSession, task_inputs: Sequence[Any]) -> DataFrame:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from merganser.core.columnar.hashing import Hashes
     from merganser.core.model.engine import Layout, RewriteJob, RewrittenFile, ScanFile, SourceFacts, SourceSpec
     from merganser.core.model.strategy import MergePolicy
+    from merganser.core.rows.table_source import StagedFiles
     from merganser.core.storage.staging import Staging
     from merganser.engines.spark.broadcast import BroadcastSource
     from merganser.engines.spark.engine import SparkEngine
@@ -262,9 +263,7 @@ class ShuffleMatches:
     def _policy(self) -> MergePolicy:
         return self.source.spec.policy
 
-    def stage(
-        self, jobs: Sequence[RewriteJob], layout: Layout | None, staging: Staging
-    ) -> tuple[list[RewrittenFile], list[AppendedFile]]:
+    def stage(self, jobs: Sequence[RewriteJob], layout: Layout | None, staging: Staging) -> StagedFiles:
         rewritten = self._rewrite(jobs, staging) if jobs else []
         return rewritten, [] if layout is None else self._append(layout, staging)
 

@@ -132,9 +132,8 @@ def stage_frame(spark: SparkSession, frame: DataFrame, schemas: SourceSchemas, s
     plain = frame.toDF(*(f"c{at}" for at in range(len(schemas.transport))))
     if staging is None:
         plain = plain.persist()
-    found: list[StagedFile] = jobs.collect_results(
-        plain.mapInArrow(jobs.tag_errors(_stage_rows, schemas, staging), jobs.RESULT_SCHEMA)
-    )
+    work = jobs.tag_errors(_stage_rows, schemas, staging)
+    found: list[StagedFile] = jobs.collect_results(plain.mapInArrow(work, jobs.RESULT_SCHEMA))
     if staging is not None:
         return make_source(spark, StagedSource(staging, schemas, tuple(found)))
     return Source(schemas, merge_stats(file.stats for file in found), plain, _FrameReader(schemas.transport))
@@ -161,6 +160,13 @@ def _encode_batch(batch: pa.RecordBatch) -> bytes:
         writer.write_batch(batch)
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def _number_batches(number: int, batches: Batches, columns: Sequence[int] | None = None) -> NumberedBatches:
+    start = 0
+    for batch in batches:
+        yield number, start, batch if columns is None else batch.select(list(columns))
+        start += batch.num_rows
 
 
 class _Reader(Protocol):
@@ -193,10 +199,7 @@ class _BlobReader:
 
     def __call__(self, batches: Batches) -> NumberedBatches:
         for number, blob in jobs.decode_tasks(batches):
-            start = 0
-            for batch in pa.ipc.open_stream(blob):
-                yield number, start, batch if self.columns is None else batch.select(list(self.columns))
-                start += batch.num_rows
+            yield from _number_batches(number, pa.ipc.open_stream(blob), self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +215,7 @@ class _SplitReader:
 
     def __call__(self, batches: Batches) -> NumberedBatches:
         for number, split in jobs.decode_tasks(batches):
-            start = 0
-            for batch in cast_to_transport(self.read(split), self.transport_schema):
-                yield number, start, batch if self.columns is None else batch.select(list(self.columns))
-                start += batch.num_rows
+            yield from _number_batches(number, cast_to_transport(self.read(split), self.transport_schema), self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +232,7 @@ class _StagedFileReader:
         names = self.staged_source.schemas.transport.names
         wanted = names if self.columns is None else [names[at] for at in self.columns]
         for number, file in jobs.decode_tasks(batches):
-            start = 0
-            for batch in self.staged_source.read_batches(file, wanted):
-                yield number, start, batch
-                start += batch.num_rows
+            yield from _number_batches(number, self.staged_source.read_batches(file, wanted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +246,4 @@ class _FrameReader:
         return wanted, _FrameReader(pa.schema([self.transport_schema.field(at) for at in columns]))
 
     def __call__(self, batches: Batches) -> NumberedBatches:
-        start = 0
-        for batch in map(partial(cast_batch, schema=self.transport_schema), batches):
-            yield _get_partition_id(), start, batch
-            start += batch.num_rows
+        yield from _number_batches(_get_partition_id(), map(partial(cast_batch, schema=self.transport_schema), batches))
