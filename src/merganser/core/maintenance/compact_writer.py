@@ -120,7 +120,7 @@ def _make_sorting_columns(schema: pa.Schema, sort_by: Sequence[str]) -> list[pq.
 
 def pack(files: Sequence[CompactFile], layout: Layout, options: CompactOptions, staging: Staging) -> list[str]:
     """Stage the rows of files in new ones, in order or sorted; without rows, one file keeps the schema."""
-    write = _pack_sorted if options.sort_by else _pack_ordered
+    write = _pack_sorted if options.sort_by else _pack_as_is
     staged = write(files, layout, options, staging)
     if staged:
         return staged
@@ -129,7 +129,7 @@ def pack(files: Sequence[CompactFile], layout: Layout, options: CompactOptions, 
     return [output.path]
 
 
-def _pack_ordered(files: Sequence[CompactFile], layout: Layout, options: CompactOptions, staging: Staging) -> list[str]:
+def _pack_as_is(files: Sequence[CompactFile], layout: Layout, options: CompactOptions, staging: Staging) -> list[str]:
     staged: list[str] = []
     rows = _read_row_groups(staging.location.store, files, layout.schema)
     groups = _split_row_groups(rows, layout.row_group_size, options.target_file_bytes / _GROUPS_PER_FILE)
