@@ -14,13 +14,7 @@ from merganser.display import pluralize
 from merganser.errors import GraphFileError, InvalidArgumentError
 from merganser.graph import Edges, Paths
 from merganser.graph.exchange.files import write_atomically
-from merganser.graph.querying.text_parser import (
-    Condition,
-    ParsedNode,
-    ParsedQuery,
-    check_parameters_used,
-    parse_query,
-)
+from merganser.graph.querying.text_parser import Condition, ParsedNode, ParsedQuery, check_parameters_used, parse_query
 from merganser.graph.text_query import QueryOptions, count_results, run_query
 
 if TYPE_CHECKING:
