@@ -79,6 +79,5 @@ _LAZY = ("ExchangeResult", "GraphMergeResult", "ParquetGraph", "SqliteGraph")
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return load("merganser.graph.spark", name, "merganser[spark]")

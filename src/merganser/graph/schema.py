@@ -96,11 +96,10 @@ class GraphSchema:
         _check_required("edge", type_, rule.required, properties)
         for side, allowed, given in (("from", rule.from_types, from_type), ("to", rule.to_types, to_type)):
             if allowed and given not in _to_sequence(allowed):
-                message = (
+                raise GraphSchemaError(
                     f"A {type_!r} edge leads {side} {' or '.join(_to_sequence(allowed))}, not {side} {given}. "
                     "Check its direction and its nodes, or change the schema."
                 )
-                raise GraphSchemaError(message)
 
 
 def _get_rule(record: str, type_: str, rules: Mapping[str, RuleT]) -> RuleT:
@@ -114,8 +113,7 @@ def _get_rule(record: str, type_: str, rules: Mapping[str, RuleT]) -> RuleT:
 def _check_required(record: str, type_: str, required: Sequence[str], properties: Properties) -> None:
     for name in _to_sequence(required):
         if properties.get(name) is None:
-            message = f"A {type_!r} {record} needs the property {name!r}. Give it, or change the schema."
-            raise GraphSchemaError(message)
+            raise GraphSchemaError(f"A {type_!r} {record} needs the property {name!r}. Give it, or change the schema.")
 
 
 def _to_sequence(given: Sequence[str]) -> Sequence[str]:

@@ -39,8 +39,7 @@ class QueryOptions:
         """Refuse options that do not apply to this kind of query."""
         for name in names:
             if getattr(self, name) != getattr(QueryOptions(), name):
-                message = f"{name} does not apply to {query}. Leave it out."
-                raise InvalidArgumentError(message)
+                raise InvalidArgumentError(f"{name} does not apply to {query}. Leave it out.")
 
 
 def run_query(graph: GraphDatabase, query: ParsedQuery, options: QueryOptions) -> Nodes | Edges | Paths:
@@ -86,8 +85,7 @@ def _build_node_query(graph: GraphDatabase, node: ParsedNode, options: QueryOpti
 def _build_edge_query(graph: GraphDatabase, edge: ParsedEdge, options: QueryOptions) -> EdgeQuery:
     options.refuse("a query for edges", *_NODE_OPTIONS, "paths")
     if len(edge.types) > 1 or edge.depths:
-        message = "A query for edges has one type and no *. Write [TYPE], or put () at both ends."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("A query for edges has one type and no *. Write [TYPE], or put () at both ends.")
     query = graph.edges(next(iter(edge.types), None), from_id=options.from_id, to_id=options.to_id)
     return _apply_options(query, edge, options)
 
@@ -111,11 +109,10 @@ def _check_neighbour(edge: ParsedEdge, node: ParsedNode) -> None:
 
 def _check_types_only(edge: ParsedEdge) -> None:
     if edge.conditions or edge.depths:
-        message = (
+        raise InvalidArgumentError(
             "An edge between nodes may only have types here: no conditions, and no * beside other edges. Query the "
             "edges by themselves, as in [POSTED_BY {since: 1}]."
         )
-        raise InvalidArgumentError(message)
 
 
 def _build_pattern(graph: GraphDatabase, query: ParsedQuery, options: QueryOptions) -> Pattern:
@@ -134,8 +131,7 @@ def _build_pattern(graph: GraphDatabase, query: ParsedQuery, options: QueryOptio
 def _run_traversal(graph: GraphDatabase, query: ParsedQuery, options: QueryOptions) -> Nodes | Paths:
     """Follow any number of edges; if the last node is identified, find the shortest path to it."""
     if len(query.edges) > 1 or query.edges[0].conditions:
-        message = "An edge with * must be the only edge, without conditions. Use several queries."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("An edge with * must be the only edge, without conditions. Use several queries.")
     (edge,), (start, end) = query.edges, query.nodes
     min_depth, max_depth = edge.depths or (1, None)
     is_identified = end.id is not None or bool(end.conditions)

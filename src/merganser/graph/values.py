@@ -63,8 +63,7 @@ def normalize_properties(given: Mapping[str, Any] | None, role: str) -> Properti
     if given is None:
         return {}
     if type(given) is not dict and not isinstance(given, Mapping):
-        message = f"{role} is {type(given).__name__}; give a dict of property names and values."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{role} is {type(given).__name__}; give a dict of property names and values.")
     found: Properties = dict(given)
     has_odd_name = False
     for name, value in given.items():
@@ -163,11 +162,10 @@ def _normalize_scalar(value: Any, name: str, role: str) -> Value:
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            message = (
+            raise PropertyValueError(
                 f"{_describe(name, role)} is {'NaN' if math.isnan(value) else value}, which is not a finite number; "
                 "give another, or leave it out."
             )
-            raise PropertyValueError(message)
         return float(value)
     if isinstance(value, datetime | date | time):
         # pandas' NaT is a datetime, and equal to nothing.
@@ -175,11 +173,10 @@ def _normalize_scalar(value: Any, name: str, role: str) -> Value:
             message = f"{_describe(name, role)} is {value!r}, which is not a time; give another, or leave it out."
             raise PropertyValueError(message)
         return value.isoformat()
-    message = (
+    raise PropertyTypeError(
         f"{_describe(name, role)} is of type {type(value).__name__}, which cannot be stored; give a string, a number, "
         "a boolean, a date or time, or a list or dict of these."
     )
-    raise PropertyTypeError(message)
 
 
 def _describe(name: str, role: str) -> str:

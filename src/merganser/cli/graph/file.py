@@ -52,11 +52,10 @@ param_option = click.option(
 def open_graph(path: str, timeout: float = 30.0, *, read_only: bool = True) -> GraphDatabase:
     """Open an existing graph."""
     if not _exists(path):
-        message = (
+        raise GraphFileError(
             f"The graph file {path} does not exist. Check the path, or create a graph with `merganser graph import` or "
             "`merganser graph merge`."
         )
-        raise GraphFileError(message)
     return GraphDatabase(path, timeout=timeout, read_only=read_only)
 
 
@@ -70,10 +69,9 @@ def open_writable_graph(path: str, timeout: float, schema: str | None = None) ->
         return
     folder, name = os.path.split(os.path.abspath(path))
     if not os.path.isdir(folder):
-        message = (
+        raise GraphFileError(
             f"The folder {os.path.dirname(path)!r} of the graph {path} does not exist. Create it, or check the path."
         )
-        raise GraphFileError(message)
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex}")
     try:
         with GraphDatabase(temporary, schema=rules, timeout=timeout) as graph:
@@ -100,7 +98,6 @@ def _publish(temporary: str, path: str) -> None:
         # A link, because renaming would replace a graph that another process has created.
         os.link(temporary, path)
     except FileExistsError as error:
-        message = (
+        raise GraphFileError(
             f"Another process has created the graph {path} in the meantime. Run the command again to merge into it."
-        )
-        raise GraphFileError(message) from error
+        ) from error

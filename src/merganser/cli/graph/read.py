@@ -156,6 +156,5 @@ def _detect_format(out: str) -> str:
     extension = os.path.splitext(out)[1]
     if extension and extension[1:] not in FORMATS:
         known = ", ".join(f".{name}" for name in FORMATS)
-        message = f"The extension of {out} is not one of {known}. Give --format, or another name."
-        raise click.UsageError(message)
+        raise click.UsageError(f"The extension of {out} is not one of {known}. Give --format, or another name.")
     return extension[1:] or "parquet"

@@ -91,8 +91,7 @@ def view(graph: str, out: str, **given: Any) -> CommandOutput:
 def _check_folder(out: str) -> None:
     folder = os.path.dirname(out)
     if folder and "://" not in out and not os.path.isdir(folder):
-        message = f"The folder {folder!r} of the file {out} does not exist. Create it, or check the path."
-        raise GraphFileError(message)
+        raise GraphFileError(f"The folder {folder!r} of the file {out} does not exist. Create it, or check the path.")
 
 
 def _make_output(found: Neighbourhood, out: str, depth: int) -> CommandOutput:
@@ -135,18 +134,16 @@ def _find_start_ids(graph: GraphDatabase, parsed: ParsedQuery | None, limit: int
         parsed = ParsedQuery((ParsedNode(None, None, ()),), ())
         total = count_results(graph, parsed, QueryOptions())
         if total > limit:
-            message = (
+            raise InvalidArgumentError(
                 f"The graph has {total:,} nodes, more than the {limit:,} of --limit. Give --node-type, --key or "
                 "--query to start at some of them."
             )
-            raise InvalidArgumentError(message)
     found = run_query(graph, parsed, QueryOptions(limit=limit))
     if not found:
-        message = (
+        raise InvalidArgumentError(
             "No node matches, so there is nothing to draw. Check the type and the values: a number does not equal a "
             "string, which is written as '\"7\"'."
         )
-        raise InvalidArgumentError(message)
     if isinstance(found, Edges):
         ids = [node_id for edge in found for node_id in (edge.from_id, edge.to_id)]
     elif isinstance(found, Paths):

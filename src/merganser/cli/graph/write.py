@@ -67,11 +67,10 @@ def _check_source(source: str, *, is_json: bool) -> None:
         raise InvalidArgumentError(message)
     location = locate(source)
     if location.store.get_path_type(location.root) == "file":
-        message = (
+        raise InvalidArgumentError(
             f"{source} is a single file, but not a graph in JSON. Merge its rows as nodes or edges with `merganser "
             "graph merge`, or give --format json if it is one."
         )
-        raise InvalidArgumentError(message)
 
 
 @click.command()
@@ -266,7 +265,6 @@ def drop_index(graph: str, name: str, *, timeout: float) -> CommandOutput:
     with open_graph(graph, timeout, read_only=False) as opened:
         known = [found.name for found in opened.list_indexes()]
         if name not in known:
-            message = f"{graph} has no index {name!r}; it has: {', '.join(known) or 'none'}."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"{graph} has no index {name!r}; it has: {', '.join(known) or 'none'}.")
         opened.drop_index(name)
     return CommandOutput({"dropped": name}, [f"{graph}: {name} dropped"])

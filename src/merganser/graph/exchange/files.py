@@ -21,8 +21,7 @@ def write_atomically(location: Location, rel: str = "") -> Iterator[BinaryIO]:
     path = location.to_path(rel) if rel else location.root
     display = location.to_display(rel) if rel else location.display
     if store.get_path_type(path) == "directory":
-        message = f"{display!r} is a folder; give the path of a file."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{display!r} is a folder; give the path of a file.")
     folder, _, name = path.rpartition("/")
     temporary = f"{folder}/.{name}.{uuid.uuid4().hex}"
     with translate_os_errors("write", display):
@@ -51,5 +50,4 @@ def translate_os_errors(verb: str, path: str) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, MerganserError):
             raise
-        message = f"Cannot {verb} {path!r}: {error}. Check the path and its permissions."
-        raise GraphFileError(message) from error
+        raise GraphFileError(f"Cannot {verb} {path!r}: {error}. Check the path and its permissions.") from error

@@ -93,8 +93,7 @@ def _quote_attribute(text: str) -> str:
 def _check_characters(text: str, what: str, name: str) -> None:
     bad = _NOT_XML.search(text)
     if bad:
-        message = (
+        raise PropertyValueError(
             f"{what}, with the character U+{ord(bad[0]):04X}, which XML cannot represent. Change {name!r}, or export "
             "as JSON or Parquet."
         )
-        raise PropertyValueError(message)

@@ -75,22 +75,18 @@ def _parse_document(content: bytes, source: str) -> dict[str, Any]:
     try:
         document = load_json(content)
     except ValueError as error:
-        message = f"{source} cannot be read as JSON: {error}. Export the graph again."
-        raise GraphFileError(message) from error
+        raise GraphFileError(f"{source} cannot be read as JSON: {error}. Export the graph again.") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        message = (
+        raise GraphFileError(
             f'{source} is not a graph: it does not begin with {{"format": "{FORMAT}"}}. Give a graph exported as JSON.'
         )
-        raise GraphFileError(message)
     if document.get("version") != VERSION:
-        message = (
+        raise GraphFileError(
             f"{source} is version {document.get('version')!r} of the format, not {VERSION}. Install a newer merganser."
         )
-        raise GraphFileError(message)
     for table in ("nodes", "edges"):
         if not isinstance(document.get(table), list):
-            message = f"{source} has no list of {table}; add {table!r}, empty if there are none."
-            raise GraphFileError(message)
+            raise GraphFileError(f"{source} has no list of {table}; add {table!r}, empty if there are none.")
     return document
 
 
@@ -117,17 +113,14 @@ def _check_keys(record: Any, keys: KeysView[str], label: str) -> None:
         return
     for key in keys - record.keys():
         if key not in _OPTIONAL:
-            message = f"{label} has no {key!r}; add it."
-            raise GraphFileError(message)
+            raise GraphFileError(f"{label} has no {key!r}; add it.")
     for key in record.keys() - keys:
-        message = f"{label} has the key {key!r}, which is not known; move it to the properties."
-        raise GraphFileError(message)
+        raise GraphFileError(f"{label} has the key {key!r}, which is not known; move it to the properties.")
 
 
 def _check_id(given: Any, key: str, label: str) -> None:
     if type(given) not in {int, str} and not (given is None and key == "id"):
-        message = f"{label} has {given!r} as its {key!r}; give an integer or a string."
-        raise GraphFileError(message)
+        raise GraphFileError(f"{label} has {given!r} as its {key!r}; give an integer or a string.")
 
 
 def _parse_times(record: dict[str, Any], label: str) -> tuple[int | None, int | None]:

@@ -103,8 +103,7 @@ def _assign_ids(store: Store, table: Table, old: Sequence[Hashable], name: str, 
     given = [one for one in old if one is not None]
     if len(set(given)) < len(given):
         duplicate = Counter(given).most_common(1)[0][0]
-        message = f"{name} has two {table} with the id {duplicate!r}; give each its own."
-        raise GraphFileError(message)
+        raise GraphFileError(f"{name} has two {table} with the id {duplicate!r}; give each its own.")
     # After the largest id, SQLite could not assign another.
     numbers = [one for one in given if type(one) is int and MIN_INT64 <= one < MAX_INT64]
     highest = max([0, *numbers])
@@ -138,10 +137,9 @@ def _make_edge_rows(
         properties = _check_record(edge)
         for end in (edge.start, edge.end):
             if end not in ids:
-                message = (
+                raise GraphFileError(
                     f"{edge.label} has the endpoint {end!r}, which is not a node there; add the node or drop the edge."
                 )
-                raise GraphFileError(message)
         start, end = ids[edge.start], ids[edge.end]
         if schema is not None:
             call_with_label(edge.label, schema.check_edge, edge.type, properties, types[start], types[end])

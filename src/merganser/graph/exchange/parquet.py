@@ -64,11 +64,10 @@ def _check_folder(location: Location, name: str) -> None:
             if is_data_file(found) and found != FILE_NAME
         ]
     if others:
-        message = (
+        raise InvalidArgumentError(
             f"{display!r} already holds {others[0]!r}, which would be read as a part of the graph. Give another "
             "folder, or remove it."
         )
-        raise InvalidArgumentError(message)
 
 
 def _write_table(connection: sqlite3.Connection, table: Table, stream: BinaryIO) -> None:

@@ -56,12 +56,10 @@ def _list_files(location: Location, folder: str) -> list[str]:
             name for name in names if location.store.get_path_type(location.to_path(f"{folder}/{name}")) == "directory"
         ]
     if inner:
-        message = f"{path!r} holds the folder {inner[0]!r}; put all files directly into {folder!r}."
-        raise GraphFileError(message)
+        raise GraphFileError(f"{path!r} holds the folder {inner[0]!r}; put all files directly into {folder!r}.")
     files = [f"{folder}/{name}" for name in names if name.endswith(".parquet")]
     if not files:
-        message = f"{path!r} holds no Parquet file; give a folder with 'vertices' and 'edges'."
-        raise GraphFileError(message)
+        raise GraphFileError(f"{path!r} holds no Parquet file; give a folder with 'vertices' and 'edges'.")
     return files
 
 
@@ -91,8 +89,7 @@ def _read_nodes(location: Location, files: Iterable[str], default: str | None) -
         ):
             label = f"the vertex {found!r} of {path!r}"
             if type_ is None and default is None:
-                message = f"{label} has no 'type'; give node_type for all that have none."
-                raise GraphFileError(message)
+                raise GraphFileError(f"{label} has no 'type'; give node_type for all that have none.")
             yield NewNode(label, default if type_ is None else type_, own, created, updated)
 
 
@@ -159,13 +156,11 @@ def _check_columns(schema: pa.Schema, required: tuple[str, ...], path: str) -> N
     names = Counter(schema.names)
     for name in (*required, *names):
         if names[name] != 1:
-            message = f"{path!r} has {names[name]} columns {name!r}; have one, and rename others."
-            raise GraphFileError(message)
+            raise GraphFileError(f"{path!r} has {names[name]} columns {name!r}; have one, and rename others.")
         data_type = schema.field(name).type
         data_type = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
         if name in required and name in _ID_COLUMNS and not any(test(data_type) for test in _ID_TYPES):
-            message = f"The column {name!r} of {path!r} is {data_type}; cast it to integers or strings."
-            raise GraphFileError(message)
+            raise GraphFileError(f"The column {name!r} of {path!r} is {data_type}; cast it to integers or strings.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +187,7 @@ def _open(location: Location, name: str) -> Iterator[_OpenFile]:
         try:
             footer = load_footer(source, path)
         except (UnreadableFileError, UnsupportedFileError) as error:
-            message = f"{path!r} cannot be read: {error}"
-            raise GraphFileError(message) from error
+            raise GraphFileError(f"{path!r} cannot be read: {error}") from error
         # Only its schema is used: this reader returns wrong values for old timestamps.
         schema = pq.ParquetFile(source, metadata=footer.metadata, coerce_int96_timestamp_unit="us").schema_arrow
         yield _OpenFile(footer, pq.ParquetFile(source, metadata=footer.int96_as_bytes), schema)
@@ -208,7 +202,6 @@ def _translate_errors(path: str, column: str | None = None) -> Iterator[None]:
         raise
     except (OSError, ValueError, LookupError, OverflowError, NotImplementedError) as error:
         where = f"{path!r}" if column is None else f"The column {column!r} of {path!r}"
-        message = f"{where} cannot be read: {error}. Write the file again" + (
-            ", or cast the column." if column else "."
-        )
-        raise GraphFileError(message) from error
+        raise GraphFileError(
+            f"{where} cannot be read: {error}. Write the file again" + (", or cast the column." if column else ".")
+        ) from error

@@ -93,8 +93,7 @@ def bulk_merge_nodes(store: Store, type_: str, rows: Any, options: BulkOptions) 
     check_type(type_)
     names = read_names(options.match_on, "match_on")
     if not names:
-        message = f"match_on is empty; name the columns that identify a {type_}."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"match_on is empty; name the columns that identify a {type_}.")
     if options.warn_on_missing_index:
         warn_without_index(store, type_, names)
     columns = read_on_match_columns(options.on_match, names)
@@ -135,8 +134,7 @@ def read_on_match_columns(given: OnMatchColumns, names: tuple[str, ...]) -> dict
         columns = {name: name for name in read_names(given, "on_match")}
     for name in names:
         if columns.pop(name, name) != name:
-            message = f"on_match gives the match property {name!r} another column; leave it out."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"on_match gives the match property {name!r} another column; leave it out.")
     return columns
 
 
@@ -360,10 +358,9 @@ class BulkEdges(BulkNodes):
             "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM nodes)", (encode(ids),)
         ).fetchone()
         if unknown:
-            message = (
+            raise NodeNotFoundError(
                 f"row {first + ids.index(unknown[0])}, column {column!r}: {make_not_found_error('nodes', unknown[0])}"
             )
-            raise NodeNotFoundError(message)
         return ids
 
     def find_one_node(self, endpoint: Endpoint, row: Properties, number: int) -> int:

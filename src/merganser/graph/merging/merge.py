@@ -181,17 +181,15 @@ def read_match(match: PropertyMapping | None) -> Properties:
     """Check the match properties."""
     key = normalize_properties(match, "match")
     if len(key) > _MAX_MATCH_PROPERTIES:
-        message = (
+        raise InvalidArgumentError(
             f"The match has {len(key)} properties; match on at most {_MAX_MATCH_PROPERTIES} that identify a record."
         )
-        raise InvalidArgumentError(message)
     for name, value in key.items():
         if value is None:
-            message = (
+            raise InvalidArgumentError(
                 f"match property {name!r} is NULL, which equals nothing: each run would create another record. Leave "
                 "out such records, or match on other properties."
             )
-            raise InvalidArgumentError(message)
         if has_dict(value):
             message = f"match property {name!r} is or holds a dict, which cannot be matched; match on its values."
             raise InvalidArgumentError(message)
@@ -201,8 +199,7 @@ def read_match(match: PropertyMapping | None) -> Properties:
 def check_match(type_: str, key: Properties) -> None:
     """Refuse to look for a node by its type alone."""
     if not key:
-        message = f"The match of a {type_} is empty; give the properties that identify a node."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"The match of a {type_} is empty; give the properties that identify a node.")
 
 
 def merge_one_node(store: Store, type_: str, key: Properties, new: Properties, change: MatchUpdate) -> MergedNode:

@@ -89,16 +89,14 @@ def merge_pattern(
 
 def _read_parts(given: Sequence[Mapping[str, Any]], *, touch: bool) -> PatternParts:
     if not isinstance(given, list | tuple):
-        message = f"The pattern is a {type(given).__name__}; give a list of parts."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"The pattern is a {type(given).__name__}; give a list of parts.")
     nodes: dict[int, NodePart] = {}
     edges: dict[int, EdgePart] = {}
     for position, part in enumerate(given):
         if not isinstance(part, Mapping) or ("type" in part) == ("edge" in part):
-            message = (
+            raise InvalidArgumentError(
                 f"Part {position} of the pattern is {part!r}; give a dict with 'type' for a node or 'edge' for an edge."
             )
-            raise InvalidArgumentError(message)
         if "type" in part:
             nodes[position] = _read_node(position, part, touch=touch)
         else:
@@ -109,8 +107,7 @@ def _read_parts(given: Sequence[Mapping[str, Any]], *, touch: bool) -> PatternPa
                 message = f"Part {position} of the pattern has {word!r}: {end!r}; its nodes are at {list(nodes)}."
                 raise InvalidArgumentError(message)
     if not nodes:
-        message = "The pattern has no nodes; give at least one part with 'type' and 'match'."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("The pattern has no nodes; give at least one part with 'type' and 'match'.")
     return PatternParts(nodes, edges)
 
 

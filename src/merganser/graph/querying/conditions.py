@@ -57,8 +57,7 @@ def build_property_condition(name: str, operator: str, value: Any, table: str) -
     ('"An', '"Ao', '"An"')
     """
     if operator not in OPERATORS:
-        message = f"Unknown operator {operator!r}; use one of {' '.join(OPERATORS)}."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"Unknown operator {operator!r}; use one of {' '.join(OPERATORS)}.")
     listed = _read_list(name, value) if operator == "in" else value
     ((stored, found),) = normalize_properties({name: listed}, "where").items()
     if operator == "=":
@@ -85,8 +84,7 @@ def build_type_conditions(table: str, given: str | Sequence[str] | None) -> tupl
         check_type(given)
         return (Condition(build_type_sql(given, table)),)
     if not given or not isinstance(given, list | tuple | set | frozenset):
-        message = f"The type is {given!r}; give a name such as 'Job', or a list of names."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"The type is {given!r}; give a name such as 'Job', or a list of names.")
     for name in given:
         check_type(name)
     return (Condition(f"unlikely({table}type IN ({', '.join(map(quote_literal, given))}))"),)
@@ -99,16 +97,14 @@ def get_endpoint_columns(direction: str) -> tuple[tuple[str, str], ...]:
     (('to_id', 'from_id'),)
     """
     if not isinstance(direction, str) or direction not in _ENDPOINT_COLUMNS:
-        message = f"direction is {direction!r}; give 'out', 'in' or 'both'."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"direction is {direction!r}; give 'out', 'in' or 'both'.")
     return _ENDPOINT_COLUMNS[direction]
 
 
 def check_integer(role: str, given: int, least: int) -> None:
     """Refuse a value that is not an integer, or too small."""
     if type(given) is not int or given < least:
-        message = f"{role} is {given!r}; give an integer of {least} or more."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{role} is {given!r}; give an integer of {least} or more.")
 
 
 def _build_equal(name: str, value: Value, role: str, table: str) -> Condition:
@@ -150,8 +146,7 @@ def _build_contains(name: str, value: Value, table: str) -> Condition:
 
 def _build_affix(name: str, operator: str, value: Value, table: str) -> Condition:
     if not isinstance(value, str):
-        message = f"{operator} of property {name!r} needs a string, not {value!r}."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{operator} of property {name!r} needs a string, not {value!r}.")
     own = build_key_sql(name, table)
     if operator == "starts_with":
         first = f'"{value}'
@@ -193,8 +188,7 @@ def _find_prefix_end(prefix: str) -> str:
 
 def _read_list(name: str, value: Any) -> list[Any]:
     if not isinstance(value, list | tuple | set | frozenset | range):
-        message = f"Property {name!r} cannot be in {value!r}; give a list of values."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"Property {name!r} cannot be in {value!r}; give a list of values.")
     return list(value)
 
 

@@ -132,8 +132,7 @@ class Pattern:
         where: Mapping[str, Any] | None,
     ) -> Pattern:
         if self._hops == _MAX_HOPS:
-            message = f"A pattern has at most {_MAX_HOPS} hops; use traverse to go further."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"A pattern has at most {_MAX_HOPS} hops; use traverse to go further.")
         hops = self._hops + 1
         own, other = f"e{hops}.", f"n{hops}."
         conditions = (

@@ -52,11 +52,10 @@ class ParsedNode:
         """Return the conditions as `{name: value}`; only `=` is allowed here."""
         for condition in self.conditions:
             if condition.operator != "=":
-                message = (
+                raise InvalidArgumentError(
                     f"The query has {condition.name} {condition.operator}, but a node with an id or in a path can only "
                     "be found by values. Write {name: value}, or query the nodes by themselves."
                 )
-                raise InvalidArgumentError(message)
         return {condition.name: condition.value for condition in self.conditions}
 
 
@@ -170,8 +169,7 @@ class _Parser:
         if self.starts_with("$", skip=True):
             name = self.match(_NAME, "the name of a parameter")
             if name not in self.parameters:
-                message = f"The query uses ${name}, but no value is given for it. Add the parameter {name!r}."
-                raise InvalidArgumentError(message)
+                raise InvalidArgumentError(f"The query uses ${name}, but no value is given for it. Add the parameter {name!r}.")
             return self.parameters[name]
         try:
             found, self.position = _DECODE_JSON(self.text, self.skip_spaces())

@@ -81,8 +81,7 @@ class Traversal:
         Their number can grow exponentially with the depth.
         """
         if self.max_depth is None:
-            message = "paths() of a traversal without max_depth could take forever; give max_depth."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError("paths() of a traversal without max_depth could take forever; give max_depth.")
         edges = join_conditions(build_type_conditions("e.", self.edge_type)).sql
         further = " UNION ALL ".join(
             f"SELECT e.{goal}, depth + 1, nodes || e.{goal} || ',', edges || ',' || e.id "

@@ -31,8 +31,7 @@ class EndpointIds:
 def check_missing(missing: str) -> None:
     """Refuse an unknown policy."""
     if missing not in get_args(MissingPolicy):
-        message = f"missing must be 'refuse' or 'skip', not {missing!r}."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"missing must be 'refuse' or 'skip', not {missing!r}.")
 
 
 def refuse_missing(edges: DataFrame, endpoint: EndpointIds) -> None:
@@ -43,11 +42,10 @@ def refuse_missing(edges: DataFrame, endpoint: EndpointIds) -> None:
     if count:
         examples = missing.dropDuplicates([column]).orderBy(column).limit(_MAX_KEYS_SHOWN)
         keys = [repr(row[0].asDict(recursive=True)) for row in examples.select(endpoint.match_column).collect()]
-        message = (
+        raise NodeNotFoundError(
             f"These edges connect {endpoint.type} nodes that do not exist: {pluralize(count, 'key')}, for example "
             f"{', '.join(keys)}. Merge the nodes first, or skip such edges with missing='skip'."
         )
-        raise NodeNotFoundError(message)
 
 
 def drop_missing(edges: DataFrame, endpoint: EndpointIds) -> DataFrame:

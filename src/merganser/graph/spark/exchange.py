@@ -99,11 +99,10 @@ def from_sqlite(
 def _read_match_names(graph: ParquetGraph, kind: RecordKind, type_: str) -> list[str]:
     found = graph._find_folder(kind, type_).read_match_names()  # noqa: SLF001 - exchange is a part of a graph
     if found is None:
-        message = (
+        raise InvalidArgumentError(
             f"{graph.path} does not record the match properties of the {kind} of type {type_!r}. Merge into them once "
             "more with ParquetGraph, which records them."
         )
-        raise InvalidArgumentError(message)
     return found
 
 
@@ -133,11 +132,10 @@ def _find_endpoint_types(graph: ParquetGraph, type_: str, node_types: Sequence[s
     found = pairs.groupBy("src_type", "dst_type").agg(F.count(F.lit(1)).alias("edges")).collect()
     dangling = sum(row.edges for row in found if row.src_type is None or row.dst_type is None)
     if dangling:
-        message = (
+        raise NodeNotFoundError(
             f"{dangling} edges of type {type_!r} in {graph.path} have a node that does not exist. Merge the nodes, or "
             "remove these edges."
         )
-        raise NodeNotFoundError(message)
     return sorted((row.src_type, row.dst_type) for row in found)
 
 

@@ -49,8 +49,7 @@ def list_types(path: str | os.PathLike[str], kind: str, filesystem: Any) -> list
 
 def _check_list(given: Any) -> list[Any]:
     if not isinstance(given, list):
-        message = f"{given!r} is not a list."
-        raise TypeError(message)
+        raise TypeError(f"{given!r} is not a list.")
     return given
 
 
@@ -114,20 +113,18 @@ class Folder:
         try:
             return sorted(read_names(_check_list(load_json(data)), "it"))
         except (ValueError, TypeError) as error:
-            message = (
+            raise UnreadableFileError(
                 f"{self._control_path}/{_MATCH} is damaged: {error} Write the list of match properties to it, as JSON."
-            )
-            raise UnreadableFileError(message) from error
+            ) from error
 
     def check_match(self, names: Sequence[str], role: str = "match") -> None:
         """Refuse match properties other than those that the ids are made of."""
         before = self.read_match_names()
         if before is not None and before != sorted(names):
-            message = (
+            raise InvalidArgumentError(
                 f"{role} names {sorted(names)}, but the {self.kind} of type {self.type!r} were merged by {before}, "
                 "from which their ids are derived. Match on these."
             )
-            raise InvalidArgumentError(message)
 
     def write_match_names(self, names: Sequence[str]) -> None:
         """Record the match properties, before the first record is merged."""
@@ -147,8 +144,7 @@ class Folder:
         try:
             return make_merge_result(done, **load_json(data))
         except (ValueError, TypeError) as error:
-            message = f"{self._make_batch_path(batch_id)} is damaged: {error}. Remove it."
-            raise UnreadableFileError(message) from error
+            raise UnreadableFileError(f"{self._make_batch_path(batch_id)} is damaged: {error}. Remove it.") from error
 
     def write_batch(self, batch_id: str | None, *, rows: int, skipped: int, widened: Collection[str]) -> None:
         """Record what the dataset's own record of a batch does not hold, before that record is written."""

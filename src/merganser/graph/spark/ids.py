@@ -77,11 +77,10 @@ def _encode_value(column: Column, data_type: DataType, name: str) -> Column:
         return F.concat(F.lit("l"), F.size(column).cast("string"), F.lit(":"), F.array_join(items, ""))
     text = _format_string(column, data_type)
     if text is None:
-        message = (
+        raise PropertyTypeError(
             f"The match property {name!r} has type {data_type.simpleString()}, which cannot be matched. Match on its "
             "fields."
         )
-        raise PropertyTypeError(message)
     return F.concat(F.lit("s"), F.length(text).cast("string"), F.lit(":"), text)
 
 

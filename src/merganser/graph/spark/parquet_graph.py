@@ -307,5 +307,4 @@ def _name_type_in_errors(folder: Folder) -> Iterator[None]:
     try:
         yield
     except (ColumnTypeError, ColumnValueError) as error:
-        message = f"In the {folder.kind} of type {folder.type!r}: {error}"
-        raise type(error)(message) from error
+        raise type(error)(f"In the {folder.kind} of type {folder.type!r}: {error}") from error

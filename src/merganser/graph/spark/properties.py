@@ -79,10 +79,9 @@ def _parse_expression(given: Any, name: str, role: str) -> Column:
     if isinstance(given, Column):
         return given
     if not isinstance(given, str):
-        message = (
+        raise InvalidArgumentError(
             f"{role} sets the property {name!r} to {given!r}; give a Spark SQL expression, as a string or a Column."
         )
-        raise InvalidArgumentError(message)
     return F.expr(given)
 
 
@@ -117,22 +116,20 @@ def to_stored_type(data_type: DataType, name: str, role: str) -> DataType:
         )
     if isinstance(data_type, MapType) and isinstance(data_type.keyType, StringType):
         return MapType(StringType(), to_stored_type(data_type.valueType, name, role))
-    message = (
+    raise PropertyTypeError(
         f"{role} property {name!r} has type {data_type.simpleString()}, which cannot be stored. Cast it to a string, a "
         "bigint, a double, a boolean, a date or timestamp, or a list or struct of these."
     )
-    raise PropertyTypeError(message)
 
 
 def unify_types(data_types: Sequence[DataType], name: str) -> DataType:
     """Find the common type of a property that has several expressions."""
     typed = {one.simpleString(): one for one in data_types if not isinstance(one, NullType)}
     if len(typed) > 1:
-        message = (
+        raise PropertyTypeError(
             f"The expressions of the property {name!r} have different types: {' and '.join(typed)}. Cast them to one "
             "type."
         )
-        raise PropertyTypeError(message)
     return next(iter(typed.values()), NullType())
 
 

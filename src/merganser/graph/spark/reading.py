@@ -43,12 +43,11 @@ def _unify_properties(frames: Mapping[str, DataFrame], kind: str, own: tuple[str
             name, before = first.setdefault(field.name.lower(), (field.name, type_))
             found.setdefault(name, field.dataType)
             if name != field.name or found[name].simpleString() != field.dataType.simpleString():
-                message = (
+                raise SchemaMismatchError(
                     f"{before} has {name!r} as {found[name].simpleString()} and {type_} has {field.name!r} as "
                     f"{field.dataType.simpleString()}, which cannot be in one column. Read the {kind} of one type at a "
                     "time."
                 )
-                raise SchemaMismatchError(message)
     return found
 
 

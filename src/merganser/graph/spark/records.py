@@ -98,8 +98,7 @@ def fold_nodes(frame: DataFrame, type_: str, **given: Unpack[NodeMerge]) -> Abst
     check_type(type_)
     roles = _read_roles(frame, given)
     if not roles["match"]:
-        message = f"match is empty; name the properties that identify a {type_}."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"match is empty; name the properties that identify a {type_}.")
     values = _ValueColumns(frame, roles, given.get("order_by"))
     folding = _Folding(values, {"id": make_node_id(type_, values.find_typed("match"))})
     return _persist_records(folding, type_, skip_null_keys=given.get("skip_null_keys", False))
@@ -128,8 +127,7 @@ def _check_given(call: str, given: Mapping[str, Any], required: frozenset[str], 
     """Refuse unknown and missing arguments, as Python does."""
     check_names(call, given, required | optional)
     for name in sorted(required - given.keys()):
-        message = f"{call}() missing 1 required keyword-only argument: {name!r}"
-        raise TypeError(message)
+        raise TypeError(f"{call}() missing 1 required keyword-only argument: {name!r}")
 
 
 def _read_roles(frame: DataFrame, given: Mapping[str, Any]) -> _Roles:
@@ -213,8 +211,7 @@ def _refuse_expression(frame: DataFrame, given: Sequence[tuple[str, str, Column]
             _ = frame.select(column).schema
         except AnalysisException as error:
             reason = f"Spark cannot evaluate: {_get_first_line(error)} Correct it."
-            message = f"{role} property {name!r} has an expression that {reason}"
-            raise InvalidArgumentError(message) from error
+            raise InvalidArgumentError(f"{role} property {name!r} has an expression that {reason}") from error
 
 
 def _get_first_line(error: AnalysisException) -> str:
@@ -228,11 +225,10 @@ def _make_order(frame: DataFrame, order_by: str | Sequence[str] | None) -> Colum
     first = () if order_by is None else read_names(order_by, "order_by")
     for name in first:
         if name in data_types and not is_orderable(data_types[name]):
-            message = (
+            raise InvalidArgumentError(
                 f"order_by names {name!r}, whose type {data_types[name].simpleString()} cannot be ordered. Use another "
                 "column."
             )
-            raise InvalidArgumentError(message)
     names = [*first, *(name for name in frame.columns if name not in first)]
     columns = [to_orderable(find_column(frame, name, "order_by"), data_types[name]) for name in names]
     return F.struct(*(column.alias(f"o{number}") for number, column in enumerate(columns)))

@@ -105,11 +105,10 @@ class RecordRows:
         for column, (name, _) in self._new.items():
             before = existing.get(column.lower(), column)
             if before != column:
-                message = (
+                raise InvalidArgumentError(
                     f"The {self._folder.kind} of type {self._folder.type!r} have a property {before!r}, which differs "
                     f"from {name!r} only in case. Use its name."
                 )
-                raise InvalidArgumentError(message)
 
 
 def _is_same_type(have: pa.DataType, want: pa.DataType) -> bool:

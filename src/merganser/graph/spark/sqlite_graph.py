@@ -276,12 +276,11 @@ def _refuse_missing(store: Store, type_: str, node_type: str, struct: str, frame
         examples += missing[: _MAX_KEYS_SHOWN - len(examples)]
         count += len(missing)
     if count:
-        message = (
+        raise NodeNotFoundError(
             f"{type_} edges {_ENDPOINTS[struct][1]} at {node_type} nodes that do not exist: {pluralize(count, 'key')}, "
             f"for example {', '.join(map(repr, examples))}. Merge the nodes first, or skip such edges with "
             "missing='skip'."
         )
-        raise NodeNotFoundError(message)
 
 
 def _drop_missing(store: Store, table: pa.Table, from_type: str, to_type: str) -> tuple[pa.Table, int]:

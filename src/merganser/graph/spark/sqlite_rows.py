@@ -164,14 +164,12 @@ class _Staging:
         if known is not None:
             return known
         if names is None and kind == "nodes":
-            message = (
+            raise InvalidArgumentError(
                 f"The match properties of {type_} nodes are unknown: SQLite does not store them, and the Parquet graph "
                 f"has no such nodes yet. Name them: match={{{type_!r}: [...]}}."
             )
-            raise InvalidArgumentError(message)
         if not names and kind == "nodes":
-            message = f"The {role} is empty; name the properties that identify a {type_}."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"The {role} is empty; name the properties that identify a {type_}.")
         return names or ()
 
     def stage_nodes(self, type_: str, match: Sequence[str]) -> StagedRecords:
@@ -228,11 +226,10 @@ class _Staging:
                 schemas.append(pa.schema([(name, pa.infer_type(values))]))
             return pa.unify_schemas(schemas, promote_options="permissive").field(name).type
         except pa.ArrowException as error:
-            message = (
+            raise PropertyTypeError(
                 f"The property {name!r} of {type_} {kind} has values of several types, but a Parquet column has one: "
                 f"{error}. Convert them to one type."
-            )
-            raise PropertyTypeError(message) from error
+            ) from error
 
     def write(self, columns: Sequence[_StagedColumn], rows: sqlite3.Cursor) -> DataFrame:
         """Write rows to a file, and read it with Spark."""
@@ -260,11 +257,10 @@ class _Staging:
             query = f"SELECT count(*), min(id) FROM {kind} WHERE type = ? AND ({build_key_sql(name)}) IS NULL"
             count, first = self.connection.execute(query, (type_,)).fetchone()
             if count:
-                message = (
+                raise KeyColumnError(
                     f"{count} of the {type_} {kind} in SQLite lack the match property {name!r}, for example id "
                     f"{first}. Set it, delete them, or match on another property."
                 )
-                raise KeyColumnError(message)
 
     def check_distinct(self, table: Table, type_: str, match: Sequence[str], node_ids: list[str]) -> None:
         """Refuse records that would be one in Parquet."""
@@ -277,11 +273,10 @@ class _Staging:
         ).fetchall()
         if groups:
             by = ", ".join(match) or "their nodes"
-            message = (
+            raise UniqueConstraintError(
                 f"The {type_} {table} with the ids {groups[0][0]} are equal in {by}, and would be one in Parquet. "
                 "Match on properties that distinguish them, or delete the duplicates."
             )
-            raise UniqueConstraintError(message)
 
 
 def _make_array(values: Sequence[Value], data_type: pa.DataType) -> pa.Array:
@@ -311,11 +306,10 @@ def _parse_times(value: Any, data_type: pa.DataType) -> Any:
 def _check_types(role: str, given: MatchNames, types: Collection[str]) -> None:
     for type_ in given:
         if type_ not in types:
-            message = (
+            raise InvalidArgumentError(
                 f"{role} names the type {type_!r}, which SQLite does not have. Its types are: "
                 f"{', '.join(sorted(types)) or 'none'}."
             )
-            raise InvalidArgumentError(message)
 
 
 def _map_column_names(columns: Mapping[str, _StagedColumn]) -> dict[str, str]:

@@ -54,11 +54,10 @@ class CheckpointedBatch:
         if self.id is None:
             return
         if self.read_checkpoint() != before:
-            message = (
+            raise GraphError(
                 f"Another process has merged a part of the batch {self.id!r} into {self.part} in the meantime. Run "
                 "this again when that process has ended, to continue where it stopped."
             )
-            raise GraphError(message)
         self.store.connection.execute(
             "INSERT OR REPLACE INTO resume_points VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (self.part, self.id, *astuple(after)),

@@ -40,8 +40,7 @@ def create_index(store: Store, type_: str, properties: str | Sequence[str], *, u
     check_type(type_)
     names = _read_indexed_names(properties)
     if table not in ("nodes", "edges"):
-        message = f"table is {table!r}; give 'nodes' or 'edges'."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"table is {table!r}; give 'nodes' or 'edges'.")
     with store.transaction():
         known = list_indexes(store)
         same = [found for found in known if (found.table, found.type, found.properties) == (table, type_, names)]
@@ -65,8 +64,7 @@ def create_index(store: Store, type_: str, properties: str | Sequence[str], *, u
 def drop_index(store: Store, name: str) -> None:
     """Drop a property index, if it exists."""
     if not isinstance(name, str):
-        message = f"{name!r} is not the name of an index; give one of list_indexes()."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{name!r} is not the name of an index; give one of list_indexes().")
     with store.transaction():
         for found in list_indexes(store):
             # SQLite itself ignores the case of names.
@@ -117,27 +115,23 @@ def _is_covering(index: PropertyIndex, match: frozenset[str]) -> bool:
 def read_names(given: str | Sequence[str], role: str) -> tuple[str, ...]:
     """Check one name or several, without duplicates."""
     if not isinstance(given, str | list | tuple | set | frozenset):
-        message = f"{role} is {given!r}; give a name, or a list of names."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{role} is {given!r}; give a name, or a list of names.")
     names = [normalize_name(name, role) for name in ([given] if isinstance(given, str) else given)]
     if len(set(names)) < len(names):
-        message = f"{role} is {names!r}; give each name once."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{role} is {names!r}; give each name once.")
     return tuple(names)
 
 
 def _read_indexed_names(properties: str | Sequence[str]) -> tuple[str, ...]:
     names = read_names(properties, "properties")
     if not names:
-        message = "properties is empty; give one or more properties to index."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("properties is empty; give one or more properties to index.")
     for name in names:
         if not has_json_path(name):
-            message = (
+            raise InvalidArgumentError(
                 f"SQLite cannot index the property {name!r}: no JSON path leads to a name with quotes, backslashes or "
                 "control characters. Merges on it work, without an index; rename it to make them fast."
             )
-            raise InvalidArgumentError(message)
     return names
 
 
@@ -168,11 +162,10 @@ def _check_unique(store: Store, table: Table, type_: str, names: tuple[str, ...]
         )
         more = f"; and {len(groups) - _MAX_LISTED} more" if len(groups) > _MAX_LISTED else ""
         count = "1 value of {} is" if len(groups) == 1 else f"{len(groups)} values of {{}} are"
-        message = (
+        raise UniqueConstraintError(
             f"{count.format(', '.join(names))} not unique among the {type_} {table}: {listed}{more}. "
             "Delete the duplicates, then create the unique index."
         )
-        raise UniqueConstraintError(message)
 
 
 def _build_predicate(type_: str) -> str:

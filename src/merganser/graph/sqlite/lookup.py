@@ -81,10 +81,9 @@ def check_columns(rows: list[Properties], columns: Iterable[str], first: int) ->
         for number, row in enumerate(rows, first):
             if row.get(column) is None:
                 missing = "is NULL" if column in row else "is missing"
-                message = (
+                raise InvalidArgumentError(
                     f"row {number}: the match column {column!r} {missing}. Leave out such rows, or match on others."
                 )
-                raise InvalidArgumentError(message)
 
 
 def to_python_values(column: pa.Array, field: pa.Field) -> list[Any]:
@@ -110,8 +109,7 @@ def _to_python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 def _check_names(names: list[str], required: Iterable[str]) -> None:
     for name in required:
         if name not in names:
-            message = f"The rows have no column {name!r}; they have: {', '.join(names)}."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"The rows have no column {name!r}; they have: {', '.join(names)}.")
     for name in names:
         if names.count(name) > 1:
             message = f"The rows have {names.count(name)} columns {name!r}; have one, and rename the others."

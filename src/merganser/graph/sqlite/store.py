@@ -162,23 +162,20 @@ class Store:
         self._check_unchanged()
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
-            message = (
+            raise GraphLockedError(
                 f"Another process or thread kept {self.path!r} locked for {self.timeout:g} s. Try again, keep "
                 f"transactions shorter, or wait longer with timeout={self.timeout + 30:g}."
-            )
-            raise GraphLockedError(message) from error
+            ) from error
         if code in _FILE_ERROR_CODES and self._mode.startswith("ro"):
-            message = (
+            raise GraphFileError(
                 f"{self.path!r} cannot be read as a graph database: {error}. Check that it is the right file and that "
                 "it may be read; to change it, open it without read_only=True."
-            )
-            raise GraphFileError(message) from error
+            ) from error
         if code in _FILE_ERROR_CODES:
-            message = (
+            raise GraphFileError(
                 f"{self.path!r} cannot be used as a graph database: {error}. Uncommitted changes are undone. Check "
                 "that it is the right file, that it may be read and written, and that the disk has space."
-            )
-            raise GraphFileError(message) from error
+            ) from error
         raise error
 
     def _get_connection(self) -> _ThreadConnection:
@@ -260,11 +257,10 @@ class Store:
         if held.process != _process_id:
             raise _make_fork_error()
         if held.depth != depth:
-            message = (
+            raise GraphError(
                 "Two transactions of one thread overlap, so both are undone. Do not await inside a transaction, or "
                 "give each task a thread."
             )
-            raise GraphError(message)
         if not held.connection.in_transaction:
             message = "The transaction was ended inside its block, by a COMMIT or ROLLBACK; leave that to the block."
             raise GraphError(message)
@@ -361,18 +357,16 @@ class _ThreadConnection:
 
 def _read_path(given: str | os.PathLike[str]) -> str:
     if sqlite3.sqlite_version_info < MIN_SQLITE_VERSION:
-        message = (
+        raise GraphFileError(
             f"This Python has SQLite {sqlite3.sqlite_version}; a graph database needs 3.38 or newer. Use a Python that "
             "has it."
         )
-        raise GraphFileError(message)
     path = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(path, str) or not path or "://" in path or "\0" in path:
         message = f"A graph database is a file on a local disk, or ':memory:'; {path!r} is neither. Give such a path."
         raise InvalidArgumentError(message)
     if os.path.isdir(path):
-        message = f"{path!r} is a folder; a graph database is a file. Give the path of the file."
-        raise GraphFileError(message)
+        raise GraphFileError(f"{path!r} is a folder; a graph database is a file. Give the path of the file.")
     return path
 
 
@@ -392,13 +386,11 @@ def _read_file_state(path: str) -> tuple[int, ...] | None:
 
 def _read_timeout(timeout: float) -> float:
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        message = f"timeout is {timeout!r}; give the seconds to wait for another writer."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"timeout is {timeout!r}; give the seconds to wait for another writer.")
     return min(timeout, _MAX_TIMEOUT)
 
 
 def _read_schema(schema: GraphSchema | None) -> GraphSchema | None:
     if schema is not None and not isinstance(schema, GraphSchema):
-        message = f"schema is a {type(schema).__name__}; give a GraphSchema."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"schema is a {type(schema).__name__}; give a GraphSchema.")
     return schema

@@ -116,8 +116,7 @@ def _read_version(connection: sqlite3.Connection, path: str) -> int:
         "FROM pragma_user_version, pragma_application_id"
     ).fetchall()
     if application != APPLICATION_ID and (tables or application):
-        message = f"{path!r} is an SQLite database, but not a graph of merganser. Give another path."
-        raise GraphFileError(message)
+        raise GraphFileError(f"{path!r} is an SQLite database, but not a graph of merganser. Give another path.")
     if version > len(MIGRATIONS):
         message = f"{path!r} was written by a newer merganser (version {version} of the file). Install that one."
         raise GraphFileError(message)

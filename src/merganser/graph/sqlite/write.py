@@ -165,8 +165,7 @@ def touch_record(store: Store, table: Table, record_id: int, moment: int) -> Non
 def check_type(type_: str) -> None:
     """Refuse a value that cannot be the name of a type."""
     if not isinstance(type_, str) or not type_:
-        message = f"The type is {type_!r}; give a name such as 'Job'."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"The type is {type_!r}; give a name such as 'Job'.")
     if not type_.isascii():
         try:
             type_.encode()
@@ -179,8 +178,7 @@ def check_ids(*ids: int) -> None:
     """Refuse a value that cannot be an id."""
     for given in ids:
         if type(given) is not int or not MIN_INT64 <= given <= MAX_INT64:
-            message = f"{given!r} is not an id; give the id of a node or edge, such as node.id."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"{given!r} is not an id; give the id of a node or edge, such as node.id.")
 
 
 def check_nodes(store: Store, *ids: int) -> None:
@@ -215,8 +213,7 @@ def call_with_label(label: str, function: Callable[..., ResultT], *arguments: An
     except MergeConflictError as error:
         raise error.of(label) from error
     except (InvalidArgumentError, GraphError) as error:
-        message = f"{label}: {error}"
-        raise type(error)(message) from error
+        raise type(error)(f"{label}: {error}") from error
 
 
 def translate_integrity_error(store: Store, error: sqlite3.IntegrityError, properties: Properties) -> Exception:
