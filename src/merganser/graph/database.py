@@ -5,7 +5,7 @@ Merges and single records are here; queries are in `query_mixin`, imports and ex
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from merganser.graph.exchange.exchange_mixin import ExchangeMixin
 from merganser.graph.merging import bulk, merge, merge_pattern
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
-    from typing import Literal, Self
 
     from merganser.graph.merging.bulk import Endpoint, OnMatchColumns
     from merganser.graph.merging.merge import OnMatch

@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from merganser.display import DisplayMixin
-from merganser.graph.values import decode
-
-if TYPE_CHECKING:
-    from merganser.graph.values import Properties
+from merganser.graph.values import Properties, decode
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from merganser.cli.command import CommandOutput, confirm, parse_value, wrap_comm
 from merganser.cli.graph.file import open_graph, param_option, timeout_option
 from merganser.core.storage.location import locate
 from merganser.display import pluralize
-from merganser.graph import Edges, Nodes
+from merganser.graph import Edges, GraphStats, Nodes, Paths
 from merganser.graph.querying.text_parser import check_parameters_used, parse_hop, parse_query
 from merganser.graph.text_query import QueryOptions, count_results, run_query
 from merganser.printable import escape_controls, mask_credentials
@@ -19,7 +19,6 @@ from merganser.printable import escape_controls, mask_credentials
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from merganser.graph import GraphStats, Paths
 
 _MAX_CELL_WIDTH = 40
 FORMATS = ("json", "parquet", "graphml")

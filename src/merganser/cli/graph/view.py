@@ -12,15 +12,13 @@ from merganser.cli.graph.file import RenamedOption, open_graph, param_option, ti
 from merganser.core.storage.location import locate
 from merganser.display import pluralize
 from merganser.errors import GraphFileError, InvalidArgumentError
-from merganser.graph import Edges, Paths
+from merganser.graph import Edges, GraphDatabase, Neighbourhood, Paths
 from merganser.graph.exchange.files import write_atomically
 from merganser.graph.querying.text_parser import Condition, ParsedNode, ParsedQuery, check_parameters_used, parse_query
 from merganser.graph.text_query import QueryOptions, count_results, run_query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from merganser.graph import GraphDatabase, Neighbourhood
 
 
 @click.command()

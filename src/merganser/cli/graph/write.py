@@ -15,12 +15,10 @@ from merganser.cli.sources import make_reading, open_source, reading_options
 from merganser.core.storage.location import locate
 from merganser.display import pluralize
 from merganser.errors import InvalidArgumentError, MergePerformanceWarning
-from merganser.graph import Endpoint
+from merganser.graph import BulkResult, Endpoint, GraphDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from merganser.graph import BulkResult, GraphDatabase
 
     OptionValues = Sequence[Sequence[str]]
 

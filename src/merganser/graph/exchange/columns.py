@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from merganser.graph.values import encode
+from merganser.graph.values import Properties, encode
 
 if TYPE_CHECKING:
     from merganser.graph.exchange.property_types import PropertyTypes
-    from merganser.graph.values import Properties
 
 # Metadata of a field: its values are JSON; it holds a property of another name.
 JSON_METADATA_KEY = b"merganser:json"

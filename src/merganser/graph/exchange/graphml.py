@@ -9,17 +9,15 @@ from xml.sax.saxutils import escape, quoteattr
 from merganser.core.storage.location import locate
 from merganser.errors import PropertyValueError
 from merganser.graph.exchange.files import write_atomically
-from merganser.graph.exchange.property_types import find_property_types, make_type_clash_error
-from merganser.graph.values import decode, encode
+from merganser.graph.exchange.property_types import PropertyTypes, find_property_types, make_type_clash_error
+from merganser.graph.values import Value, decode, encode
 
 if TYPE_CHECKING:
     import os
     import sqlite3
     from collections.abc import Iterator
 
-    from merganser.graph.exchange.property_types import PropertyTypes
     from merganser.graph.sqlite.store import Store
-    from merganser.graph.values import Value
 
 _HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" \

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from merganser.core.storage.location import locate
 from merganser.errors import GraphFileError
 from merganser.graph.exchange.files import read_file, write_atomically
-from merganser.graph.exchange.loading import GraphImport, NewEdge, NewNode, import_graph
+from merganser.graph.exchange.loading import GraphImport, ImportResult, NewEdge, NewNode, import_graph
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, to_datetime, to_milliseconds
 from merganser.graph.values import encode
 from merganser.safe_json import load_json
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, KeysView
 
-    from merganser.graph.exchange.loading import ImportResult
     from merganser.graph.sqlite.store import Store
 
 FORMAT, VERSION = "merganser-graph", 1

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from merganser.display import DisplayMixin
 from merganser.errors import GraphFileError, UniqueConstraintError
 from merganser.graph.sqlite.write import call_with_label, check_type, current_milliseconds, translate_integrity_error
-from merganser.graph.values import MAX_INT64, MIN_INT64, decode, drop_nulls, encode, normalize_properties
+from merganser.graph.values import MAX_INT64, MIN_INT64, Properties, decode, drop_nulls, encode, normalize_properties
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
     from merganser.graph.sqlite.sql import Table
     from merganser.graph.sqlite.store import Store
-    from merganser.graph.values import Properties
 
 _INSERT_NODES = "INSERT INTO nodes (id, type, properties, created_at, updated_at) VALUES (?, ?, ?, ?, ?)"
 _INSERT_EDGES = (

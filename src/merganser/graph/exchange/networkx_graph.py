@@ -6,18 +6,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from merganser.errors import InvalidArgumentError, MissingExtraError
-from merganser.graph.exchange.loading import GraphImport, NewEdge, NewNode, import_graph
+from merganser.graph.exchange.loading import GraphImport, ImportResult, NewEdge, NewNode, import_graph
 from merganser.graph.exchange.property_types import make_type_clash_error
-from merganser.graph.values import decode
+from merganser.graph.values import Properties, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import networkx as nx
 
-    from merganser.graph.exchange.loading import ImportResult
     from merganser.graph.sqlite.store import Store
-    from merganser.graph.values import Properties
 
 
 def to_networkx(store: Store) -> nx.MultiDiGraph:

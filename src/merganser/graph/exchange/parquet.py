@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merganser.core.storage.location import locate
+from merganser.core.storage.location import Location, locate
 from merganser.errors import InvalidArgumentError
 from merganser.graph.exchange.columns import EDGE_COLUMNS, VERTEX_COLUMNS, make_columns
 from merganser.graph.exchange.files import translate_os_errors, write_atomically
@@ -17,9 +17,7 @@ from merganser.graph.values import decode
 if TYPE_CHECKING:
     import os
     import sqlite3
-    from typing import BinaryIO
 
-    from merganser.core.storage.location import Location
     from merganser.graph.sqlite.sql import Table
     from merganser.graph.sqlite.store import Store
 

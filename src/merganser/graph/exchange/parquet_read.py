@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from merganser.core.parquet.footer import load_footer
-from merganser.core.storage.location import locate
+from merganser.core.parquet.footer import Footer, load_footer
+from merganser.core.storage.location import Location, locate
 from merganser.errors import GraphFileError, MerganserError, UnreadableFileError, UnsupportedFileError
 from merganser.graph.exchange.columns import get_property_name, is_json
-from merganser.graph.exchange.loading import GraphImport, NewEdge, NewNode, import_graph
+from merganser.graph.exchange.loading import GraphImport, ImportResult, NewEdge, NewNode, import_graph
 from merganser.graph.exchange.parquet import BATCH, is_data_file
 from merganser.graph.records import to_datetime
 from merganser.graph.sqlite.lookup import to_python_values
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Hashable, Iterable, Iterator
 
-    from merganser.core.parquet.footer import Footer
-    from merganser.core.storage.location import Location
-    from merganser.graph.exchange.loading import ImportResult
     from merganser.graph.sqlite.store import Store
 
 _ID_COLUMNS = ("id", "src", "dst")

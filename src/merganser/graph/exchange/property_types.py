@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from merganser.errors import InvalidArgumentError
-from merganser.graph.values import decode
+from merganser.graph.values import Properties, Value, decode
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable
 
     from merganser.graph.sqlite.sql import Table
-    from merganser.graph.values import Properties, Value
 
 # Beyond this, a double does not hold every integer.
 _MAX_EXACT_INTEGER = 2**53

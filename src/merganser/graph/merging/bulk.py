@@ -8,7 +8,7 @@ or fractions) or where a schema has to see complete records.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,10 +22,10 @@ from merganser.graph.merging.merge import (
     merge_one_edge,
     merge_one_node,
 )
-from merganser.graph.records import BulkResult
+from merganser.graph.records import BulkResult, MergedEdge, MergedNode
 from merganser.graph.sqlite.indexes import list_indexes, read_names, warn_without_index
 from merganser.graph.sqlite.lookup import check_columns, extract_keys, find_by_keys, find_first_positions, read_batches
-from merganser.graph.sqlite.sql import has_json_path, to_json_path
+from merganser.graph.sqlite.sql import Table, has_json_path, to_json_path
 from merganser.graph.sqlite.write import (
     INSERT_EDGE,
     INSERT_NODE,
@@ -37,11 +37,7 @@ from merganser.graph.sqlite.write import (
 from merganser.graph.values import apply_properties, drop_nulls, encode, normalize_name, normalize_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from merganser.graph.records import MergedEdge, MergedNode
     from merganser.graph.sqlite.lookup import Key
-    from merganser.graph.sqlite.sql import Table
     from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Properties
 

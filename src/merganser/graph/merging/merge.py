@@ -23,7 +23,7 @@ from merganser.graph.records import (
     to_node,
 )
 from merganser.graph.sqlite.indexes import warn_without_index
-from merganser.graph.sqlite.sql import build_match_sql, split_match
+from merganser.graph.sqlite.sql import Table, build_match_sql, split_match
 from merganser.graph.sqlite.write import (
     check_edge,
     check_ids,
@@ -46,7 +46,6 @@ from merganser.graph.values import (
 )
 
 if TYPE_CHECKING:
-    from merganser.graph.sqlite.sql import Table
     from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Properties
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import combinations
@@ -23,16 +23,12 @@ from merganser.graph.merging.merge import (
     update_matched_edge,
     update_matched_node,
 )
-from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, to_edge, to_node
+from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, MergedEdge, MergedNode, to_edge, to_node
 from merganser.graph.sqlite.indexes import warn_without_index
-from merganser.graph.sqlite.sql import build_match_sql, split_match
+from merganser.graph.sqlite.sql import Parameter, Table, build_match_sql, split_match
 from merganser.graph.sqlite.write import check_type, make_not_found_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from merganser.graph.records import MergedEdge, MergedNode
-    from merganser.graph.sqlite.sql import Parameter, Table
     from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Properties
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from merganser.errors import InvalidArgumentError
 from merganser.graph.sqlite.sql import bind_key, build_equality_sql, build_key_sql, build_type_sql, quote_literal
 from merganser.graph.sqlite.write import check_type
-from merganser.graph.values import encode, has_dict, normalize_properties
+from merganser.graph.values import Value, encode, has_dict, normalize_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from merganser.graph.sqlite.sql import Parameter
-    from merganser.graph.values import Value
 
 Direction: TypeAlias = Literal["out", "in", "both"]
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains", "starts_with", "ends_with"]

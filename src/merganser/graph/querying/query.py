@@ -7,9 +7,9 @@ A query is built call by call. Each call returns a new query, and nothing is rea
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from merganser.errors import InvalidArgumentError
 from merganser.graph.querying.conditions import (
@@ -23,16 +23,12 @@ from merganser.graph.querying.conditions import (
 )
 from merganser.graph.querying.results import Edges, Nodes
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, to_edge, to_node
-from merganser.graph.sqlite.sql import build_key_sql
+from merganser.graph.sqlite.sql import Parameter, build_key_sql
 from merganser.graph.sqlite.write import check_ids
 from merganser.graph.values import MAX_INT64, normalize_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Self
-
     from merganser.graph.querying.conditions import Direction, Operator
-    from merganser.graph.sqlite.sql import Parameter
     from merganser.graph.sqlite.store import Store
 
 RecordT = TypeVar("RecordT", bound=Node | Edge)

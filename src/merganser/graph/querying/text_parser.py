@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from merganser.errors import InvalidArgumentError
-from merganser.graph.querying.conditions import OPERATORS
+from merganser.graph.querying.conditions import OPERATORS, Direction
 from merganser.graph.values import MAX_INT64
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from merganser.graph.querying.conditions import Direction
 
 _NAME = re.compile(r"[^\W\d]\w*")
 _NUMBER = re.compile(r"\d+")

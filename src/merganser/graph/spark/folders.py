@@ -15,10 +15,10 @@ from merganser.core.dataset.listing import list_files
 from merganser.core.model.options import check_option
 from merganser.core.model.partitions import make_folder_name, parse_hive_partition_path
 from merganser.core.parquet.footer import read_footer
-from merganser.core.storage.location import locate
+from merganser.core.storage.location import Location, locate
 from merganser.core.storage.lock import hold_lock
 from merganser.errors import InvalidArgumentError, UnreadableFileError
-from merganser.graph.spark.results import make_merge_result
+from merganser.graph.spark.results import GraphMergeResult, make_merge_result
 from merganser.graph.sqlite.indexes import read_names
 from merganser.safe_json import load_json
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from merganser.core.storage.location import Location
-    from merganser.graph.spark.results import GraphMergeResult
 
 # Beside the datasets, whose own control folders belong to their merges.
 _CONTROL = ".merganser"

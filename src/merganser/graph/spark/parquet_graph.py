@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
@@ -14,27 +14,23 @@ from merganser.engines.spark import SparkDatasetIO
 from merganser.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError
 from merganser.graph.spark import exchange
 from merganser.graph.spark.columns import TIME_COLUMNS
-from merganser.graph.spark.endpoints import EndpointIds, check_missing, drop_missing, refuse_missing
+from merganser.graph.spark.endpoints import EndpointIds, MissingPolicy, check_missing, drop_missing, refuse_missing
 from merganser.graph.spark.folders import Folder, list_types
 from merganser.graph.spark.reading import to_column, union_types
-from merganser.graph.spark.records import fold_edges, fold_nodes
-from merganser.graph.spark.results import make_merge_result
+from merganser.graph.spark.records import EdgeMerge, NodeMerge, Records, fold_edges, fold_nodes
+from merganser.graph.spark.results import GraphMergeResult, make_merge_result
 from merganser.graph.spark.source import RecordRows
 from merganser.graph.sqlite.write import check_type
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Unpack
 
     from pyspark.sql import DataFrame, SparkSession
 
     from merganser.graph.database import GraphDatabase
     from merganser.graph.merging.bulk import Endpoint
-    from merganser.graph.spark.endpoints import MissingPolicy
     from merganser.graph.spark.exchange import ExchangeResult
-    from merganser.graph.spark.records import EdgeMerge, NodeMerge, Records
-    from merganser.graph.spark.results import GraphMergeResult
 
 RecordKind = Literal["nodes", "edges"]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import (
     ArrayType,
@@ -31,11 +31,6 @@ from pyspark.sql.types import (
 from merganser.errors import InvalidArgumentError, PropertyTypeError
 from merganser.graph.spark.reading import to_column
 from merganser.graph.sqlite.indexes import read_names
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pyspark.sql import DataFrame
 
 # How a caller specifies properties: columns of the same name, or an expression for each.
 PropertySpec: TypeAlias = "str | Sequence[str] | Mapping[str, str | Column] | None"

@@ -8,9 +8,9 @@ properties to overwrite if it exists. Only the graph knows which form applies.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from pyspark import StorageLevel
 from pyspark.errors import AnalysisException
@@ -37,8 +37,6 @@ from merganser.graph.sqlite.write import check_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-    from typing import Unpack
 
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
-from pyspark.sql.types import NullType, StructType
+from pyspark.sql.types import DataType, NullType, StructType
 
 from merganser.core.model.casts import conform
 from merganser.core.model.schema import check_types, is_same_logical_type
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
 
     from merganser.graph.spark.folders import Folder
 

@@ -7,7 +7,7 @@ that also writes a checkpoint: an interrupted merge continues from there, and ne
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,26 +19,22 @@ from merganser.graph.database import GraphDatabase
 from merganser.graph.merging.bulk import BulkEdges, BulkNodes, Endpoint
 from merganser.graph.merging.merge import find_nodes
 from merganser.graph.spark import collect
-from merganser.graph.spark.endpoints import check_missing
-from merganser.graph.spark.records import fold_edges, fold_nodes
+from merganser.graph.spark.endpoints import MissingPolicy, check_missing
+from merganser.graph.spark.records import EdgeMerge, NodeMerge, Records, fold_edges, fold_nodes
 from merganser.graph.spark.results import GraphMergeResult
 from merganser.graph.sqlite.checkpoints import Checkpoint, CheckpointedBatch
 from merganser.graph.sqlite.indexes import create_index, has_index
 from merganser.graph.sqlite.lookup import extract_keys, find_by_keys, find_first_positions, to_python_values
 from merganser.graph.sqlite.sql import has_json_path
-from merganser.graph.values import normalize_properties
+from merganser.graph.values import Properties, normalize_properties
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
-    from typing import Self, Unpack
 
     from pyspark.sql import DataFrame
 
-    from merganser.graph.spark.endpoints import MissingPolicy
-    from merganser.graph.spark.records import EdgeMerge, NodeMerge, Records
     from merganser.graph.sqlite.store import Store
-    from merganser.graph.values import Properties
 
     # Merges a table of records, and returns the rows skipped, the records created and those changed.
     MergeFunction = Callable[[pa.Table], tuple[int, int, int]]

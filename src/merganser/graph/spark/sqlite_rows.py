@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merganser.core.storage.location import locate
+from merganser.core.storage.location import Location, locate
 from merganser.core.storage.lock import hold_lock
 from merganser.errors import (
     InvalidArgumentError,
@@ -25,13 +25,13 @@ from merganser.errors import (
 )
 from merganser.graph.exchange.columns import ARROW_TYPES
 from merganser.graph.exchange.files import write_atomically
-from merganser.graph.exchange.property_types import find_property_types
+from merganser.graph.exchange.property_types import PropertyTypes, find_property_types
 from merganser.graph.merging.bulk import Endpoint
 from merganser.graph.spark.columns import to_column_name
 from merganser.graph.sqlite.indexes import read_names
 from merganser.graph.sqlite.lookup import to_python_values
-from merganser.graph.sqlite.sql import build_key_sql
-from merganser.graph.values import are_equal, decode, normalize_properties
+from merganser.graph.sqlite.sql import Table, build_key_sql
+from merganser.graph.values import Value, are_equal, decode, normalize_properties
 
 if TYPE_CHECKING:
     import sqlite3
@@ -39,12 +39,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from merganser.core.storage.location import Location
     from merganser.graph.database import GraphDatabase
-    from merganser.graph.exchange.property_types import PropertyTypes
     from merganser.graph.spark.parquet_graph import ParquetGraph
-    from merganser.graph.sqlite.sql import Table
-    from merganser.graph.values import Value
 
     MatchNames = Mapping[str, Sequence[str]]
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from merganser.errors import InvalidArgumentError, MergePerformanceWarning, UniqueConstraintError
 from merganser.graph.records import IndexInfo
-from merganser.graph.sqlite.sql import build_key_sql, has_json_path, quote_identifier, quote_literal
+from merganser.graph.sqlite.sql import Table, build_key_sql, has_json_path, quote_identifier, quote_literal
 from merganser.graph.sqlite.write import check_type
 from merganser.graph.values import decode, encode, normalize_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from merganser.graph.sqlite.sql import Table
     from merganser.graph.sqlite.store import Store
 
 _MAX_LISTED = 5

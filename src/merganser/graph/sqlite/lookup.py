@@ -13,13 +13,11 @@ import pyarrow.dataset as pads
 from merganser.core.sources.source import stream_source
 from merganser.errors import InvalidArgumentError, PropertyValueError
 from merganser.graph.sqlite.indexes import has_index
-from merganser.graph.sqlite.sql import Parameter, bind_key, build_match_sql
-from merganser.graph.values import has_dict
+from merganser.graph.sqlite.sql import Parameter, Table, bind_key, build_match_sql
+from merganser.graph.values import Properties, Value, has_dict
 
 if TYPE_CHECKING:
-    from merganser.graph.sqlite.sql import Table
     from merganser.graph.sqlite.store import Store
-    from merganser.graph.values import Properties, Value
 
 BATCH = 10_000
 

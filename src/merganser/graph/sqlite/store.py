@@ -17,13 +17,12 @@ from urllib.parse import quote
 
 from merganser.errors import GraphError, GraphFileError, GraphLockedError, InvalidArgumentError
 from merganser.graph.schema import GraphSchema
-from merganser.graph.sqlite.sql import define_functions
+from merganser.graph.sqlite.sql import Parameter, define_functions
 from merganser.graph.sqlite.tables import check_readable, migrate_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from merganser.graph.sqlite.sql import Parameter
 
 ResultT = TypeVar("ResultT")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from dataclasses import replace as replace_fields
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from merganser.errors import (
     EdgeNotFoundError,
@@ -29,7 +29,6 @@ from merganser.graph.values import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
 
     from merganser.graph.sqlite.sql import Table
     from merganser.graph.sqlite.store import Store
