@@ -493,19 +493,18 @@ def test_a_query_is_narrowed(jobs: str, answer: Read) -> None:
         (["(#1)-[*99999999999999999999]-()"], "The number of edges in the query, 99999999999999999999, is too large"),
         (["(#1)-[*3..1]-()"], "before ']-()': * takes the minimum number of edges"),
         (["(#1)-[*0]-()"], "the minimum number of edges, 1 or more, and the maximum"),
-        (["(#1)-->()", "--order-by", "a"], "order_by does not apply to a query for paths"),
-        (["[A]", "--connected-to", "-->()"], "connected_to does not apply to a query for edges"),
+        (["(#1)-->()", "--order-by", "a"], "--order-by does not apply to a query for paths"),
+        (["[A]", "--connected-to", "-->()"], "--connected-to does not apply to a query for edges"),
         (["[A|B]"], "has one type"),
-        (["(Job)", "--from-id", "1"], "from_id does not apply to a query for nodes"),
+        (["(Job)", "--from-id", "1"], "--from-id does not apply to a query for nodes"),
         (["(Job)", "--connected-to", "-->(#1)"], "by its id #1"),
-        (["(Job)", "--limit", "-1"], "limit"),
+        (["(Job)", "--limit", "-1"], "--limit"),
     ],
 )
 def test_a_query_that_cannot_be_asked_says_why(arguments: list[str], told: str, jobs: str, cli: Run) -> None:
     with assert_unchanged(jobs):
         stderr = cli("graph", "query", jobs, *arguments, code=1).stderr
-    # Messages name an option by its flag, or as the library does.
-    assert told in re.sub(r"--([a-z-]+)", lambda flag: flag[1].replace("-", "_"), stderr)
+    assert told in stderr
 
 
 def test_what_json_holds_stays_the_same(jobs: str, answer: Read) -> None:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
-    from types import TracebackType
 
     from merganser.graph.merging.bulk import Endpoint, OnMatchColumns
     from merganser.graph.merging.merge import OnMatch
@@ -61,9 +60,7 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -99,7 +96,7 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
 
     def merge_node(
         self,
-        type: str,  # noqa: A002 - the word for it
+        type: str,
         match: Mapping[str, Any],
         base: Mapping[str, Any] | None = None,
         *,
@@ -147,7 +144,7 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
     def merge_edge(
         self,
         from_id: int,
-        type: str,  # noqa: A002
+        type: str,
         to_id: int,
         properties: Mapping[str, Any] | None = None,
         *,
@@ -191,7 +188,7 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
 
     def bulk_merge_nodes(
         self,
-        type: str,  # noqa: A002
+        type: str,
         rows: Any,
         *,
         match_on: str | Sequence[str],
@@ -221,7 +218,7 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
 
     def bulk_merge_edges(
         self,
-        type: str,  # noqa: A002
+        type: str,
         rows: Any,
         *,
         from_node: str | Endpoint = "from_id",
@@ -289,8 +286,8 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
 
     def create_property_index(
         self,
-        type: str,  # noqa: A002
-        property: str | Sequence[str],  # noqa: A002
+        type: str,
+        property: str | Sequence[str],
         unique: bool = False,  # noqa: FBT001, FBT002 - as in the documents
         table: Table = "nodes",
     ) -> IndexInfo:
@@ -331,7 +328,7 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         """
         indexes.drop_index(self._store, name)
 
-    def create_node(self, type: str, properties: Mapping[str, Any] | None = None) -> Node:  # noqa: A002
+    def create_node(self, type: str, properties: Mapping[str, Any] | None = None) -> Node:
         """Create a node, even if an equal one exists.
 
         Args:
@@ -344,13 +341,7 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         """
         return write.create_node(self._store, type, properties)
 
-    def create_edge(
-        self,
-        from_id: int,
-        type: str,  # noqa: A002
-        to_id: int,
-        properties: Mapping[str, Any] | None = None,
-    ) -> Edge:
+    def create_edge(self, from_id: int, type: str, to_id: int, properties: Mapping[str, Any] | None = None) -> Edge:
         """Create an edge, even if an equal one exists.
 
         Args:
@@ -403,7 +394,7 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         ...     db.update_node(job.id, {"seen": 2}).properties
         {'title': 'Engineer', 'seen': 2}
         """
-        return write.update_node(self._store, node_id, properties, replace=replace)
+        return write.update_record(self._store, "nodes", write.get_node, node_id, properties, replace=replace)
 
     def update_edge(self, edge_id: int, properties: Mapping[str, Any], *, replace: bool = False) -> Edge:
         """Overwrite properties of an edge.
@@ -419,7 +410,7 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         ...     db.update_edge(edge.id, {"line": 7}, replace=True).properties
         {'line': 7}
         """
-        return write.update_edge(self._store, edge_id, properties, replace=replace)
+        return write.update_record(self._store, "edges", write.get_edge, edge_id, properties, replace=replace)
 
     def delete_node(self, node_id: int) -> None:
         """Delete a node and its edges.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merganser.graph.querying import pattern, query, stats, traverse
+from merganser.graph.querying import pattern, query, stats
+from merganser.graph.querying.traverse import Traversal
 from merganser.graph.view import neighbourhood
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from merganser.graph.querying.pattern import Pattern
     from merganser.graph.querying.query import EdgeQuery, NodeQuery
     from merganser.graph.querying.stats import GraphStats
-    from merganser.graph.querying.traverse import Traversal
     from merganser.graph.records import Path
     from merganser.graph.sqlite.store import Store
     from merganser.graph.view.neighbourhood import Neighbourhood
@@ -25,7 +25,7 @@ class QueryMixin:
 
     _store: Store
 
-    def nodes(self, type: str | None = None) -> NodeQuery:  # noqa: A002
+    def nodes(self, type: str | None = None) -> NodeQuery:
         """Query the nodes of a type.
 
         Args:
@@ -40,13 +40,7 @@ class QueryMixin:
         """
         return query.query_nodes(self._store, type)
 
-    def edges(
-        self,
-        type: str | None = None,  # noqa: A002
-        *,
-        from_id: int | None = None,
-        to_id: int | None = None,
-    ) -> EdgeQuery:
+    def edges(self, type: str | None = None, *, from_id: int | None = None, to_id: int | None = None) -> EdgeQuery:
         """Query the edges of a type.
 
         Args:
@@ -90,10 +84,10 @@ class QueryMixin:
         ...     [found.id for found in db.traverse(a, "NEXT", max_depth=None).nodes()]
         [2, 3]
         """
-        return traverse.traverse(
-            self._store,
-            start_id,
-            edge_type,
+        return Traversal(
+            _store=self._store,
+            start_id=start_id,
+            edge_type=edge_type,
             direction=direction,
             min_depth=min_depth,
             max_depth=max_depth,
@@ -128,11 +122,7 @@ class QueryMixin:
         return self.traverse(from_id, edge_type, direction=direction, max_depth=max_depth).shortest_path(to_id)
 
     def pattern(
-        self,
-        type: str | None = None,  # noqa: A002
-        where: Mapping[str, Any] | None = None,
-        *,
-        start_id: int | None = None,
+        self, type: str | None = None, where: Mapping[str, Any] | None = None, *, start_id: int | None = None
     ) -> Pattern:
         """Find paths hop by hop. A path uses each edge at most once, but may visit a node again.
 

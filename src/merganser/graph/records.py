@@ -71,7 +71,6 @@ class Path(DisplayMixin):
     edges: tuple[Edge, ...]
 
     def __len__(self) -> int:
-        """Count the edges."""
         return len(self.edges)
 
 

@@ -117,5 +117,4 @@ def _check_required(record: str, type_: str, required: Sequence[str], properties
 
 
 def _to_sequence(given: Sequence[str]) -> Sequence[str]:
-    """Return one name as a list of one."""
     return (given,) if isinstance(given, str) else given

@@ -155,7 +155,6 @@ def _run_traversal(graph: GraphDatabase, query: ParsedQuery, options: QueryOptio
 
 
 def _find_node_id(graph: GraphDatabase, node: ParsedNode) -> int:
-    """Find the id of the one node that a query identifies."""
     if node.id is not None:
         return node.id
     found = _build_node_query(graph, node, QueryOptions(limit=2)).exec()

@@ -136,7 +136,6 @@ def normalize_name(name: Any, role: str) -> str:
 
 
 def _normalize_value(value: Any, name: str, role: str, depth: int) -> Value:
-    """Copy one value as it will be stored."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, list | tuple | Mapping):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,9 +32,8 @@ class RenamedOption(click.Option):
         parser.add_option(self, [self.former], dest=self.name)
 
 
-timeout_option = click.option(
-    "--timeout", type=float, default=30.0, show_default=True, help="Seconds to wait for another writer."
-)
+option_with_default = partial(click.option, show_default=True)
+timeout_option = option_with_default("--timeout", type=float, default=30.0, help="Seconds to wait for another writer.")
 schema_option = click.option(
     "--schema",
     metavar="FILE.json",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merganser.cli.command import CommandOutput, confirm, pair, parse_value, wrap_command
-from merganser.cli.graph.file import RenamedOption, open_graph, param_option, timeout_option
+from merganser.cli.graph.file import RenamedOption, open_graph, option_with_default, param_option, timeout_option
 from merganser.core.storage.location import locate
 from merganser.display import pluralize
 from merganser.errors import GraphFileError, InvalidArgumentError
@@ -35,26 +35,17 @@ if TYPE_CHECKING:
 @click.option("--query", help="Start at the results of a query; see `merganser graph query --help`.")
 @param_option
 @click.option("--edge-type", multiple=True, help="Follow only edges of this type; repeatable.")
-@click.option(
+@option_with_default(
     "--direction",
     type=click.Choice(["out", "in", "both"]),
     default="both",
-    show_default=True,
     help="Direction in which edges are followed.",
 )
-@click.option(
-    "--depth",
-    type=click.IntRange(min=0),
-    default=1,
-    show_default=True,
-    help="Number of edges to follow; expanding a node follows one more.",
+@option_with_default(
+    "--depth", type=click.IntRange(0), default=1, help="Number of edges to follow; expanding a node follows one more."
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    default=300,
-    show_default=True,
-    help="Maximum number of nodes in the file; the nearest are kept.",
+@option_with_default(
+    "--limit", type=click.IntRange(1), default=300, help="Maximum number of nodes in the file; the nearest are kept."
 )
 @click.option("--title", help="Title of the page; default: the name of GRAPH.")
 @click.option("--yes", is_flag=True, help="Do not ask before replacing an existing file.")

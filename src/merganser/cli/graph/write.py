@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import warnings
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -71,44 +72,31 @@ def _check_source(source: str, *, is_json: bool) -> None:
         )
 
 
+_columns_option = partial(click.option, type=columns, multiple=True)
+
+
 @click.command()
 @click.argument("graph")
 @click.argument("source")
 @click.option("--node-type", cls=RenamedOption, former="--label", help="Merge the rows as nodes of this type.")
 @click.option("--edge-type", cls=RenamedOption, former="--type", help="Merge the rows as edges of this type.")
-@click.option(
-    "--key",
-    "match_on",
-    type=columns,
-    multiple=True,
-    help="Columns that identify a node, or an edge among those between the same nodes.",
+@_columns_option(
+    "--key", "match_on", help="Columns that identify a node, or an edge among those between the same nodes."
 )
-@click.option(
+@_columns_option(
     "--on-match",
-    type=columns,
-    multiple=True,
     metavar="COLUMN or PROPERTY=COLUMN",
     help="Columns that overwrite properties of matched nodes or edges.",
 )
 @click.option("--from-type", cls=RenamedOption, former="--from-label", help="Type of the nodes that edges lead from.")
-@click.option(
-    "--from-key",
-    type=columns,
-    multiple=True,
-    metavar="PROPERTY=COLUMN",
-    help="Columns that identify the nodes that edges lead from.",
+@_columns_option(
+    "--from-key", metavar="PROPERTY=COLUMN", help="Columns that identify the nodes that edges lead from."
 )
 @click.option(
     "--from-id", help="Column with the ids of these nodes, instead of --from-type and --from-key.  [default: from_id]"
 )
 @click.option("--to-type", cls=RenamedOption, former="--to-label", help="Type of the nodes that edges lead to.")
-@click.option(
-    "--to-key",
-    type=columns,
-    multiple=True,
-    metavar="PROPERTY=COLUMN",
-    help="Columns that identify the nodes that edges lead to.",
-)
+@_columns_option("--to-key", metavar="PROPERTY=COLUMN", help="Columns that identify the nodes that edges lead to.")
 @click.option(
     "--to-id", help="Column with the ids of these nodes, instead of --to-type and --to-key.  [default: to_id]"
 )
@@ -139,7 +127,7 @@ def merge(graph: str, source: str, **given: Any) -> CommandOutput:
     _check_usage(given)
     rows = open_source(source, given["storage_option"], make_reading(given))
     with open_writable_graph(graph, given["timeout"], given["schema"]) as opened, _report_missing_indexes(graph):
-        done = _merge_nodes(opened, rows, given) if given["node_type"] else _merge_edges(opened, rows, given)
+        done = _merge_rows(opened, rows, given)
     noun = f"{given['node_type']} node" if given["node_type"] else f"{given['edge_type']} edge"
     return CommandOutput(
         done.to_dict(), [f"{graph}: {pluralize(done.created, noun)} created, {done.matched:,} matched"]
@@ -168,29 +156,15 @@ def _check_usage(given: dict[str, Any]) -> None:
             raise click.UsageError(message)
 
 
-def _merge_nodes(graph: GraphDatabase, rows: Any, given: dict[str, Any]) -> BulkResult:
-    return graph.bulk_merge_nodes(
-        given["node_type"],
-        rows,
-        match_on=flatten_names(given["match_on"]),
-        on_match=_parse_property_columns(given["on_match"], "--on-match"),
-        touch=given["touch"],
-        warn_on_missing_index=given["warn_on_missing_index"],
-    )
-
-
-def _merge_edges(graph: GraphDatabase, rows: Any, given: dict[str, Any]) -> BulkResult:
-    return graph.bulk_merge_edges(
-        given["edge_type"],
-        rows,
-        from_node=_make_endpoint(given, "from"),
-        to_node=_make_endpoint(given, "to"),
-        match_on=flatten_names(given["match_on"]),
-        on_match=_parse_property_columns(given["on_match"], "--on-match"),
-        direction=given["direction"] or "out",
-        touch=given["touch"],
-        warn_on_missing_index=given["warn_on_missing_index"],
-    )
+def _merge_rows(graph: GraphDatabase, rows: Any, given: dict[str, Any]) -> BulkResult:
+    options = {name: given[name] for name in ("touch", "warn_on_missing_index")}
+    options["match_on"] = flatten_names(given["match_on"])
+    options["on_match"] = _parse_property_columns(given["on_match"], "--on-match")
+    if given["node_type"]:
+        return graph.bulk_merge_nodes(given["node_type"], rows, **options)
+    options["direction"] = given["direction"] or "out"
+    start, end = _make_endpoint(given, "from"), _make_endpoint(given, "to")
+    return graph.bulk_merge_edges(given["edge_type"], rows, from_node=start, to_node=end, **options)
 
 
 def _make_endpoint(given: dict[str, Any], end: str) -> str | Endpoint:

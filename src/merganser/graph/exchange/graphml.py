@@ -10,7 +10,8 @@ from merganser.core.storage.location import locate
 from merganser.errors import PropertyValueError
 from merganser.graph.exchange.files import write_atomically
 from merganser.graph.exchange.property_types import PropertyTypes, find_property_types, make_type_clash_error
-from merganser.graph.values import Value, decode, encode
+from merganser.graph.querying.results import format_value
+from merganser.graph.values import decode
 
 if TYPE_CHECKING:
     import os
@@ -27,6 +28,7 @@ _TYPES = {"integer": "long", "real": "double", "boolean": "boolean"}
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # XML parsers convert a carriage return to a newline.
 _ESCAPES = {"\r": "&#13;"}
+_ATTRIBUTE_ESCAPES = {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"}
 
 
 def export_graphml(store: Store, path: str | os.PathLike[str]) -> None:
@@ -55,7 +57,8 @@ def _format_keys(domain: str, found: dict[str, PropertyTypes], keys: dict[str, s
     for name, key in keys.items():
         _check_characters(name, f"The {domain} {found[name].first_record_id} has the property name {name!r}", name)
         type_ = _TYPES.get(found[name].common_type, "string")
-        yield f'<key id="{key}" for="{domain}" attr.name={_quote_attribute(name)} attr.type="{type_}"/>\n'.encode()
+        quoted = quoteattr(name, _ATTRIBUTE_ESCAPES)
+        yield f'<key id="{key}" for="{domain}" attr.name={quoted} attr.type="{type_}"/>\n'.encode()
 
 
 def _format_nodes(connection: sqlite3.Connection, keys: dict[str, str]) -> Iterator[bytes]:
@@ -74,18 +77,10 @@ def _format_data(domain: str, record: int, type_: str, properties: str, keys: di
     _check_characters(type_, f"The {domain} {record} has the type {type_!r}", "type")
     elements = [f'<data key="{domain}">{escape(type_, _ESCAPES)}</data>']
     for name, value in decode(properties).items():
-        text = _to_string(value)
+        text = format_value(value)
         _check_characters(text, f"The {domain} {record} has {text!r} as its property {name!r}", name)
         elements.append(f'<data key="{keys[name]}">{escape(text, _ESCAPES)}</data>')
     return "".join(elements)
-
-
-def _to_string(value: Value) -> str:
-    return value if isinstance(value, str) else encode(value)
-
-
-def _quote_attribute(text: str) -> str:
-    return quoteattr(text, {"\n": "&#10;", "\r": "&#13;", "\t": "&#9;"})
 
 
 def _check_characters(text: str, what: str, name: str) -> None:

@@ -54,14 +54,8 @@ def _format_records(rows: Iterator[tuple[Any, ...]], keys: KeysView[str]) -> Ite
     template = ",".join(f'"{key}":%s' for key in keys)
     separator = "\n"
     for number, type_, *endpoints, properties, created, updated in rows:
-        values = (
-            number,
-            encode(type_),
-            *endpoints,
-            properties,
-            encode(_format_time(created)),
-            encode(_format_time(updated)),
-        )
+        times = (encode(_format_time(moment)) for moment in (created, updated))
+        values = (number, encode(type_), *endpoints, properties, *times)
         yield f"{separator}{{{template % values}}}".encode()
         separator = ",\n"
 

@@ -98,7 +98,6 @@ def _is_unused(store: Store) -> bool:
 
 
 def _assign_ids(store: Store, table: Table, old: Sequence[Hashable], name: str, *, keep: bool) -> list[int]:
-    """Assign each record its new id."""
     given = [one for one in old if one is not None]
     if len(set(given)) < len(given):
         duplicate = Counter(given).most_common(1)[0][0]

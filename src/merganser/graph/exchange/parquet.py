@@ -53,7 +53,6 @@ def is_data_file(name: str) -> bool:
 
 
 def _check_folder(location: Location, name: str) -> None:
-    """Refuse a folder with files of another graph."""
     display = location.to_display(name)
     with translate_os_errors("write", display):
         others = [

@@ -112,7 +112,6 @@ def _read_batches(
 
 
 def _read_columns(batch: pa.RecordBatch, names: tuple[str, ...], path: str) -> list[list[Any]]:
-    """Read the columns that every record has."""
     return [_to_values(batch.column(name), batch.schema.field(name), path) for name in names]
 
 
@@ -169,7 +168,6 @@ class _OpenFile:
     schema: pa.Schema
 
     def read_batches(self) -> Iterator[pa.RecordBatch]:
-        """Read the rows in batches."""
         for batch in self.parquet.iter_batches(BATCH):
             if self.footer.int96_columns:
                 yield from self.footer.decode_int96(pa.Table.from_batches([batch])).cast(self.schema).to_batches()

@@ -22,19 +22,9 @@ from merganser.graph.records import (
     to_edge,
     to_node,
 )
+from merganser.graph.sqlite import write
 from merganser.graph.sqlite.indexes import warn_without_index
 from merganser.graph.sqlite.sql import Table, build_match_sql, split_match
-from merganser.graph.sqlite.write import (
-    check_edge,
-    check_ids,
-    check_type,
-    current_milliseconds,
-    insert_edge,
-    insert_node,
-    make_not_found_error,
-    touch_record,
-    update_properties,
-)
 from merganser.graph.values import (
     apply_properties,
     are_equal,
@@ -132,7 +122,7 @@ class EdgeMatch(NamedTuple):
 
 def merge_node(store: Store, type_: str, match: PropertyMapping, options: MergeOptions, *, warn: bool) -> MergedNode:
     """Find or create a node; see `GraphDatabase.merge_node`."""
-    check_type(type_)
+    write.check_type(type_)
     key = read_match(match)
     check_match(type_, key)
     if warn and (type_, tuple(key)) not in store.checked_matches:
@@ -151,8 +141,8 @@ def merge_edge(
     options: MergeOptions,
 ) -> MergedEdge:
     """Find or create an edge; see `GraphDatabase.merge_edge`."""
-    check_type(type_)
-    check_ids(from_id, to_id)
+    write.check_type(type_)
+    write.check_ids(from_id, to_id)
     check_direction(direction)
     edge = EdgeMatch(type_, from_id, to_id, read_match(match), direction == "both")
     new, change = options.read_new_properties(edge.match, "properties"), options.read_match_update(edge.match)
@@ -214,8 +204,8 @@ def merge_one_node(store: Store, type_: str, key: Properties, new: Properties, c
 
 def create_missing_node(store: Store, type_: str, new: Properties) -> MergedNode:
     """Create the node that was not found."""
-    moment = current_milliseconds()
-    created, seen = insert_node(store, type_, new, moment), to_datetime(moment)
+    moment = write.current_milliseconds()
+    created, seen = write.insert_node(store, type_, new, moment), to_datetime(moment)
     return MergedNode(created, type_, new, seen, seen, created=True)
 
 
@@ -226,11 +216,11 @@ def update_matched_node(store: Store, row: tuple[int, str, str, int, int], chang
     if changed is not None and (changed or change.touch):
         if store.schema is not None:
             store.schema.check_node(type_, after)
-        updated_at = current_milliseconds()
+        updated_at = write.current_milliseconds()
         if changed:
-            update_properties(store, "nodes", found, after, updated_at)
+            write.update_properties(store, "nodes", found, after, updated_at)
         else:
-            touch_record(store, "nodes", found, updated_at)
+            write.touch_record(store, "nodes", found, updated_at)
     return MergedNode(found, type_, after, to_datetime(created_at), to_datetime(updated_at), created=False)
 
 
@@ -251,8 +241,8 @@ def merge_one_edge(store: Store, edge: EdgeMatch, new: Properties, change: Match
 
 def create_missing_edge(store: Store, type_: str, from_id: int, to_id: int, new: Properties) -> MergedEdge:
     """Create the edge that was not found."""
-    moment = current_milliseconds()
-    created, seen = insert_edge(store, type_, from_id, to_id, new, moment), to_datetime(moment)
+    moment = write.current_milliseconds()
+    created, seen = write.insert_edge(store, type_, from_id, to_id, new, moment), to_datetime(moment)
     return MergedEdge(
         id=created,
         type=type_,
@@ -270,12 +260,12 @@ def update_matched_edge(store: Store, row: tuple[int, str, int, int, str, int, i
     found, type_, start, end, text, created_at, updated_at = row
     after, changed = change.apply(store, "edges", found, text)
     if changed is not None and (changed or change.touch):
-        check_edge(store, type_, start, end, after)
-        updated_at = current_milliseconds()
+        write.check_edge(store, type_, start, end, after)
+        updated_at = write.current_milliseconds()
         if changed:
-            update_properties(store, "edges", found, after, updated_at)
+            write.update_properties(store, "edges", found, after, updated_at)
         else:
-            touch_record(store, "edges", found, updated_at)
+            write.touch_record(store, "edges", found, updated_at)
     return MergedEdge(
         id=found,
         type=type_,
@@ -291,7 +281,7 @@ def update_matched_edge(store: Store, row: tuple[int, str, int, int, str, int, i
 def _read_properties(store: Store, table: Table, record_id: int) -> str:
     row = store.connection.execute(f"SELECT properties FROM {table} WHERE id = ?", (record_id,)).fetchone()
     if row is None:
-        raise make_not_found_error(table, record_id)
+        raise write.make_not_found_error(table, record_id)
     return str(row[0])
 
 

@@ -9,20 +9,8 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from merganser.errors import InvalidArgumentError, MergeConflictError
-from merganser.graph.merging.merge import (
-    EdgeMatch,
-    MatchUpdate,
-    MergeOptions,
-    check_direction,
-    check_match,
-    create_missing_edge,
-    create_missing_node,
-    merge_one_edge,
-    merge_one_node,
-    read_match,
-    update_matched_edge,
-    update_matched_node,
-)
+from merganser.graph.merging import merge
+from merganser.graph.merging.merge import EdgeMatch, MatchUpdate, MergeOptions, check_direction, check_match, read_match
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, MergedEdge, MergedNode, to_edge, to_node
 from merganser.graph.sqlite.indexes import warn_without_index
 from merganser.graph.sqlite.sql import Parameter, Table, build_match_sql, split_match
@@ -125,32 +113,31 @@ def _check_whole(parts: PatternParts) -> None:
 def _merge_parts(store: Store, parts: PatternParts) -> tuple[MergedNode | MergedEdge, ...]:
     """Find or create each part by itself, nodes before the edges between them."""
     done: dict[int, MergedNode | MergedEdge] = {
-        position: merge_one_node(store, part.type, part.match, part.new, part.change)
+        position: merge.merge_one_node(store, part.type, part.match, part.new, part.change)
         for position, part in parts.nodes.items()
     }
     for position, link in parts.edges.items():
         from_id, to_id = done[link.from_position].id, done[link.to_position].id
         edge = EdgeMatch(link.type, from_id, to_id, link.match, link.is_undirected)
-        done[position] = merge_one_edge(store, edge, link.new, link.change)
+        done[position] = merge.merge_one_edge(store, edge, link.new, link.change)
     return tuple(done[position] for position in sorted(done))
 
 
 def _merge_whole(store: Store, parts: PatternParts) -> tuple[MergedNode | MergedEdge, ...]:
-    """Find all parts together, or create all of them."""
     found = _find_match(store, parts)
     done: dict[int, MergedNode | MergedEdge] = {}
     for position, part in parts.nodes.items():
         if found is None:
-            done[position] = create_missing_node(store, part.type, part.new)
+            done[position] = merge.create_missing_node(store, part.type, part.new)
         else:
-            done[position] = update_matched_node(store, _read_row(store, "nodes", found[position]), part.change)
+            done[position] = merge.update_matched_node(store, _read_row(store, "nodes", found[position]), part.change)
     for position, link in parts.edges.items():
         if found is None:
-            done[position] = create_missing_edge(
+            done[position] = merge.create_missing_edge(
                 store, link.type, done[link.from_position].id, done[link.to_position].id, link.new
             )
         else:
-            done[position] = update_matched_edge(store, _read_row(store, "edges", found[position]), link.change)
+            done[position] = merge.update_matched_edge(store, _read_row(store, "edges", found[position]), link.change)
     return tuple(done[position] for position in sorted(done))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 from merganser.errors import InvalidArgumentError
 from merganser.graph.querying.conditions import (
@@ -41,6 +41,8 @@ _ALIAS = "r."
 class _Query(ABC, Generic[RecordT]):
     """What queries for nodes and queries for edges share."""
 
+    _columns: ClassVar[str]
+    _table: ClassVar[str]
     _store: Store
     _conditions: tuple[Condition, ...]
     _order: tuple[str, ...] = ()
@@ -142,22 +144,15 @@ class _Query(ABC, Generic[RecordT]):
     def __iter__(self) -> Iterator[RecordT]:
         return iter(self.exec())
 
-    @abstractmethod
-    def _get_source(self) -> tuple[str, str]:
-        """Return the columns to read, and the table."""
-
     def _read_rows(self) -> list[Any]:
-        """Read the rows of the records in their order."""
-        columns, _ = self._get_source()
         order = ", ".join((*self._order, f"{_ALIAS}id"))
-        return self._run("SELECT {}", columns, f"ORDER BY {order}")
+        return self._run("SELECT {}", self._columns, f"ORDER BY {order}")
 
     def _run(self, frame: str, columns: str, order: str = "") -> list[Any]:
         """Run the query inside a frame, which has {} in the place of its columns."""
-        _, table = self._get_source()
         condition = join_conditions(self._conditions)
         limit = -1 if self._limit is None else min(self._limit, MAX_INT64)
-        body = f"{columns} FROM {table} AS r WHERE {condition.sql} {order} LIMIT ? OFFSET ?"
+        body = f"{columns} FROM {self._table} AS r WHERE {condition.sql} {order} LIMIT ? OFFSET ?"
         parameters: tuple[Parameter, ...] = (*condition.parameters, limit, min(self._offset, MAX_INT64))
         return self._store.fetch_all(frame.replace("{}", body), parameters)
 
@@ -165,6 +160,8 @@ class _Query(ABC, Generic[RecordT]):
 @dataclass(frozen=True, slots=True)
 class NodeQuery(_Query[Node]):
     """A query for nodes; see `GraphDatabase.nodes`."""
+
+    _columns, _table = NODE_COLUMNS, "nodes"
 
     def exec(self) -> Nodes:
         """Read the nodes, sorted by `order_by`, then by id."""
@@ -216,20 +213,16 @@ class NodeQuery(_Query[Node]):
         negated = Condition(f"NOT {condition.sql}", condition.parameters)
         return replace(self, _conditions=(*self._conditions, negated))
 
-    def _get_source(self) -> tuple[str, str]:
-        return NODE_COLUMNS, "nodes"
-
 
 @dataclass(frozen=True, slots=True)
 class EdgeQuery(_Query[Edge]):
     """A query for edges; see `GraphDatabase.edges`."""
 
+    _columns, _table = EDGE_COLUMNS, "edges"
+
     def exec(self) -> Edges:
         """Read the edges, sorted by `order_by`, then by id."""
         return Edges(map(to_edge, self._read_rows()))
-
-    def _get_source(self) -> tuple[str, str]:
-        return EDGE_COLUMNS, "edges"
 
 
 def query_nodes(store: Store, type_: str | None) -> NodeQuery:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
@@ -14,9 +14,6 @@ from merganser.graph.exchange.property_types import collect_property_types
 from merganser.graph.records import Edge, Node, Path
 from merganser.graph.values import encode
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 ResultT = TypeVar("ResultT", bound=Node | Edge | Path)
 RecordT = TypeVar("RecordT", bound=Node | Edge)
 
@@ -25,8 +22,6 @@ _TIME = pa.timestamp("ms", tz="UTC")
 
 
 class _Results(list[ResultT]):
-    """A list of results."""
-
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,15 +49,24 @@ class _Results(list[ResultT]):
 
 
 class _Records(_Results[RecordT]):
-    """A list of nodes or of edges."""
-
     __slots__ = ()
     # The columns that every record has.
     _columns: ClassVar[tuple[str, ...]]
 
     def to_arrow(self) -> pa.Table:
         """Convert to a table with a row for each record and a column for each property, as in `export_parquet`."""
-        return _to_arrow_table(self, self._columns)
+        times = ("created_at", "updated_at")
+        types = {"type": pa.string(), **dict.fromkeys(times, _TIME)}
+        common = (*self._columns, *times)
+        own = make_columns(collect_property_types((record.id, record.properties) for record in self), common)
+        properties = [record.properties for record in self]
+        fields = {name: pa.field(name, types.get(name, pa.int64()), nullable=False) for name in common}
+        arrays = {name: pa.array([getattr(record, name) for record in self], fields[name].type) for name in fields}
+        # Times come last, because they are needed least often.
+        made = [(fields[name], arrays[name]) for name in self._columns]
+        made += [(column.field, column.to_array(properties)) for column in own]
+        made += [(fields[name], arrays[name]) for name in times]
+        return pa.Table.from_arrays([array for _, array in made], schema=pa.schema([field for field, _ in made]))
 
     def cells(self, most: int | None = None) -> tuple[list[str], list[list[str]]]:
         """Format as a table for people: the names of its columns, and its rows.
@@ -70,7 +74,14 @@ class _Records(_Results[RecordT]):
         Args:
             most: The largest number of rows; None is all.
         """
-        return _format_cells(self[:most], self._columns)
+        records = self[:most]
+        names = list(dict.fromkeys(name for record in records for name in record.properties))
+        rows = [
+            [str(getattr(record, name)) for name in self._columns]
+            + [format_value(record.properties[name]) if name in record.properties else "" for name in names]
+            for record in records
+        ]
+        return [*self._columns, *names], rows
 
 
 class Nodes(_Records[Node]):
@@ -139,27 +150,3 @@ def draw_path(path: Path) -> str:
 def format_value(value: Any) -> str:
     """Format a property for people: a string as it is, other values as JSON."""
     return value if isinstance(value, str) else encode(value)
-
-
-def _to_arrow_table(records: Sequence[Node | Edge], fixed: tuple[str, ...]) -> pa.Table:
-    times = ("created_at", "updated_at")
-    types = {"type": pa.string(), **dict.fromkeys(times, _TIME)}
-    own = make_columns(collect_property_types((record.id, record.properties) for record in records), (*fixed, *times))
-    properties = [record.properties for record in records]
-    fields = {name: pa.field(name, types.get(name, pa.int64()), nullable=False) for name in (*fixed, *times)}
-    arrays = {name: pa.array([getattr(record, name) for record in records], fields[name].type) for name in fields}
-    # Times come last, because they are needed least often.
-    made = [(fields[name], arrays[name]) for name in fixed]
-    made += [(column.field, column.to_array(properties)) for column in own]
-    made += [(fields[name], arrays[name]) for name in times]
-    return pa.Table.from_arrays([array for _, array in made], schema=pa.schema([field for field, _ in made]))
-
-
-def _format_cells(records: Sequence[Node | Edge], fixed: tuple[str, ...]) -> tuple[list[str], list[list[str]]]:
-    names = list(dict.fromkeys(name for record in records for name in record.properties))
-    rows = [
-        [str(getattr(record, name)) for name in fixed]
-        + [format_value(record.properties[name]) if name in record.properties else "" for name in names]
-        for record in records
-    ]
-    return [*fixed, *names], rows

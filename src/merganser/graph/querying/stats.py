@@ -30,14 +30,8 @@ class GraphStats(DisplayMixin):
     def to_arrow(self) -> pa.Table:
         """Convert the counts to a table with a row for each type."""
         counts = [("nodes", *item) for item in self.nodes.items()] + [("edges", *item) for item in self.edges.items()]
-        tables, types, numbers = zip(*counts, strict=True) if counts else ((), (), ())
-        return pa.table(
-            {
-                "table": pa.array(tables, pa.string()),
-                "type": pa.array(types, pa.string()),
-                "count": pa.array(numbers, pa.int64()),
-            }
-        )
+        schema = pa.schema([("table", pa.string()), ("type", pa.string()), ("count", pa.int64())])
+        return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in counts], schema)
 
 
 def read_stats(store: Store) -> GraphStats:

@@ -62,6 +62,19 @@ class Traversal:
     max_depth: int | None
     node_type: str | None
 
+    def __post_init__(self) -> None:
+        check_ids(self.start_id)
+        get_endpoint_columns(self.direction)
+        build_type_conditions("", self.edge_type)
+        build_type_conditions("", self.node_type)
+        check_integer("min_depth", self.min_depth, 1)
+        if self.max_depth is not None:
+            check_integer("max_depth", self.max_depth, self.min_depth)
+        check_nodes(self._store, self.start_id)
+        if self.edge_type is not None and not isinstance(self.edge_type, str):
+            # A copy, because the caller may change the list.
+            object.__setattr__(self, "edge_type", tuple(self.edge_type))
+
     def nodes(self) -> Nodes:
         """Read each node that is `min_depth` to `max_depth` edges from the start, nearest first, then by id."""
         columns = ", ".join(f"n.{column}" for column in NODE_COLUMNS.split(", "))
@@ -148,7 +161,6 @@ class Traversal:
             connection.execute(_CLEAR)
 
     def _build_level_sql(self) -> str:
-        """Build the statement that adds the next level."""
         edges = join_conditions(build_type_conditions("e.", self.edge_type)).sql
         reached = " UNION ALL ".join(
             f"SELECT e.{goal}, r.depth + 1, e.id, r.id FROM temp.merganser_reached AS r "
@@ -163,37 +175,6 @@ class Traversal:
             "FROM temp.merganser_reached AS r CROSS JOIN nodes AS n ON n.id = r.id "
             f"WHERE r.depth >= {self.min_depth} AND {nodes}"
         )
-
-
-def traverse(
-    store: Store,
-    start_id: int,
-    edge_type: str | Sequence[str] | None,
-    *,
-    direction: Direction,
-    min_depth: int,
-    max_depth: int | None,
-    node_type: str | None,
-) -> Traversal:
-    """Start a traversal; see `GraphDatabase.traverse`."""
-    check_ids(start_id)
-    get_endpoint_columns(direction)
-    build_type_conditions("", edge_type)
-    build_type_conditions("", node_type)
-    check_integer("min_depth", min_depth, 1)
-    if max_depth is not None:
-        check_integer("max_depth", max_depth, min_depth)
-    check_nodes(store, start_id)
-    types = edge_type if edge_type is None or isinstance(edge_type, str) else tuple(edge_type)
-    return Traversal(
-        _store=store,
-        start_id=start_id,
-        edge_type=types,
-        direction=direction,
-        min_depth=min_depth,
-        max_depth=max_depth,
-        node_type=node_type,
-    )
 
 
 def read_paths(connection: sqlite3.Connection, found: Sequence[PathIds]) -> Paths:

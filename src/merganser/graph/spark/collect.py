@@ -32,7 +32,6 @@ def stream_tables(frame: DataFrame, rows: int = ROWS) -> Iterator[pa.Table]:
 
 
 def _encode_partition(rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Encode the batches of a partition in few rows."""
     held: list[pa.RecordBatch] = []
     count = size = 0
     for batch in _split_batches(rows, batches):

@@ -109,19 +109,16 @@ def _read_match_names(graph: ParquetGraph, kind: RecordKind, type_: str) -> list
 def _split_by_match(
     columns: Mapping[str, ValueT], match: Collection[str]
 ) -> tuple[dict[str, ValueT], dict[str, ValueT]]:
-    """Separate the match properties from all others."""
     key = {name: columns[name] for name in match}
     return key, {name: column for name, column in columns.items() if name not in key}
 
 
 def _map_property_columns(frame: DataFrame, kind: RecordKind) -> dict[str, Column]:
-    """Map each property to its column."""
     own = {*KEY_COLUMNS[kind], *TIME_COLUMNS, "type" if kind == "nodes" else "relationship"}
     return {to_property_name(column, kind): to_column(column) for column in frame.columns if column not in own}
 
 
 def _find_endpoint_types(graph: ParquetGraph, type_: str, node_types: Sequence[str]) -> list[tuple[str, str]]:
-    """List the pairs of node types that edges of a type connect."""
     known = [graph.nodes(node_type).select("id", F.lit(node_type).alias("type")) for node_type in node_types]
     pairs = graph.edges(type_).select("src", "dst")
     empty = pairs.select(F.col("src").alias("id"), F.lit(None).cast("string").alias("type")).limit(0)

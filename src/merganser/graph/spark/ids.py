@@ -10,17 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DateType,
-    DoubleType,
-    LongType,
-    NullType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as T  # noqa: N812 - as above
 
 from merganser.errors import PropertyTypeError
 
@@ -28,19 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType
 
 # 128 bits, as hex digits.
 _DIGITS = 32
 _TWO_TO_63 = float(2**63)
 
 
-def make_node_id(type_: str, match: Mapping[str, tuple[Column, DataType]]) -> Column:
+def make_node_id(type_: str, match: Mapping[str, tuple[Column, T.DataType]]) -> Column:
     """Compute the id of a node; NULL where a match property is NULL."""
     return _hash([F.lit("node" + _encode_string(type_)), *_encode_properties(match)])
 
 
-def make_edge_id(type_: str, src: Column, dst: Column, match: Mapping[str, tuple[Column, DataType]]) -> Column:
+def make_edge_id(type_: str, src: Column, dst: Column, match: Mapping[str, tuple[Column, T.DataType]]) -> Column:
     """Compute the id of an edge between two node ids; NULL where one of them or a match property is NULL."""
     return _hash([F.lit("edge" + _encode_string(type_)), src, dst, *_encode_properties(match)])
 
@@ -49,7 +38,7 @@ def _hash(encoded: list[Column]) -> Column:
     return F.substring(F.sha2(F.concat(*encoded), 256), 1, _DIGITS)
 
 
-def _encode_properties(match: Mapping[str, tuple[Column, DataType]]) -> list[Column]:
+def _encode_properties(match: Mapping[str, tuple[Column, T.DataType]]) -> list[Column]:
     encoded = []
     for name in sorted(match):
         column, data_type = match[name]
@@ -61,17 +50,17 @@ def _encode_string(text: str) -> str:
     return f"s{len(text)}:{text}"
 
 
-def _encode_value(column: Column, data_type: DataType, name: str) -> Column:
+def _encode_value(column: Column, data_type: T.DataType, name: str) -> Column:
     """Encode values so that two encodings are equal exactly where the values are; NULL stays NULL."""
-    if isinstance(data_type, BooleanType):
+    if isinstance(data_type, T.BooleanType):
         return F.when(column, "b1").when(~column, "b0")
-    if isinstance(data_type, LongType):
+    if isinstance(data_type, T.LongType):
         return F.concat(F.lit("n"), column.cast("string"), F.lit(";"))
-    if isinstance(data_type, DoubleType):
+    if isinstance(data_type, T.DoubleType):
         return F.concat(F.lit("n"), _format_number(column), F.lit(";"))
-    if isinstance(data_type, NullType):
+    if isinstance(data_type, T.NullType):
         return column.cast("string")
-    if isinstance(data_type, ArrayType):
+    if isinstance(data_type, T.ArrayType):
         element = data_type.elementType
         items = F.transform(column, lambda item: F.coalesce(_encode_value(item, element, name), F.lit("z")))
         return F.concat(F.lit("l"), F.size(column).cast("string"), F.lit(":"), F.array_join(items, ""))
@@ -92,14 +81,14 @@ def _format_number(column: Column) -> Column:
     )
 
 
-def _format_string(column: Column, data_type: DataType) -> Column | None:
-    if isinstance(data_type, StringType):
+def _format_string(column: Column, data_type: T.DataType) -> Column | None:
+    if isinstance(data_type, T.StringType):
         return column
-    if isinstance(data_type, DateType):
+    if isinstance(data_type, T.DateType):
         return column.cast("string")
-    if isinstance(data_type, TimestampNTZType):
+    if isinstance(data_type, T.TimestampNTZType):
         return _format_iso(column)
-    if isinstance(data_type, TimestampType):
+    if isinstance(data_type, T.TimestampType):
         # Counted from an epoch without a zone: every other function uses the session's time zone.
         epoch = F.to_timestamp_ntz(F.lit("1970-01-01 00:00:00"))
         return F.concat(_format_iso(F.timestamp_add("MICROSECOND", F.unix_micros(column), epoch)), F.lit("+00:00"))

@@ -69,12 +69,7 @@ class ParquetGraph:
         self._lock_timeout = lock_timeout
 
     def merge_nodes(
-        self,
-        frame: DataFrame,
-        type: str,  # noqa: A002 - the word for it
-        *,
-        batch_id: str | None = None,
-        **given: Unpack[NodeMerge],
+        self, frame: DataFrame, type: str, *, batch_id: str | None = None, **given: Unpack[NodeMerge]
     ) -> GraphMergeResult:
         """Merge each row into the node with its match properties, which is created if it does not exist.
 
@@ -105,7 +100,7 @@ class ParquetGraph:
     def merge_edges(
         self,
         frame: DataFrame,
-        type: str,  # noqa: A002
+        type: str,
         *,
         missing: MissingPolicy = "refuse",
         batch_id: str | None = None,
@@ -144,7 +139,7 @@ class ParquetGraph:
             rows = frame.agg(F.coalesce(F.sum("rows"), F.lit(0))).collect()[0][0]
             return self._merge(folder, replace(records, frame=frame, skipped=records.rows - rows), batch_id)
 
-    def committed(self, kind: RecordKind, type: str, batch_id: str) -> bool:  # noqa: A002
+    def committed(self, kind: RecordKind, type: str, batch_id: str) -> bool:
         """Check whether a batch was merged.
 
         Args:
@@ -157,7 +152,7 @@ class ParquetGraph:
         """
         return self._find_folder(kind, type).find_batch(batch_id) is not None
 
-    def nodes(self, type: str | None = None) -> DataFrame:  # noqa: A002
+    def nodes(self, type: str | None = None) -> DataFrame:
         """Read nodes with the columns of GraphFrames: `id`, `type`, then properties and times.
 
         A property that a node lacks is NULL. A property with the name of another column gets the prefix `property_`.
@@ -169,7 +164,7 @@ class ParquetGraph:
         """
         return self._read("nodes", type, "type")
 
-    def edges(self, type: str | None = None) -> DataFrame:  # noqa: A002
+    def edges(self, type: str | None = None) -> DataFrame:
         """Read edges with the columns of GraphFrames: `id`, `src`, `dst`, `relationship`, then properties and times.
 
         Args:
@@ -299,7 +294,6 @@ class ParquetGraph:
 
 @contextmanager
 def _name_type_in_errors(folder: Folder) -> Iterator[None]:
-    """Prefix the errors of a column with the type of its records."""
     try:
         yield
     except (ColumnTypeError, ColumnValueError) as error:

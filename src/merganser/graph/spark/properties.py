@@ -4,29 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    NullType,
-    ShortType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as T  # noqa: N812 - as above
 
 from merganser.errors import InvalidArgumentError, PropertyTypeError
 from merganser.graph.spark.reading import to_column
@@ -35,10 +17,12 @@ from merganser.graph.sqlite.indexes import read_names
 # How a caller specifies properties: columns of the same name, or an expression for each.
 PropertySpec: TypeAlias = "str | Sequence[str] | Mapping[str, str | Column] | None"
 
-_STORED_TYPES: dict[type[DataType], DataType] = {
-    **{type_: type_() for type_ in (NullType, BooleanType, DateType, TimestampType, TimestampNTZType, StringType)},
-    **dict.fromkeys((ByteType, ShortType, IntegerType, LongType), LongType()),
-    **dict.fromkeys((FloatType, DoubleType), DoubleType()),
+_STORED_TYPES: dict[type[T.DataType], T.DataType] = {
+    **{
+        one: one() for one in (T.NullType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.StringType)
+    },
+    **dict.fromkeys((T.ByteType, T.ShortType, T.IntegerType, T.LongType), T.LongType()),
+    **dict.fromkeys((T.FloatType, T.DoubleType), T.DoubleType()),
 }
 
 
@@ -95,7 +79,7 @@ def check_roles(match: Mapping[str, Any], **others: Mapping[str, Any]) -> None:
             raise InvalidArgumentError(message)
 
 
-def to_stored_type(data_type: DataType, name: str, role: str) -> DataType:
+def to_stored_type(data_type: T.DataType, name: str, role: str) -> T.DataType:
     """Choose the type in which a property is stored: integers of 64 bits, and floats of double precision.
 
     A type that `GraphDatabase` cannot store is refused, so that the same rows make the same graph everywhere (G5, G17).
@@ -103,91 +87,74 @@ def to_stored_type(data_type: DataType, name: str, role: str) -> DataType:
     simple = _STORED_TYPES.get(type(data_type))
     if simple is not None:
         return simple
-    if isinstance(data_type, ArrayType):
-        return ArrayType(to_stored_type(data_type.elementType, name, role))
-    if isinstance(data_type, StructType):
-        return StructType(
-            [StructField(field.name, to_stored_type(field.dataType, name, role)) for field in data_type.fields]
+    if isinstance(data_type, T.ArrayType):
+        return T.ArrayType(to_stored_type(data_type.elementType, name, role))
+    if isinstance(data_type, T.StructType):
+        return T.StructType(
+            [T.StructField(field.name, to_stored_type(field.dataType, name, role)) for field in data_type.fields]
         )
-    if isinstance(data_type, MapType) and isinstance(data_type.keyType, StringType):
-        return MapType(StringType(), to_stored_type(data_type.valueType, name, role))
+    if isinstance(data_type, T.MapType) and isinstance(data_type.keyType, T.StringType):
+        return T.MapType(T.StringType(), to_stored_type(data_type.valueType, name, role))
     raise PropertyTypeError(
         f"{role} property {name!r} has type {data_type.simpleString()}, which cannot be stored. Cast it to a string, a "
         "bigint, a double, a boolean, a date or timestamp, or a list or struct of these."
     )
 
 
-def unify_types(data_types: Sequence[DataType], name: str) -> DataType:
+def unify_types(data_types: Sequence[T.DataType], name: str) -> T.DataType:
     """Find the common type of a property that has several expressions."""
-    typed = {one.simpleString(): one for one in data_types if not isinstance(one, NullType)}
+    typed = {one.simpleString(): one for one in data_types if not isinstance(one, T.NullType)}
     if len(typed) > 1:
         raise PropertyTypeError(
             f"The expressions of the property {name!r} have different types: {' and '.join(typed)}. Cast them to one "
             "type."
         )
-    return next(iter(typed.values()), NullType())
+    return next(iter(typed.values()), T.NullType())
 
 
-def is_orderable(data_type: DataType) -> bool:
+def is_orderable(data_type: T.DataType) -> bool:
     """Tell whether Spark can order, and so compare, values of a type."""
-    if isinstance(data_type, ArrayType):
+    if isinstance(data_type, T.ArrayType):
         return is_orderable(data_type.elementType)
-    if isinstance(data_type, StructType):
+    if isinstance(data_type, T.StructType):
         return all(is_orderable(field.dataType) for field in data_type.fields)
-    return not isinstance(data_type, MapType) and data_type.typeName() not in {"variant", "interval"}
+    return not isinstance(data_type, T.MapType) and data_type.typeName() not in {"variant", "interval"}
 
 
-def to_orderable(column: Column, data_type: DataType) -> Column:
+def to_orderable(column: Column, data_type: T.DataType) -> Column:
     """Make a column by which rows can be ordered and compared: its JSON, if its type cannot be ordered."""
     return column if is_orderable(data_type) else F.to_json(F.struct(column), _JSON_TIME_FORMATS)
 
 
-def is_not_finite(column: Column, data_type: DataType) -> Column | None:
-    """Make the condition that a value is or holds a number that is not finite; None if its type has no such numbers."""
-    return _has_fault(column, data_type, _is_not_finite)
+def is_not_finite(column: Column, data_type: T.DataType) -> Column | None:
+    """Make the condition that a number is not finite; None if its type has no such numbers."""
+    return F.isnan(column) | (F.abs(column) == float("inf")) if isinstance(data_type, T.DoubleType) else None
 
 
-def is_outside_years(column: Column, data_type: DataType) -> Column | None:
-    """Make the condition that a value is or holds a day outside the years 1 to 9999, which are all that Python has.
-
-    Timestamps with a zone are compared in UTC, in which they are stored.
-    """
-    return _has_fault(column, data_type, _is_outside_years)
-
-
-def _is_not_finite(column: Column, data_type: DataType) -> Column | None:
-    return F.isnan(column) | (F.abs(column) == float("inf")) if isinstance(data_type, DoubleType) else None
-
-
-def _is_outside_years(column: Column, data_type: DataType) -> Column | None:
-    if isinstance(data_type, TimestampType):
+def is_outside_years(column: Column, data_type: T.DataType) -> Column | None:
+    """Make the condition that a day is outside the years 1 to 9999, which are all that Python has."""
+    if isinstance(data_type, T.TimestampType):
+        # Compared in UTC, in which it is stored.
         return ~F.unix_micros(column).between(_FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
-    if isinstance(data_type, DateType | TimestampNTZType):
+    if isinstance(data_type, T.DateType | T.TimestampNTZType):
         return ~F.unix_date(column.cast("date")).between(_FIRST_DAY, _LAST_DAY)
     return None
 
 
-def _has_fault(
-    column: Column, data_type: DataType, fault: Callable[[Column, DataType], Column | None]
+def has_fault(
+    column: Column, data_type: T.DataType, fault: Callable[[Column, T.DataType], Column | None]
 ) -> Column | None:
     """Make the condition that a value, or one nested in it, has a fault; None if its type cannot have it."""
-    if isinstance(data_type, ArrayType):
+    if isinstance(data_type, T.ArrayType):
         element = data_type.elementType
-        if _has_fault(column, element, fault) is None:
+        if has_fault(column, element, fault) is None:
             return None
-        return F.exists(
-            column,
-            lambda item: F.coalesce(_require_condition(_has_fault(item, element, fault)), F.lit(False)),  # noqa: FBT003
-        )
-    if isinstance(data_type, MapType):
-        return _has_fault(F.map_values(column), ArrayType(data_type.valueType), fault)
-    if isinstance(data_type, StructType):
-        found = [_has_fault(column.getField(field.name), field.dataType, fault) for field in data_type.fields]
+        # Not None for an item, because it is not None for the column.
+        return F.exists(column, lambda item: F.coalesce(cast("Column", has_fault(item, element, fault)), F.lit(False)))  # noqa: FBT003
+    if isinstance(data_type, T.MapType):
+        return has_fault(F.map_values(column), T.ArrayType(data_type.valueType), fault)
+    if isinstance(data_type, T.StructType):
+        found = [has_fault(column.getField(field.name), field.dataType, fault) for field in data_type.fields]
         conditions = [F.coalesce(one, F.lit(False)) for one in found if one is not None]  # noqa: FBT003
         return F.array_contains(F.array(*conditions), True) if conditions else None  # noqa: FBT003
     return fault(column, data_type)
-
-
-def _require_condition(condition: Column | None) -> Column:
-    assert condition is not None  # noqa: S101 - checked for the element type before
-    return condition

@@ -24,6 +24,7 @@ from merganser.graph.spark.ids import make_edge_id, make_node_id
 from merganser.graph.spark.properties import (
     check_roles,
     find_column,
+    has_fault,
     is_not_finite,
     is_orderable,
     is_outside_years,
@@ -198,12 +199,10 @@ class _ValueColumns:
         return {value.name: value for role in roles for value in self.columns if value.role == role}
 
     def find_typed(self, role: str) -> TypedColumns:
-        """Map the properties of a role to their columns and types."""
         return {value.name: (value.column, value.data_type) for value in self.find_by_role(role).values()}
 
 
 def _refuse_expression(frame: DataFrame, given: Sequence[tuple[str, str, Column]]) -> None:
-    """Find the expression that Spark cannot evaluate."""
     for role, name, column in given:
         try:
             _ = frame.select(column).schema
@@ -305,11 +304,11 @@ class _Folding:
 def _list_faults(values: _ValueColumns) -> list[_Fault]:
     faults = [_Fault(value, "", value.column.isNull()) for value in values.columns if value.role in _KEY_ROLES]
     for value in values.columns:
-        for reason, find_fault in (
+        for reason, is_fault in (
             ("is not a finite number", is_not_finite),
             ("is or holds a day outside the years 1 to 9999", is_outside_years),
         ):
-            condition = find_fault(value.column, value.data_type)
+            condition = has_fault(value.column, value.data_type, is_fault)
             if condition is not None:
                 faults.append(_Fault(value, reason, condition))
     return faults

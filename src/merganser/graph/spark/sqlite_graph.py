@@ -79,12 +79,7 @@ class SqliteGraph:
             self.database.close()
 
     def merge_nodes(
-        self,
-        frame: DataFrame,
-        type: str,  # noqa: A002 - the word for it
-        *,
-        batch_id: str | None = None,
-        **given: Unpack[NodeMerge],
+        self, frame: DataFrame, type: str, *, batch_id: str | None = None, **given: Unpack[NodeMerge]
     ) -> GraphMergeResult:
         """Merge rows into nodes, with the same effect as `merge_node(…, touch=False)` for one row after another.
 
@@ -119,7 +114,7 @@ class SqliteGraph:
     def merge_edges(
         self,
         frame: DataFrame,
-        type: str,  # noqa: A002
+        type: str,
         *,
         missing: MissingPolicy = "refuse",
         batch_id: str | None = None,
@@ -169,7 +164,7 @@ class SqliteGraph:
 
             return _merge(batch, point, records, merge)
 
-    def committed(self, kind: Literal["nodes", "edges"], type: str, batch_id: str) -> bool:  # noqa: A002
+    def committed(self, kind: Literal["nodes", "edges"], type: str, batch_id: str) -> bool:
         """Tell whether a batch was merged completely.
 
         Args:

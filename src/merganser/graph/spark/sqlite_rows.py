@@ -169,7 +169,6 @@ class _Staging:
         return names or ()
 
     def stage_nodes(self, type_: str, match: Sequence[str]) -> StagedRecords:
-        """Stage the nodes of a type."""
         self.check_distinct("nodes", type_, match, [])
         columns = self.make_columns("nodes", type_, 0)
         self.check_present("nodes", type_, match, columns)
@@ -228,7 +227,6 @@ class _Staging:
             ) from error
 
     def write(self, columns: Sequence[_StagedColumn], rows: sqlite3.Cursor) -> DataFrame:
-        """Write rows to a file, and read it with Spark."""
         rel = f"{self.folder}/{self.file_count}"
         self.file_count += 1
         schema = pa.schema([(column.name, column.type) for column in columns])
@@ -259,7 +257,6 @@ class _Staging:
                 )
 
     def check_distinct(self, table: Table, type_: str, match: Sequence[str], node_ids: list[str]) -> None:
-        """Refuse records that would be one in Parquet."""
         keys = [*node_ids, *map(build_key_sql, match)]
         present = "".join(f" AND ({key}) IS NOT NULL" for key in keys)
         groups = self.connection.execute(

@@ -146,7 +146,6 @@ def _find_free_name(store: Store, type_: str, names: tuple[str, ...]) -> str:
 
 
 def _check_unique(store: Store, table: Table, type_: str, names: tuple[str, ...]) -> None:
-    """Refuse a unique index over duplicates, and list them."""
     keys = ", ".join(build_key_sql(name) for name in names)
     present = " AND ".join(f"({build_key_sql(name)}) IS NOT NULL" for name in names)
     groups = store.connection.execute(

@@ -295,12 +295,8 @@ class Store:
 
 
 _FILE_ERROR_CODES = {
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_CORRUPT,
-    sqlite3.SQLITE_NOTADB,
+    *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY),
+    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB),
 }
 # The statements that start, undo and end a transaction, and a nested one.
 _TRANSACTION = ("BEGIN IMMEDIATE", ("ROLLBACK",), "COMMIT")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from merganser.graph.values import Properties
 
 ResultT = TypeVar("ResultT")
+RecordT = TypeVar("RecordT", Node, Edge)
 
 INSERT_NODE = "INSERT INTO nodes (type, properties, created_at, updated_at) VALUES (?, ?, ?, ?)"
 INSERT_EDGE = "INSERT INTO edges (type, from_id, to_id, properties, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?)"
@@ -86,32 +87,22 @@ def get_edge(store: Store, edge_id: int) -> Edge | None:
     return to_edge(rows[0]) if rows else None
 
 
-def update_node(store: Store, node_id: int, properties: Mapping[str, Any], *, replace: bool) -> Node:
-    """Overwrite properties of a node; see `GraphDatabase.update_node`."""
-    given = normalize_properties(properties, "properties")
+def update_record(
+    store: Store, table: Table, read: Callable[[Store, int], RecordT | None], id_: int, given: Any, *, replace: bool
+) -> RecordT:
+    """Overwrite properties of a node or edge; see `GraphDatabase.update_node`."""
+    properties = normalize_properties(given, "properties")
     with store.transaction():
-        found = get_node(store, node_id)
+        found = read(store, id_)
         if found is None:
-            raise make_not_found_error("nodes", node_id)
-        after = drop_nulls(given) if replace else apply_properties(found.properties, given)
+            raise make_not_found_error(table, id_)
+        after = drop_nulls(properties) if replace else apply_properties(found.properties, properties)
         moment = current_milliseconds()
-        if store.schema is not None:
-            store.schema.check_node(found.type, after)
-        update_properties(store, "nodes", found.id, after, moment)
-    return replace_fields(found, properties=after, updated_at=to_datetime(moment))
-
-
-def update_edge(store: Store, edge_id: int, properties: Mapping[str, Any], *, replace: bool) -> Edge:
-    """Overwrite properties of an edge; see `GraphDatabase.update_edge`."""
-    given = normalize_properties(properties, "properties")
-    with store.transaction():
-        found = get_edge(store, edge_id)
-        if found is None:
-            raise make_not_found_error("edges", edge_id)
-        after = drop_nulls(given) if replace else apply_properties(found.properties, given)
-        moment = current_milliseconds()
-        check_edge(store, found.type, found.from_id, found.to_id, after)
-        update_properties(store, "edges", found.id, after, moment)
+        if isinstance(found, Edge):
+            check_edge(store, found.type, found.from_id, found.to_id, after)
+        else:
+            check_node(store, found.type, after)
+        update_properties(store, table, found.id, after, moment)
     return replace_fields(found, properties=after, updated_at=to_datetime(moment))
 
 
@@ -125,8 +116,7 @@ def delete_record(store: Store, table: Table, record_id: int) -> None:
 
 def insert_node(store: Store, type_: str, properties: Properties, moment: int) -> int:
     """Insert a node that has been checked, inside a transaction."""
-    if store.schema is not None:
-        store.schema.check_node(type_, properties)
+    check_node(store, type_, properties)
     try:
         done = store.connection.execute(INSERT_NODE, (type_, encode(properties), moment, moment))
     except sqlite3.IntegrityError as error:
@@ -185,6 +175,12 @@ def check_nodes(store: Store, *ids: int) -> None:
     for given in ids:
         if not store.fetch_all("SELECT 1 FROM nodes WHERE id = ?", (given,)):
             raise make_not_found_error("nodes", given)
+
+
+def check_node(store: Store, type_: str, properties: Properties) -> None:
+    """Refuse a node that the schema does not allow."""
+    if store.schema is not None:
+        store.schema.check_node(type_, properties)
 
 
 def check_edge(store: Store, type_: str, from_id: int, to_id: int, properties: Properties) -> None:

@@ -136,7 +136,6 @@ class _EdgeExpansion:
     def find_next_nodes(
         self, connection: sqlite3.Connection, nearest: Sequence[int], known: Sequence[int] | dict[int, int], most: int
     ) -> list[int]:
-        """Find the ids of the nodes one edge further, up to a number."""
         statement = f"SELECT DISTINCT outer_id FROM ({self.outgoing_sql}) ORDER BY outer_id LIMIT :most"
         given = {"nearest": encode(list(nearest)), "included": encode(list(known)), "most": most}
         return [found for (found,) in connection.execute(statement, given)]
@@ -160,7 +159,6 @@ class _EdgeExpansion:
         return found, int(count)
 
     def count_outer_edges(self, connection: sqlite3.Connection, included: str) -> dict[int, int]:
-        """Count the edges of each included node to nodes that are not included."""
         statement = f"SELECT inner_id, count(*) FROM ({self.outgoing_sql}) GROUP BY inner_id"
         return dict(connection.execute(statement, {"nearest": included, "included": included}).fetchall())
 

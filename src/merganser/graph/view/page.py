@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from merganser.graph.querying.results import format_value
 
 if TYPE_CHECKING:
-    from merganser.graph.values import Properties
+    from merganser.graph.records import Edge, Node
     from merganser.graph.view.neighbourhood import Neighbourhood
 
 # Characters that HTML does not allow: control characters, lone surrogates, noncharacters.
@@ -70,25 +70,10 @@ def encode_for_html(value: Any) -> str:
 def _to_page_data(found: Neighbourhood, title: str, depth: int | None, note: str) -> dict[str, Any]:
     # Ids and values are strings, because numbers of a browser do not hold every integer.
     nodes = [
-        {
-            "id": str(node.id),
-            "type": node.type,
-            "properties": _to_string_pairs(node.properties),
-            "distance": distance,
-            "beyond": beyond,
-        }
+        _to_fields(node) | {"distance": distance, "beyond": beyond}
         for node, distance, beyond in zip(found.nodes, found.distances, found.beyond, strict=True)
     ]
-    edges = [
-        {
-            "id": str(edge.id),
-            "type": edge.type,
-            "from": str(edge.from_id),
-            "to": str(edge.to_id),
-            "properties": _to_string_pairs(edge.properties),
-        }
-        for edge in found.edges
-    ]
+    edges = [_to_fields(edge) | {"from": str(edge.from_id), "to": str(edge.to_id)} for edge in found.edges]
     return {
         "title": title,
         "note": note,
@@ -100,9 +85,10 @@ def _to_page_data(found: Neighbourhood, title: str, depth: int | None, note: str
     }
 
 
-def _to_string_pairs(properties: Properties) -> list[list[str]]:
+def _to_fields(record: Node | Edge) -> dict[str, Any]:
     # Pairs, because a browser sorts names that are numbers first.
-    return [[name, format_value(value)] for name, value in properties.items()]
+    properties = [[name, format_value(value)] for name, value in record.properties.items()]
+    return {"id": str(record.id), "type": record.type, "properties": properties}
 
 
 @cache
