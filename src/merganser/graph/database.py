@@ -253,7 +253,7 @@ class GraphDatabase(QueryMixin, ExchangeMixin):
         BulkResult(created=2, matched=0)
         """
         options = bulk.BulkOptions(match_on, on_match, touch, warn_on_missing_index)
-        return bulk.bulk_merge_edges(self._store, type, rows, from_node, to_node, direction, options)
+        return bulk.bulk_merge_edges(self._store, type, rows, (from_node, to_node), direction, options)
 
     def merge_pattern(
         self,

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merganser.graph.querying import pattern, query, stats
+from merganser.graph.querying.pattern import Pattern, build_pattern
+from merganser.graph.querying.query import EdgeQuery, NodeQuery, query_edges, query_nodes
+from merganser.graph.querying.stats import GraphStats, read_stats
 from merganser.graph.querying.traverse import Traversal
-from merganser.graph.view import neighbourhood
+from merganser.graph.view.neighbourhood import Neighbourhood, read_neighbourhood
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from merganser.graph.querying.conditions import Direction
-    from merganser.graph.querying.pattern import Pattern
-    from merganser.graph.querying.query import EdgeQuery, NodeQuery
-    from merganser.graph.querying.stats import GraphStats
     from merganser.graph.records import Path
     from merganser.graph.sqlite.store import Store
-    from merganser.graph.view.neighbourhood import Neighbourhood
 
 
 class QueryMixin:
@@ -38,7 +36,7 @@ class QueryMixin:
         ...     [found.id for found in db.nodes("Person").where("age", ">=", 20).order_by("age").limit(5).exec()]
         [2, 1]
         """
-        return query.query_nodes(self._store, type)
+        return query_nodes(self._store, type)
 
     def edges(self, type: str | None = None, *, from_id: int | None = None, to_id: int | None = None) -> EdgeQuery:
         """Query the edges of a type.
@@ -55,7 +53,7 @@ class QueryMixin:
         ...     db.edges("POSTED_BY", to_id=company).count()
         1
         """
-        return query.query_edges(self._store, type, from_id, to_id)
+        return query_edges(self._store, type, from_id, to_id)
 
     def traverse(
         self,
@@ -139,7 +137,7 @@ class QueryMixin:
         ...     [[node.id for node in path.nodes] for path in found]
         [[1, 3, 2], [2, 3, 1]]
         """
-        return pattern.build_pattern(self._store, type, where, start_id)
+        return build_pattern(self._store, type, where, start_id)
 
     def neighbourhood(
         self,
@@ -167,9 +165,7 @@ class QueryMixin:
         ...     [node.id for node in found.nodes], len(found.edges), found.nodes_left_out
         ([1, 2], 1, 1)
         """
-        return neighbourhood.read_neighbourhood(
-            self._store, start, edge_type, direction=direction, depth=depth, limit=limit
-        )
+        return read_neighbourhood(self._store, start, edge_type, direction=direction, depth=depth, limit=limit)
 
     def stats(self) -> GraphStats:
         """Count nodes and edges by type, and list the indexes.
@@ -180,4 +176,4 @@ class QueryMixin:
         ...     db.stats().nodes
         {'Company': 1, 'Job': 2}
         """
-        return stats.read_stats(self._store)
+        return read_stats(self._store)

@@ -44,7 +44,7 @@ class QueryOptions:
 
 def run_query(graph: GraphDatabase, query: ParsedQuery, options: QueryOptions) -> Nodes | Edges | Paths:
     """Read what a query asks for."""
-    if (single := _build_single_query(graph, query, options)) is not None:
+    if (single := _build_query(graph, query, options)) is not None:
         return single.exec()
     options.refuse("a query for paths or for a node by its id", *_NODE_OPTIONS, *_EDGE_OPTIONS, *_ORDER_OPTIONS)
     if any(edge.depths for edge in query.edges):
@@ -56,13 +56,11 @@ def run_query(graph: GraphDatabase, query: ParsedQuery, options: QueryOptions) -
 
 def count_results(graph: GraphDatabase, query: ParsedQuery, options: QueryOptions) -> int:
     """Count what `run_query` would read."""
-    single = _build_single_query(graph, query, options)
+    single = _build_query(graph, query, options)
     return len(run_query(graph, query, options)) if single is None else single.count()
 
 
-def _build_single_query(
-    graph: GraphDatabase, query: ParsedQuery, options: QueryOptions
-) -> NodeQuery | EdgeQuery | None:
+def _build_query(graph: GraphDatabase, query: ParsedQuery, options: QueryOptions) -> NodeQuery | EdgeQuery | None:
     """Build the query for nodes alone or edges alone; None if it is for paths or for a node by its id."""
     if not query.nodes:
         return _build_edge_query(graph, query.edges[0], options)

@@ -88,8 +88,7 @@ def _format_table(found: Nodes | Edges | Paths) -> Iterator[str]:
             yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
     else:
         yield from (escape_controls(text) for (text,) in rows)
-    noun = {Nodes: "node", Edges: "edge"}.get(type(found), "path")
-    yield pluralize(len(found), noun)
+    yield pluralize(len(found), {Nodes: "node", Edges: "edge"}.get(type(found), "path"))
 
 
 def _format_cell(text: str) -> str:

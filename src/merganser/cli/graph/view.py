@@ -57,24 +57,20 @@ def view(graph: str, out: str, **given: Any) -> CommandOutput:
     Any browser opens the file, also offline. Nodes can be dragged, expanded, searched and inspected. Without
     --node-type, --key and --query, the view starts at all nodes, of which there may be at most --limit.
     """
-    start = _parse_start(given)
+    start, depth = _parse_start(given), given["depth"]
     _check_folder(out)
     with open_graph(graph, given["timeout"]) as opened:
         ids, note = _find_start_ids(opened, start, given["limit"])
         found = opened.neighbourhood(
-            ids,
-            given["edge_type"] or None,
-            direction=given["direction"],
-            depth=given["depth"] + 1,
-            limit=given["limit"],
+            ids, given["edge_type"] or None, direction=given["direction"], depth=depth + 1, limit=given["limit"]
         )
-    page = found.to_html(given["title"] or os.path.basename(graph), depth=given["depth"], note=note)
+    page = found.to_html(given["title"] or os.path.basename(graph), depth=depth, note=note)
     location = locate(out)
     if location.store.get_path_type(location.root) == "file":
         confirm(f"Replace {out}?", yes=given["yes"])
     with write_atomically(location) as stream:
         stream.write(page.encode())
-    return _make_output(found, out, given["depth"])
+    return _make_output(found, out, depth)
 
 
 def _check_folder(out: str) -> None:

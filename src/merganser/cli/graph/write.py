@@ -53,9 +53,8 @@ def import_graph(
             has = f"{graph} has {pluralize(existing, 'node')} already; the import adds all nodes, even equal ones."
             confirm(f"{has} Import {source}?", yes=yes)
         done = opened.import_json(source) if is_json else opened.import_parquet(source, node_type=node_type)
-    return CommandOutput(
-        done.to_dict(), [f"{graph}: {pluralize(done.nodes, 'node')} and {pluralize(done.edges, 'edge')} added"]
-    )
+    added = f"{pluralize(done.nodes, 'node')} and {pluralize(done.edges, 'edge')} added"
+    return CommandOutput(done.to_dict(), [f"{graph}: {added}"])
 
 
 def _check_source(source: str, *, is_json: bool) -> None:
@@ -72,7 +71,7 @@ def _check_source(source: str, *, is_json: bool) -> None:
         )
 
 
-_columns_option = partial(click.option, type=columns, multiple=True)
+_names_option = partial(click.option, type=columns, multiple=True)
 
 
 @click.command()
@@ -80,23 +79,23 @@ _columns_option = partial(click.option, type=columns, multiple=True)
 @click.argument("source")
 @click.option("--node-type", cls=RenamedOption, former="--label", help="Merge the rows as nodes of this type.")
 @click.option("--edge-type", cls=RenamedOption, former="--type", help="Merge the rows as edges of this type.")
-@_columns_option(
+@_names_option(
     "--key", "match_on", help="Columns that identify a node, or an edge among those between the same nodes."
 )
-@_columns_option(
+@_names_option(
     "--on-match",
     metavar="COLUMN or PROPERTY=COLUMN",
     help="Columns that overwrite properties of matched nodes or edges.",
 )
 @click.option("--from-type", cls=RenamedOption, former="--from-label", help="Type of the nodes that edges lead from.")
-@_columns_option(
+@_names_option(
     "--from-key", metavar="PROPERTY=COLUMN", help="Columns that identify the nodes that edges lead from."
 )
 @click.option(
     "--from-id", help="Column with the ids of these nodes, instead of --from-type and --from-key.  [default: from_id]"
 )
 @click.option("--to-type", cls=RenamedOption, former="--to-label", help="Type of the nodes that edges lead to.")
-@_columns_option("--to-key", metavar="PROPERTY=COLUMN", help="Columns that identify the nodes that edges lead to.")
+@_names_option("--to-key", metavar="PROPERTY=COLUMN", help="Columns that identify the nodes that edges lead to.")
 @click.option(
     "--to-id", help="Column with the ids of these nodes, instead of --to-type and --to-key.  [default: to_id]"
 )
@@ -129,9 +128,8 @@ def merge(graph: str, source: str, **given: Any) -> CommandOutput:
     with open_writable_graph(graph, given["timeout"], given["schema"]) as opened, _report_missing_indexes(graph):
         done = _merge_rows(opened, rows, given)
     noun = f"{given['node_type']} node" if given["node_type"] else f"{given['edge_type']} edge"
-    return CommandOutput(
-        done.to_dict(), [f"{graph}: {pluralize(done.created, noun)} created, {done.matched:,} matched"]
-    )
+    report = f"{graph}: {pluralize(done.created, noun)} created, {done.matched:,} matched"
+    return CommandOutput(done.to_dict(), [report])
 
 
 _EDGE_OPTIONS = ("from_type", "from_key", "from_id", "to_type", "to_key", "to_id", "direction")

@@ -39,9 +39,8 @@ def import_parquet(store: Store, folder: str | os.PathLike[str], node_type: str 
     vertices, edges = _list_files(location, "vertices"), _list_files(location, "edges")
     node_ids, edge_ids = _read_ids(location, vertices, is_required=True), _read_ids(location, edges, is_required=False)
     nodes = _read_nodes(location, vertices, node_type)
-    return import_graph(
-        store, GraphImport(repr(location.display), node_ids, nodes, edge_ids, _read_edges(location, edges))
-    )
+    incoming = GraphImport(repr(location.display), node_ids, nodes, edge_ids, _read_edges(location, edges))
+    return import_graph(store, incoming)
 
 
 def _list_files(location: Location, folder: str) -> list[str]:
@@ -81,9 +80,8 @@ def _read_nodes(location: Location, files: Iterable[str], default: str | None) -
     for path, batch in _read_batches(location, files, ("id",)):
         (ids,) = _read_columns(batch, ("id",), path)
         (types,) = _read_columns(batch, ("type",), path) if "type" in batch.schema.names else (repeat(None),)
-        for found, type_, own, created, updated in zip(
-            ids, types, *_read_properties(batch, ("id", "type"), path), strict=False
-        ):
+        others = _read_properties(batch, ("id", "type"), path)
+        for found, type_, own, created, updated in zip(ids, types, *others, strict=False):
             label = f"the vertex {found!r} of {path!r}"
             if type_ is None and default is None:
                 raise GraphFileError(f"{label} has no 'type'; give node_type for all that have none.")
@@ -94,9 +92,8 @@ def _read_edges(location: Location, files: Iterable[str]) -> Iterator[NewEdge]:
     required = ("src", "dst", "relationship")
     for path, batch in _read_batches(location, files, required):
         fixed = _read_columns(batch, required, path)
-        for start, end, type_, own, created, updated in zip(
-            *fixed, *_read_properties(batch, ("id", *required), path), strict=False
-        ):
+        others = _read_properties(batch, ("id", *required), path)
+        for start, end, type_, own, created, updated in zip(*fixed, *others, strict=False):
             yield NewEdge(f"the edge {start!r} -> {end!r} of {path!r}", type_, start, end, own, created, updated)
 
 

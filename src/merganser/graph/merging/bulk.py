@@ -14,26 +14,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from merganser.errors import InvalidArgumentError, MergeConflictError, NodeNotFoundError
-from merganser.graph.merging.merge import (
-    EdgeMatch,
-    MatchUpdate,
-    check_direction,
-    find_nodes,
-    merge_one_edge,
-    merge_one_node,
-)
+from merganser.graph.merging import merge
 from merganser.graph.records import BulkResult, MergedEdge, MergedNode
+from merganser.graph.sqlite import write
 from merganser.graph.sqlite.indexes import list_indexes, read_names, warn_without_index
 from merganser.graph.sqlite.lookup import check_columns, extract_keys, find_by_keys, find_first_positions, read_batches
 from merganser.graph.sqlite.sql import Table, has_json_path, to_json_path
-from merganser.graph.sqlite.write import (
-    INSERT_EDGE,
-    INSERT_NODE,
-    call_with_label,
-    check_type,
-    current_milliseconds,
-    make_not_found_error,
-)
 from merganser.graph.values import apply_properties, drop_nulls, encode, normalize_name, normalize_properties
 
 if TYPE_CHECKING:
@@ -65,7 +51,7 @@ class Endpoint:
     match: Mapping[str, str]
 
     def __post_init__(self) -> None:
-        check_type(self.type)
+        write.check_type(self.type)
         if not isinstance(self.match, Mapping) or not self.match:
             message = f"The match of the endpoint {self.type} is {self.match!r}; give {{property: column}}."
             raise InvalidArgumentError(message)
@@ -86,7 +72,7 @@ class BulkOptions:
 
 def bulk_merge_nodes(store: Store, type_: str, rows: Any, options: BulkOptions) -> BulkResult:
     """Merge rows into nodes; see `GraphDatabase.bulk_merge_nodes`."""
-    check_type(type_)
+    write.check_type(type_)
     names = read_names(options.match_on, "match_on")
     if not names:
         raise InvalidArgumentError(f"match_on is empty; name the columns that identify a {type_}.")
@@ -97,22 +83,15 @@ def bulk_merge_nodes(store: Store, type_: str, rows: Any, options: BulkOptions) 
 
 
 def bulk_merge_edges(
-    store: Store,
-    type_: str,
-    rows: Any,
-    from_node: str | Endpoint,
-    to_node: str | Endpoint,
-    direction: str,
-    options: BulkOptions,
+    store: Store, type_: str, rows: Any, endpoints: Sequence[str | Endpoint], direction: str, options: BulkOptions
 ) -> BulkResult:
     """Merge rows into edges; see `GraphDatabase.bulk_merge_edges`."""
-    check_type(type_)
-    check_direction(direction)
+    write.check_type(type_)
+    merge.check_direction(direction)
     names = read_names(options.match_on, "match_on")
-    columns = read_on_match_columns(options.on_match, names)
-    work = BulkEdges(store, type_, names, columns, touch=options.touch)
-    work.set_endpoints(from_node, to_node, is_undirected=direction == "both")
-    for endpoint in (from_node, to_node):
+    work = BulkEdges(store, type_, names, read_on_match_columns(options.on_match, names), touch=options.touch)
+    work.set_endpoints(*endpoints, is_undirected=direction == "both")
+    for endpoint in endpoints:
         if options.warn_on_missing_index and isinstance(endpoint, Endpoint):
             warn_without_index(store, endpoint.type, endpoint.match)
     return work.run(rows)
@@ -148,7 +127,7 @@ class BulkNodes:
     """A bulk merge of nodes; a row is its properties, as they will be stored."""
 
     table: Table = "nodes"
-    insert_sql = INSERT_NODE
+    insert_sql = write.INSERT_NODE
     # The SQL condition on the ids that precede the match properties in a key.
     endpoint_sql = ""
 
@@ -215,8 +194,8 @@ class BulkNodes:
     def merge_row(self, number: int, row: Properties, endpoints: tuple[int, ...]) -> bool:
         """Merge one row, and return whether it created a record."""
         match = {name: row[name] for name in self.names}
-        change = MatchUpdate(self.select_updates(row), match, {}, allow_key_change=False, touch=self.touch)
-        return call_with_label(
+        change = merge.MatchUpdate(self.select_updates(row), match, {}, allow_key_change=False, touch=self.touch)
+        return write.call_with_label(
             f"row {number}", self.merge_record, match, self.select_new_properties(row), change, endpoints
         ).created
 
@@ -224,11 +203,11 @@ class BulkNodes:
         self,
         match: Properties,
         new: Properties,
-        change: MatchUpdate,
+        change: merge.MatchUpdate,
         endpoints: tuple[int, ...],  # noqa: ARG002 - as above
     ) -> MergedNode | MergedEdge:
         """Merge one record."""
-        return merge_one_node(self.store, self.type, match, new, change)
+        return merge.merge_one_node(self.store, self.type, match, new, change)
 
     def select_updates(self, row: Properties) -> Properties:
         """Select the properties that a row overwrites in its match."""
@@ -265,9 +244,7 @@ class BulkNodes:
         positions = find_first_positions(keys)
         distinct = list(positions)
         records: dict[Key, _Record] = {}
-        for slot, record_id in find_by_keys(
-            self.store, self.table, "r.id", self.type, self.names, distinct, self.endpoint_sql
-        ):
+        for slot, record_id in find_by_keys(self.store, self.table, self.type, self.names, distinct, self.endpoint_sql):
             key = distinct[slot]
             if key in records:
                 # Merging the row alone meets the same conflict, and raises it.
@@ -277,7 +254,7 @@ class BulkNodes:
 
     def write_records(self, records: Iterable[_Record]) -> None:
         """Insert the new records, and update the matched ones."""
-        moment = current_milliseconds()
+        moment = write.current_milliseconds()
         new = []
         # Records that set and remove the same properties share a statement.
         matched: defaultdict[tuple[tuple[str, bool], ...], list[tuple[Any, ...]]] = defaultdict(list)
@@ -299,7 +276,7 @@ class BulkEdges(BulkNodes):
     """A bulk merge of edges, whose keys begin with the ids of their endpoints."""
 
     table: Table = "edges"
-    insert_sql = INSERT_EDGE
+    insert_sql = write.INSERT_EDGE
     endpoint_sql = "r.from_id = k.c0 AND r.to_id = k.c1 AND "
 
     def set_endpoints(self, from_node: str | Endpoint, to_node: str | Endpoint, *, is_undirected: bool) -> None:
@@ -332,7 +309,7 @@ class BulkEdges(BulkNodes):
         positions = find_first_positions(keys)
         distinct = list(positions)
         ids: dict[Key, int] = {}
-        for slot, found in find_by_keys(self.store, "nodes", "r.id", endpoint.type, tuple(endpoint.match), distinct):
+        for slot, found in find_by_keys(self.store, "nodes", endpoint.type, tuple(endpoint.match), distinct):
             position = positions[distinct[slot]]
             ids[distinct[slot]] = (
                 self.find_one_node(endpoint, rows[position], first + position) if distinct[slot] in ids else found
@@ -354,15 +331,14 @@ class BulkEdges(BulkNodes):
             "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT id FROM nodes)", (encode(ids),)
         ).fetchone()
         if unknown:
-            raise NodeNotFoundError(
-                f"row {first + ids.index(unknown[0])}, column {column!r}: {make_not_found_error('nodes', unknown[0])}"
-            )
+            missing = write.make_not_found_error("nodes", unknown[0])
+            raise NodeNotFoundError(f"row {first + ids.index(unknown[0])}, column {column!r}: {missing}")
         return ids
 
     def find_one_node(self, endpoint: Endpoint, row: Properties, number: int) -> int:
         """Find one node, or raise why it cannot be identified."""
         match = {name: row[column] for name, column in endpoint.match.items()}
-        found = find_nodes(self.store, endpoint.type, match)
+        found = merge.find_nodes(self.store, endpoint.type, match)
         if len(found) > 1:
             raise MergeConflictError(endpoint.type, match, found, label=f"row {number}")
         if not found:
@@ -375,12 +351,12 @@ class BulkEdges(BulkNodes):
         return [(*(sorted(ids) if self.is_undirected else ids), *key) for ids, key in zip(endpoints, keys, strict=True)]
 
     def merge_record(
-        self, match: Properties, new: Properties, change: MatchUpdate, endpoints: tuple[int, ...]
+        self, match: Properties, new: Properties, change: merge.MatchUpdate, endpoints: tuple[int, ...]
     ) -> MergedNode | MergedEdge:
         """Merge one record."""
         from_id, to_id = endpoints
-        edge = EdgeMatch(self.type, from_id, to_id, match, self.is_undirected)
-        return merge_one_edge(self.store, edge, new, change)
+        edge = merge.EdgeMatch(self.type, from_id, to_id, match, self.is_undirected)
+        return merge.merge_one_edge(self.store, edge, new, change)
 
 
 @lru_cache(maxsize=256)

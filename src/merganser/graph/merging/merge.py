@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Properties
 
-PropertyMapping: TypeAlias = Mapping[str, Any]
+PropertyMap: TypeAlias = Mapping[str, Any]
 # New properties, or a function that returns them for the old ones.
-OnMatch: TypeAlias = PropertyMapping | Callable[[dict[str, Any]], PropertyMapping]
+OnMatch: TypeAlias = PropertyMap | Callable[[dict[str, Any]], PropertyMap]
 
 # SQLite's conditions may not be nested deeper than a thousand.
 _MAX_MATCH_PROPERTIES = 200
@@ -52,7 +52,7 @@ MergedT = TypeVar("MergedT", MergedNode, MergedEdge)
 class MatchUpdate:
     """What a merge writes to the record that it finds."""
 
-    updates: Properties | Callable[[dict[str, Any]], PropertyMapping]
+    updates: Properties | Callable[[dict[str, Any]], PropertyMap]
     match: Properties
     condition: Properties
     allow_key_change: bool
@@ -83,10 +83,10 @@ class MatchUpdate:
 class MergeOptions:
     """What a merge should write, as the caller gave it."""
 
-    base: PropertyMapping | None
-    on_create: PropertyMapping | None
+    base: PropertyMap | None
+    on_create: PropertyMap | None
     on_match: OnMatch | None
-    condition: PropertyMapping | None
+    condition: PropertyMap | None
     allow_key_change: bool
     touch: bool
 
@@ -120,7 +120,7 @@ class EdgeMatch(NamedTuple):
     is_undirected: bool
 
 
-def merge_node(store: Store, type_: str, match: PropertyMapping, options: MergeOptions, *, warn: bool) -> MergedNode:
+def merge_node(store: Store, type_: str, match: PropertyMap, options: MergeOptions, *, warn: bool) -> MergedNode:
     """Find or create a node; see `GraphDatabase.merge_node`."""
     write.check_type(type_)
     key = read_match(match)
@@ -132,13 +132,7 @@ def merge_node(store: Store, type_: str, match: PropertyMapping, options: MergeO
 
 
 def merge_edge(
-    store: Store,
-    from_id: int,
-    type_: str,
-    to_id: int,
-    match: PropertyMapping | None,
-    direction: str,
-    options: MergeOptions,
+    store: Store, from_id: int, type_: str, to_id: int, match: PropertyMap | None, direction: str, options: MergeOptions
 ) -> MergedEdge:
     """Find or create an edge; see `GraphDatabase.merge_edge`."""
     write.check_type(type_)
@@ -149,14 +143,12 @@ def merge_edge(
     return _merge_in_transaction(store, options, merge_one_edge, store, edge, new, change)
 
 
-def _merge_in_transaction(
-    store: Store, options: MergeOptions, merge: Callable[..., MergedT], *arguments: Any
-) -> MergedT:
+def _merge_in_transaction(store: Store, options: MergeOptions, merge: Callable[..., MergedT], *given: Any) -> MergedT:
     """Merge in a transaction; inside the caller's, only a function needs a savepoint, for what it may write."""
     if callable(options.on_match):
         with store.transaction():
-            return merge(*arguments)
-    return store.run_in_transaction(merge, *arguments)
+            return merge(*given)
+    return store.run_in_transaction(merge, *given)
 
 
 def check_direction(direction: str) -> None:
@@ -166,7 +158,7 @@ def check_direction(direction: str) -> None:
         raise InvalidArgumentError(message)
 
 
-def read_match(match: PropertyMapping | None) -> Properties:
+def read_match(match: PropertyMap | None) -> Properties:
     """Check the match properties."""
     key = normalize_properties(match, "match")
     if len(key) > _MAX_MATCH_PROPERTIES:
@@ -214,8 +206,7 @@ def update_matched_node(store: Store, row: tuple[int, str, str, int, int], chang
     found, type_, text, created_at, updated_at = row
     after, changed = change.apply(store, "nodes", found, text)
     if changed is not None and (changed or change.touch):
-        if store.schema is not None:
-            store.schema.check_node(type_, after)
+        write.check_node(store, type_, after)
         updated_at = write.current_milliseconds()
         if changed:
             write.update_properties(store, "nodes", found, after, updated_at)
@@ -239,19 +230,12 @@ def merge_one_edge(store: Store, edge: EdgeMatch, new: Properties, change: Match
     return update_matched_edge(store, rows[0], change)
 
 
-def create_missing_edge(store: Store, type_: str, from_id: int, to_id: int, new: Properties) -> MergedEdge:
+def create_missing_edge(store: Store, type_: str, start: int, end: int, new: Properties) -> MergedEdge:
     """Create the edge that was not found."""
     moment = write.current_milliseconds()
-    created, seen = write.insert_edge(store, type_, from_id, to_id, new, moment), to_datetime(moment)
+    created, seen = write.insert_edge(store, type_, start, end, new, moment), to_datetime(moment)
     return MergedEdge(
-        id=created,
-        type=type_,
-        from_id=from_id,
-        to_id=to_id,
-        properties=new,
-        created_at=seen,
-        updated_at=seen,
-        created=True,
+        id=created, type=type_, from_id=start, to_id=end, properties=new, created_at=seen, updated_at=seen, created=True
     )
 
 

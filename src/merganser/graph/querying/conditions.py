@@ -89,6 +89,11 @@ def build_type_conditions(table: str, given: str | Sequence[str] | None) -> tupl
     return (Condition(f"unlikely({table}type IN ({', '.join(map(quote_literal, given))}))"),)
 
 
+def build_types_sql(table: str, given: str | Sequence[str] | None) -> str:
+    """Build the SQL of `build_type_conditions`, which has no parameters."""
+    return join_conditions(build_type_conditions(table, given)).sql
+
+
 def get_endpoint_columns(direction: str) -> tuple[tuple[str, str], ...]:
     """Return the columns of an edge that a direction follows from and to.
 

@@ -74,9 +74,8 @@ class _Query(ABC, Generic[RecordT]):
         2
         """
         if isinstance(given, str):
-            return replace(
-                self, _conditions=(*self._conditions, build_property_condition(given, operator, value, _ALIAS))
-            )
+            condition = build_property_condition(given, operator, value, _ALIAS)
+            return replace(self, _conditions=(*self._conditions, condition))
         if operator is not None or not isinstance(given, Mapping):
             message = f"where({given!r}, ...) is neither a dict alone nor a property's name, an operator and a value."
             raise InvalidArgumentError(message)
@@ -244,10 +243,8 @@ def _build_connected_condition(
     node_type: str | None, edge_type: str | Sequence[str] | None, direction: str, match: Mapping[str, Any] | None
 ) -> Condition:
     """Build the condition that a node has an edge of a type to a node of a type."""
-    neighbour = join_conditions(
-        (*build_type_conditions("m.", node_type), *build_equality_conditions(match, "match", "m."))
-    )
-    found = join_conditions((*build_type_conditions("e.", edge_type), neighbour))
+    neighbour = (*build_type_conditions("m.", node_type), *build_equality_conditions(match, "match", "m."))
+    found = join_conditions((*build_type_conditions("e.", edge_type), *neighbour))
     either = [
         f"EXISTS (SELECT 1 FROM edges AS e JOIN nodes AS m ON m.id = e.{other} WHERE e.{own} = r.id AND {found.sql})"
         for own, other in get_endpoint_columns(direction)

@@ -41,9 +41,8 @@ def read_stats(store: Store) -> GraphStats:
             dict(connection.execute(f"SELECT type, count(*) FROM {table} GROUP BY type ORDER BY type").fetchall())
             for table in ("nodes", "edges")
         )
-        ((size,),) = connection.execute(
-            "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
-        ).fetchall()
+        statement = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+        ((size,),) = connection.execute(statement).fetchall()
         indexes = tuple(found.info for found in list_indexes(store))
     return GraphStats(
         path=store.path,

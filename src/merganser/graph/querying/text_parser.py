@@ -168,16 +168,15 @@ class _Parser:
         if self.starts_with("$", skip=True):
             name = self.match(_NAME, "the name of a parameter")
             if name not in self.parameters:
-                raise InvalidArgumentError(f"The query uses ${name}, but no value is given for it. Add the parameter {name!r}.")
+                raise InvalidArgumentError(f"The query uses ${name}, but parameters has no value for it. Add it.")
             return self.parameters[name]
         try:
             found, self.position = _DECODE_JSON(self.text, self.skip_spaces())
         except RecursionError:
             raise self.make_error("the value is nested too deeply") from None
         except ValueError:
-            raise self.make_error(
-                'expected a value as in JSON, such as 7, "text" or [1, 2], or a parameter $name'
-            ) from None
+            expected = 'expected a value as in JSON, such as 7, "text" or [1, 2], or a parameter $name'
+            raise self.make_error(expected) from None
         return found
 
     def parse_type(self) -> str | None:

@@ -11,12 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from merganser.errors import InvalidArgumentError
-from merganser.graph.querying.conditions import (
-    build_type_conditions,
-    check_integer,
-    get_endpoint_columns,
-    join_conditions,
-)
+from merganser.graph.querying.conditions import build_types_sql, check_integer, get_endpoint_columns
 from merganser.graph.querying.results import Nodes, Paths
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Path, to_edge, to_node
 from merganser.graph.sqlite.write import check_ids, check_nodes
@@ -65,8 +60,8 @@ class Traversal:
     def __post_init__(self) -> None:
         check_ids(self.start_id)
         get_endpoint_columns(self.direction)
-        build_type_conditions("", self.edge_type)
-        build_type_conditions("", self.node_type)
+        build_types_sql("", self.edge_type)
+        build_types_sql("", self.node_type)
         check_integer("min_depth", self.min_depth, 1)
         if self.max_depth is not None:
             check_integer("max_depth", self.max_depth, self.min_depth)
@@ -95,14 +90,14 @@ class Traversal:
         """
         if self.max_depth is None:
             raise InvalidArgumentError("paths() of a traversal without max_depth could take forever; give max_depth.")
-        edges = join_conditions(build_type_conditions("e.", self.edge_type)).sql
+        edges = build_types_sql("e.", self.edge_type)
         further = " UNION ALL ".join(
             f"SELECT e.{goal}, depth + 1, nodes || e.{goal} || ',', edges || ',' || e.id "
             f"FROM path CROSS JOIN edges AS e ON e.{start} = path.id "
             f"WHERE depth < ? AND {edges} AND NOT instr(nodes, ',' || e.{goal} || ',')"
             for start, goal in get_endpoint_columns(self.direction)
         )
-        nodes = join_conditions(build_type_conditions("n.", self.node_type)).sql
+        nodes = build_types_sql("n.", self.node_type)
         statement = (
             "WITH RECURSIVE path (id, depth, nodes, edges) AS "
             f"(SELECT id, 0, ',' || id || ',', '' FROM nodes WHERE id = ? UNION ALL {further}) "
@@ -161,7 +156,7 @@ class Traversal:
             connection.execute(_CLEAR)
 
     def _build_level_sql(self) -> str:
-        edges = join_conditions(build_type_conditions("e.", self.edge_type)).sql
+        edges = build_types_sql("e.", self.edge_type)
         reached = " UNION ALL ".join(
             f"SELECT e.{goal}, r.depth + 1, e.id, r.id FROM temp.merganser_reached AS r "
             f"CROSS JOIN edges AS e ON e.{start} = r.id WHERE r.depth = :depth AND {edges}"
@@ -170,7 +165,7 @@ class Traversal:
         return f"INSERT OR IGNORE INTO temp.merganser_reached (id, depth, edge_id, previous) {reached}"
 
     def _build_result_sql(self) -> str:
-        nodes = join_conditions(build_type_conditions("n.", self.node_type)).sql
+        nodes = build_types_sql("n.", self.node_type)
         return (
             "FROM temp.merganser_reached AS r CROSS JOIN nodes AS n ON n.id = r.id "
             f"WHERE r.depth >= {self.min_depth} AND {nodes}"
@@ -179,21 +174,15 @@ class Traversal:
 
 def read_paths(connection: sqlite3.Connection, found: Sequence[PathIds]) -> Paths:
     """Read the nodes and edges of paths, each once."""
-    nodes = {
-        row[0]: to_node(row) for row in _read_rows(connection, "nodes", NODE_COLUMNS, (steps[0] for steps in found))
-    }
-    edges = {
-        row[0]: to_edge(row) for row in _read_rows(connection, "edges", EDGE_COLUMNS, (steps[1] for steps in found))
-    }
+    nodes = {row[0]: to_node(row) for row in _select(connection, "nodes", NODE_COLUMNS, (path[0] for path in found))}
+    edges = {row[0]: to_edge(row) for row in _select(connection, "edges", EDGE_COLUMNS, (path[1] for path in found))}
     return Paths(
         Path(tuple(nodes[found_id] for found_id in node_ids), tuple(edges[found_id] for found_id in edge_ids))
         for node_ids, edge_ids in found
     )
 
 
-def _read_rows(
-    connection: sqlite3.Connection, table: str, columns: str, ids: Iterable[tuple[int, ...]]
-) -> sqlite3.Cursor:
+def _select(connection: sqlite3.Connection, table: str, columns: str, ids: Iterable[tuple[int, ...]]) -> sqlite3.Cursor:
     wanted = sorted({found_id for some in ids for found_id in some})
     statement = f"SELECT {columns} FROM {table} WHERE id IN (SELECT value FROM json_each(?))"
     return connection.execute(statement, (encode(wanted),))
@@ -202,8 +191,7 @@ def _read_rows(
 def _is_reached(connection: sqlite3.Connection, to_id: int | None) -> bool:
     if to_id is None:
         return False
-    statement = "SELECT 1 FROM temp.merganser_reached WHERE id = ?"
-    return connection.execute(statement, (to_id,)).fetchone() is not None
+    return connection.execute("SELECT 1 FROM temp.merganser_reached WHERE id = ?", (to_id,)).fetchone() is not None
 
 
 def _parse_ids(text: str) -> tuple[Any, ...]:

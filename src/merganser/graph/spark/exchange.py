@@ -52,9 +52,8 @@ def to_sqlite(graph: ParquetGraph, target: str | os.PathLike[str] | GraphDatabas
     with SqliteGraph(target) as sqlite:
         for type_ in node_types:
             frame = graph.nodes(type_)
-            key, others = _split_by_match(
-                _map_property_columns(frame, "nodes"), _read_match_names(graph, "nodes", type_)
-            )
+            columns = _map_property_columns(frame, "nodes")
+            key, others = _split_by_match(columns, _read_match_names(graph, "nodes", type_))
             nodes[type_] = sqlite.merge_nodes(frame, type_, match=key, base=others, on_match=others)
         for type_ in graph.edge_types():
             match = _read_match_names(graph, "edges", type_)
@@ -106,11 +105,9 @@ def _read_match_names(graph: ParquetGraph, kind: RecordKind, type_: str) -> list
     return found
 
 
-def _split_by_match(
-    columns: Mapping[str, ValueT], match: Collection[str]
-) -> tuple[dict[str, ValueT], dict[str, ValueT]]:
-    key = {name: columns[name] for name in match}
-    return key, {name: column for name, column in columns.items() if name not in key}
+def _split_by_match(given: Mapping[str, ValueT], match: Collection[str]) -> tuple[dict[str, ValueT], dict[str, ValueT]]:
+    key = {name: given[name] for name in match}
+    return key, {name: column for name, column in given.items() if name not in key}
 
 
 def _map_property_columns(frame: DataFrame, kind: RecordKind) -> dict[str, Column]:

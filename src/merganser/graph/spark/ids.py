@@ -76,9 +76,8 @@ def _encode_value(column: Column, data_type: T.DataType, name: str) -> Column:
 def _format_number(column: Column) -> Column:
     """Format an integral number as an integer, any other exactly, in hexadecimal."""
     is_integral = (column == F.rint(column)) & (column >= -_TWO_TO_63) & (column < _TWO_TO_63)
-    return F.when(is_integral, column.cast("bigint").cast("string")).when(
-        column.isNotNull(), F.format_string("%a", column)
-    )
+    integer, exact = column.cast("bigint").cast("string"), F.format_string("%a", column)
+    return F.when(is_integral, integer).when(column.isNotNull(), exact)
 
 
 def _format_string(column: Column, data_type: T.DataType) -> Column | None:
@@ -99,6 +98,5 @@ def _format_iso(column: Column) -> Column:
     """Format a time without a zone as Python's `isoformat` does: with six fractional digits, or none."""
     text = F.replace(column.cast("string"), F.lit(" "), F.lit("T"))
     fraction = F.rpad(F.substring_index(text, ".", -1), 6, "0")
-    return F.when(F.contains(text, F.lit(".")), F.concat_ws(".", F.substring_index(text, ".", 1), fraction)).otherwise(
-        text
-    )
+    padded = F.concat_ws(".", F.substring_index(text, ".", 1), fraction)
+    return F.when(F.contains(text, F.lit(".")), padded).otherwise(text)

@@ -241,9 +241,8 @@ class ParquetGraph:
         if not types:
             message = f"{self.path} has no {kind} yet, so a DataFrame would have no columns. Merge some first."
             raise InvalidArgumentError(message)
-        return union_types(
-            {name: self._io.read(self._find_folder(kind, name).path) for name in types}, kind, type_column
-        )
+        frames = {name: self._io.read(self._find_folder(kind, name).path) for name in types}
+        return union_types(frames, kind, type_column)
 
     def _merge(self, folder: Folder, records: Records, batch_id: str | None) -> GraphMergeResult:
         """Merge records by id: those that do not exist as `new`, the others as `found`."""

@@ -18,9 +18,8 @@ from merganser.graph.sqlite.indexes import read_names
 PropertySpec: TypeAlias = "str | Sequence[str] | Mapping[str, str | Column] | None"
 
 _STORED_TYPES: dict[type[T.DataType], T.DataType] = {
-    **{
-        one: one() for one in (T.NullType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType, T.StringType)
-    },
+    **{one: one() for one in (T.NullType, T.BooleanType, T.StringType)},
+    **{one: one() for one in (T.DateType, T.TimestampType, T.TimestampNTZType)},
     **dict.fromkeys((T.ByteType, T.ShortType, T.IntegerType, T.LongType), T.LongType()),
     **dict.fromkeys((T.FloatType, T.DoubleType), T.DoubleType()),
 }
@@ -41,8 +40,7 @@ def read_properties(frame: DataFrame, given: PropertySpec, role: str) -> dict[st
     if given is None:
         return {}
     if isinstance(given, Mapping):
-        names = read_names(list(given), role)
-        return {name: _parse_expression(given[name], name, role) for name in names}
+        return {name: _parse_expression(given[name], name, role) for name in read_names(list(given), role)}
     return {name: find_column(frame, name, role) for name in read_names(given, role)}
 
 
@@ -90,9 +88,8 @@ def to_stored_type(data_type: T.DataType, name: str, role: str) -> T.DataType:
     if isinstance(data_type, T.ArrayType):
         return T.ArrayType(to_stored_type(data_type.elementType, name, role))
     if isinstance(data_type, T.StructType):
-        return T.StructType(
-            [T.StructField(field.name, to_stored_type(field.dataType, name, role)) for field in data_type.fields]
-        )
+        fields = data_type.fields
+        return T.StructType([T.StructField(one.name, to_stored_type(one.dataType, name, role)) for one in fields])
     if isinstance(data_type, T.MapType) and isinstance(data_type.keyType, T.StringType):
         return T.MapType(T.StringType(), to_stored_type(data_type.valueType, name, role))
     raise PropertyTypeError(

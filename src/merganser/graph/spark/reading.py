@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 def union_types(frames: Mapping[str, DataFrame], kind: str, type_column: str) -> DataFrame:
     """Union the frames of several types, with the type in a column; properties that a type lacks are NULL."""
-    own = (*KEY_COLUMNS[kind], *TIME_COLUMNS)
-    properties = _unify_properties(frames, kind, own)
+    properties = _unify_properties(frames, kind, (*KEY_COLUMNS[kind], *TIME_COLUMNS))
     aligned = []
     for type_, frame in frames.items():
         values = [

@@ -40,9 +40,8 @@ class RecordRows:
             have = to_arrow_schema(self.make_rows(None))
             both = [field for field in schema if field.name in have.names]
             check_types(pa.schema([have.field(field.name) for field in both]), pa.schema(both))
-            self._cast_schema = pa.schema(
-                [field for field in both if not _is_same_type(have.field(field.name).type, field.type)]
-            )
+            different = [field for field in both if not _is_same_type(have.field(field.name).type, field.type)]
+            self._cast_schema = pa.schema(different)
 
     @property
     def overwritten_columns(self) -> list[str]:

@@ -145,8 +145,7 @@ class SqliteGraph:
             endpoints = {"from_match": given["from_node"], "to_match": given["to_node"]}
             if missing == "refuse":
                 for struct, endpoint in endpoints.items():
-                    keys = _select_endpoints(records, point, struct)
-                    _refuse_missing(store, type, endpoint.type, struct, keys)
+                    _refuse_missing(store, type, endpoint.type, struct, _select_endpoints(records, point, struct))
             for endpoint in endpoints.values():
                 _ensure_index(store, endpoint.type, tuple(endpoint.match))
 
@@ -292,5 +291,5 @@ def _find_existing_nodes(store: Store, type_: str, table: pa.Table, struct: str)
         if keys is None:
             return rows, [bool(find_nodes(store, type_, row)) for row in rows]
         distinct = list(find_first_positions(keys))
-        existing = {distinct[slot] for slot, _ in find_by_keys(store, "nodes", "r.id", type_, names, distinct)}
+        existing = {distinct[slot] for slot, _ in find_by_keys(store, "nodes", type_, names, distinct)}
     return rows, [key in existing for key in keys]

@@ -175,9 +175,7 @@ class _Staging:
         frame = self.write(list(columns.values()), self.connection.execute(_NODES, (type_,)))
         return StagedRecords(frame, type_, match, _map_column_names(columns))
 
-    def stage_edges(
-        self, type_: str, match: Sequence[str], nodes: Sequence[tuple[str, Sequence[str]]]
-    ) -> StagedRecords:
+    def stage_edges(self, type_: str, match: Sequence[str], nodes: list[tuple[str, Sequence[str]]]) -> StagedRecords:
         """Stage the edges of a type with the keys of their nodes; `nodes` has the type and match of both endpoints."""
         self.check_distinct("edges", type_, match, ["from_id", "to_id"])
         columns = self.make_columns("edges", type_, 0)
@@ -240,9 +238,7 @@ class _Staging:
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
         return self.graph._io.read(self.location.to_url(rel))  # noqa: SLF001 - as above
 
-    def check_present(
-        self, kind: Table, type_: str, match: Sequence[str], columns: Mapping[str, _StagedColumn]
-    ) -> None:
+    def check_present(self, kind: Table, type_: str, match: Sequence[str], columns: dict[str, _StagedColumn]) -> None:
         """Refuse records without a match property, which have no id in Parquet."""
         for name in match:
             if name not in columns:
@@ -290,9 +286,8 @@ def _parse_times(value: Any, data_type: pa.DataType) -> Any:
     if isinstance(value, dict) and pa.types.is_map(data_type):
         return {name: _parse_times(item, data_type.item_type) for name, item in value.items()}
     if isinstance(value, dict) and pa.types.is_struct(data_type):
-        return value | {
-            field.name: _parse_times(value[field.name], field.type) for field in data_type if field.name in value
-        }
+        parsed = {field.name: _parse_times(value[field.name], field.type) for field in data_type if field.name in value}
+        return value | parsed
     return value
 
 

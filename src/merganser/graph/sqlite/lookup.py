@@ -120,15 +120,9 @@ def _to_join_key(value: Value) -> Parameter | None:
 
 
 def find_by_keys(
-    store: Store,
-    table: Table,
-    columns: str,
-    type_: str,
-    names: Sequence[str],
-    keys: Sequence[Key],
-    endpoint_sql: str = "",
-) -> list[tuple[Any, ...]]:
-    """Find the records of each key: rows with the position of the key, then the columns.
+    store: Store, table: Table, type_: str, names: Sequence[str], keys: Sequence[Key], endpoint_sql: str = ""
+) -> list[tuple[int, int]]:
+    """Find the records of each key: pairs of the position of the key and the id of a record.
 
     The match properties are the last values of a key; `endpoint_sql` uses the ones before as `k.c0` and so on.
     """
@@ -150,4 +144,4 @@ def find_by_keys(
     first = width - len(names)
     matched = build_match_sql(type_, [(name, f"k.c{position}") for position, name in enumerate(names, first)], "r.")
     joined = order.format(keys=staged, records=table)
-    return connection.execute(f"SELECT k.slot, {columns} FROM {joined} WHERE {endpoint_sql}{matched}").fetchall()
+    return connection.execute(f"SELECT k.slot, r.id FROM {joined} WHERE {endpoint_sql}{matched}").fetchall()

@@ -187,12 +187,5 @@ def _contains(own: str | list[Any], value: Value) -> bool:
     return any(are_equal(item, value) for item in own)
 
 
-_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
-    "<": lt,
-    "<=": le,
-    ">": gt,
-    ">=": ge,
-    "contains": _contains,
-    "starts_with": str.startswith,
-    "ends_with": str.endswith,
-}
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge, "contains": _contains}
+_OPERATORS |= {"starts_with": str.startswith, "ends_with": str.endswith}

@@ -35,12 +35,7 @@ class Store:
     """An open graph database that threads may share."""
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        timeout: float = 30.0,
-        schema: GraphSchema | None = None,
-        read_only: bool = False,
+        self, path: str | os.PathLike[str], *, timeout: float, schema: GraphSchema | None, read_only: bool
     ) -> None:
         self.path = _read_path(path)
         self.timeout = _read_timeout(timeout)

@@ -66,11 +66,9 @@ def create_edge(store: Store, from_id: int, type_: str, to_id: int, properties: 
     given = drop_nulls(normalize_properties(properties, "properties"))
     moment = current_milliseconds()
     with store.transaction():
-        created = insert_edge(store, type_, from_id, to_id, given, moment)
+        made = insert_edge(store, type_, from_id, to_id, given, moment)
     seen = to_datetime(moment)
-    return Edge(
-        id=created, type=type_, from_id=from_id, to_id=to_id, properties=given, created_at=seen, updated_at=seen
-    )
+    return Edge(id=made, type=type_, from_id=from_id, to_id=to_id, properties=given, created_at=seen, updated_at=seen)
 
 
 def get_node(store: Store, node_id: int) -> Node | None:
@@ -192,13 +190,10 @@ def check_edge(store: Store, type_: str, from_id: int, to_id: int, properties: P
     store.schema.check_edge(type_, properties, types[from_id], types[to_id])
 
 
-def make_not_found_error(table: Table, record_id: int) -> NodeNotFoundError | EdgeNotFoundError:
+def make_not_found_error(table: Table, record_id: int) -> GraphError:
     """Create the error for a node or edge that does not exist."""
-    if table == "nodes":
-        return NodeNotFoundError(
-            f"There is no node with the id {record_id}. It may have been deleted; look it up again."
-        )
-    return EdgeNotFoundError(f"There is no edge with the id {record_id}. It may have been deleted; look it up again.")
+    noun, error = ("node", NodeNotFoundError) if table == "nodes" else ("edge", EdgeNotFoundError)
+    return error(f"There is no {noun} with the id {record_id}. It may have been deleted; look it up again.")
 
 
 def call_with_label(label: str, function: Callable[..., ResultT], *arguments: Any) -> ResultT:
@@ -217,8 +212,7 @@ def translate_integrity_error(store: Store, error: sqlite3.IntegrityError, prope
     for name, type_, columns in rows:
         # SQLite doubles the quotes in a name that it quotes.
         if str(error).endswith("index '" + name.replace("'", "''") + "'"):
-            names = decode(columns)
-            values = {column: properties.get(column) for column in names}
+            values = {column: properties.get(column) for column in decode(columns)}
             return UniqueConstraintError(
                 f"Another {type_} has {values!r}, and the index {name!r} is unique. Merge on these properties, change "
                 "the value, or drop the index."

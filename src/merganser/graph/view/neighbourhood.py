@@ -7,12 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from merganser.display import DisplayMixin
-from merganser.graph.querying.conditions import (
-    build_type_conditions,
-    check_integer,
-    get_endpoint_columns,
-    join_conditions,
-)
+from merganser.graph.querying.conditions import build_types_sql, check_integer, get_endpoint_columns
 from merganser.graph.querying.results import Edges, Nodes
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, to_edge, to_node
 from merganser.graph.sqlite.write import check_ids, check_nodes
@@ -124,7 +119,7 @@ class _EdgeExpansion:
     """The edges along which a neighbourhood grows."""
 
     def __init__(self, edge_type: str | Sequence[str] | None, direction: str) -> None:
-        self.edge_condition = join_conditions(build_type_conditions("e.", edge_type)).sql
+        self.edge_condition = build_types_sql("e.", edge_type)
         # From the nodes of :nearest to nodes that are not included.
         self.outgoing_sql = " UNION ALL ".join(
             f"SELECT k.value AS inner_id, e.{goal} AS outer_id FROM json_each(:nearest) AS k "
@@ -149,10 +144,8 @@ class _EdgeExpansion:
             f"WHERE {self.edge_condition} AND e.to_id IN {_INCLUDED_IDS}"
         )
         columns = ", ".join(f"e.{column}" for column in EDGE_COLUMNS.split(", "))
-        rows = connection.execute(
-            f"SELECT {columns} {body} ORDER BY e.id LIMIT :most", {"included": included, "most": most}
-        )
-        found = rows.fetchall()
+        statement = f"SELECT {columns} {body} ORDER BY e.id LIMIT :most"
+        found = connection.execute(statement, {"included": included, "most": most}).fetchall()
         if len(found) < most:
             return found, len(found)
         ((count,),) = connection.execute(f"SELECT count(*) {body}", {"included": included}).fetchall()
