@@ -54,6 +54,11 @@ def encode(value: Value) -> str:
     return "".join(_c_encoder(value, 0)) if _c_encoder else _ENCODER.encode(value)
 
 
+def format_value(value: Any) -> str:
+    """Format a property for people: a string as it is, other values as JSON."""
+    return value if isinstance(value, str) else encode(value)
+
+
 def normalize_properties(given: Mapping[str, Any] | None, role: str) -> Properties:
     """Copy properties as they will be stored, and refuse values that cannot be stored.
 

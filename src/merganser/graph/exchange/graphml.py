@@ -10,8 +10,7 @@ from merganser.core.storage.location import locate
 from merganser.errors import PropertyValueError
 from merganser.graph.exchange.files import write_atomically
 from merganser.graph.exchange.property_types import PropertyTypes, find_property_types, make_type_clash_error
-from merganser.graph.querying.results import format_value
-from merganser.graph.values import decode
+from merganser.graph.values import decode, format_value
 
 if TYPE_CHECKING:
     import os

@@ -12,7 +12,7 @@ from merganser.display import to_plain
 from merganser.graph.exchange.columns import make_columns
 from merganser.graph.exchange.property_types import collect_property_types
 from merganser.graph.records import Edge, Node, Path
-from merganser.graph.values import encode
+from merganser.graph.values import format_value
 
 ResultT = TypeVar("ResultT", bound=Node | Edge | Path)
 RecordT = TypeVar("RecordT", bound=Node | Edge)
@@ -145,8 +145,3 @@ def draw_path(path: Path) -> str:
         pieces.append(f"-[{edge.type}]->" if is_forward else f"<-[{edge.type}]-")
         pieces.append(f"({after.type} #{after.id})")
     return "".join(pieces)
-
-
-def format_value(value: Any) -> str:
-    """Format a property for people: a string as it is, other values as JSON."""
-    return value if isinstance(value, str) else encode(value)

@@ -11,7 +11,7 @@ from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from merganser.graph.querying.results import format_value
+from merganser.graph.values import format_value
 
 if TYPE_CHECKING:
     from merganser.graph.records import Edge, Node
