@@ -168,7 +168,9 @@ class _Parser:
         if self.starts_with("$", skip=True):
             name = self.match(_NAME, "the name of a parameter")
             if name not in self.parameters:
-                raise InvalidArgumentError(f"The query uses ${name}, but parameters has no value for it. Add it.")
+                raise InvalidArgumentError(
+                    f"The query uses ${name}, but no value is given for it. Add the parameter {name!r}."
+                )
             return self.parameters[name]
         try:
             found, self.position = _DECODE_JSON(self.text, self.skip_spaces())
