@@ -30,6 +30,5 @@ def read_names(package: str) -> dict[str, str]:
 def find_module(package: str, name: str) -> str:
     """Return the module that a public name is imported from; without one, fail as Python does."""
     if name not in read_names(package):
-        message = f"module {package!r} has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
     return read_names(package)[name]

@@ -24,8 +24,7 @@ def load_json(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except RecursionError as error:
-        message = "it is nested too deeply"
-        raise ValueError(message) from error
+        raise ValueError("it is nested too deeply") from error
 
 
 class DepthLimitedJson:

@@ -21,8 +21,7 @@ def translate_memory_errors(action: str) -> Iterator[None]:
         is_memory_error = isinstance(error, MemoryError) or error.errno == errno.ENOMEM
         if isinstance(error, MerganserError) or not is_memory_error:
             raise
-        message = (
+        raise OutOfMemoryError(
             f"Out of memory during {action}: {str(error) or 'no more could be allocated'}. Free or add memory, or work "
             "on fewer rows at a time."
-        )
-        raise OutOfMemoryError(message) from error
+        ) from error

@@ -75,8 +75,7 @@ def _translate_spool_errors() -> Iterator[None]:
             yield
     except OSError as error:
         folder = tempfile.tempdir or "a folder for temporary files"
-        message = (
+        raise StagingError(
             f"The source does not fit into memory and cannot be buffered in {folder}: {error}. Free some space there, "
             "or set TMPDIR to a folder on a larger disk."
-        )
-        raise StagingError(message) from error
+        ) from error

@@ -156,11 +156,10 @@ class ReferenceFile:
         for name, data_type in self.partition_types.items():
             own_type = schema.field(name).type if name in schema.names and name not in file.folders else data_type
             if not is_same_logical_type(own_type, data_type):
-                message = (
+                raise SchemaMismatchError(
                     f"{display_path} is outside the {name}=… folders and holds {name!r} as {own_type}, "
                     f"where the dataset has {data_type}. Move the file out."
                 )
-                raise SchemaMismatchError(message)
         return FileSummary(
             tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)),
             {name: read_key_bounds(footer, name, data_type) for name, data_type in self.key_types.items()},

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 from merganser.core.dataset.file_statistics import DataFile
 from merganser.core.dataset.nesting import check_above, check_below, is_marker
 from merganser.core.dataset.table_formats import check_tables, is_ducklake
-from merganser.core.model.partitions import (
-    parse_hive_partition_path,
-)
+from merganser.core.model.partitions import parse_hive_partition_path
 from merganser.core.parquet.footer import MAGIC, translate_read_errors
 from merganser.core.storage.local import DANGLING
 from merganser.core.storage.location import locate
@@ -159,11 +157,10 @@ def _check_suffix(location: Location, rel: str) -> None:
     with translate_read_errors(display_path), location.store.open_reader(location.to_path(rel)) as stream:
         start = stream.read(len(MAGIC))
     if start == MAGIC:
-        message = (
+        raise UnsupportedFileError(
             f"{display_path} holds Parquet data but does not end in {SUFFIX}: some readers would see its rows and "
             "others not. Rename it to end in .parquet, or move it out of the dataset."
         )
-        raise UnsupportedFileError(message)
 
 
 def find_partition_columns(files: Iterable[DataFile]) -> list[str]:

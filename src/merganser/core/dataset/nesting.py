@@ -98,11 +98,10 @@ def check_above(location: Location, *, refuse_nested: bool) -> None:
     found = _find_nearest(location.store, levels, choose_control_folder(location)) if refuse_nested else None
     if found is not None:
         dataset = _spell(location, found.path)
-        message = (
+        raise TargetPathError(
             f"{location.display} lies inside the dataset {dataset}. Write to that dataset. If it is no longer a "
             f"dataset, or was removed, {_format_remedy(dataset, found.control)}"
         )
-        raise TargetPathError(message)
 
 
 @dataclass(frozen=True, slots=True)

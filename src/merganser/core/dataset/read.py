@@ -103,13 +103,12 @@ def _find_unit(location: Location, path: str, footer: Footer) -> str:
     if backward is None:
         return "us"
     if beyond is not None:
-        message = (
+        raise UnsupportedFileError(
             f"Column {backward!r} of {footer.display_path} holds INT96 instants before 1970 as PyArrow before 23 wrote "
             f"them. Arrow can read them in nanoseconds only, and column {beyond!r} holds instants outside of 1678 "
             "to 2262 or finer than microseconds. A merge into this dataset, or from this file, can read them: "
             f"rewrite the file with write_dataset({footer.display_path!r}, <new folder>)."
         )
-        raise UnsupportedFileError(message)
     return "ns"
 
 

@@ -58,11 +58,10 @@ def load_target(
     files = list_files(location, refuse_nested=refuse_nested)
     found = find_partition_columns(files)
     if files and partition_columns is not None and list(partition_columns) != found:
-        message = (
+        raise InvalidArgumentError(
             f"partition_columns {list(partition_columns)} differ from those of {location.display}, {found}. Leave "
             "partition_columns out, or rewrite the dataset with write_dataset(mode='overwrite')."
         )
-        raise InvalidArgumentError(message)
     names = found if files else list(partition_columns or [])
     # A record without files means that someone removed them: the types then come from the source.
     record = read_record(location) if files else {}
@@ -126,11 +125,10 @@ def _check_links(location: Location, files: Sequence[DataFile]) -> None:
     for file in files:
         other = first.setdefault(file.real or location.to_path(file.rel), file.rel)
         if other != file.rel:
-            message = (
+            raise UnsupportedFileError(
                 f"{location.to_display(other)} and {location.to_display(file.rel)} are the same file, through a "
                 "link. Remove the link, or move it out of the dataset."
             )
-            raise UnsupportedFileError(message)
 
 
 def make_no_files_error(location: Location) -> TargetPathError:
@@ -149,11 +147,10 @@ def check_listing(target: Target) -> None:
     after = {file.rel: file.identity for file in list_files(target.location, refuse_nested=True)}
     changed = sorted(rel for rel in before.keys() | after.keys() if before.get(rel) != after.get(rel))
     if changed:
-        message = (
+        raise ConcurrentWriteError(
             f"{target.location.to_display(changed[0])} was changed by another program while the merge was being "
             "prepared. Nothing was published; run the merge again."
         )
-        raise ConcurrentWriteError(message)
 
 
 def read_record(location: Location) -> dict[str, pa.DataType]:
@@ -165,10 +162,9 @@ def read_record(location: Location) -> dict[str, pa.DataType]:
     try:
         schema = decode_schema(load_json(data)["schema"])
     except (ValueError, KeyError, TypeError, OSError) as error:
-        message = (
+        raise UnreadableFileError(
             f"{path} is damaged: {error}. Remove it; the types of the partition columns then come from the source."
-        )
-        raise UnreadableFileError(message) from error
+        ) from error
     return {field.name: field.type for field in schema}
 
 

@@ -55,18 +55,16 @@ def _decode_operations(column: pa.ChunkedArray, values: Mapping[str, Sequence[An
             pc.is_in(column, pa.array(some, column.type)) for some in (known, values.get("delete", ()))
         )
     except (pa.ArrowException, TypeError, OverflowError) as error:
-        message = (
+        raise ColumnTypeError(
             f"Operation column {name!r} has type {column.type}, which cannot hold all of {format_names(known)}. "
             "Set operation_values to the values that it has."
-        )
-        raise ColumnTypeError(message) from error
+        ) from error
     unknown = column.filter(pc.invert(is_known))
     if len(unknown):
-        message = (
+        raise ColumnValueError(
             f"Operation column {name!r} holds {format_value(unknown[0])}, which is not one of {format_names(known)}. "
             "Correct it, or map it to an operation with operation_values."
         )
-        raise ColumnValueError(message)
     return deletes
 
 
@@ -87,11 +85,10 @@ def cast_column(column: pa.ChunkedArray, data_type: pa.DataType, name: str) -> p
         raise ColumnTypeError(message) from error
     except (pa.ArrowInvalid, OverflowError) as error:
         value = _find_misfit(column, data_type)
-        message = (
+        raise ColumnValueError(
             f"Column {name!r} holds {value} ({column.type}), which does not fit the target's {data_type}. "
             "Correct the value, or cast the column in the source."
-        )
-        raise ColumnValueError(message) from error
+        ) from error
 
 
 def _cast(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
@@ -107,14 +104,11 @@ def _cast(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_float16(data_type) or (pa.types.is_float32(data_type) and pa.types.is_float64(column.type)):
         _check_narrowing(column, result)
     if pa.types.is_date64(column.type) and not result.cast(column.type).equals(column):
-        message = "a date64 has a time of day"
-        raise pa.ArrowInvalid(message)
+        raise pa.ArrowInvalid("a date64 has a time of day")
     if pa.types.is_time32(column.type) and not result.cast(column.type, safe=False).equals(column):
-        message = "a time is out of the range of its type"
-        raise pa.ArrowInvalid(message)
+        raise pa.ArrowInvalid("a time is out of the range of its type")
     if _has_null_where_required(result, data_type):
-        message = "a nested value is NULL where the target declares it NOT NULL"
-        raise pa.ArrowInvalid(message)
+        raise pa.ArrowInvalid("a nested value is NULL where the target declares it NOT NULL")
     return result
 
 
@@ -160,16 +154,14 @@ def _cast_through_decimal(column: pa.ChunkedArray, data_type: pa.DataType) -> pa
 
 def _check_width(column: pa.ChunkedArray, data_type: pa.DataType) -> None:
     if pc.all(pc.equal(pc.binary_length(column), data_type.byte_width)).as_py() is False:
-        message = f"a value is not {data_type.byte_width} bytes long"
-        raise pa.ArrowInvalid(message)
+        raise pa.ArrowInvalid(f"a value is not {data_type.byte_width} bytes long")
 
 
 def _check_narrowing(column: pa.ChunkedArray, result: pa.ChunkedArray) -> None:
     back = result.cast(column.type)
     same = pc.or_(pc.equal(back, column), pc.is_nan(column))
     if pc.all(same).as_py() is False:
-        message = "a value cannot be represented exactly in the narrower float type"
-        raise pa.ArrowInvalid(message)
+        raise pa.ArrowInvalid("a value cannot be represented exactly in the narrower float type")
 
 
 def _find_misfit(column: pa.ChunkedArray, data_type: pa.DataType) -> str:

@@ -40,8 +40,7 @@ def normalize_keys(key_columns: Sequence[str] | str) -> list[str]:
         message = f"key_columns must be a column name or a sequence of column names, not {key_columns!r}."
         raise InvalidArgumentError(message)
     if not names:
-        message = "key_columns is empty. Name at least one column that identifies a row."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("key_columns is empty. Name at least one column that identifies a row.")
     repeated = sorted({name for name in names if list(names).count(name) > 1})
     if repeated:
         message = f"key_columns names {', '.join(map(repr, repeated))} more than once. Name each column once."

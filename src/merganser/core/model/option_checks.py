@@ -12,11 +12,7 @@ if TYPE_CHECKING:
     from merganser.core.model.options import Request
     from merganser.core.model.strategy import Rule
 
-OPERATIONS = {
-    "insert": ["c", "r", "I", "insert"],
-    "update": ["u", "U", "update"],
-    "delete": ["d", "D", "delete"],
-}
+OPERATIONS = {"insert": ["c", "r", "I", "insert"], "update": ["u", "U", "update"], "delete": ["d", "D", "delete"]}
 
 # What an option requires of the strategy, and why it is refused with others.
 REQUIREMENTS: dict[str, tuple[Callable[[Rule], bool], str]] = {

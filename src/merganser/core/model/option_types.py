@@ -27,8 +27,7 @@ class OptionType:
 def _expect(expected: str, accepts: Callable[[Any], bool]) -> OptionType:
     def read(value: Any, name: str) -> Any:
         if not accepts(value):
-            message = f"{name} must be {expected}, not {value!r}."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"{name} must be {expected}, not {value!r}.")
         return value
 
     return OptionType(read)
@@ -39,8 +38,7 @@ def choose_from(*choices: str, ignore_case: bool = False) -> OptionType:
 
     def read(value: Any, name: str) -> Any:
         if not isinstance(value, str) or (value.lower() if ignore_case else value) not in choices:
-            message = f"Unknown {name} {value!r}. Choose one of: {', '.join(choices)}."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"Unknown {name} {value!r}. Choose one of: {', '.join(choices)}.")
         return value
 
     return OptionType(read, choices)
@@ -61,8 +59,7 @@ def _to_names_or_none(columns: Any, name: str) -> list[str] | None:
 def _to_nonempty_names(columns: Any, name: str) -> list[str] | None:
     names = _to_names_or_none(columns, name)
     if names == []:
-        message = f"{name} is empty. Name at least one column, or leave it out."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{name} is empty. Name at least one column, or leave it out.")
     return names
 
 
@@ -70,8 +67,7 @@ def _to_names_or_bool(columns: Any, name: str) -> bool | list[str]:
     if isinstance(columns, bool):
         return columns
     if not isinstance(columns, str | list | tuple):
-        message = f"{name} must be True, False or a list of column names, not {columns!r}."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{name} must be True, False or a list of column names, not {columns!r}.")
     return _to_nonempty_names(columns, name) or []
 
 
@@ -79,8 +75,7 @@ def _to_value_lists(given: Any, name: str) -> Mapping[str, list[Any]] | None:
     if given is None:
         return None
     if not isinstance(given, Mapping) or not given:
-        message = f"{name} must map names to a value or a list of values, not {given!r}."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{name} must map names to a value or a list of values, not {given!r}.")
     several = (list, tuple, set, frozenset)
     return {key: list(values) if isinstance(values, several) else [values] for key, values in given.items()}
 

@@ -118,9 +118,7 @@ class Options:
         types.SOME_COLUMNS, "Columns that new rows take from the source; default all.", _MERGE_AND_PLAN
     )
     dedup_order_by: Sequence[str] | str | None = declare(
-        types.ORDER,
-        "Columns that order source rows with the same key; the highest row is merged.",
-        _MERGE_AND_PLAN,
+        types.ORDER, "Columns that order source rows with the same key; the highest row is merged.", _MERGE_AND_PLAN
     )
     sequence_column: str | None = declare(
         types.COLUMN,
@@ -129,9 +127,7 @@ class Options:
         _MERGE_AND_PLAN,
     )
     operation_column: str | None = declare(
-        types.COLUMN,
-        "Source column that holds the operation of each row: insert, update or delete.",
-        _MERGE_AND_PLAN,
+        types.COLUMN, "Source column that holds the operation of each row: insert, update or delete.", _MERGE_AND_PLAN
     )
     operation_values: Mapping[str, Any] | None = declare(
         types.OPERATION_VALUES,
@@ -216,8 +212,7 @@ class Options:
             object.__setattr__(self, one.name, one.metadata["declaration"].type.read(value, one.name))
         if self.partition_by is not None:
             if self.partition_columns is not None:
-                message = "partition_columns and partition_by mean the same. Pass one of them."
-                raise InvalidArgumentError(message)
+                raise InvalidArgumentError("partition_columns and partition_by mean the same. Pass one of them.")
             object.__setattr__(self, "partition_columns", self.partition_by)
             object.__setattr__(self, "partition_by", None)
 
@@ -247,8 +242,7 @@ def check_names(call: str, given: Iterable[str], known: Iterable[str]) -> None:
         if name not in names:
             near = get_close_matches(name, names, 1)
             hint = f" Did you mean {near[0]}?" if near else f" Its options are: {', '.join(names)}."
-            message = f"{call}() got an unexpected keyword argument {name!r}.{hint}"
-            raise TypeError(message)
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}.{hint}")
 
 
 def suggest_names(function: Callable[P, R]) -> Callable[P, R]:
@@ -266,11 +260,9 @@ def suggest_names(function: Callable[P, R]) -> Callable[P, R]:
 def pick_source(source: Any, data: Any) -> Any:
     """Return the source, which may be passed under either of its names."""
     if source is not None and data is not None:
-        message = "source and data mean the same. Pass one of them."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("source and data mean the same. Pass one of them.")
     if source is None and data is None:
-        message = "There is no source: source and data are both None. Pass one of them."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError("There is no source: source and data are both None. Pass one of them.")
     return data if source is None else source
 
 
@@ -309,8 +301,7 @@ def make_request(strategy: MergeStrategy, key_columns: Sequence[str] | str, opti
 def check_order(request: Request, *, is_ordered: bool) -> None:
     """Refuse to deduplicate a source whose rows have no order."""
     if request.deduplicates and not request.order_by and not is_ordered:
-        message = (
+        raise InvalidArgumentError(
             "The rows of a DataFrame have no order, so the last row of a key is undefined. Set dedup_order_by or "
             "sequence_column to columns that order the rows."
         )
-        raise InvalidArgumentError(message)

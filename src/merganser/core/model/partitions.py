@@ -81,11 +81,10 @@ def make_folder_name(column: str, text: str | None) -> str:
         message = f"Partition column {column!r} holds a string that is not valid Unicode: {text!r}. Correct it."
         raise PartitionValueError(message) from error
     if length > MAX_NAME_BYTES:
-        message = (
+        raise PartitionValueError(
             f"Partition column {column!r} holds a value whose folder name has {length} bytes, over the limit of "
             f"{MAX_NAME_BYTES}: {text[:40]!r}… Partition by a shorter column."
         )
-        raise PartitionValueError(message)
     return name
 
 
@@ -100,10 +99,9 @@ def render(values: pa.ChunkedArray, column: str) -> list[str | None]:
         strings = [text if text is None or "." not in text else text.rstrip("0").rstrip(".") for text in strings]
     for text, value in zip(strings, values, strict=True):
         if parse(text, values.type) != to_token(value):
-            message = (
+            raise PartitionValueError(
                 f"Partition column {column!r} holds {text}, which cannot be read back from a folder name. Change it."
             )
-            raise PartitionValueError(message)
     return strings
 
 
@@ -154,11 +152,10 @@ def check_partition_type(data_type: pa.DataType, column: str) -> None:
     is_zoneless = pa.types.is_timestamp(plain) and plain.tz is None
     exact = pa.types.is_integer(plain) or pa.types.is_boolean(plain) or pa.types.is_decimal(plain)
     if not (is_text or is_zoneless or exact or pa.types.is_date(plain)):
-        message = (
+        raise UnsupportedTypeError(
             f"Partition column {column!r} has type {data_type}, which folder names cannot hold exactly. "
             "Partition by integers, strings, booleans, dates, decimals or timestamps without a time zone."
         )
-        raise UnsupportedTypeError(message)
 
 
 def list_tokens(table: pa.Table, columns: Iterable[str]) -> list[tuple[Hashable, ...]]:

@@ -46,18 +46,14 @@ def find_projection(request: Request, schema: pa.Schema, partition_columns: Sequ
     for argument in ("update_columns", "insert_columns"):
         for name in getattr(options, argument) or ():
             if name not in schema.names:
-                message = (
+                raise InvalidArgumentError(
                     f"{argument} names {name!r}, which the target lacks. Its columns are: {', '.join(schema.names)}."
                 )
-                raise InvalidArgumentError(message)
     moves = options.on_partition_move == "move"
     everything = frozenset(schema.names)
     updates, inserts = (
         frozenset() if not wanted else everything if named is None else frozenset(named)
-        for wanted, named in (
-            (rule.replaces, options.update_columns),
-            (rule.inserts or moves, options.insert_columns),
-        )
+        for wanted, named in ((rule.replaces, options.update_columns), (rule.inserts or moves, options.insert_columns))
     )
     inserts |= keys if rule.inserts else frozenset()
     movable = frozenset(partition_columns) - keys
@@ -80,28 +76,25 @@ def _find_compared_columns(skip_unchanged: bool | Sequence[str], replaced: froze
         return replaced if skip_unchanged else None
     for name in skip_unchanged:
         if name not in replaced:
-            message = (
+            raise InvalidArgumentError(
                 f"skip_unchanged names {name!r}, which matched rows do not take from the source. Columns that they "
                 f"take: {', '.join(sorted(replaced))}."
             )
-            raise InvalidArgumentError(message)
     return frozenset(skip_unchanged)
 
 
 def _check_partial(updates: frozenset[str], inserts: frozenset[str], movable: frozenset[str], request: Request) -> None:
     """Refuse to write rows of which only some partition columns are known."""
     if request.rule.inserts and not movable <= inserts:
-        message = (
+        raise InvalidArgumentError(
             f"insert_columns leaves out the partition column {min(movable - inserts)!r}, so the partition of new "
             "rows is unknown. Add it."
         )
-        raise InvalidArgumentError(message)
     if movable & updates and not movable <= updates:
-        message = (
+        raise InvalidArgumentError(
             f"update_columns has the partition column {min(movable & updates)!r} but not {min(movable - updates)!r}. "
             "Name all of them, or none."
         )
-        raise InvalidArgumentError(message)
 
 
 def drop_operation_column(have: pa.Schema, schema: pa.Schema | None, options: Options) -> pa.Schema:
@@ -113,9 +106,8 @@ def drop_operation_column(have: pa.Schema, schema: pa.Schema | None, options: Op
         message = f"Operation column {name!r} is missing from the source. Its columns are: {', '.join(have.names)}."
         raise SchemaMismatchError(message)
     if schema is not None and name in schema.names:
-        message = (
+        raise SchemaMismatchError(
             f"Operation column {name!r} is not stored, but the target has a column of that name. Rename the column in "
             "the source."
         )
-        raise SchemaMismatchError(message)
     return have.remove(have.get_field_index(name))

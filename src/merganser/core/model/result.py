@@ -138,8 +138,7 @@ class MergeStats(dict[str, int]):
     def __getattr__(self, name: str) -> Any:
         if name in self:
             return self[name]
-        message = f"{type(self).__name__!r} object has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 def compute_merge_stats(
@@ -171,8 +170,7 @@ def compute_merge_stats(
     counts = {"inserted": inserted_rows, "updated": updated_rows, "deleted": deleted_rows, "total": target_after}
     for name, count in {**counts, "target_before": target_before}.items():
         if not isinstance(count, Integral):
-            message = f"The count of {name} must be an integer, not {count!r}."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"The count of {name} must be an integer, not {count!r}.")
     listed = ", ".join(f"{name} {count}" for name, count in counts.items())
     if min(*counts.values(), target_before) < 0:
         reason = "a count is negative"

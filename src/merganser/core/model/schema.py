@@ -24,11 +24,10 @@ def check_columns(source: pa.Schema, target: pa.Schema, needed: Collection[str] 
     missing = [name for name in target.names if name not in have and (needed is None or name in needed)]
     unknown = [name for name in source.names if name not in want]
     if missing or unknown:
-        message = (
+        raise SchemaMismatchError(
             f"Source and target columns differ: missing from the source: {format_names(missing)}; "
             f"unknown to the target: {format_names(unknown)}. Select, rename or add columns in the source."
         )
-        raise SchemaMismatchError(message)
 
 
 def check_unique(schema: pa.Schema, side: str) -> None:
@@ -47,11 +46,10 @@ def check_types(source: pa.Schema, target: pa.Schema) -> None:
             hint = ""
             if pa.types.is_timestamp(have) and pa.types.is_timestamp(field.type):
                 hint = " A timestamp with a time zone and one without cannot be compared."
-            message = (
+            raise ColumnTypeError(
                 f"Column {field.name!r} has type {have} in the source and {field.type} in the target, which cannot be "
                 f"cast without loss.{hint} Cast the column in the source."
             )
-            raise ColumnTypeError(message)
 
 
 def check_same_schema(first: pa.Schema, other: pa.Schema, first_path: str, other_path: str) -> None:
@@ -65,22 +63,20 @@ def check_same_schema(first: pa.Schema, other: pa.Schema, first_path: str, other
     if differing:
         name = differing[0]
         types = [str(s.field(name).type) if name in s.names else "absent" for s in (first, other)]
-        message = (
+        raise SchemaMismatchError(
             f"The files of the dataset disagree about column {name!r}: {types[0]} in {first_path}, {types[1]} in "
             f"{other_path}. Rewrite the dataset with one schema first (write_dataset with mode='overwrite')."
         )
-        raise SchemaMismatchError(message)
 
 
 def check_same_columns(first: pa.Schema, other: pa.Schema, first_path: str, other_path: str) -> None:
     """Refuse source files that do not have the same columns."""
     differing = sorted(set(first.names) ^ set(other.names))
     if differing:
-        message = (
+        raise SchemaMismatchError(
             f"The source files {first_path} and {other_path} do not both have {format_names(differing)}. Pass them "
             "one by one."
         )
-        raise SchemaMismatchError(message)
 
 
 def to_plain_type(data_type: pa.DataType) -> pa.DataType:

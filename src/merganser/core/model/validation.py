@@ -42,10 +42,9 @@ def check_partition_columns(schema: pa.Schema, columns: Sequence[str], side: str
     """Refuse partition columns that the source or target lacks."""
     missing = [name for name in columns if name not in schema.names]
     if missing:
-        message = (
+        raise InvalidArgumentError(
             f"Partition column {missing[0]!r} is missing from the {side}. Its columns are: {', '.join(schema.names)}."
         )
-        raise InvalidArgumentError(message)
 
 
 def check_order_columns(schema: pa.Schema, columns: Sequence[str], argument: str, side: str) -> None:
@@ -74,11 +73,10 @@ def check_duplicate_keys(facts: SourceFacts, rule: Rule) -> None:
             if rule.replaces and rule.inserts and not rule.deletes_missing
             else "Set sequence_column to the column that orders them, or keep one row per key in the source."
         )
-        message = (
+        raise DuplicateKeyError(
             f"The source has {facts.duplicate_keys} duplicate key{'s' * (facts.duplicate_keys != 1)}, for example "
             f"{format_keys(facts.duplicate_sample)}. {remedy}"
         )
-        raise DuplicateKeyError(message)
 
 
 def check_required(facts: SourceFacts, required: Iterable[str]) -> None:
@@ -92,21 +90,19 @@ def check_required(facts: SourceFacts, required: Iterable[str]) -> None:
 def check_insert_columns(missing: Sequence[str]) -> None:
     """Refuse new rows without a column that the target requires."""
     if missing:
-        message = (
+        raise ColumnValueError(
             f"insert_columns leaves out {', '.join(map(repr, missing))}, which the target declares NOT NULL. Add it."
         )
-        raise ColumnValueError(message)
 
 
 def check_moves(moved: int, sample: pa.Table, partition_columns: Sequence[str]) -> None:
     """Refuse to move rows between partitions (H4)."""
     if moved:
-        message = (
+        raise PartitionMoveError(
             f"Partition columns cannot change for existing keys: {moved} row{'s' * (moved != 1)} of the target would "
             f"change {', '.join(map(repr, partition_columns))}, for example {format_keys(sample)}. Pass "
             "on_partition_move='move' to move them, or keep their partition values."
         )
-        raise PartitionMoveError(message)
 
 
 def check_supported_types(schema: pa.Schema, side: str) -> None:
@@ -114,17 +110,15 @@ def check_supported_types(schema: pa.Schema, side: str) -> None:
     for field in schema:
         # First, because the next check and the type's name recurse through all levels.
         if _count_levels(field.type) > _MAX_LEVELS:
-            message = (
+            raise UnsupportedTypeError(
                 f"Column {field.name!r} of the {side} is nested over {_MAX_LEVELS} levels deep, where a list counts "
                 "as two; PyArrow could not read it back. Flatten it, or store it as a string."
             )
-            raise UnsupportedTypeError(message)
         if _is_unsupported(field.type):
-            message = (
+            raise UnsupportedTypeError(
                 f"Column {field.name!r} of the {side} has type {field.type}: a list view, or a dictionary inside a "
                 "nested type, is not supported. Cast it to the plain list or value type first."
             )
-            raise UnsupportedTypeError(message)
 
 
 def _count_levels(data_type: pa.DataType) -> int:
@@ -159,11 +153,10 @@ def check_storable(schema: pa.Schema) -> None:
 def check_writable(column: str | None, path: str) -> None:
     """Refuse to write a column whose Parquet type PyArrow cannot write (S5)."""
     if column is not None:
-        message = (
+        raise UnsupportedTypeError(
             f"Column {column!r} of {path} has a Parquet type that PyArrow cannot write (INTERVAL, GEOMETRY or "
             "VARIANT). Rewrite the dataset without it, or with another type."
         )
-        raise UnsupportedTypeError(message)
 
 
 def format_keys(sample: pa.Table) -> str:

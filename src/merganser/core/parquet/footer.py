@@ -147,8 +147,7 @@ def translate_read_errors(display_path: str) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, MerganserError):
             raise
-        message = f"Cannot read {display_path}: {error}. Restore or remove the file."
-        raise UnreadableFileError(message) from error
+        raise UnreadableFileError(f"Cannot read {display_path}: {error}. Restore or remove the file.") from error
 
 
 def _make_damaged_error(display_path: str, reason: object) -> UnreadableFileError:

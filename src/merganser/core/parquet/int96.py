@@ -99,11 +99,10 @@ def _decode_list(array: pa.Array, data_type: pa.DataType, nulls: pa.BooleanArray
 def _to_timestamps(array: pa.Array, where: str) -> pa.Array:
     nanoseconds, days, missing = split_int96(array)
     if len(days) and np.abs(days).max() > _MAX_DAYS:
-        message = (
+        raise UnsupportedFileError(
             f"{where} holds an INT96 instant {int(np.abs(days).max()) // 365} years from 1970, beyond the range "
             "of microseconds. Correct the value in the file."
         )
-        raise UnsupportedFileError(message)
     # Truncated towards midnight, as DuckDB and Spark do.
     microseconds = np.sign(nanoseconds) * (np.abs(nanoseconds) // 1000)
     return pa.array(days * _DAY + microseconds, pa.int64(), mask=missing).cast(TIMESTAMP_UTC)

@@ -70,11 +70,10 @@ class SourceFiles:
         try:
             return pa.unify_schemas(schemas, promote_options="permissive")
         except pa.ArrowException as error:
-            message = (
+            raise SchemaMismatchError(
                 f"The files that {self.path} matches disagree about a column: {error}. Give them one schema, or pass "
                 "them one by one."
-            )
-            raise SchemaMismatchError(message) from error
+            ) from error
 
     def read_batches(
         self, name: str, schema: pa.Schema, groups: Sequence[int] | None = None
@@ -108,8 +107,7 @@ class SourceFiles:
         reader = READERS.get(ending)
         if reader is None:
             known = ", ".join(READERS)
-            message = f"The format of {name} is unknown. Its name must end in one of {known}."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"The format of {name} is unknown. Its name must end in one of {known}.")
         with (
             _translate_errors(name),
             self.filesystem.open(name, "rb", compression=None if stem == name else "infer") as stream,
@@ -131,16 +129,14 @@ def find_files(
         found = sorted(filesystem.glob(location.root))
     if not found:
         problem = f"No file matches {path}" if "*" in path else f"The source file {path} does not exist"
-        message = f"{problem}. Check the path of the source."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{problem}. Check the path of the source.")
     return SourceFiles(filesystem, tuple(found), path, options)
 
 
 def check_folder(schema: pa.Schema, path: str) -> None:
     """Refuse a folder without files, which has no schema."""
     if not schema.names:
-        message = f"The source folder {path} holds no Parquet file. Check the path of the source."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"The source folder {path} holds no Parquet file. Check the path of the source.")
 
 
 def choose_batch_size(metadata: pq.FileMetaData) -> int:
@@ -166,13 +162,11 @@ def _translate_errors(path: str) -> Iterator[None]:
         with translate_memory_errors(f"reading the source file {path}"):
             yield
     except UnreadableFileError as error:
-        message = f"Cannot read the source file {path}: {error}"
-        raise UnreadableFileError(message) from error
+        raise UnreadableFileError(f"Cannot read the source file {path}: {error}") from error
     except MerganserError:
         raise
     except FileNotFoundError as error:
-        message = f"The source file {path} does not exist. Check the path of the source."
-        raise InvalidArgumentError(message) from error
+        raise InvalidArgumentError(f"The source file {path} does not exist. Check the path of the source.") from error
     except (OSError, EOFError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
         message = f"Cannot read the source file {path}: {error}. Check that it is complete and of the right format."
         raise UnreadableFileError(message) from error

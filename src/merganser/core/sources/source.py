@@ -49,11 +49,10 @@ def stream_source(source: Any) -> pa.Table | pa.RecordBatchReader:
     except pa.ArrowInvalid as error:
         message = f"Cannot read rows from {type(source).__name__}: {error}. Convert it to a table."
         raise InvalidArgumentError(message) from error
-    message = (
+    raise InvalidArgumentError(
         f"Cannot read rows from {type(source).__name__}. Give an Arrow table or reader, a pandas or Polars frame, a "
         "DuckDB relation, any object with __arrow_c_stream__, or a path to Parquet, CSV, JSON or Arrow."
     )
-    raise InvalidArgumentError(message)
 
 
 def is_source(source: Any) -> bool:

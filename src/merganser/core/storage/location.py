@@ -61,8 +61,7 @@ class Location:
 def locate(path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table_format: bool = False) -> Location:
     """Make the location of a path or fsspec URL, on a filesystem if given."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        message = f"path must be a non-empty string or path-like object, not {path!r}."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"path must be a non-empty string or path-like object, not {path!r}.")
     text = os.fspath(path)
     if filesystem is None and "://" not in text:
         # Not through fsspec, where "::" means a chain of filesystems.
@@ -87,8 +86,7 @@ def list_paths(paths: Paths, argument: str) -> list[str]:
     """
     given = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
     if not all(isinstance(path, str | os.PathLike) for path in given):
-        message = f"{argument} must be a path or a list of paths, not {paths!r}."
-        raise InvalidArgumentError(message)
+        raise InvalidArgumentError(f"{argument} must be a path or a list of paths, not {paths!r}.")
     return [os.fspath(path) for path in given]
 
 
@@ -114,5 +112,4 @@ def _to_fsspec(filesystem: Any) -> fsspec.AbstractFileSystem:
         from fsspec.implementations.arrow import ArrowFSWrapper  # noqa: PLC0415  slow to import and seldom needed
 
         return ArrowFSWrapper(filesystem)
-    message = f"filesystem must be an fsspec or pyarrow filesystem, not {type(filesystem).__name__}."
-    raise InvalidArgumentError(message)
+    raise InvalidArgumentError(f"filesystem must be an fsspec or pyarrow filesystem, not {type(filesystem).__name__}.")

@@ -192,10 +192,9 @@ class _Lease:
 
     def check(self, display: str) -> None:
         if not self._is_mine():
-            message = (
+            raise ConcurrentWriteError(
                 f"Another writer took over {display} while this one was stalled. Nothing was published; run again."
             )
-            raise ConcurrentWriteError(message)
 
     def release(self) -> None:
         self._stop.set()

@@ -23,17 +23,14 @@ class PathValidator:
         >>> PathValidator.validate_path_for_sql("/lake/day=2025-01-01/part 0.parquet")
         """
         if not isinstance(path, str) or not path:
-            message = f"A path must be a non-empty string, not {path!r}."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"A path must be a non-empty string, not {path!r}.")
         mark = next((mark for mark in _FORBIDDEN if mark in path), None)
         if mark is not None:
-            message = (
+            raise InvalidArgumentError(
                 f"The path {path!r} contains {mark!r}, which could end or change an SQL statement. Rename the folder."
             )
-            raise InvalidArgumentError(message)
         if ".." in path.split("/"):
-            message = f"The path {path!r} contains a '..' segment. Write the path without it."
-            raise InvalidArgumentError(message)
+            raise InvalidArgumentError(f"The path {path!r} contains a '..' segment. Write the path without it.")
         hidden = next((char for char in path if unicodedata.category(char) in _SUSPICIOUS_CATEGORIES), None)
         if hidden is not None:
             message = f"The path {path!r} contains the invisible character U+{ord(hidden):04X}. Rename the folder."

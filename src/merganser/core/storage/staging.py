@@ -165,12 +165,11 @@ def explain_unreadable(location: Location, control: str) -> Iterator[None]:
         if isinstance(error, MerganserError):
             raise
         owner = f" {describe_owner(str(error.filename or control))}." if location.store.is_local else ""
-        message = (
+        raise DatasetPermissionError(
             f"Cannot read the control folder of {location.display}: {error}.{owner} Ask the owner to let you read "
             f"there (a group that shares the dataset needs chgrp -R and chmod -R g+rwX on {control}), or run as a user "
             "who may."
-        )
-        raise DatasetPermissionError(message) from error
+        ) from error
 
 
 def open_staging(location: Location, control: str, on_file_done: Callable[[], None] = ignore) -> Staging:
