@@ -12,7 +12,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from merganser.core.model.options import ARGUMENTS, DECLARATIONS, Call, Options, list_options
+from merganser.core.model.options import ARGUMENTS, DECLARATIONS, POSITIONAL, Call, Options, list_options
 
 SOURCE = Path(__file__).parents[1] / "src" / "merganser"
 FILES = (SOURCE / "api.py", SOURCE / "core" / "merge" / "dataset_io.py")
@@ -64,7 +64,7 @@ def make_signature(node: ast.FunctionDef) -> list[str]:
     defaults = dict(zip([one.arg for one in arguments.args], [*padding, *arguments.defaults], strict=True))
     by_name = list(zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True))
     is_method = own[0].arg == "self"
-    positional = [name for name in names if is_method and DECLARATIONS[name].is_positional]
+    positional = [name for name in names if is_method and name in POSITIONAL]
     parameters = [
         *(_format_parameter(one, defaults[one.arg]) for one in own),
         *map(_format_option, positional),

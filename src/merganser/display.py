@@ -20,8 +20,7 @@ class DisplayMixin:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values: numbers, strings, times, lists and dicts; an Arrow table to a list of rows."""
-        values: dict[str, Any] = to_plain(self)
-        return values
+        return to_plain(self)  # type: ignore[no-any-return]
 
     def _repr_html_(self) -> str:
         return _render_table(self.to_dict())
@@ -61,9 +60,7 @@ def to_plain(value: Any) -> Any:
         return {one.name: to_plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Mapping):
         return {name: to_plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(one) for one in value]
-    return value
+    return [to_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _render_table(values: Mapping[Any, Any]) -> str:

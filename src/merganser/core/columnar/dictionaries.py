@@ -15,17 +15,12 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-
-_VALUE_TYPES = (pa.string(), pa.binary())
+_STRINGS = (pa.string(), pa.binary())
 
 
 def is_dictionary(data_type: pa.DataType) -> bool:
     """Check for a dictionary of strings or bytes, as Parquet readers make them on request."""
-    return (
-        pa.types.is_dictionary(data_type)
-        and data_type.index_type == pa.int32()
-        and data_type.value_type in _VALUE_TYPES
-    )
+    return pa.types.is_dictionary(data_type) and data_type.index_type == pa.int32() and data_type.value_type in _STRINGS
 
 
 def decode_dictionary(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
@@ -47,10 +42,7 @@ def find_dictionary_columns(schema: pa.Schema, options: Mapping[str, Any]) -> li
 def replace_dictionary_values(
     old: pa.ChunkedArray, positions: npt.NDArray[np.int64], new: pa.ChunkedArray
 ) -> pa.ChunkedArray:
-    """Replace values of a column that was read as a dictionary, without decoding other rows.
-
-    Entries that no row uses any more are dropped from the dictionary.
-    """
+    """Replace values of a dictionary column without decoding other rows; entries that no row uses are dropped."""
     held, values = to_array(old.unify_dictionaries()), to_array(new).dictionary_encode()
     entries = pa.concat_arrays([held.dictionary.cast(new.type), values.dictionary])
     # `index_in` returns the first place, so an old entry is reused.

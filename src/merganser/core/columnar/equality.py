@@ -49,10 +49,7 @@ def compare_arrays(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def is_identical(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
-    """Check whether two columns of one plain type have equal bits, so that -0.0 differs from 0.0.
-
-    Columns with nested floats count as different.
-    """
+    """Check whether two columns of one plain type have equal bits (-0.0 is not 0.0); nested floats count as unequal."""
     data_type = one.type
     if pa.types.is_floating(data_type):
         bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[data_type.bit_width]

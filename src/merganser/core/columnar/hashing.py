@@ -61,9 +61,8 @@ def _hash_binary(values: pa.LargeBinaryArray) -> Hashes:
 
 def _hash_in_blocks(data: Matrix) -> Hashes:
     """Hash a large matrix in blocks that fit into the processor's cache."""
-    return np.concatenate(
-        [np.empty(0, _U), *(xxh64(data[at : at + _BLOCK_ROWS]) for at in range(0, len(data), _BLOCK_ROWS))]
-    )
+    blocks = (xxh64(data[at : at + _BLOCK_ROWS]) for at in range(0, len(data), _BLOCK_ROWS))
+    return np.concatenate([np.empty(0, _U), *blocks])
 
 
 def xxh64(data: Matrix) -> Hashes:
@@ -75,9 +74,8 @@ def xxh64(data: Matrix) -> Hashes:
         lanes = [np.full(count, seed, _U) for seed in _SEEDS]
         for start in range(0, used, len(lanes)):
             lanes = [_mix_lane(lane, words[start + at]) for at, lane in enumerate(lanes)]
-        hashes: Hashes = np.sum(
-            [_rotate_left(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)], axis=0
-        )
+        rotated = [_rotate_left(lane, by) for lane, by in zip(lanes, (1, 7, 12, 18), strict=True)]
+        hashes: Hashes = np.sum(rotated, axis=0)
         for lane in lanes:
             hashes = (hashes ^ _mix_lane(_U(0), lane)) * _P1 + _P4
     else:

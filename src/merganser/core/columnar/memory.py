@@ -18,8 +18,7 @@ def translate_memory_errors(action: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, OSError) as error:
-        is_memory_error = isinstance(error, MemoryError) or error.errno == errno.ENOMEM
-        if isinstance(error, MerganserError) or not is_memory_error:
+        if isinstance(error, MerganserError) or not (isinstance(error, MemoryError) or error.errno == errno.ENOMEM):
             raise
         raise OutOfMemoryError(
             f"Out of memory during {action}: {str(error) or 'no more could be allocated'}. Free or add memory, or work "

@@ -92,9 +92,7 @@ def coalesce_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> It
 
 
 def _concat_batches(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    return pa.Table.from_batches(batches, schema).combine_chunks().to_batches()[0]
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches, schema).combine_chunks().to_batches()[0]
 
 
 def _get_chunk(table: pa.Table, number: int) -> pa.RecordBatch:

@@ -127,10 +127,7 @@ def _can_hold(data_type: pa.DataType, bound: Bound) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceFile:
-    """The first file of a dataset, with which others are compared, and the key columns whose bounds are read.
-
-    `keeps_footers` is for few files: the footers of many would fill memory.
-    """
+    """The first file of a dataset, with which others are compared, and the key columns whose bounds are read."""
 
     location: Location
     file: DataFile
@@ -138,26 +135,25 @@ class ReferenceFile:
     schema: pa.Schema
     partition_types: Mapping[str, pa.DataType]
     key_types: Mapping[str, pa.DataType]
+    # For few files only: the footers of many would fill memory.
     keeps_footers: bool = False
 
     def summarise(self, file: DataFile) -> FileSummary:
         """Read the footer of a file; columns that differ from the reference file's are refused."""
         is_first = file.rel == self.file.rel
-        display_path = self.location.to_display(file.rel)
-        footer = (
-            self.footer if is_first else read_footer(self.location.store, self.location.to_path(file.rel), display_path)
-        )
+        path = self.location.to_display(file.rel)
+        footer = self.footer if is_first else read_footer(self.location.store, self.location.to_path(file.rel), path)
         metadata = footer.metadata
         own = None
         if not (is_first or metadata.schema.equals(self.footer.metadata.schema)):
             own = footer.schema.remove_metadata()
-            self.check_columns(own, display_path)
+            self.check_columns(own, path)
         schema = self.schema if own is None else own
         for name, data_type in self.partition_types.items():
             own_type = schema.field(name).type if name in schema.names and name not in file.folders else data_type
             if not is_same_logical_type(own_type, data_type):
                 raise SchemaMismatchError(
-                    f"{display_path} is outside the {name}=… folders and holds {name!r} as {own_type}, "
+                    f"{path} is outside the {name}=… folders and holds {name!r} as {own_type}, "
                     f"where the dataset has {data_type}. Move the file out."
                 )
         return FileSummary(

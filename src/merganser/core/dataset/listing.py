@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from merganser.core.storage.location import Location
 
-
 SUFFIX = ".parquet"
 
 
@@ -165,7 +164,4 @@ def _check_suffix(location: Location, rel: str) -> None:
 
 def find_partition_columns(files: Iterable[DataFile]) -> list[str]:
     """Return the partition columns of the paths, in path order."""
-    names: dict[str, None] = {}
-    for file in files:
-        names.update(dict.fromkeys(file.folders))
-    return list(names)
+    return list(dict.fromkeys(name for file in files for name in file.folders))

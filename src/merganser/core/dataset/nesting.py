@@ -10,17 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from merganser.core.dataset.table_formats import LOGS, check_inside_table
-from merganser.core.storage.staging import (
-    BESIDE,
-    HISTORY,
-    INSIDE,
-    PARTITION_RECORD,
-    STAGING_PREFIX,
-    choose_control_folder,
-    find_owner,
-    list_control,
-    name_control_folder,
-)
+from merganser.core.storage import staging
+from merganser.core.storage.staging import choose_control_folder, name_control_folder
 from merganser.errors import TargetPathError
 
 if TYPE_CHECKING:
@@ -31,7 +22,7 @@ if TYPE_CHECKING:
 
 _CONTROL = re.compile(re.escape(name_control_folder("@")).replace("@", "(.+)"))
 # Names that a commit leaves in a control folder; versions before the place markers left only history and record.
-_COMMITTED = frozenset({BESIDE, INSIDE, HISTORY, PARTITION_RECORD})
+_COMMITTED = frozenset({staging.BESIDE, staging.INSIDE, staging.HISTORY, staging.PARTITION_RECORD})
 
 
 def is_marker(name: str) -> bool:
@@ -59,19 +50,15 @@ def _check_control(location: Location, path: str) -> None:
         return
     if control.owner == location.root:
         if path != own:
-            raise _make_two_mounts_error(location, own, path)
+            raise TargetPathError(
+                f"{location.display} has two control folders, {own} and {path}: its writers use two mounts and do not "
+                "see each other's locks. Let all of them use this path, call recover(path) through the other mount to "
+                f"complete a pending commit, then remove {path}; its history and retained files are lost with it."
+            )
     # The control folder of a removed dataset is ignored, but not that of a first load.
     elif control.has_staging or (control.has_commits and store.get_path_type(control.owner) == "directory"):
         owner, folder = (location.to_display(full[len(location.root) + 1 :]) for full in (control.owner, path))
         raise _make_contains_error(location, owner, folder)
-
-
-def _make_two_mounts_error(location: Location, own: str, other: str) -> TargetPathError:
-    return TargetPathError(
-        f"{location.display} has two control folders, {own} and {other}: its writers use two mounts and do "
-        "not see each other's locks. Let all of them use this path, call recover(path) through the other mount to "
-        f"complete a pending commit, then remove {other}; its history and retained files are lost with it."
-    )
 
 
 def _make_contains_error(location: Location, dataset: str, control: str) -> TargetPathError:
@@ -160,13 +147,12 @@ class _ControlFolder:
 
 
 def _read_control(store: Store, control: str) -> _ControlFolder:
-    names = list_control(store, control)
-    staging = any(name.startswith(STAGING_PREFIX) for name in names)
-    return _ControlFolder(find_owner(store, control, names), not _COMMITTED.isdisjoint(names), staging)
+    names = staging.list_control(store, control)
+    has_staging = any(name.startswith(staging.STAGING_PREFIX) for name in names)
+    return _ControlFolder(staging.find_owner(store, control, names), not _COMMITTED.isdisjoint(names), has_staging)
 
 
 def _spell(location: Location, above: str) -> str:
     """Return a folder above the root as the caller spelled it in the root, if it is part of that."""
     below = location.root[len(above) :]
-    spelled = location.display.removesuffix(below) if location.display.endswith(below) else above
-    return spelled or "/"
+    return (location.display.removesuffix(below) if location.display.endswith(below) else above) or "/"

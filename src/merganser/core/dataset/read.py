@@ -85,9 +85,8 @@ def _counts_forward(footer: Footer) -> bool:
     metadata = footer.metadata
     writer = metadata.created_by or ""
     # PyArrow copies Spark's keys from a file that it read, so they are not enough.
-    by_spark = writer.startswith("parquet-mr") and any(
-        key.startswith(b"org.apache.spark.") for key in metadata.metadata or {}
-    )
+    keys = metadata.metadata or {}
+    by_spark = writer.startswith("parquet-mr") and any(key.startswith(b"org.apache.spark.") for key in keys)
     arrow = _ARROW.match(writer)
     return by_spark or (arrow is not None and int(arrow[1]) >= _FORWARD)
 
@@ -126,9 +125,7 @@ def _make_expression(target: Target, file: int) -> pads.Expression:
     expression = pads.scalar(True)  # noqa: FBT003  Arrow's own signature
     for name, data_type in target.partition_types.items():
         value = target.get_path_value(file, name)
-        if value is UNKNOWN:
-            continue
-        column = pads.field(name)
-        equal = column.is_null() if value is None else column == pads.scalar(from_token(value, data_type))
-        expression = expression & equal
+        if value is not UNKNOWN:
+            column = pads.field(name)
+            expression &= column.is_null() if value is None else column == pads.scalar(from_token(value, data_type))
     return expression

@@ -137,10 +137,8 @@ def make_no_files_error(location: Location) -> TargetPathError:
 
 
 def check_listing(target: Target) -> None:
-    """Refuse to publish over a dataset that another program changed since it was listed (C6).
-
-    An enclosing dataset may be new as well. On object stores that check costs requests, so only a first write does it.
-    """
+    """Refuse to publish over a dataset that another program changed since it was listed (C6)."""
+    # An enclosing dataset may be new too. On object stores, that check costs requests: only a first write does it.
     if target.location.store.is_local or not target.files:
         check_above(target.location, refuse_nested=True)
     before = {file.rel: file.identity for file in target.files}

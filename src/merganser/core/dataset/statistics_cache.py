@@ -70,11 +70,8 @@ def summarise_files(
         found = run_tasks(replace(reference, keeps_footers=len(missing) < MIN_FILES).summarise, missing)
         summaries = _join(cache.summaries, to_columns(reference, found, cache.summaries.schemas[1:]), places)
     has_new = any(file.is_settled(listed_at) for file in missing)
-    return (
-        summaries,
-        _collect_footers(missing, found),
-        CacheUpdate(reference, files, summaries, listed_at) if has_new else None,
-    )
+    update = CacheUpdate(reference, files, summaries, listed_at) if has_new else None
+    return summaries, _collect_footers(missing, found), update
 
 
 def _collect_footers(files: Sequence[DataFile], read: Sequence[FileSummary]) -> Footers:
@@ -115,10 +112,7 @@ class _Cache:
     is_first_known: bool
 
     def find(self, reference: ReferenceFile, files: Sequence[DataFile]) -> npt.NDArray[np.int64]:
-        """Return the place of each file, or -1 if its version, the bounds or matching columns are missing.
-
-        A file with other columns is read again, which may refuse it.
-        """
+        """Return the place of each file, or -1 if its version, the bounds or matching columns are missing."""
         if reference.key_types.keys() != self.summaries.key_types.keys():
             return np.full(len(files), -1)
         wanted = pa.array([file.key for file in files], pa.large_binary())
@@ -126,6 +120,7 @@ class _Cache:
         numbers = self.summaries.schema_numbers[places]
         for number, schema in enumerate(self.summaries.schemas):
             here = (places >= 0) & (numbers == number)
+            # A file with other columns is read again, which may refuse it.
             if not self._fits(reference, number):
                 places[here] = -1
             elif columns := _find_path_columns(reference, schema):
@@ -202,9 +197,8 @@ def _read_cache(reference: ReferenceFile) -> _Cache | None:
             pa.Table.from_struct_array(entries.column("groups").values),
             key_types,
         )
-        return _Cache(
-            entries.column("version"), summaries, about["parquet_schema"] == _format_parquet_schema(reference)
-        )
+        is_first_known = about["parquet_schema"] == _format_parquet_schema(reference)
+        return _Cache(entries.column("version"), summaries, is_first_known)
     return None
 
 

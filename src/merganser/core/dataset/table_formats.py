@@ -37,9 +37,7 @@ def check_tables(location: Location, markers: Iterable[str]) -> None:
         table, _, name = marker.rpartition("/")
         format_ = _find_format(location.store, location.to_path(table) if table else location.root, [name])
         if format_ is not None:
-            raise _make_error(
-                location, "contains" if table else "is", location.to_display(table) if table else "", format_
-            )
+            raise _make_error(location, "contains" if table else "is", location.to_display(table), format_)
         if is_ducklake(name):
             raise _make_error(location, "contains", location.to_display(marker), "DuckLake")
 

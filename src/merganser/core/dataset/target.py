@@ -26,10 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Properties of the first file that new files copy, and whether it has INT96 timestamps.
-
-    `unwritable_column` is a column that PyArrow can read but not write, if there is one.
-    """
+    """Properties of the first file that new files copy; `unwritable_column` is one that PyArrow can read, not write."""
 
     key_values: Mapping[bytes, bytes] | None
     writer_options: Mapping[str, Any]
@@ -78,8 +75,7 @@ class Target:
     def file_rows(self) -> list[int]:
         """The number of rows of each file."""
         starts = np.concatenate([[0], np.cumsum(self.group_rows)])
-        rows: list[int] = np.diff(starts[self.first_group]).tolist()
-        return rows
+        return np.diff(starts[self.first_group]).tolist()  # type: ignore[no-any-return]
 
     @property
     def unlinked(self) -> list[int]:
@@ -96,8 +92,7 @@ class Target:
 
     def get_columns(self, file: int) -> frozenset[str]:
         """Return the columns that a file itself holds."""
-        number: int = cast("Summaries", self.summaries).schema_numbers[file]
-        return self._columns[number]
+        return self._columns[int(cast("Summaries", self.summaries).schema_numbers[file])]
 
     @cached_property
     def _columns(self) -> Sequence[frozenset[str]]:
@@ -157,15 +152,11 @@ class Target:
     @cached_property
     def group_rows(self) -> npt.NDArray[np.int64]:
         """The number of rows of each row group of the dataset."""
-        if self.summaries is None:
-            return np.empty(0, np.int64)
-        rows: npt.NDArray[np.int64] = self.summaries.groups.column("rows").to_numpy()
-        return rows
+        return np.empty(0, np.int64) if self.summaries is None else self.summaries.groups.column("rows").to_numpy()
 
     def is_unbounded(self, key: str) -> npt.NDArray[np.bool_]:
         """Return a mask of the row groups without statistics for a key column."""
-        unknown: npt.NDArray[np.bool_] = cast("Summaries", self.summaries).get_bounds(key)[0].is_null().to_numpy()
-        return unknown
+        return cast("Summaries", self.summaries).get_bounds(key)[0].is_null().to_numpy()  # type: ignore[no-any-return]
 
     def get_bounds(self, keys: Sequence[str]) -> pa.Table:
         """Return a row for each row group: `file`, `row_group`, and canonical `min_<i>`, `max_<i>` of each key column.

@@ -15,15 +15,11 @@ from merganser.errors import ColumnTypeError, ColumnValueError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-
 _OPERATIONS = b"merganser:operations"
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Order and cast columns to a target schema, in plain types.
-
-    A field made by `make_operation_field` becomes a boolean column: whether the row is a delete.
-    """
+    """Order and cast columns to a target schema, in plain types; see `make_operation_field` for its exception."""
     columns = [_conform_column(table.column(field.name), field) for field in schema]
     return pa.table(columns, schema=conform_schema(schema))
 
@@ -36,7 +32,7 @@ def _conform_column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray
 
 
 def make_operation_field(name: str, values: Mapping[str, Sequence[Any]]) -> pa.Field:
-    """Describe the column that holds each row's operation, by the values that stand for each operation."""
+    """Describe the column of operations by their values; `conform` makes it boolean: whether the row is a delete."""
     return pa.field(name, pa.bool_(), metadata={_OPERATIONS: json.dumps(values)})
 
 
@@ -51,9 +47,8 @@ def _decode_operations(column: pa.ChunkedArray, values: Mapping[str, Sequence[An
     known = [value for some in values.values() for value in some]
     try:
         column = column.cast(to_plain_type(column.type))
-        is_known, deletes = (
-            pc.is_in(column, pa.array(some, column.type)) for some in (known, values.get("delete", ()))
-        )
+        sets = (pa.array(some, column.type) for some in (known, values.get("delete", ())))
+        is_known, deletes = (pc.is_in(column, some) for some in sets)
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise ColumnTypeError(
             f"Operation column {name!r} has type {column.type}, which cannot hold all of {format_names(known)}. "
@@ -94,9 +89,8 @@ def cast_column(column: pa.ChunkedArray, data_type: pa.DataType, name: str) -> p
 def _cast(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
     if isinstance(data_type, pa.BaseExtensionType):
         storage = _cast(column, data_type.storage_type)
-        return pa.chunked_array(
-            [pa.ExtensionArray.from_storage(data_type, chunk) for chunk in storage.chunks], data_type
-        )
+        chunks = [pa.ExtensionArray.from_storage(data_type, chunk) for chunk in storage.chunks]
+        return pa.chunked_array(chunks, data_type)
     column = _cast_through_decimal(_unwrap(column), data_type)
     if pa.types.is_fixed_size_binary(data_type) and not pa.types.is_fixed_size_binary(column.type):
         _check_width(column, data_type)
@@ -158,8 +152,7 @@ def _check_width(column: pa.ChunkedArray, data_type: pa.DataType) -> None:
 
 
 def _check_narrowing(column: pa.ChunkedArray, result: pa.ChunkedArray) -> None:
-    back = result.cast(column.type)
-    same = pc.or_(pc.equal(back, column), pc.is_nan(column))
+    same = pc.or_(pc.equal(result.cast(column.type), column), pc.is_nan(column))
     if pc.all(same).as_py() is False:
         raise pa.ArrowInvalid("a value cannot be represented exactly in the narrower float type")
 

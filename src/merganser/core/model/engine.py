@@ -211,10 +211,7 @@ class Engine(Protocol):
     def run_tasks(
         self, task: Callable[[ItemT], ResultT], items: Sequence[ItemT], *, large: bool = False
     ) -> list[ResultT]:
-        """Run a task that reads one file for each of many files, in order, wherever the engine has room for it.
-
-        A small task reads a footer, a large one entire columns.
-        """
+        """Run a task for each of many files, in order, where the engine has room; a large one reads entire columns."""
 
 
 class OpenedSource(Protocol):
@@ -256,10 +253,7 @@ class ConformedSource(Protocol):
 
 
 class MatchedSource(Protocol):
-    """A source and its matches.
-
-    `counts` includes all matches; the matches kept are those whose row may change.
-    """
+    """A source and its matches: `counts` includes all of them, but only those whose row may change are kept."""
 
     @property
     def counts(self) -> MatchCounts:

@@ -109,9 +109,8 @@ def _to_ordered_bytes(decimals: pa.Array) -> pa.Array:
     raw = np.frombuffer(data, np.uint8).reshape(-1, _DECIMAL_BYTES)[decimals.offset : decimals.offset + len(decimals)]
     flipped = raw[:, ::-1].copy()
     flipped[:, 0] ^= 0x80
-    encoded = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(_DECIMAL_BYTES), len(decimals), [None, pa.py_buffer(flipped)]
-    )
+    buffers = [None, pa.py_buffer(flipped)]
+    encoded = pa.FixedSizeBinaryArray.from_buffers(pa.binary(_DECIMAL_BYTES), len(decimals), buffers)
     return encoded if validity is None else pc.if_else(decimals.is_valid(), encoded, None)
 
 
@@ -193,10 +192,7 @@ def find_latest_rows(table: pa.Table, keys: Sequence[str], order_by: Sequence[st
 
 
 def sort_rows(table: pa.Table, order_by: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return row numbers sorted by these columns, stably and ascending.
-
-    NULL is lowest and NaN highest.
-    """
+    """Return row numbers sorted by these columns, stably and ascending; NULL is lowest and NaN highest."""
     if not order_by:
         return np.arange(table.num_rows)
     columns = [column for name in order_by for column in _to_sort_columns(table.column(name))]
@@ -224,15 +220,12 @@ def is_at_least(new: pa.ChunkedArray, old: pa.ChunkedArray) -> npt.NDArray[np.bo
     """
     tied, higher = np.ones(len(new), np.bool_), np.zeros(len(new), np.bool_)
     for left, right in zip(_to_sort_columns(new), _to_sort_columns(old), strict=True):
-        above, equal = (_to_mask(compare(left, right)) for compare in (pc.greater, pc.equal))
+        both = (pc.fill_null(compare(left, right), False) for compare in (pc.greater, pc.equal))  # noqa: FBT003
+        above, equal = (answers.to_numpy() for answers in both)
         is_new_null, is_old_null = (column.is_null().to_numpy() for column in (left, right))
         higher |= tied & (above | (is_old_null & ~is_new_null))
         tied &= equal | (is_old_null & is_new_null)
     return higher | tied
-
-
-def _to_mask(answers: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    return pc.fill_null(answers, False).to_numpy()  # type: ignore[no-any-return]  # noqa: FBT003
 
 
 def join_keys(target: pa.RecordBatchReader, source: pa.Table, positions: Sequence[str]) -> pa.Table:

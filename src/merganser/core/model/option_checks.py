@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from merganser.core.model.options import Request
     from merganser.core.model.strategy import Rule
@@ -38,58 +39,40 @@ def check_combination(request: Request) -> None:
         if not fits(request.rule):
             message = f"{name} does not go with strategy {request.strategy!r}, which {fault}. Leave one of them out."
             raise InvalidArgumentError(message)
-    for wrong, message in _find_conflicts(request):
-        if wrong:
-            raise InvalidArgumentError(message)
+    for message in chain(_find_conflicts(request), _find_operation_conflicts(request)):
+        raise InvalidArgumentError(message)
 
 
-def _find_conflicts(request: Request) -> list[tuple[bool, str]]:
-    options, sequence = request.options, request.options.sequence_column
+def _find_conflicts(request: Request) -> Iterator[str]:
+    options, column = request.options, request.options.sequence_column
     listed = [name for name in ("update_columns", "insert_columns") if getattr(options, name) is not None]
     named = [*listed, *(["skip_unchanged"] if isinstance(options.skip_unchanged, list | tuple) else [])]
-    partial = next((name for name in named if sequence is not None and sequence not in getattr(options, name)), None)
+    partial = next((name for name in named if column is not None and column not in getattr(options, name)), None)
     moves = options.on_partition_move == "move"
-    unknown = sorted(set(options.operation_values or ()) - set(OPERATIONS))
-    values = [value for some in (options.operation_values or {}).values() for value in some]
-    return [
-        (
-            sequence is not None and bool(options.dedup_order_by),
-            "sequence_column and dedup_order_by both order rows with the same key. Pass one of them.",
-        ),
-        (
-            sequence in request.keys,
-            f"sequence_column {sequence!r} is a key column, so it cannot order rows with the same key. Choose another.",
-        ),
-        (
-            partial is not None,
-            f"{partial} leaves out the sequence_column {sequence!r}, which orders rows with the same key. Add it.",
-        ),
-        (
-            moves and bool(listed),
-            "Leave update_columns and insert_columns out with on_partition_move='move', which takes all columns.",
-        ),
-        (
-            moves and not options.check_partition_moves,
-            "Do not pass check_partition_moves=False with on_partition_move='move': the check finds the rows to move.",
-        ),
-        (
-            bool(options.skip_unchanged) and options.rewrite_all,
-            "rewrite_mode='full' rewrites every file, skip_unchanged as few as possible. Pass one of them.",
-        ),
-        (
-            options.operation_values is not None and options.operation_column is None,
-            "operation_values map the values of an operation_column to operations. Pass operation_column too.",
-        ),
-        (
-            bool(unknown),
-            f"operation_values names {', '.join(map(repr, unknown))}. The operations are insert, update and delete.",
-        ),
-        (
-            len(values) != len(set(map(repr, values))) or not all(isinstance(one, str | int) for one in values),
-            "operation_values must be strings or integers, each for one operation.",
-        ),
-        (
-            options.operation_column in request.keys and options.operation_column is not None,
-            f"operation_column {options.operation_column!r} is a key column, which has to be stored. Choose another.",
-        ),
-    ]
+    if column is not None and options.dedup_order_by:
+        yield "sequence_column and dedup_order_by both order rows with the same key. Pass one of them."
+    if column in request.keys:
+        yield f"sequence_column {column!r} is a key column, so it cannot order rows with the same key. Choose another."
+    if partial is not None:
+        yield f"{partial} leaves out the sequence_column {column!r}, which orders rows with the same key. Add it."
+    if moves and listed:
+        yield "Leave update_columns and insert_columns out with on_partition_move='move', which takes all columns."
+    if moves and not options.check_partition_moves:
+        wrong = "check_partition_moves=False with on_partition_move='move'"
+        yield f"Do not pass {wrong}: the check finds the rows to move."
+    if options.skip_unchanged and options.rewrite_all:
+        yield "rewrite_mode='full' rewrites every file, skip_unchanged as few as possible. Pass one of them."
+
+
+def _find_operation_conflicts(request: Request) -> Iterator[str]:
+    column, given = request.options.operation_column, request.options.operation_values
+    unknown = sorted(set(given or ()) - set(OPERATIONS))
+    values = [value for some in (given or {}).values() for value in some]
+    if given is not None and column is None:
+        yield "operation_values map the values of an operation_column to operations. Pass operation_column too."
+    if unknown:
+        yield f"operation_values names {', '.join(map(repr, unknown))}. The operations are insert, update and delete."
+    if len(values) != len(set(map(repr, values))) or not all(isinstance(one, str | int) for one in values):
+        yield "operation_values must be strings or integers, each for one operation."
+    if column is not None and column in request.keys:
+        yield f"operation_column {column!r} is a key column, which has to be stored. Choose another."

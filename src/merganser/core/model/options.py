@@ -32,9 +32,11 @@ R = TypeVar("R")
 PartitionMove = Literal["refuse", "move"]
 Call = Literal["merge", "plan", "write_dataset"]
 
-_EVERY_CALL = get_args(Call)
-_MERGE_AND_PLAN = ("merge", "plan")
-_MERGE_AND_WRITE = ("merge", "write_dataset")
+_ALL = get_args(Call)
+_MERGES = ("merge", "plan")
+_WRITES = ("merge", "write_dataset")
+# The options that methods take by position as well.
+POSITIONAL = ("partition_columns", "filesystem", "compression", "max_rows_per_file", "row_group_size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,6 @@ class Declaration:
     description: str
     # The calls that take it.
     calls: Sequence[str]
-    is_positional: bool = False
     # The only engine that has it.
     engine: str | None = None
     # Whether the history of a dataset records it.
@@ -78,84 +79,71 @@ class Options:
     """The options of a merge, plan or write, checked and converted when they are made."""
 
     partition_columns: Sequence[str] | str | None = declare(
-        types.COLUMNS,
-        "Partition columns of a new dataset; an existing one keeps its own.",
-        _EVERY_CALL,
-        is_positional=True,
-        has_flag=False,
+        types.COLUMNS, "Partition columns of a new dataset; an existing one keeps its own.", _ALL, has_flag=False
     )
     filesystem: Any = declare(
         types.ANY,
         "fsspec filesystem of the dataset; by default that of its URL.",
-        _EVERY_CALL,
-        is_positional=True,
+        _ALL,
         has_flag=False,
         is_recorded=False,
     )
-    compression: str = declare(
-        types.CODEC, "Codec for new files.", _MERGE_AND_WRITE, is_positional=True, default="snappy"
-    )
+    compression: str = declare(types.CODEC, "Codec for new files.", _WRITES, default="snappy")
     max_rows_per_file: int = declare(
-        types.POSITIVE, "Maximum number of rows in a new file.", _MERGE_AND_WRITE, is_positional=True, default=5_000_000
+        types.POSITIVE, "Maximum number of rows in a new file.", _WRITES, default=5_000_000
     )
     row_group_size: int = declare(
-        types.POSITIVE,
-        "Maximum number of rows in a row group of a new file.",
-        _MERGE_AND_WRITE,
-        is_positional=True,
-        default=500_000,
+        types.POSITIVE, "Maximum number of rows in a row group of a new file.", _WRITES, default=500_000
     )
     partition_by: Sequence[str] | str | None = declare(
         types.COLUMNS,
         "Another name for `partition_columns`.",
-        _EVERY_CALL,
+        _ALL,
         help="Partition columns of a new dataset; an existing one keeps its own.",
     )
     update_columns: Sequence[str] | str | None = declare(
-        types.SOME_COLUMNS, "Columns that matched rows take from the source; default all.", _MERGE_AND_PLAN
+        types.SOME_COLUMNS, "Columns that matched rows take from the source; default all.", _MERGES
     )
     insert_columns: Sequence[str] | str | None = declare(
-        types.SOME_COLUMNS, "Columns that new rows take from the source; default all.", _MERGE_AND_PLAN
+        types.SOME_COLUMNS, "Columns that new rows take from the source; default all.", _MERGES
     )
     dedup_order_by: Sequence[str] | str | None = declare(
-        types.ORDER, "Columns that order source rows with the same key; the highest row is merged.", _MERGE_AND_PLAN
+        types.ORDER, "Columns that order source rows with the same key; the highest row is merged.", _MERGES
     )
     sequence_column: str | None = declare(
         types.COLUMN,
         "Column that orders rows with the same key, in the source and against the target; older source rows "
         "are skipped.",
-        _MERGE_AND_PLAN,
+        _MERGES,
     )
     operation_column: str | None = declare(
-        types.COLUMN, "Source column that holds the operation of each row: insert, update or delete.", _MERGE_AND_PLAN
+        types.COLUMN, "Source column that holds the operation of each row: insert, update or delete.", _MERGES
     )
     operation_values: Mapping[str, Any] | None = declare(
-        types.OPERATION_VALUES,
-        "Values of the operation column that stand for insert, update and delete.",
-        _MERGE_AND_PLAN,
+        types.OPERATION_VALUES, "Values of the operation column that stand for insert, update and delete.", _MERGES
     )
     skip_unchanged: bool | Sequence[str] | str = declare(
         types.COMPARED_COLUMNS,
         "Do not rewrite matched rows that already equal the source, in all columns or in those listed.",
-        _MERGE_AND_PLAN,
+        _MERGES,
         help="Do not rewrite matched rows that already equal the source.",
         default=False,
     )
     scope: Mapping[str, Any] | None = declare(
         types.VALUES,
         "Partitions that the source covers completely; full_merge deletes missing rows only there.",
-        _MERGE_AND_PLAN,
+        _MERGES,
     )
     on_partition_move: PartitionMove = declare(
         types.choose_from(*get_args(PartitionMove)),
         "Whether matched rows whose partition changes are refused or moved.",
-        _MERGE_AND_PLAN,
+        _MERGES,
         default="refuse",
     )
     check_partition_moves: bool = declare(
         types.BOOLEAN,
         "Check for matched rows whose partition changes; False skips the check, which is safe if there are none.",
-        _MERGE_AND_PLAN,
+        _MERGES,
         help="Check for matched rows whose partition changes; on by default.",
         default=True,
     )
@@ -174,18 +162,13 @@ class Options:
         is_recorded=False,
     )
     retain: int = declare(
-        types.COMMITS,
-        "Number of latest commits that can be undone; their replaced files are kept.",
-        _MERGE_AND_WRITE,
-        default=0,
+        types.COMMITS, "Number of latest commits that can be undone; their replaced files are kept.", _WRITES, default=0
     )
-    lock_timeout: float = declare(
-        types.SECONDS, "Seconds to wait for another writer.", _MERGE_AND_WRITE, default=LOCK_TIMEOUT
-    )
+    lock_timeout: float = declare(types.SECONDS, "Seconds to wait for another writer.", _WRITES, default=LOCK_TIMEOUT)
     progress: ProgressCallback | None = declare(
         types.CALLBACK,
         "Function that is called with a `Progress` at every step, from any thread.",
-        _MERGE_AND_WRITE,
+        _WRITES,
         has_flag=False,
         is_recorded=False,
     )
@@ -193,7 +176,7 @@ class Options:
         types.BOOLEAN,
         "Treat the target as plain Parquet files, although it has the log of a Delta Lake, Iceberg, Hudi, "
         "Lance or DuckLake table.",
-        _EVERY_CALL,
+        _ALL,
         default=False,
     )
     use_merge: bool | None = declare(

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The columns that a merge reads from the source, and those of them that rows of new files take.
-
-    `appends`: there may be new files.
-    """
+    """The columns that a merge reads from the source, those that rows of new files take, and whether there are any."""
 
     policy: MergePolicy
     columns: frozenset[str]

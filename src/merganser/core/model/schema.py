@@ -43,9 +43,8 @@ def check_types(source: pa.Schema, target: pa.Schema) -> None:
     for field in target:
         have = source.field(field.name).type
         if not is_castable(have, field.type):
-            hint = ""
-            if pa.types.is_timestamp(have) and pa.types.is_timestamp(field.type):
-                hint = " A timestamp with a time zone and one without cannot be compared."
+            are_times = pa.types.is_timestamp(have) and pa.types.is_timestamp(field.type)
+            hint = " A timestamp with a time zone and one without cannot be compared." if are_times else ""
             raise ColumnTypeError(
                 f"Column {field.name!r} has type {have} in the source and {field.type} in the target, which cannot be "
                 f"cast without loss.{hint} Cast the column in the source."
@@ -54,12 +53,9 @@ def check_types(source: pa.Schema, target: pa.Schema) -> None:
 
 def check_same_schema(first: pa.Schema, other: pa.Schema, first_path: str, other_path: str) -> None:
     """Refuse two files of a dataset with different columns or types."""
-    if set(first.names) == set(other.names):
-        differing = [
-            name for name in first.names if not is_same_logical_type(first.field(name).type, other.field(name).type)
-        ]
-    else:
-        differing = sorted(set(first.names) ^ set(other.names))
+    differing = sorted(set(first.names) ^ set(other.names)) or [
+        name for name in first.names if not is_same_logical_type(first.field(name).type, other.field(name).type)
+    ]
     if differing:
         name = differing[0]
         types = [str(s.field(name).type) if name in s.names else "absent" for s in (first, other)]
@@ -135,9 +131,8 @@ def _to_stored_field(field: pa.Field) -> pa.Field:
     elif data_type == pa.time32("s"):
         data_type = pa.time32("ms")
     elif pa.types.is_dictionary(data_type):
-        data_type = pa.dictionary(
-            data_type.index_type, _to_stored_field(pa.field("", data_type.value_type)).type, data_type.ordered
-        )
+        value_type = _to_stored_field(pa.field("", data_type.value_type)).type
+        data_type = pa.dictionary(data_type.index_type, value_type, data_type.ordered)
     return field.with_type(_map_children(data_type, _to_stored_field))
 
 
@@ -166,9 +161,8 @@ def is_same_logical_type(one: pa.DataType, other: pa.DataType) -> bool:
     if pa.types.is_struct(one) and pa.types.is_struct(other):
         return [f.name for f in one] == [f.name for f in other] and _holds_pairwise(one, other, is_same_logical_type)
     if pa.types.is_map(one) and pa.types.is_map(other):
-        return is_same_logical_type(one.key_type, other.key_type) and is_same_logical_type(
-            one.item_type, other.item_type
-        )
+        pairs = ((one.key_type, other.key_type), (one.item_type, other.item_type))
+        return all(is_same_logical_type(*pair) for pair in pairs)
     if is_list_like(one) and is_list_like(other):
         sizes = [data_type.list_size if pa.types.is_fixed_size_list(data_type) else None for data_type in (one, other)]
         return sizes[0] == sizes[1] and is_same_logical_type(one.value_type, other.value_type)
@@ -205,11 +199,9 @@ def _is_plain_castable(have: pa.DataType, want: pa.DataType) -> bool:
     if pa.types.is_timestamp(have) and pa.types.is_timestamp(want):
         return (have.tz is None) == (want.tz is None)
     groups: tuple[Callable[[pa.DataType], bool], ...] = (
-        lambda data_type: pa.types.is_integer(data_type) or pa.types.is_decimal(data_type),
-        lambda data_type: pa.types.is_integer(data_type) or pa.types.is_floating(data_type),
-        lambda data_type: (
-            pa.types.is_binary(data_type) or pa.types.is_fixed_size_binary(data_type) or data_type == pa.uuid()
-        ),
+        lambda kind: pa.types.is_integer(kind) or pa.types.is_decimal(kind),
+        lambda kind: pa.types.is_integer(kind) or pa.types.is_floating(kind),
+        lambda kind: pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind) or kind == pa.uuid(),
         pa.types.is_date,
         pa.types.is_time,
         pa.types.is_duration,
@@ -232,9 +224,7 @@ def _holds_pairwise(one: pa.DataType, other: pa.DataType, test: Callable[[pa.Dat
 
 def is_list_like(data_type: pa.DataType) -> bool:
     """Check for a list, large list or fixed-size list."""
-    return bool(
-        pa.types.is_list(data_type) or pa.types.is_large_list(data_type) or pa.types.is_fixed_size_list(data_type)
-    )
+    return any(check(data_type) for check in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
 
 
 def to_storage(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -115,11 +115,9 @@ def get_list(tree: Struct, number: int, element: int) -> list[Any]:
 
 
 def find_bounds(raw: bytes, column: str, row_groups: int) -> list[StoredBounds | None] | None:
-    """Find the bounds of a plain column in each row group, None where they are missing or marked inexact.
-
-    Searching for the column's path is a hundred times faster than parsing a whole footer in Python. The result is None
-    unless this finds the path exactly once for each row group.
-    """
+    """Find the bounds of a plain column in each row group, None where they are missing or marked inexact."""
+    # Searching for the column's path is a hundred times faster than parsing a whole footer in Python. The result is
+    # None unless this finds the path exactly once for each row group.
     name = column.encode()
     needle = b"\x19\x18" + thrift.encode_varint(len(name)) + name
     found: list[StoredBounds | None] = []

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _INTEGERS = {"INT32", "INT64"}
 _DICTIONARY = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
+# Without INTERVAL, which DuckDB hashes in normalised form, and floats: 0.0 and -0.0 are equal, their hashes are not.
 _BLOOM_FILTER_TYPES = {"INT32", "INT64", "BYTE_ARRAY"}
 _WRITABLE_ENCODINGS = {
     "DELTA_BINARY_PACKED": _INTEGERS,
@@ -96,13 +97,11 @@ class Leaf:
 
 
 def encode_row_group(batches: Iterable[pa.RecordBatch], schema: pa.Schema, options: Mapping[str, Any]) -> pa.Buffer:
-    """Encode rows as a Parquet file in memory, with the `derive_writer_options` of an old row group.
-
-    The rows make one row group, more beyond PyArrow's limit of 64 Mi rows, and none if there are no rows.
-    """
+    """Encode rows as a Parquet file in memory, with the `derive_writer_options` of an old row group."""
     table = pa.Table.from_batches(batches, schema=schema)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, schema.remove_metadata(), **options) as writer:
+        # One row group; beyond PyArrow's limit of 64 Mi rows more, without rows none.
         if table.num_rows:
             writer.write_table(table, row_group_size=table.num_rows)
     return sink.getvalue()
@@ -154,23 +153,18 @@ def derive_schema_options(metadata: pq.FileMetaData | None) -> dict[str, Any]:
 
 
 def derive_new_file_options(footer: Footer) -> dict[str, Any]:
-    """Return the arguments of `pq.ParquetWriter` for a new file beside an old one.
-
-    It has dictionaries where the old one has: for other columns, building a dictionary would be wasted work.
-    """
+    """Return the arguments of `pq.ParquetWriter` for a new file beside an old one."""
     metadata = footer.metadata
     shared = derive_schema_options(metadata)
     with suppress(UnreadableFileError):
+        # For columns without a dictionary in the old file, building one would be wasted work.
         if metadata.num_row_groups and metadata.row_group(0).num_rows:
             return shared | {"use_dictionary": derive_writer_options(footer)["use_dictionary"]}
     return shared
 
 
 def find_bloom_filter_columns(footer: Footer) -> frozenset[str]:
-    """Return the columns with a bloom filter in the first row group, of types on whose hashes all readers agree.
-
-    DuckDB hashes INTERVAL in normalised form. The floats 0.0 and -0.0 are equal but have different hashes.
-    """
+    """Return the columns with a bloom filter in the first row group, of types on whose hashes all readers agree."""
     metadata = footer.metadata
     if not metadata.num_row_groups:
         return frozenset()
@@ -210,10 +204,8 @@ def read_leaves(schema: Sequence[thrift.Struct]) -> tuple[Leaf, ...]:
 
 
 def is_stored_alike(old: Leaf, new: Leaf) -> bool:
-    """Check whether reading a chunk of `new` through the schema of `old` returns the values that were written.
-
-    Repetitions are compared group by group: with equal maximum levels, another group may be the NULL one.
-    """
+    """Check whether reading a chunk of `new` through the schema of `old` returns the values that were written."""
+    # Repetitions are compared group by group: with equal maximum levels, another group may be the NULL one.
     if replace(old, logical_type=_PLAIN) != replace(new, logical_type=_PLAIN):
         return False
     if old.logical_type[-1:] == (None,):
@@ -222,12 +214,10 @@ def is_stored_alike(old: Leaf, new: Leaf) -> bool:
 
 
 def is_read_specially(created_by: bytes) -> bool:
-    """Check whether the writer's name makes readers decode chunks in a way that is wrong for new chunks.
-
-    parquet-mr before 1.2.9 miscounted the bytes of a chunk, so readers read more than the footer says. Of parquet-cpp
-    before 2.0, they decompress v2 pages even where the header says otherwise. Distrusted statistics do no harm: readers
-    only ignore those of the new chunks as well.
-    """
+    """Check whether the writer's name makes readers decode chunks in a way that is wrong for new chunks."""
+    # parquet-mr before 1.2.9 miscounted the bytes of a chunk, so readers read more than the footer says. Of parquet-cpp
+    # before 2.0, they decompress v2 pages even where the header says otherwise. Distrusted statistics do no harm:
+    # readers only ignore those of the new chunks as well.
     writer = _ODD_WRITER.match(created_by)
     if writer is None:
         return False
@@ -236,19 +226,13 @@ def is_read_specially(created_by: bytes) -> bool:
 
 
 def _derive_chunk_options(leaves: Sequence[Any], chunks: Sequence[Chunk]) -> dict[str, Any]:
-    codecs: dict[str, str] = {}
-    dictionary: dict[str, bool] = {}
-    statistics: dict[str, bool] = {}
-    encodings: dict[str, str] = {}
-    for leaf, chunk in zip(leaves, chunks, strict=True):
-        codecs[leaf.path] = chunk.codec
-        # INT96 has no usable statistics, but the timestamp that replaces it has.
-        statistics[leaf.path] = chunk.has_statistics or leaf.physical_type == "INT96"
-        if leaf.physical_type != "BOOLEAN":
-            dictionary[leaf.path] = bool(_DICTIONARY & chunk.encodings) and not _has_dictionary_fallback(chunk.pages)
-        encoding = _find_special_encoding(leaf, chunk)
-        if encoding and not dictionary.get(leaf.path):
-            encodings[leaf.path] = encoding
+    pairs = list(zip(leaves, chunks, strict=True))
+    codecs = {leaf.path: chunk.codec for leaf, chunk in pairs}
+    # INT96 has no usable statistics, but the timestamp that replaces it has.
+    statistics = {leaf.path: chunk.has_statistics or leaf.physical_type == "INT96" for leaf, chunk in pairs}
+    dictionary = {leaf.path: _has_dictionary(chunk) for leaf, chunk in pairs if leaf.physical_type != "BOOLEAN"}
+    special = {leaf.path: _find_special_encoding(leaf, chunk) for leaf, chunk in pairs}
+    encodings = {path: encoding for path, encoding in special.items() if encoding and not dictionary.get(path)}
     return {
         # A single codec also applies to a leaf whose path changes.
         "compression": next(iter(codecs.values())) if len(set(codecs.values())) == 1 else codecs,
@@ -288,9 +272,10 @@ def _names_list_items_element(leaves: Sequence[Any]) -> bool:
     return any(".list.element" in path for path in paths) or not any(".list." in path for path in paths)
 
 
-def _has_dictionary_fallback(pages: Sequence[tuple[int, int, int]]) -> bool:
-    """Check for plain data pages: the writer gave up a dictionary that grew too large, as ours would."""
-    return any(page in _DATA_PAGES and encoding == _PLAIN_ENCODING for page, encoding, _ in pages)
+def _has_dictionary(chunk: Chunk) -> bool:
+    # With plain data pages, the writer gave up a dictionary that grew too large, as ours would.
+    has_plain_pages = any(page in _DATA_PAGES and encoding == _PLAIN_ENCODING for page, encoding, _ in chunk.pages)
+    return bool(_DICTIONARY & chunk.encodings) and not has_plain_pages
 
 
 def _read_logical_type(element: thrift.Struct, physical_type: int) -> tuple[object, ...]:

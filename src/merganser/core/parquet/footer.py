@@ -150,10 +150,8 @@ def translate_read_errors(display_path: str) -> Iterator[None]:
         raise UnreadableFileError(f"Cannot read {display_path}: {error}. Restore or remove the file.") from error
 
 
-def _make_damaged_error(display_path: str, reason: object) -> UnreadableFileError:
-    return UnreadableFileError(
-        f"The Parquet footer of {display_path} cannot be read: {reason}. Restore or remove the file."
-    )
+def _make_damaged_error(path: str, reason: object) -> UnreadableFileError:
+    return UnreadableFileError(f"The Parquet footer of {path} cannot be read: {reason}. Restore or remove the file.")
 
 
 def _read_footer_length(tail: bytes, size: int, display_path: str) -> int:
@@ -178,11 +176,10 @@ def _refuse_encrypted(footer: Footer) -> None:
         raise make_encrypted_error(footer.display_path)
 
 
-def make_encrypted_error(display_path: str) -> UnsupportedFileError:
+def make_encrypted_error(path: str) -> UnsupportedFileError:
     """Make the error for an encrypted file."""
     return UnsupportedFileError(
-        f"{display_path} is encrypted; rewriting it would write plaintext. Merge into an unencrypted copy of the "
-        "dataset."
+        f"{path} is encrypted; rewriting it would write plaintext. Merge into an unencrypted copy of the dataset."
     )
 
 
@@ -253,7 +250,7 @@ def read_key_bounds(footer: Footer, column: str, data_type: pa.DataType) -> list
         return unbounded
     described = metadata.schema.column(leaf)
     decode = _choose_decoder(described, data_type)
-    if decode is None or (_is_distrusted_writer(metadata) and not _has_signed_order(described)):
+    if decode is None or (_DISTRUSTED.match(metadata.created_by or "") and not _has_signed_order(described)):
         return unbounded
     found = find_bounds(footer.raw, column, metadata.num_row_groups)
     if found is None:
@@ -305,12 +302,7 @@ def _read_column_orders(footer: Footer) -> Sequence[bool] | None:
     header = bytes([leaves << 4 | 0xC]) if leaves < 0xF else b"\xfc" + encode_varint(leaves)
     if start < len(header) + 1 or footer.raw[end:] != b"\x00" or footer.raw[start - len(header) : start] != header:
         return None
-    entries = footer.raw[start:end]
-    return [entries[3 * leaf : 3 * leaf + 3] == _TYPE_DEFINED for leaf in range(leaves)]
-
-
-def _is_distrusted_writer(metadata: pq.FileMetaData) -> bool:
-    return bool(_DISTRUSTED.match(metadata.created_by or ""))
+    return [footer.raw[at : at + 3] == _TYPE_DEFINED for at in range(start, end, 3)]
 
 
 def _has_signed_order(column: Any) -> bool:

@@ -63,8 +63,7 @@ class SourceFile:
         """Return the footer's entry of a row group."""
         if not 0 <= number < self.num_row_groups:
             raise IndexError(f"row group {number} of {self.num_row_groups}")
-        group: Struct = self.tree[ROW_GROUPS][number]
-        return group
+        return self.tree[ROW_GROUPS][number]  # type: ignore[no-any-return]
 
 
 def open_source_file(old: BinaryIO, size: int) -> SourceFile:
@@ -93,10 +92,7 @@ def _open(file: BinaryIO, size: int) -> SourceFile:
 
 
 def open_new_columns(old: SourceFile, buffer: pa.Buffer) -> tuple[SourceFile, list[int]]:
-    """Open some or all columns of new rows; returns them with the number of each leaf in the old file.
-
-    Raises `CannotSpliceError` if a column is not stored as in the old file.
-    """
+    """Open some or all columns of new rows; returns them with the number of each leaf in the old file."""
     reader: Any = pa.BufferReader(buffer)
     new = _open(reader, buffer.size)
     numbers: list[int] = []

@@ -286,15 +286,13 @@ class _Output:
 
 
 def _find_descriptors(old: SourceFile, out: BinaryIO) -> tuple[int, int] | None:
-    """Return both file descriptors if the kernel may copy between them.
-
-    A decompressor, for example, has a descriptor of other bytes, so the content is compared.
-    """
+    """Return both file descriptors if the kernel may copy between them."""
     if not hasattr(os, "copy_file_range"):
         return None
     try:
         out.flush()
         source, target = old.file.fileno(), out.fileno()
+        # A decompressor, for example, has a descriptor of other bytes.
         same = os.pread(source, len(old.footer), old.data_end) == old.footer
         state = os.fstat(target)
         fresh = stat.S_ISREG(state.st_mode) and state.st_size == len(MAGIC) and out.seekable()

@@ -142,9 +142,6 @@ def find_list(data: bytes, start: int, wanted: int) -> tuple[int, int]:
     return 0, 0
 
 
-# -------------------- reading
-
-
 def _read_struct(  # noqa: C901, PLR0912  a call for each field would double the time
     data: bytes, position: int, spec: StructSpec | None, depth: int
 ) -> tuple[Struct, int]:
@@ -296,9 +293,6 @@ def _skip(data: bytes, position: int, wire: int, depth: int) -> int:
     return _read_scalar(data, position, wire)[1]
 
 
-# -------------------- writing
-
-
 def _write_struct(out: bytearray, tree: Struct) -> None:
     last = 0
     for number in sorted(tree.values):
@@ -348,9 +342,6 @@ def _write_varint(out: bytearray, value: int) -> None:
         out.append(value & 127 | 128)
         value >>= 7
     out.append(value)
-
-
-# -------------------- specs of Parquet
 
 
 def _list_of(spec: StructSpec) -> FieldType:

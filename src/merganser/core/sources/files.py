@@ -108,10 +108,8 @@ class SourceFiles:
         if reader is None:
             known = ", ".join(READERS)
             raise InvalidArgumentError(f"The format of {name} is unknown. Its name must end in one of {known}.")
-        with (
-            _translate_errors(name),
-            self.filesystem.open(name, "rb", compression=None if stem == name else "infer") as stream,
-        ):
+        compression = None if stem == name else "infer"
+        with _translate_errors(name), self.filesystem.open(name, "rb", compression=compression) as stream:
             return reader(stream, self.options)
 
 
@@ -141,9 +139,8 @@ def check_folder(schema: pa.Schema, path: str) -> None:
 
 def choose_batch_size(metadata: pq.FileMetaData) -> int:
     """Choose the number of rows per batch."""
-    size: int = sum(_list_group_sizes(metadata))
-    rows: int = metadata.num_rows
-    return max(1, min(TARGET_CHUNK_ROWS, TARGET_CHUNK_BYTES * rows // max(1, size)))
+    rows: int = TARGET_CHUNK_BYTES * metadata.num_rows // max(1, sum(_list_group_sizes(metadata)))
+    return max(1, min(TARGET_CHUNK_ROWS, rows))
 
 
 def _list_group_sizes(metadata: pq.FileMetaData) -> Iterator[int]:
@@ -151,8 +148,7 @@ def _list_group_sizes(metadata: pq.FileMetaData) -> Iterator[int]:
 
 
 def _cast_table(schema: pa.Schema, table: pa.Table) -> pa.Table:
-    ordered = table if table.column_names == schema.names else table.select(schema.names)
-    return ordered.cast(schema)
+    return (table if table.column_names == schema.names else table.select(schema.names)).cast(schema)
 
 
 @contextmanager

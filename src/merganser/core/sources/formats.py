@@ -56,9 +56,8 @@ def _read_tsv(stream: Any, options: ReadOptions) -> pa.Table:
 
 def _read_csv(stream: Any, options: ReadOptions) -> pa.Table:
     parsing = pacsv.ParseOptions(delimiter=options.delimiter or ",")
-    table = pacsv.read_csv(
-        stream, parse_options=parsing, convert_options=pacsv.ConvertOptions(column_types=dict(options.types))
-    )
+    conversion = pacsv.ConvertOptions(column_types=dict(options.types))
+    table = pacsv.read_csv(stream, parse_options=parsing, convert_options=conversion)
     names = table.column_names
     duplicate = next((name for name in names if names.count(name) > 1), None)
     if duplicate is not None:
@@ -106,10 +105,6 @@ READERS: dict[str, Callable[[Any, ReadOptions], pa.Table]] = {
     ".parquet": _read_parquet,
     ".csv": _read_csv,
     ".tsv": _read_tsv,
-    ".json": _read_json,
-    ".jsonl": _read_json,
-    ".ndjson": _read_json,
-    ".arrow": _read_arrow,
-    ".feather": _read_arrow,
-    ".ipc": _read_arrow,
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), _read_json),
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), _read_arrow),
 }

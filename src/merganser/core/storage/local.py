@@ -290,9 +290,9 @@ def _set_access(descriptor: int, mode: int, group: int, owner: int = -1) -> None
 
 
 @contextlib.contextmanager
-def _open_descriptor(path: str) -> Iterator[int]:
-    """Open a file or folder, but not a link that another user put in its place."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+def _open_descriptor(path: str, flags: int = os.O_NOFOLLOW) -> Iterator[int]:
+    """Open a file or folder, by default not a link that another user put in its place."""
+    descriptor = os.open(path, os.O_RDONLY | flags)
     try:
         yield descriptor
     finally:
@@ -300,11 +300,8 @@ def _open_descriptor(path: str) -> Iterator[int]:
 
 
 def _fsync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+    with _open_descriptor(path, flags=0) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _format_identity(status: os.stat_result) -> str:

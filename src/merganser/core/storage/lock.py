@@ -13,7 +13,7 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from filelock import FileLock, Timeout
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from merganser.core.storage.local import LocalStore
     from merganser.core.storage.store import Store
-    from merganser.core.storage.tickets import TicketQueue
 
 # The default of `lock_timeout`, in seconds.
 LOCK_TIMEOUT = 60.0
@@ -52,33 +51,14 @@ def hold_lock(store: Store, folder: str, display: str, timeout: float) -> Iterat
         lock.release()
 
 
-class _Lock(Protocol):
-    poll_seconds: float
-
-    def try_acquire(self) -> bool:
-        """Take the lock, if it is free or its holder is dead."""
-
-    def watch(self) -> None:
-        """Poll the holder's heartbeat, while it is another writer's turn."""
-
-    def describe_holder(self) -> bytes | None:
-        """Return the holder's description of itself."""
-
-    def check(self, display: str) -> None:
-        """Raise if the lock was lost."""
-
-    def release(self) -> None:
-        """Release the lock."""
-
-
-def _open_lock(store: Store, folder: str, timeout: float) -> tuple[_Lock, TicketQueue]:
+def _open_lock(store: Store, folder: str, timeout: float) -> tuple[_KernelLock | _Lease, LocalQueue | RemoteQueue]:
     if isinstance(store, RemoteStore):
         return _Lease(store, folder), RemoteQueue(store, folder)
     local = cast("LocalStore", store)
     return _KernelLock(local, folder), LocalQueue(local, folder, timeout)
 
 
-def _acquire(lock: _Lock, queue: TicketQueue, display: str, timeout: float) -> None:
+def _acquire(lock: _KernelLock | _Lease, queue: LocalQueue | RemoteQueue, display: str, timeout: float) -> None:
     """Take the lock when it is this writer's turn; the caller then leaves the queue."""
     deadline = time.monotonic() + timeout
     if queue.is_empty() and lock.try_acquire():
@@ -185,6 +165,7 @@ class _Lease:
         return True
 
     def watch(self) -> None:
+        """Poll the holder's heartbeat, while it is another writer's turn."""
         self._holder.poll(every=liveness.LEASE_SECONDS / 30)
 
     def describe_holder(self) -> bytes | None:

@@ -54,14 +54,12 @@ class RemoteStore(Store):
                 yield FileInfo(rel=rel, size=size, identity=identity, version=version, changed=changed or 0)
 
     def _list_files(self, folder: str, enter: Callable[[str], bool]) -> Iterator[dict[str, Any]]:
-        """List files below a folder in one request where the filesystem can, else folder by folder.
-
-        fsspec's own walk skips folders that it cannot list, which would lose their rows.
-        """
+        """List files below a folder in one request where the filesystem can, else folder by folder."""
         protocol = self.filesystem.protocol
         if FLAT_LISTING_PROTOCOLS & set([protocol] if isinstance(protocol, str) else protocol):
             yield from self.filesystem.find(folder, detail=True).values()
             return
+        # fsspec's own walk skips folders that it cannot list, which would lose their rows.
         pending = [folder]
         while pending:
             for info in self.filesystem.ls(pending.pop(), detail=True):
@@ -189,12 +187,10 @@ def _format_identity(info: dict[str, Any]) -> str:
 
 
 def _read_change_time(info: dict[str, Any]) -> int | None:
-    """Return when a file last changed, in nanoseconds: 0 if its content has a tag, None if unknown.
-
-    The time of creation does not help: some filesystems keep it when a file changes.
-    """
+    """Return when a file last changed, in nanoseconds: 0 if its content has a tag, None if unknown."""
     if any(info.get(name) is not None for name in _TAGS):
         return 0
+    # The time of creation does not help: some filesystems keep it when a file changes.
     times = [info[name] for name in _TIMES if info.get(name) is not None]
     # Without a time zone, a time may be hours off.
     known = [_to_timestamp(time) for time in times if getattr(time, "tzinfo", UTC) is not None]

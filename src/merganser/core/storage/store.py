@@ -5,9 +5,8 @@ Paths are those of the store: absolute on a local disk, without protocol elsewhe
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -47,48 +46,38 @@ def is_same_time(recorded: int | None, found: int | None) -> bool:
     return any(found == recorded - recorded % unit for unit in (1, 10**3, 10**6, 10**9))
 
 
-class Store(ABC):
+class Store(Protocol):
     """The operations of a storage; each succeeds or raises OSError."""
 
     is_local: bool
 
-    @abstractmethod
     def walk(self, folder: str, enter: Callable[[str], bool]) -> Iterator[FileInfo]:
         """Yield every file below a folder, without entering folders whose relative path `enter` refuses."""
 
-    @abstractmethod
     def get_path_type(self, path: str) -> str | None:
         """Return "file", "directory", or None if the path does not exist."""
 
-    @abstractmethod
     def list_names(self, folder: str) -> list[str]:
         """List the names in a folder; a missing folder has none."""
 
-    @abstractmethod
     def find_folders(self, folder: str, names: Collection[str]) -> set[str]:
         """Return those of the names that are folders in a folder; none if it cannot be listed."""
 
-    @abstractmethod
     def get_identity(self, path: str) -> str | None:
         """Return a string that changes whenever the file is rewritten; None if it is missing."""
 
-    @abstractmethod
     def get_modified_time(self, path: str) -> int | None:
         """Return when a file was last changed, in nanoseconds; None if moving a file changes that."""
 
-    @abstractmethod
     def open_input(self, path: str) -> pa.NativeFile:
         """Open a file for random access by Arrow."""
 
-    @abstractmethod
     def open_reader(self, path: str) -> BinaryIO:
         """Open a file as a seekable Python stream."""
 
-    @abstractmethod
     def create(self, path: str) -> BinaryIO:
         """Open a new file for writing."""
 
-    @abstractmethod
     def make_folder(self, path: str) -> None:
         """Create a folder and its parents, if missing."""
 
@@ -106,15 +95,12 @@ class Store(ABC):
         """Return a folder that cannot be written to; None if there is none, or only an attempt can show it."""
         return None
 
-    @abstractmethod
     def flush(self, paths: Iterable[str]) -> None:
         """Flush files or folders to disk, where the store has that."""
 
-    @abstractmethod
     def replace(self, source: str, target: str) -> None:
         """Move a file to a path, replacing a file there."""
 
-    @abstractmethod
     def can_reach(self, other: Store) -> bool:
         """Check whether the paths of another store are valid here."""
 
@@ -126,7 +112,6 @@ class Store(ABC):
         """Check whether a file is a copy of the one with this identity, of which `kept` is a link or a copy."""
         return False
 
-    @abstractmethod
     def duplicate(self, path: str, copy: str) -> None:
         """Link or, where that is impossible, copy a file, replacing what is at `copy`."""
 
@@ -138,30 +123,23 @@ class Store(ABC):
                     return True
         return False
 
-    @abstractmethod
     def remove(self, path: str) -> None:
         """Remove a file, if it exists."""
 
-    @abstractmethod
     def remove_folder(self, path: str) -> None:
         """Remove a folder and its contents, if it exists."""
 
-    @abstractmethod
     def write_small(self, path: str, data: bytes) -> None:
         """Write a small file atomically and durably."""
 
-    @abstractmethod
     def remove_unfinished(self, folder: str) -> None:
         """Remove temporary files of killed `write_small` calls; only the folder's single writer may call this."""
 
-    @abstractmethod
     def read_small(self, path: str) -> bytes | None:
         """Read a small file; None if it is missing."""
 
-    @abstractmethod
     def to_arrow_filesystem(self) -> pafs.FileSystem:
         """Return the Arrow filesystem for these paths."""
 
-    @abstractmethod
     def keep_mode(self, old: str, staged: str) -> None:
         """Copy mode and owner of a file to the staged file that will replace it, where files have them."""

@@ -12,7 +12,7 @@ import os
 import time
 import uuid
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
@@ -34,25 +34,6 @@ RENEW_SECONDS = 0.1
 MAX_ATTEMPTS = 16
 
 
-class TicketQueue(Protocol):
-    """The writers that wait for one lock."""
-
-    def is_empty(self) -> bool:
-        """Whether no writer waits, by one listing."""
-
-    def enter(self) -> None:
-        """Take the last ticket, if one can be created."""
-
-    def is_first(self) -> bool:
-        """Whether no living writer waits before this one; tickets of dead writers are removed."""
-
-    def count_before(self) -> int:
-        """Count the tickets before this one."""
-
-    def leave(self) -> None:
-        """Remove the ticket, if there is one."""
-
-
 class LocalQueue:
     """Tickets as files, each locked by its writer: the kernel unlocks that of a dead writer at once."""
 
@@ -69,6 +50,7 @@ class LocalQueue:
         return not self._list_numbers()
 
     def enter(self) -> None:
+        """Take the last ticket, if one can be created."""
         # Without a ticket, on a full disk for example, a writer tries the lock at any time.
         with suppress(OSError):
             self._store.make_folder(self._folder)
@@ -80,6 +62,7 @@ class LocalQueue:
                     return
 
     def is_first(self) -> bool:
+        """Check that no living writer waits before this one; tickets of dead writers are removed."""
         if self._ticket is None:
             return True
         try:
@@ -216,7 +199,8 @@ class RemoteQueue:
                 self.enter()
                 return False
             self._before = {number: self._watch(number) for number in numbers if number < self._number}
-            self._remove_dead()
+            for number in [number for number, monitor in self._before.items() if monitor.is_dead()]:
+                self._store.remove(self._before.pop(number).path)
             self._has_turn = not self._before
         self._renew()
         return self._has_turn
@@ -225,10 +209,6 @@ class RemoteQueue:
         monitor = self._before.get(number) or HeartbeatMonitor(self._store, self._make_path(number))
         monitor.poll(every=liveness.LEASE_SECONDS / 6)
         return monitor
-
-    def _remove_dead(self) -> None:
-        for number in [number for number, monitor in self._before.items() if monitor.is_dead()]:
-            self._store.remove(self._before.pop(number).path)
 
     def _renew(self) -> None:
         if time.monotonic() - self._renewed_at >= liveness.LEASE_SECONDS / 3:
