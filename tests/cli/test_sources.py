@@ -16,7 +16,7 @@ from tests.support import FIXTURES, assert_unchanged, open_dataset_io, to_plain_
 
 from merganser.cli.sources import open_source, use_target_types
 from merganser.core.dataset.snapshot import load_target as load_all
-from merganser.core.sources.formats import DEFAULT_READ_OPTIONS
+from merganser.core.sources.formats import DEFAULTS
 from merganser.core.sources.source import read_source
 from merganser.core.storage.location import locate
 from merganser.errors import UnsupportedFileError
@@ -236,4 +236,4 @@ def test_types_come_from_a_dataset_whose_timestamps_arrow_cannot_read(tmp_path: 
     shutil.copytree(FIXTURES / "arrow21_int96_far", tmp_path / "t/code=007")
     with pytest.raises(UnsupportedFileError):
         open_dataset_io("arrow").read(tmp_path / "t")
-    assert use_target_types("day.csv", DEFAULT_READ_OPTIONS, locate(tmp_path / "t")).types == {"code": pa.string()}
+    assert use_target_types("day.csv", DEFAULTS, locate(tmp_path / "t")).types == {"code": pa.string()}

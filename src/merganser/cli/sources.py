@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from merganser.cli.command import open_filesystem, pair
 from merganser.core.dataset.snapshot import load_target
-from merganser.core.sources.formats import DEFAULT_READ_OPTIONS, READERS, ReadOptions
+from merganser.core.sources.formats import DEFAULTS, READERS, ReadOptions
 from merganser.core.sources.source import open_path
 from merganser.errors import InvalidArgumentError, MerganserError, UnreadableFileError
 
@@ -37,7 +37,7 @@ _BATCH_ROWS = 50_000
 
 
 def open_source(
-    text: str, options: Pairs = (), reading: ReadOptions = DEFAULT_READ_OPTIONS, *, allow_path: bool = False
+    text: str, options: Pairs = (), reading: ReadOptions = DEFAULTS, *, allow_path: bool = False
 ) -> Any:
     """Open a SOURCE argument; with `allow_path`, return the path of plain files for Spark to read itself."""
     if text == STDIN:

@@ -69,9 +69,7 @@ def map_with_prefetch(
 
 
 def balance_columns(sizes: Mapping[str, int], groups: int) -> list[list[str]]:
-    """Divide columns into groups of about the same number of bytes, largest first, fewer if there are few bytes.
-
-    Each group keeps the order of the columns.
+    """Divide columns, each group in order, into groups of about as many bytes, largest first, fewer for few bytes.
 
     >>> balance_columns({"a": 1 << 20, "b": 3 << 20, "c": 1 << 20}, 2)
     [['b'], ['a', 'c']]

@@ -49,7 +49,6 @@ def load_target(
     """Take a snapshot for a merge on these keys (none for a plain write); `run_tasks` is the engine's.
 
     With `refuse_nested`, nested datasets are refused; enclosing ones were checked by `check_target`.
-
     Partition types come from the dataset's record, else from the source's columns, else they are strings (H2).
     """
     if not refuse_nested:

@@ -139,10 +139,8 @@ class _Cache:
 
 def _find_path_columns(reference: ReferenceFile, schema: pa.Schema) -> frozenset[str]:
     """Find partition columns that files of this schema hold in another type, so that their paths must have them."""
-    held = {name: data_type for name, data_type in reference.partition_types.items() if name in schema.names}
-    return frozenset(
-        name for name, data_type in held.items() if not is_same_logical_type(schema.field(name).type, data_type)
-    )
+    held = {name: kind for name, kind in reference.partition_types.items() if name in schema.names}
+    return frozenset(name for name, kind in held.items() if not is_same_logical_type(schema.field(name).type, kind))
 
 
 def _format_parquet_schema(reference: ReferenceFile) -> str:

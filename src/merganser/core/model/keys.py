@@ -7,6 +7,7 @@ Footer statistics are decoded into the same form, so matching and pruning compar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,18 +122,16 @@ def to_python_value(value: Any, data_type: pa.DataType) -> Any:
     if pa.types.is_dictionary(data_type):
         data_type = data_type.value_type
     if pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or data_type == pa.string_view():
-        try:
+        with suppress(UnicodeDecodeError):
             return value.decode()
-        except UnicodeDecodeError:
-            return None
+        return None
     if pa.types.is_boolean(data_type):
         return bool(value)
     if not pa.types.is_temporal(data_type):
         return value
-    try:
+    with suppress(OverflowError, ValueError):
         return from_token(value, data_type).as_py()
-    except (OverflowError, ValueError):
-        return None
+    return None
 
 
 def to_canonical_keys(table: pa.Table, keys: Sequence[str]) -> pa.Table:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
@@ -117,10 +118,9 @@ def parse(text: str | None, data_type: pa.DataType) -> Hashable | Unknown:
     """Parse the value in a folder name into a token; UNKNOWN if it is not of this type."""
     if text is None:
         return None
-    try:
+    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return to_token(pa.scalar(text, pa.large_string()).cast(_to_plain_type(data_type)))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return UNKNOWN
+    return UNKNOWN
 
 
 def to_token(value: pa.Scalar) -> Hashable:
@@ -180,7 +180,6 @@ def _escape(text: str) -> str:
 def _unescape(text: str) -> str:
     if "%" not in text:
         return text
-    try:
+    with suppress(UnicodeDecodeError):
         return unquote_to_bytes(text).decode()
-    except UnicodeDecodeError:
-        return text
+    return text

@@ -237,10 +237,8 @@ def to_storage(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def decode_dictionary(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a dictionary column; Arrow cannot cast a dictionary of views."""
     data_type = to_plain_type(column.type)
-    chunks = [
-        pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(data_type)) for chunk in column.chunks
-    ]
-    return pa.chunked_array([chunk.cast(data_type) for chunk in chunks], data_type)
+    chunks = [chunk.dictionary.cast(data_type).take(chunk.indices) for chunk in column.chunks]
+    return pa.chunked_array(chunks, data_type)
 
 
 def format_value(value: pa.Scalar) -> str:

@@ -1,8 +1,4 @@
-"""Writes rows with the options of an existing Parquet file.
-
-`encode_row_group` encodes a row group that can replace an old one; `open_writer_like` rewrites a whole file. Both use
-`derive_writer_options`, so spliced and rewritten files keep the schema, key-value metadata and encodings of the old.
-`is_stored_alike` checks whether a new column chunk can be read through the old schema.
+"""Writes rows with the schema, key-value metadata and encodings of an existing Parquet file.
 
 A changed row group has no bloom filters, which is always correct; a new file has them for the columns that
 `find_bloom_filter_columns` returns.

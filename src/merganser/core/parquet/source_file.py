@@ -67,10 +67,7 @@ class SourceFile:
 
 
 def open_source_file(old: BinaryIO, size: int) -> SourceFile:
-    """Read the footer of a Parquet file of `size` bytes and check that its row groups can be copied.
-
-    Raises `CannotSpliceError` where a full rewrite is needed, `UnsupportedFileError` for an encrypted file.
-    """
+    """Read the footer of a Parquet file of `size` bytes and check that its row groups can be copied."""
     try:
         return _open(old, size)
     except _EncryptedError:

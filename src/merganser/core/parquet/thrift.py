@@ -43,7 +43,7 @@ class StructSpec:
     """The fields that a struct may have, those it must have, and whether it holds exactly one (a union)."""
 
     fields: dict[int, FieldType]
-    required: frozenset[int] = frozenset()
+    required: set[int] | frozenset[int] = frozenset()
     union: bool = False
     wires: Mapping[int, int] = field(init=False)
 
@@ -360,22 +360,20 @@ _each = dict.fromkeys
 _bool, _i8, _i16, _i32, _i64, _double, _binary = (FieldType(wire) for wire in (TRUE, I8, I16, I32, I64, DOUBLE, BINARY))
 _i32_list, _i64_list, _binary_list = (FieldType(LIST, wire) for wire in (I32, I64, BINARY))
 _any_struct = FieldType(STRUCT)
-_TIME = _struct_of(StructSpec({1: _bool, 2: _struct_of(_union_of(1, 2, 3))}, frozenset((1, 2))))
+_TIME = _struct_of(StructSpec({1: _bool, 2: _struct_of(_union_of(1, 2, 3))}, {1, 2}))
 _LOGICAL_TYPE_DETAILS = {
-    5: _struct_of(StructSpec({1: _i32, 2: _i32}, frozenset((1, 2)))),
+    5: _struct_of(StructSpec({1: _i32, 2: _i32}, {1, 2})),
     **_each((7, 8), _TIME),
-    10: _struct_of(StructSpec({1: _i8, 2: _bool}, frozenset((1, 2)))),
+    10: _struct_of(StructSpec({1: _i8, 2: _bool}, {1, 2})),
     16: _struct_of(StructSpec({1: _i8})),
     17: _struct_of(StructSpec({1: _binary})),
     18: _struct_of(StructSpec({1: _binary, 2: _i32})),
 }
 _LOGICAL_TYPE = StructSpec(_union_of(1, 2, 3, 4, 6, 11, 12, 13, 14, 15).fields | _LOGICAL_TYPE_DETAILS, union=True)
-_SCHEMA_ELEMENT = StructSpec(
-    _each((1, 2, 3, 5, 6, 7, 8, 9), _i32) | {4: _binary, 10: _struct_of(_LOGICAL_TYPE)}, frozenset((4,))
-)
-_KEY_VALUES = _list_of(StructSpec({1: _binary, 2: _binary}, frozenset((1,))))
+_SCHEMA_ELEMENT = StructSpec(_each((1, 2, 3, 5, 6, 7, 8, 9), _i32) | {4: _binary, 10: _struct_of(_LOGICAL_TYPE)}, {4})
+_KEY_VALUES = _list_of(StructSpec({1: _binary, 2: _binary}, {1}))
 _STATISTICS = StructSpec(_each((1, 2, 5, 6), _binary) | _each((3, 4, 9), _i64) | _each((7, 8), _bool))
-_ENCODING_STATS = StructSpec({1: _i32, 2: _i32, 3: _i32}, frozenset((1, 2, 3)))
+_ENCODING_STATS = StructSpec({1: _i32, 2: _i32, 3: _i32}, {1, 2, 3})
 _SIZE_STATISTICS = StructSpec({1: _i64, 2: _i64_list, 3: _i64_list})
 _GEOSPATIAL_STATISTICS = StructSpec({1: _struct_of(StructSpec(_each(range(1, 9), _double))), 2: _i32_list})
 _COLUMN_METADATA = StructSpec(
@@ -383,26 +381,25 @@ _COLUMN_METADATA = StructSpec(
     | _each((1, 4, 15), _i32)
     | {2: _i32_list, 3: _binary_list, 8: _KEY_VALUES, 12: _struct_of(_STATISTICS), 13: _list_of(_ENCODING_STATS)}
     | {16: _struct_of(_SIZE_STATISTICS), 17: _struct_of(_GEOSPATIAL_STATISTICS)},
-    frozenset((1, 2, 3, 4, 5, 6, 7, 9)),
+    {1, 2, 3, 4, 5, 6, 7, 9},
 )
 _COLUMN_CHUNK = StructSpec(
     _each((1, 9), _binary)
     | _each((2, 4, 6), _i64)
     | _each((5, 7), _i32)
     | {3: _struct_of(_COLUMN_METADATA), 8: _any_struct},
-    frozenset((2,)),
+    {2},
 )
-_SORTING_COLUMN = StructSpec({1: _i32, 2: _bool, 3: _bool}, frozenset((1, 2, 3)))
+_SORTING_COLUMN = StructSpec({1: _i32, 2: _bool, 3: _bool}, {1, 2, 3})
 _ROW_GROUP = StructSpec(
-    {1: _list_of(_COLUMN_CHUNK), 2: _i64, 3: _i64, 4: _list_of(_SORTING_COLUMN), 5: _i64, 6: _i64, 7: _i16},
-    frozenset((1, 2, 3)),
+    {1: _list_of(_COLUMN_CHUNK), 2: _i64, 3: _i64, 4: _list_of(_SORTING_COLUMN), 5: _i64, 6: _i64, 7: _i16}, {1, 2, 3}
 )
-_PAGE_LOCATION = StructSpec({1: _i64, 2: _i32, 3: _i64}, frozenset((1, 2, 3)))
+_PAGE_LOCATION = StructSpec({1: _i64, 2: _i32, 3: _i64}, {1, 2, 3})
 
 FILE_METADATA = StructSpec(
     {1: _i32, 2: _list_of(_SCHEMA_ELEMENT), 3: _i64, 4: _list_of(_ROW_GROUP), 5: _KEY_VALUES, 6: _binary}
     | {7: _list_of(_union_of(1)), 8: _any_struct, 9: _binary},
-    frozenset((1, 2, 3, 4)),
+    {1, 2, 3, 4},
 )
-OFFSET_INDEX = StructSpec({1: _list_of(_PAGE_LOCATION), 2: _i64_list}, frozenset((1,)))
-BLOOM_FILTER_HEADER = StructSpec({1: _i32} | _each((2, 3, 4), _struct_of(_union_of(1))), frozenset((1, 2, 3, 4)))
+OFFSET_INDEX = StructSpec({1: _list_of(_PAGE_LOCATION), 2: _i64_list}, {1})
+BLOOM_FILTER_HEADER = StructSpec({1: _i32} | _each((2, 3, 4), _struct_of(_union_of(1))), {1, 2, 3, 4})

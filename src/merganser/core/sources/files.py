@@ -17,7 +17,7 @@ from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.columnar.take import TARGET_CHUNK_BYTES, TARGET_CHUNK_ROWS
 from merganser.core.model.schema import check_same_columns
 from merganser.core.parquet.footer import load_footer
-from merganser.core.sources.formats import DEFAULT_READ_OPTIONS, READERS, ReadOptions
+from merganser.core.sources.formats import DEFAULTS, READERS, ReadOptions
 from merganser.core.storage.location import locate
 from merganser.core.storage.remote import RemoteStore
 from merganser.errors import InvalidArgumentError, MerganserError, SchemaMismatchError, UnreadableFileError
@@ -45,7 +45,7 @@ class SourceFiles:
     filesystem: fsspec.AbstractFileSystem
     names: tuple[str, ...]
     path: str
-    options: ReadOptions = DEFAULT_READ_OPTIONS
+    options: ReadOptions = DEFAULTS
 
     @property
     def is_parquet(self) -> bool:
@@ -113,9 +113,7 @@ class SourceFiles:
             return reader(stream, self.options)
 
 
-def find_files(
-    path: str, filesystem: Any = None, options: ReadOptions = DEFAULT_READ_OPTIONS
-) -> SourceFiles | Location:
+def find_files(path: str, filesystem: Any = None, options: ReadOptions = DEFAULTS) -> SourceFiles | Location:
     """Resolve a path or pattern to source files, or to the folder of a dataset."""
     location = locate(path, filesystem)
     filesystem = location.store.filesystem if isinstance(location.store, RemoteStore) else fsspec.filesystem("file")

@@ -34,7 +34,7 @@ class ReadOptions:
     delimiter: str | None = None
 
 
-DEFAULT_READ_OPTIONS = ReadOptions()
+DEFAULTS = ReadOptions()
 
 
 def _read_parquet(stream: Any, _: ReadOptions) -> pa.Table:

@@ -11,7 +11,7 @@ import pyarrow.dataset as pads
 
 from merganser.core.dataset.read import open_dataset
 from merganser.core.sources.files import SourceFiles, check_folder, choose_batch_size, find_files
-from merganser.core.sources.formats import DEFAULT_READ_OPTIONS, ReadOptions
+from merganser.core.sources.formats import DEFAULTS, ReadOptions
 from merganser.errors import InvalidArgumentError
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
@@ -61,9 +61,7 @@ def is_source(source: Any) -> bool:
     return isinstance(source, known) or hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
 
 
-def open_path(
-    path: str, filesystem: Any = None, options: ReadOptions = DEFAULT_READ_OPTIONS
-) -> pa.Table | pa.RecordBatchReader:
+def open_path(path: str, filesystem: Any = None, options: ReadOptions = DEFAULTS) -> pa.Table | pa.RecordBatchReader:
     """Open files, or the folder of a dataset."""
     found = find_files(path, filesystem, options)
     if isinstance(found, SourceFiles):

@@ -68,19 +68,17 @@ class LocalStore(Store):
         return "directory" if stat.S_ISDIR(mode) else "file"
 
     def list_names(self, folder: str) -> list[str]:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return sorted(os.listdir(folder))
-        except FileNotFoundError:
-            return []
+        return []
 
     def find_folders(self, folder: str, names: Collection[str]) -> set[str]:
         return {name for name in names if os.path.isdir(os.path.join(folder, name))}
 
     def get_identity(self, path: str) -> str | None:
-        try:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return _format_identity(os.stat(path))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        return None
 
     def get_modified_time(self, path: str) -> int | None:
         return os.stat(path).st_mtime_ns

@@ -70,10 +70,9 @@ class RemoteStore(Store):
 
     def get_path_type(self, path: str) -> str | None:
         self.filesystem.invalidate_cache(path)
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return cast("str", self.filesystem.info(path)["type"])
-        except FileNotFoundError:
-            return None
+        return None
 
     def list_names(self, folder: str) -> list[str]:
         self.filesystem.invalidate_cache(folder)
@@ -95,10 +94,9 @@ class RemoteStore(Store):
 
     def get_identity(self, path: str) -> str | None:
         self.filesystem.invalidate_cache(path)
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return _format_identity(self.filesystem.info(path))
-        except FileNotFoundError:
-            return None
+        return None
 
     def get_modified_time(self, path: str) -> int | None:  # noqa: ARG002  a move is a new object
         return None
@@ -168,10 +166,9 @@ class RemoteStore(Store):
 
     def read_small(self, path: str) -> bytes | None:
         self.filesystem.invalidate_cache(path)
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return cast("bytes", self.filesystem.cat_file(path))
-        except FileNotFoundError:
-            return None
+        return None
 
     def to_arrow_filesystem(self) -> pafs.FileSystem:
         return pafs.PyFileSystem(pafs.FSSpecHandler(self.filesystem))

@@ -93,10 +93,9 @@ class LocalQueue:
         return os.stat(path).st_mtime
 
     def _list_numbers(self) -> list[int]:
-        try:
+        with suppress(OSError):
             return _parse_numbers(os.listdir(self._folder))
-        except OSError:
-            return []
+        return []
 
     def _list_before(self) -> list[int]:
         return [number for number in self._list_numbers() if number < self._number]
@@ -150,10 +149,9 @@ class RemoteQueue:
         self._before: dict[int, HeartbeatMonitor] = {}
 
     def is_empty(self) -> bool:
-        try:
+        with suppress(OSError):
             return not self._list_numbers()
-        except OSError:
-            return True
+        return True
 
     def enter(self) -> None:
         self._number = number = 0
@@ -169,11 +167,10 @@ class RemoteQueue:
     def is_first(self) -> bool:
         if not self._number:
             return True
-        try:
+        with suppress(OSError):
             return self._check_turn()
-        except OSError:
-            # A queue that cannot be listed for a moment must not fail a merge.
-            return True
+        # A queue that cannot be listed for a moment must not fail a merge.
+        return True
 
     def count_before(self) -> int:
         return len(self._before)
