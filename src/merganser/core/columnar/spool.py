@@ -20,8 +20,7 @@ from merganser.errors import StagingError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# Bytes that a spool may hold in memory.
-MAX_MEMORY_BYTES = 256 << 20
+MAX_MEMORY_BYTES = 256 << 20  # bytes that a spool may hold in memory
 
 
 def spool(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:

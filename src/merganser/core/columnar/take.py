@@ -19,10 +19,8 @@ TARGET_CHUNK_BYTES = 8 << 20
 
 
 def take(table: pa.Table, rows: npt.NDArray[np.int64]) -> pa.Table:
-    """Take rows in this order; Arrow's own `take` would copy all columns completely.
-
-    All columns must have the same chunks, as after `align_chunks` and `coalesce_batches`.
-    """
+    """Take rows in this order; Arrow's own `take` would copy all columns completely."""
+    # All columns must have the same chunks, as after `align_chunks` and `coalesce_batches`.
     if len(rows) and rows[-1] - rows[0] + 1 == len(rows) and (np.diff(rows) == 1).all():
         return table.slice(rows[0], len(rows))
     chunks = table.column(0).chunks if table.num_columns else []

@@ -18,12 +18,9 @@ TaskP = ParamSpec("TaskP")
 WORKERS = max(2, min(8, os.cpu_count() or 2))
 _READ_THREADS = 8
 _WORK_THREADS = 4
-# A read from disk takes at least this long; one from the page cache a tenth of it.
-_WAIT_THRESHOLD_SECONDS = 0.0005
-# Work below this is not worth a thread.
-_WORK_THRESHOLD_SECONDS = 0.005
-# Columns of fewer bytes are not worth a thread.
-_MIN_SHARE_BYTES = 1 << 18
+_WAIT_THRESHOLD_SECONDS = 0.0005  # a read from disk takes at least this long; one from the page cache a tenth of it
+_WORK_THRESHOLD_SECONDS = 0.005  # work below this is not worth a thread
+_MIN_SHARE_BYTES = 1 << 18  # columns of fewer bytes are not worth a thread
 
 
 def map_in_threads(task: Callable[[ItemT], ResultT], items: Sequence[ItemT]) -> list[ResultT]:

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from merganser.core.parquet.footer import Bound, Footer
     from merganser.core.storage.location import Location
 
-    # By relative path.
-    Footers: TypeAlias = Mapping[str, Footer]
+    Footers: TypeAlias = Mapping[str, Footer]  # by relative path
 
 # The coarsest filesystem clock has steps of two seconds: a file that changed this shortly before it was listed may
 # change again and keep its version.
@@ -61,15 +60,12 @@ class FileSummary:
 
 @dataclass(frozen=True, slots=True)
 class Summaries:
-    """The statistics of many files in columns.
-
-    For each file, the index of its schema (0 is the first file's) and its number of row groups. `groups` has a row for
-    each row group: `rows`, and canonical `min_<i>` and `max_<i>` of each key column, NULL if unknown.
-    """
+    """The statistics of many files in columns: for each file its number of row groups and the index of its schema."""
 
     schemas: Sequence[pa.Schema]
-    schema_numbers: npt.NDArray[np.int64]
+    schema_numbers: npt.NDArray[np.int64]  # 0 is the schema of the first file
     group_counts: npt.NDArray[np.int64]
+    # A row for each row group: `rows`, and canonical `min_<i>` and `max_<i>` of each key column, NULL if unknown.
     groups: pa.Table
     key_types: Mapping[str, pa.DataType]
 
@@ -135,8 +131,7 @@ class ReferenceFile:
     schema: pa.Schema
     partition_types: Mapping[str, pa.DataType]
     key_types: Mapping[str, pa.DataType]
-    # For few files only: the footers of many would fill memory.
-    keeps_footers: bool = False
+    keeps_footers: bool = False  # for few files only: the footers of many would fill memory
 
     def summarise(self, file: DataFile) -> FileSummary:
         """Read the footer of a file; columns that differ from the reference file's are refused."""

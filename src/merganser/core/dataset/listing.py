@@ -44,10 +44,8 @@ def list_dataset_files(
 
 
 def list_files(location: Location, *, refuse_nested: bool = False) -> list[DataFile]:
-    """List the data files below a root (P7); a listing that fails is an error, never an empty dataset (P6).
-
-    With `refuse_nested`, which writers pass, another dataset below the root is an error (M10).
-    """
+    """List the data files below a root (P7); a listing that fails is an error, never an empty dataset (P6)."""
+    # Writers pass `refuse_nested`: another dataset below the root is an error for them (M10).
     files, others = _find_files(location, refuse_nested=refuse_nested)
     for rel in others:
         _check_suffix(location, rel)
@@ -60,8 +58,7 @@ def _find_files(location: Location, *, refuse_nested: bool) -> tuple[list[DataFi
         return [], []
     files: list[DataFile] = []
     others: list[str] = []
-    # Paths that reveal another dataset or a table of another format.
-    markers: list[str] = []
+    markers: list[str] = []  # paths that reveal another dataset or a table of another format
     parse_folder = cache(parse_hive_partition_path)
 
     def enter(folder: str) -> bool:
@@ -96,12 +93,10 @@ def _find_files(location: Location, *, refuse_nested: bool) -> tuple[list[DataFi
 
 
 def check_target(location: Location, *, lists_later: bool = False) -> None:
-    """Refuse to write inside or around another dataset, before anything is created or read there (M10).
-
-    With `lists_later`, the caller lists the data files anyway and finds nested datasets then. A first write lists here
-    all the same, so that a refusal leaves no control folder behind.
-    """
+    """Refuse to write inside or around another dataset, before anything is created or read there (M10)."""
     check_above(location, refuse_nested=True)
+    # If it `lists_later`, the caller finds nested datasets then. A first write lists here all the same, so that a
+    # refusal leaves no control folder behind.
     if not lists_later or not _has_control(location):
         list_files(location, refuse_nested=True)
 

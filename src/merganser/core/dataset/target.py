@@ -37,11 +37,7 @@ class Template:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A snapshot of a dataset, from one listing and the footers of files that the statistics cache does not have.
-
-    `listed_at` is when the listing began, in nanoseconds; `footers` are kept so that each is read once only;
-    `cache_update` holds statistics to save in the cache.
-    """
+    """A snapshot of a dataset, from one listing and the footers of files that the statistics cache does not have."""
 
     location: Location
     files: tuple[DataFile, ...] = ()
@@ -49,9 +45,9 @@ class Target:
     partition_types: Mapping[str, pa.DataType]
     file_schema: pa.Schema | None = None
     template: Template | None = None
-    listed_at: int = 0
-    footers: Footers = field(default_factory=dict)
-    cache_update: CacheUpdate | None = None
+    listed_at: int = 0  # when the listing began, in nanoseconds
+    footers: Footers = field(default_factory=dict)  # kept so that each is read once only
+    cache_update: CacheUpdate | None = None  # statistics to save in the cache
 
     @property
     def partition_columns(self) -> list[str]:
@@ -159,10 +155,8 @@ class Target:
         return cast("Summaries", self.summaries).get_bounds(key)[0].is_null().to_numpy()  # type: ignore[no-any-return]
 
     def get_bounds(self, keys: Sequence[str]) -> pa.Table:
-        """Return a row for each row group: `file`, `row_group`, and canonical `min_<i>`, `max_<i>` of each key column.
-
-        NULL means unbounded. The value in the path is both minimum and maximum of a partition column.
-        """
+        """Return a row per row group: `file`, `row_group`, and canonical `min_<i>`, `max_<i>` of each key column."""
+        # NULL means unbounded. The value in the path is both minimum and maximum of a partition column.
         columns: dict[str, Any] = {"file": self.group_file, "row_group": self.group_number}
         for number, name in enumerate(keys):
             sides = cast("Summaries", self.summaries).get_bounds(name)

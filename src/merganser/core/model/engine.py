@@ -42,79 +42,59 @@ OTHER_PARTITION = PartitionNumber(-2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSpec:
-    """What a merge needs from its source, and where the target is.
+    """What a merge needs from its source, and where the target is."""
 
-    `schema` has the columns to read, in the target's types. An engine may keep rows in the `staging` folder; there is
-    none where nothing may be written.
-    """
-
-    schema: pa.Schema
+    schema: pa.Schema  # the columns to read, in the target's types
     keys: Sequence[str]
     partition_columns: Sequence[str]
     policy: MergePolicy
     store: Store
-    staging: Staging | None
+    staging: Staging | None  # where an engine may keep rows; None where nothing may be written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFacts:
-    """What validation and planning know about the source; the size depends on partitions and row groups, not on rows.
-
-    `candidates` has one entry for each row of the bounds: whether its row group might hold a source key. It is
-    undefined where a key is NULL or NaN. Only the keys of the `delete_rows` rows that delete are considered: their
-    other values add neither a partition nor a column with NULLs.
-    """
+    """What validation and planning know about the source; its size depends on partitions and row groups, not rows."""
 
     rows: int
-    delete_rows: int
+    delete_rows: int  # only their keys count: their other values add neither a partition nor a column with NULLs
     null_keys: Mapping[str, int]
     duplicate_keys: int
     duplicate_sample: pa.Table
     columns_with_nulls: frozenset[str]
     partitions: pa.Table
+    # Whether the row group of each row of the bounds might hold a source key; undefined where a key is NULL or NaN.
     candidates: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanFile:
-    """A file whose key columns are read, in some of its row groups.
-
-    `constants` holds one value for each key or partition column that the path contains or the file lacks. `partition`
-    is the file's, OTHER_PARTITION or UNKNOWN_PARTITION. `spans` are the first row of each row group in the file and
-    the one after its last. `has_all_groups`: the file has no other row groups. `has_bounds`: trusted statistics give
-    the bounds of all keys to be read. `deletes_missing`: rows without a source row are deleted. `footer` saves reading
-    it again.
-    """
+    """A file whose key columns are read, in some of its row groups."""
 
     number: FileNumber
     path: str
     groups: Sequence[GroupNumber]
-    constants: Mapping[str, pa.Array]
-    partition: PartitionNumber
-    spans: Sequence[tuple[int, int]] = ()
-    has_all_groups: bool = True
-    has_bounds: bool = True
-    deletes_missing: bool = False
-    footer: Footer | None = None
+    constants: Mapping[str, pa.Array]  # a value for each key or partition column that the path has or the file lacks
+    partition: PartitionNumber  # the file's, OTHER_PARTITION or UNKNOWN_PARTITION
+    spans: Sequence[tuple[int, int]] = ()  # the first row of each row group in the file, and the one after its last
+    has_all_groups: bool = True  # the file has no other row groups
+    has_bounds: bool = True  # trusted statistics give the bounds of all keys to be read
+    deletes_missing: bool = False  # rows without a source row are deleted
+    footer: Footer | None = None  # saves reading it again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchCounts:
-    """The number of matching target rows in each row group that has any, and of source rows that match none.
-
-    Of the `rows` that match, `replaced` get new values and `removed` leave the row group, deleted or moved. `moved`
-    counts the latter: their file has a known partition, and their source row has another one. `moved_sample` has the
-    keys of up to SAMPLE_SIZE of them. `new_rows` excludes source rows that delete or that the rule does not insert.
-    """
+    """The number of matching target rows in each row group that has any, and of source rows that match none."""
 
     file: npt.NDArray[np.int32]
     row_group: npt.NDArray[np.int32]
     rows: npt.NDArray[np.int64]
-    replaced: npt.NDArray[np.int64]
-    removed: npt.NDArray[np.int64]
-    new_rows: int
-    moved: int
-    moved_sample: pa.Table
+    replaced: npt.NDArray[np.int64]  # of the `rows`, those that get new values
+    removed: npt.NDArray[np.int64]  # of the `rows`, those that leave the row group, deleted or moved
+    new_rows: int  # without source rows that delete or that the rule does not insert
+    moved: int  # rows whose file has a known partition, and whose source row has another one
+    moved_sample: pa.Table  # the keys of up to SAMPLE_SIZE of them
 
     @classmethod
     def of_unmatched(cls, facts: SourceFacts, rule: Rule) -> MatchCounts:
@@ -134,19 +114,15 @@ class MatchCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteJob:
-    """One file to change: matched rows of `groups` have an action, `dropped_groups` are removed.
-
-    Replaced rows take `columns` from the source. `keeps_missing`: rows of `groups` without a match stay. `footer`
-    saves reading it again.
-    """
+    """One file to change: matched rows of `groups` have an action, `dropped_groups` are removed."""
 
     number: FileNumber
     path: str
-    columns: frozenset[str]
+    columns: frozenset[str]  # what replaced rows take from the source
     groups: Sequence[GroupNumber]
     dropped_groups: Sequence[GroupNumber]
-    keeps_missing: bool
-    footer: Footer | None = None
+    keeps_missing: bool  # rows of `groups` without a match stay
+    footer: Footer | None = None  # saves reading it again
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,35 +144,27 @@ class AppendedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How new files are written: columns and key-value metadata like the target's, the rest as the caller chose.
+    """How new files are written: columns and key-value metadata like the target's, the rest as the caller chose."""
 
-    `schema` is that of the files: without partition columns, in plain types. Rows take `columns` from the source, and
-    are NULL in the others. `bloom_filter_columns` are keys that get a bloom filter.
-    """
-
-    schema: pa.Schema
-    columns: frozenset[str]
+    schema: pa.Schema  # that of the files: without partition columns, in plain types
+    columns: frozenset[str]  # what rows take from the source; the others are NULL
     key_values: Mapping[bytes, bytes]
     writer_options: Mapping[str, Any]
     compression: str | Mapping[str, str]
     max_rows_per_file: int
     row_group_size: int
-    bloom_filter_columns: frozenset[str] = frozenset()
+    bloom_filter_columns: frozenset[str] = frozenset()  # keys that get a bloom filter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSpec:
-    """What an audit lists for every changed row: `columns` as they are afterwards, or the `keys` of a deleted row.
-
-    `insert_columns` are the columns that new rows take from the source. With `has_old_rows`, a struct beside them has
-    the row as it was. With `is_stored`, rows are staged in files.
-    """
+    """What an audit lists for every changed row: `columns` as they are afterwards, or the `keys` of a deleted row."""
 
     columns: Sequence[str]
     keys: Sequence[str]
-    insert_columns: frozenset[str]
-    has_old_rows: bool
-    is_stored: bool
+    insert_columns: frozenset[str]  # what new rows take from the source
+    has_old_rows: bool  # a struct beside the columns has the row as it was
+    is_stored: bool  # rows are staged in files
     schema: pa.Schema
 
 

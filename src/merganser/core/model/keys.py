@@ -178,10 +178,8 @@ def _is_ascending(column: pa.ChunkedArray) -> bool:
 
 
 def find_latest_rows(table: pa.Table, keys: Sequence[str], order_by: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Find the latest row of each key: the highest in `order_by`, of equal ones the last. Rows are in table order.
-
-    NULL is lowest and NaN highest, as in DuckDB and Spark.
-    """
+    """Find the latest row of each key: the highest in `order_by`, of equal ones the last. Rows are in table order."""
+    # NULL is lowest and NaN highest, as in DuckDB and Spark.
     ordered = sort_rows(table, order_by)
     rank = np.empty(table.num_rows, np.int64)
     rank[ordered] = np.arange(table.num_rows)

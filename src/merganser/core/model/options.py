@@ -45,12 +45,9 @@ class Declaration:
 
     type: OptionType
     description: str
-    # The calls that take it.
-    calls: Sequence[str]
-    # The only engine that has it.
-    engine: str | None = None
-    # Whether the history of a dataset records it.
-    is_recorded: bool = True
+    calls: Sequence[str]  # the calls that take it
+    engine: str | None = None  # the only engine that has it
+    is_recorded: bool = True  # whether the history of a dataset records it
     # Whether the command line has it, and its help where the description does not fit.
     has_flag: bool = True
     help: str | None = None

@@ -17,8 +17,7 @@ class Action(IntEnum):
     KEEP = 0
     REPLACE = 1
     DELETE = 2
-    # From its file into a new one of its new partition.
-    MOVE = 3
+    MOVE = 3  # from its file into a new one of its new partition
     INSERT = 4
     IGNORE = 5
 

@@ -32,8 +32,7 @@ _ROW_GROUPS, _COLUMNS = 4, 1
 _META, _OFFSET_INDEX, _COLUMN_INDEX = 3, 4, 6
 _ENCODING_LIST, _PATH, _CODEC, _SIZE, _STATISTICS, _PAGES, _BLOOM = 2, 3, 4, 6, 12, 13, 14
 _MAX, _MIN, _NULL_COUNT, _MAX_EXACT, _MIN_EXACT = 5, 6, 3, 7, 8
-# More encodings than a writer uses in one chunk.
-_MAX_ENCODINGS = 9
+_MAX_ENCODINGS = 9  # more encodings than a writer uses in one chunk
 # The first bytes of a chunk's type, and of a list of so many encodings.
 _TYPE_FIELD = 1 << 4 | thrift.I32
 _ENCODING_LISTS = [bytes([1 << 4 | thrift.LIST, count << 4 | thrift.I32]) for count in range(_MAX_ENCODINGS)]

@@ -113,10 +113,8 @@ def open_writer_like(where: Any, schema: pa.Schema, footer: Footer) -> pq.Parque
 
 
 def derive_writer_options(footer: Footer, row_group: int = 0) -> dict[str, Any]:
-    """Return the arguments of `pq.ParquetWriter` that keep the options of an old row group, leaf by leaf.
-
-    For a file without row groups, options that do not depend on the schema are PyArrow's defaults.
-    """
+    """Return the arguments of `pq.ParquetWriter` that keep the options of an old row group, leaf by leaf."""
+    # For a file without row groups, options that do not depend on the schema are PyArrow's defaults.
     return derive_options_by_group(footer, [row_group])[row_group]
 
 

@@ -53,13 +53,10 @@ _NO_KERNEL_COPY = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, er
 
 @dataclass(frozen=True, slots=True)
 class NewRowGroup:
-    """Newly encoded columns, one or more in each buffer (a Parquet file in memory), and the rest from an old row group.
-
-    Without `source_row_group`, the buffers hold all columns.
-    """
+    """Newly encoded columns, one or more per buffer (a Parquet file in memory), and the rest from an old row group."""
 
     columns: Sequence[pa.Buffer]
-    source_row_group: int | None = None
+    source_row_group: int | None = None  # None if the buffers hold all columns
 
 
 def check_fits(old: SourceFile, new: pa.Buffer) -> None:
@@ -85,8 +82,6 @@ def splice(old: SourceFile, groups: Iterable[int | NewRowGroup], out: BinaryIO) 
 
 
 class _ChunkRef(NamedTuple):
-    """A column chunk and the file that holds it."""
-
     file: SourceFile
     chunk: Struct
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _ARROW_FILE = b"ARROW1"
-# Integers with more digits than a double holds.
-_LARGE = r"^\s*[-+]?[0-9]{16,}\s*$"
+_LARGE = r"^\s*[-+]?[0-9]{16,}\s*$"  # integers with more digits than a double holds
 
 
 @dataclass(frozen=True, slots=True)

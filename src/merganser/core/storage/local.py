@@ -257,11 +257,9 @@ def describe_owner(path: str) -> str:
 
 
 def _derive_access(new: os.stat_result, folder: os.stat_result, *, exists: bool) -> tuple[int, int]:
-    """Return mode and group of a new file or folder in a dataset.
-
-    A group that can write to the dataset's folder can write to new files there. Apart from that, the folder only
-    narrows what the umask allows. Until it `exists`, `folder` is its parent, which narrows nothing.
-    """
+    """Return mode and group of a new file or folder in a dataset."""
+    # A group that can write to the dataset's folder can write to new files there. Apart from that, the folder only
+    # narrows what the umask allows. Until it `exists`, `folder` is its parent, which narrows nothing.
     bits, own = stat.S_IMODE(folder.st_mode), stat.S_IMODE(new.st_mode)
     # In a sticky folder, each user has files of their own.
     sticky = bool(bits & stat.S_ISVTX)

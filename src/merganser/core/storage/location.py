@@ -24,17 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A dataset's folder: its store, its path there, and the caller's `url`.
-
-    `display` is the URL without credentials, for messages. With `ignore_table_format`, a table of another format is
-    treated as plain Parquet files.
-    """
+    """A dataset's folder: its store, its path there, and the caller's `url`."""
 
     store: Store
     root: str
     url: str
-    display: str
-    ignore_table_format: bool = False
+    display: str  # the URL without credentials, for messages
+    ignore_table_format: bool = False  # treat a table of another format as plain Parquet files
 
     def to_path(self, rel: str) -> str:
         """Return the store's path of a file in the dataset."""
@@ -49,10 +45,8 @@ class Location:
         return f"{self.url}/{rel}"
 
     def list_all_files(self) -> dict[str, FileInfo]:
-        """List all files by relative path, hidden ones too; a missing root has none.
-
-        Identities of listings are comparable with each other; single requests may return other attributes.
-        """
+        """List all files by relative path, hidden ones too; a missing root has none."""
+        # Identities of listings are comparable with each other; single requests may return other attributes.
         if self.store.get_path_type(self.root) is None:
             return {}
         return {info.rel: info for info in self.store.walk(self.root, enter=lambda _: True)}

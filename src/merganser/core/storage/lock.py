@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from merganser.core.storage.local import LocalStore
     from merganser.core.storage.store import Store
 
-# The default of `lock_timeout`, in seconds.
-LOCK_TIMEOUT = 60.0
+LOCK_TIMEOUT = 60.0  # the default of `lock_timeout`, in seconds
 # Between two attempts: at a file, and at an object, where each is a request.
 LOCAL_POLL_SECONDS = 0.01
 POLL_SECONDS = 0.05

@@ -19,24 +19,16 @@ COMPARE_BUFFER_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileInfo:
-    """A listed file.
-
-    Attributes:
-        rel: The path relative to the listed folder.
-        size: Bytes of the file.
-        identity: Changes with the content, but not with a link or a move.
-        version: Changes with the content, and maybe with a link or a move; None if the storage cannot tell. Two changes
-            within one clock tick may have the same version.
-        changed: When the file last changed, in nanoseconds; 0 if `version` does not depend on a clock.
-        real: The path behind a symbolic link, else None.
-    """
+    """A listed file, by its path relative to the listed folder."""
 
     rel: str
     size: int
-    identity: str
+    identity: str  # changes with the content, but not with a link or a move
+    # Changes with the content, and maybe with a link or a move; None if the storage cannot tell. Two changes within one
+    # clock tick may have the same version.
     version: str | None = None
-    changed: int = 0
-    real: str | None = None
+    changed: int = 0  # when the file last changed, in nanoseconds; 0 if `version` does not depend on a clock
+    real: str | None = None  # the path behind a symbolic link
 
 
 def is_same_time(recorded: int | None, found: int | None) -> bool:

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 QUEUE = "queue"
 # A suspended process keeps its ticket; after this time, or half the timeout of the next writer, it is skipped.
 STALLED_SECONDS = 5.0
-# How often a writer touches its ticket, to show that it is not suspended.
-RENEW_SECONDS = 0.1
-# Attempts to create a ticket: other writers may take the same number at the same time.
-MAX_ATTEMPTS = 16
+RENEW_SECONDS = 0.1  # how often a writer touches its ticket, to show that it is not suspended
+MAX_ATTEMPTS = 16  # attempts to create a ticket: other writers may take the same number at the same time
 
 
 class LocalQueue:
