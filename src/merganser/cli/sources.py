@@ -36,9 +36,7 @@ _UNTYPED_FORMATS = ("csv", "tsv", "json", "jsonl", "ndjson")
 _BATCH_ROWS = 50_000
 
 
-def open_source(
-    text: str, options: Pairs = (), reading: ReadOptions = DEFAULTS, *, allow_path: bool = False
-) -> Any:
+def open_source(text: str, options: Pairs = (), reading: ReadOptions = DEFAULTS, *, allow_path: bool = False) -> Any:
     """Open a SOURCE argument; with `allow_path`, return the path of plain files for Spark to read itself."""
     if text == STDIN:
         return _read_stdin(reading)

@@ -79,18 +79,14 @@ _names_option = partial(click.option, type=columns, multiple=True)
 @click.argument("source")
 @click.option("--node-type", cls=RenamedOption, former="--label", help="Merge the rows as nodes of this type.")
 @click.option("--edge-type", cls=RenamedOption, former="--type", help="Merge the rows as edges of this type.")
-@_names_option(
-    "--key", "match_on", help="Columns that identify a node, or an edge among those between the same nodes."
-)
+@_names_option("--key", "match_on", help="Columns that identify a node, or an edge among those between the same nodes.")
 @_names_option(
     "--on-match",
     metavar="COLUMN or PROPERTY=COLUMN",
     help="Columns that overwrite properties of matched nodes or edges.",
 )
 @click.option("--from-type", cls=RenamedOption, former="--from-label", help="Type of the nodes that edges lead from.")
-@_names_option(
-    "--from-key", metavar="PROPERTY=COLUMN", help="Columns that identify the nodes that edges lead from."
-)
+@_names_option("--from-key", metavar="PROPERTY=COLUMN", help="Columns that identify the nodes that edges lead from.")
 @click.option(
     "--from-id", help="Column with the ids of these nodes, instead of --from-type and --from-key.  [default: from_id]"
 )

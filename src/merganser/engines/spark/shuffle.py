@@ -256,7 +256,9 @@ class ShuffleMatches:
     def _staged(self) -> StagedSource:
         staged = self.source.source.staged
         if staged is None:
-            raise CountMismatchError("Internal error: rows have no staging folder. Nothing was published; please report this.")
+            raise CountMismatchError(
+                "Internal error: rows have no staging folder. Nothing was published; please report this."
+            )
         return staged
 
     @property

@@ -32,8 +32,7 @@ def to_arrow_schema(frame: DataFrame) -> pa.Schema:
             raise UnsupportedTypeError(
                 f"Column {field.name!r} has type {field.dataType.simpleString()}, which has no Arrow equivalent. Cast "
                 "it in the source."
-            )
-            raise UnsupportedTypeError(message) from error
+            ) from error
         fields.append(pa.field(field.name, data_type, nullable=field.nullable))
     return pa.schema(fields)
 
