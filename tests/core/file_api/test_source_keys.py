@@ -255,7 +255,7 @@ def test_invalid_keys_are_refused_by_name(
         (pa.string(), [1], TypeError, "'id' has type int64 in the source and string in the target"),
         (pa.int8(), [300], ValueError, "'id' holds 300"),
         (pa.int64(), [1.5], ValueError, "'id' holds 1.5"),
-        (pa.timestamp("us"), [dt.datetime(2024, 1, 1, tzinfo=dt.UTC)], TypeError, "with a zone and one without"),
+        (pa.timestamp("us"), [dt.datetime(2024, 1, 1, tzinfo=dt.UTC)], TypeError, "with a time zone and one without"),
     ],
 )
 def test_keys_of_another_type_are_refused_as_a_merge_refuses_them(
