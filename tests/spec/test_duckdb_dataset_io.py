@@ -492,7 +492,7 @@ def test_without_a_strategy_it_is_a_write(path: str) -> None:
     ("options", "message"),
     [
         ({"rewrite_mode": "some", "strategy": "update", "key_columns": "id"}, "Unknown rewrite_mode 'some'"),
-        ({"key_columns": "id"}, "key_columns belong to a strategy"),
+        ({"key_columns": "id"}, "key_columns require a strategy"),
         ({"mode": "replace"}, "Unknown mode 'replace'"),
         ({"strategy": "update"}, "key_columns is empty"),
     ],
@@ -549,7 +549,7 @@ def test_the_parquet_handler_writes_like_the_dataset_io(lake: str, path: str, re
         written = handler.write_parquet_dataset(OLD, other, mode="overwrite", max_rows_per_file=1)
         assert isinstance(written, WriteResult)
         assert len(written.files) == 3
-    with assert_unchanged(other), pytest.raises(ValueError, match="key_columns belong to a strategy"):
+    with assert_unchanged(other), pytest.raises(ValueError, match="key_columns require a strategy"):
         handler.write_parquet_dataset(NEW, other, key_columns="id")
 
 
