@@ -172,14 +172,14 @@ BROKEN = {
         'key_columns = ["url"]\nrow_group_size = "big"',
         "[[dataset]] 'jobs'",
         "row_group_size",
-        "positive whole number, not 'big'",
+        "positive integer, not 'big'",
     ),
     "a deduplication without an order": (
         'key_columns = ["url"]',
         'key_columns = ["url"]\nstrategy = "deduplicate"',
         "[[dataset]] 'jobs'",
         "dedup_order_by",
-        "A DataFrame has no order.*dedup_order_by",
+        "DataFrame have no order.*dedup_order_by",
     ),
     "columns without the key": (
         'key_columns = ["url"]',

@@ -24,7 +24,8 @@ ROWS = 300
 # One process imports everything, and forks one for each death.
 PROGRAM = """
 import json, os, shutil, signal, sys
-from merganser.graph import GraphDatabase, lookup
+from merganser.graph import GraphDatabase
+from merganser.graph.sqlite import lookup
 lookup.BATCH = 50
 folder = sys.argv[1]
 def die():
@@ -131,7 +132,8 @@ def test_a_kill_while_a_file_is_made_leaves_one_that_can_be_made(file: str) -> N
     """G11, G12."""
     program = """
 import os, signal, sqlite3, sys
-from merganser.graph import GraphDatabase, store, tables
+from merganser.graph import GraphDatabase
+from merganser.graph.sqlite import store, tables
 tables.MIGRATIONS = ((*tables.MIGRATIONS[0], "SELECT die()"), *tables.MIGRATIONS[1:])
 def define(connection):
     connection.create_function("die", 0, lambda: os.kill(os.getpid(), signal.SIGKILL))

@@ -80,6 +80,9 @@ class RemoteStore(Store):
             found = self.filesystem.ls(folder, detail=False)
         except FileNotFoundError:
             return []
+        except KeyError:
+            # A filesystem in memory cannot list a folder from which another thread is removing a file.
+            return self.list_names(folder)
         return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in found})
 
     def find_folders(self, folder: str, names: Collection[str]) -> set[str]:

@@ -44,7 +44,7 @@ class DuckDBDatasetIO(DatasetIO):
         connection: DuckDB connection; by default a new one.
         filesystem: fsspec filesystem that calls use by default.
 
-    >>> import tempfile
+    >>> import tempfile, pyarrow as pa
     >>> lake = tempfile.mkdtemp()
     >>> io = DuckDBDatasetIO(duckdb.connect())
     >>> written = io.write_dataset(pa.table({"id": [1, 2], "v": ["a", "b"]}), f"{lake}/t", mode="overwrite")
@@ -100,7 +100,7 @@ class DuckDBDatasetIO(DatasetIO):
             rewrite_mode: Whether a merge rewrites all files ("full") or those with matched rows ("incremental").
             **options: Options of `merge` or `write_dataset`.
 
-        >>> import tempfile
+        >>> import tempfile, pyarrow as pa
         >>> DuckDBDatasetIO().write_parquet_dataset(pa.table({"id": [1]}), tempfile.mkdtemp(), "upsert", "id").inserted
         1
         """
@@ -130,7 +130,7 @@ class DuckDBDatasetIO(DatasetIO):
             filesystem: fsspec filesystem of the dataset; by default that of its URL.
             ignore_table_format: Read all Parquet files, although the folder has the log of a Delta Lake or other table.
 
-        >>> import tempfile
+        >>> import tempfile, pyarrow as pa
         >>> written = (io := DuckDBDatasetIO()).write_dataset(pa.table({"id": [1, 2]}), lake := tempfile.mkdtemp())
         >>> io.read(lake).fetchall()
         [(1,), (2,)]
@@ -168,7 +168,7 @@ class DuckDBParquetHandler:
         connection: DuckDB connection; by default a new one.
         filesystem: fsspec filesystem of the datasets; by default that of their URL.
 
-    >>> import tempfile
+    >>> import tempfile, pyarrow as pa
     >>> with DuckDBParquetHandler() as handler:
     ...     handler.merge_parquet_dataset(pa.table({"id": [1]}), tempfile.mkdtemp(), "id")
     {'inserted': 1, 'updated': 0, 'deleted': 0, 'total': 1}

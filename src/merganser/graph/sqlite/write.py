@@ -192,8 +192,8 @@ def check_edge(store: Store, type_: str, from_id: int, to_id: int, properties: P
 
 def make_not_found_error(table: Table, record_id: int) -> GraphError:
     """Create the error for a node or edge that does not exist."""
-    noun, error = ("node", NodeNotFoundError) if table == "nodes" else ("edge", EdgeNotFoundError)
-    return error(f"There is no {noun} with the id {record_id}. It may have been deleted; look it up again.")
+    message = f"There is no {table[:-1]} with the id {record_id}. It may have been deleted; look it up again."
+    return NodeNotFoundError(message) if table == "nodes" else EdgeNotFoundError(message)
 
 
 def call_with_label(label: str, function: Callable[..., ResultT], *arguments: Any) -> ResultT:
