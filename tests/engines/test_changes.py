@@ -535,7 +535,10 @@ def test_changes_with_a_sequence_may_come_in_any_order(io: AnyDatasetIO, lake: s
         ({"operation_column": "op", "operation_values": ["c", "u", "d"]}, "operation_values"),
         ({"operation_values": {"delete": "x"}}, "operation_values|'op'"),
         # One value cannot mean two things.
-        ({"operation_column": "op", "operation_values": {"update": ["u", "x"], "delete": "x"}}, "each for one operation"),
+        (
+            {"operation_column": "op", "operation_values": {"update": ["u", "x"], "delete": "x"}},
+            "each for one operation",
+        ),
     ],
 )
 def test_invalid_operations_are_refused(lake: str, options: dict[str, Any], message: str) -> None:
