@@ -40,6 +40,10 @@ class ProgressReporter:
         self._current = Progress("read")
         self._lock = Lock()
 
+    def __reduce__(self) -> tuple[type[ProgressReporter], tuple[None]]:
+        # The callback stays in this process.
+        return ProgressReporter, (None,)
+
     def begin(self, stage: Stage, total: int = 0, rows: int | None = None) -> None:
         """Report the start of a stage."""
         with self._lock:

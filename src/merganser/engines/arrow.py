@@ -5,15 +5,11 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa  # noqa: TC002  the examples below use it
-
-from merganser.core.columnar.take import align_chunks, take
+from merganser.core.columnar.take import align_chunks
 from merganser.core.dataset.read import open_dataset
 from merganser.core.merge.dataset_io import DatasetIO
 from merganser.core.model.casts import conform
-from merganser.core.model.keys import count_null_keys, find_latest_rows
-from merganser.core.rows.match_actions import find_delete_rows
-from merganser.core.rows.table_source import LocalEngine, OpenedRows, TableSource, collect_key_facts, find_null_columns
+from merganser.core.rows.table_source import ArrowSource, LocalEngine, OpenedRows
 from merganser.core.sources.source import read_source
 from merganser.core.storage.location import locate
 
@@ -25,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
     from merganser.core.merge.dataset_io import OperationContext
-    from merganser.core.model.engine import SourceFacts, SourceSpec
+    from merganser.core.model.engine import SourceSpec
     from merganser.core.model.result import MergeStats
     from merganser.core.model.strategy import MergeStrategy
 
@@ -114,19 +110,3 @@ class OpenedTable(OpenedRows):
 
     def conform(self, spec: SourceSpec) -> ArrowSource:
         return ArrowSource(align_chunks(conform(self.rows, spec.schema)), spec)
-
-
-class ArrowSource(TableSource):
-    """`merganser.core.model.engine.ConformedSource` on an Arrow table."""
-
-    def deduplicate(self, order_by: Sequence[str]) -> ArrowSource:
-        return ArrowSource(take(self.rows, find_latest_rows(self.rows, self.spec.keys, order_by)), self.spec)
-
-    def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
-        rows, policy = self.rows, self.spec.policy
-        return collect_key_facts(rows, self.spec, bounds).to_source_facts(
-            rows=rows.num_rows,
-            delete_rows=int(find_delete_rows(rows, policy).sum()),
-            null_keys=count_null_keys(rows, self.spec.keys),
-            columns_with_nulls=find_null_columns(rows, policy),
-        )

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merganser.core.model.engine import TargetSize
 from merganser.core.model.keys import to_canonical
 from merganser.core.model.partitions import UNKNOWN, Unknown, from_token, parse
 
@@ -66,6 +67,11 @@ class Target:
     def rows(self) -> int:
         """The number of rows of the dataset."""
         return int(self.group_rows.sum())
+
+    @property
+    def size(self) -> TargetSize:
+        """The size of the dataset."""
+        return TargetSize(files=len(self.files), rows=self.rows, bytes=sum(file.size for file in self.files))
 
     @cached_property
     def file_rows(self) -> list[int]:

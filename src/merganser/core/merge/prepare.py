@@ -60,10 +60,29 @@ class PreparedMerge:
         return self.spec.policy
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedMerge:
+    """A merge before a row is read: the snapshot of its target, and which columns of the source go where."""
+
+    request: Request
+    target: Target
+    schema: pa.Schema
+    projection: Projection
+    spec: SourceSpec
+
+
 def prepare(
     engine: Engine, opened: OpenedSource, location: Location, request: Request, staging: Staging | None
 ) -> PreparedMerge:
     """Validate the source against the target, so that it can be merged."""
+    fitted = fit_source(engine, opened, location, request, staging)
+    return check_rows(fitted, opened.conform(fitted.spec))
+
+
+def fit_source(
+    engine: Engine, opened: OpenedSource, location: Location, request: Request, staging: Staging | None
+) -> FittedMerge:
+    """Validate the columns of the source against the target."""
     target, source_schema = _load_target(engine, opened, location, request)
     if staging is None:
         # Without the lock, files may be replaced while they are read.
@@ -87,21 +106,27 @@ def prepare(
         staging=staging,
     )
     check_order(request, is_ordered=opened.is_ordered)
-    source, source_count, facts = _check_keys(opened.conform(spec), request, target)
-    _check_required_columns(target, schema, facts, projection)
-    scope = _find_scope(request.options, target, facts)
+    return FittedMerge(request=request, target=target, schema=schema, projection=projection, spec=spec)
+
+
+def check_rows(fitted: FittedMerge, source: ConformedSource) -> PreparedMerge:
+    """Validate the rows of the source, and assign each partition its folder."""
+    request, target, projection = fitted.request, fitted.target, fitted.projection
+    source, source_count, facts = _check_keys(source, request, target)
+    _check_required_columns(target, fitted.schema, facts, projection)
+    is_partitioned = set(target.partition_columns) <= projection.columns
     return PreparedMerge(
         request=request,
-        spec=spec,
+        spec=fitted.spec,
         source=source,
         source_count=source_count,
         facts=facts,
         insert_columns=projection.insert_columns,
         target=target,
-        schema=schema,
+        schema=fitted.schema,
         folders=_assign_folders(target, facts) if projection.appends else [],
         partition_record=_make_missing_record(target) if is_partitioned else None,
-        scope=scope,
+        scope=_find_scope(request.options, target, facts),
     )
 
 

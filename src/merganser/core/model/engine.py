@@ -84,6 +84,19 @@ class ScanFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSize:
+    """How large a target is."""
+
+    files: int
+    rows: int
+    bytes: int
+
+    def is_within(self, limit: TargetSize) -> bool:
+        """Whether no figure exceeds that of a limit."""
+        return self.files <= limit.files and self.rows <= limit.rows and self.bytes <= limit.bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MatchCounts:
     """The number of matching target rows in each row group that has any, and of source rows that match none."""
 
@@ -180,6 +193,11 @@ class Engine(Protocol):
         self, task: Callable[[ItemT], ResultT], items: Sequence[ItemT], *, large: bool = False
     ) -> list[ResultT]:
         """Run a task for each of many files, in order, where the engine has room; a large one reads entire columns."""
+
+    def run_merge(
+        self, work: Callable[[Engine, ConformedSource], ResultT], source: ConformedSource, target: TargetSize
+    ) -> ResultT:
+        """Do the work of a merge here, or where the rows of the source are, with an engine there."""
 
 
 class OpenedSource(Protocol):

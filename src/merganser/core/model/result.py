@@ -32,7 +32,8 @@ class MergeFileMetadata:
 class MergeResult(FilesDisplayMixin):
     """The outcome of a merge; `target_count_after` is always `target_count_before + inserted - deleted`.
 
-    `skipped` are matched rows that stayed as they were, because the source's were late or equal.
+    `skipped` are matched rows that stayed as they were, because the source's were late or equal. `deduplicated` are
+    source rows that were left out for a later one with the same key.
     `replayed` says that nothing was done, because a batch of this `batch_id` was committed before: the outcome is that
     batch's, without the files it left alone and without its audit.
     """
@@ -56,6 +57,7 @@ class MergeResult(FilesDisplayMixin):
     replayed: bool = False
     skipped: int = 0
     audit_files: list[str] = field(default_factory=list)
+    deduplicated: int = 0
 
     @property
     def stats(self) -> MergeStats:

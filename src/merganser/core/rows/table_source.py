@@ -15,7 +15,14 @@ from merganser.core.columnar.hashing import hash_keys
 from merganser.core.columnar.take import take
 from merganser.core.columnar.threads import WORKERS, map_in_threads, open_pool
 from merganser.core.model.engine import SAMPLE_SIZE, MatchCounts, RewriteJob, SourceFacts
-from merganser.core.model.keys import SOURCE_ROW, find_duplicate_keys, number_rows, to_canonical_keys
+from merganser.core.model.keys import (
+    SOURCE_ROW,
+    count_null_keys,
+    find_duplicate_keys,
+    find_latest_rows,
+    number_rows,
+    to_canonical_keys,
+)
 from merganser.core.model.strategy import Action
 from merganser.core.rows.append import append_rows
 from merganser.core.rows.audit_rows import keep_tables, list_changed_rows, list_inserted_rows
@@ -27,12 +34,22 @@ from merganser.core.rows.rewrite import GroupChange, rewrite_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
 
     import numpy.typing as npt
 
     from merganser.core.columnar.hashing import Hashes
     from merganser.core.columnar.threads import ItemT, ResultT
-    from merganser.core.model.engine import AppendedFile, AuditSpec, Layout, RewrittenFile, ScanFile, SourceSpec
+    from merganser.core.model.engine import (
+        AppendedFile,
+        AuditSpec,
+        ConformedSource,
+        Layout,
+        RewrittenFile,
+        ScanFile,
+        SourceSpec,
+        TargetSize,
+    )
     from merganser.core.model.strategy import MergePolicy
     from merganser.core.storage.staging import Staging
 
@@ -50,6 +67,14 @@ class LocalEngine:
         large: bool = False,  # noqa: ARG002  there is one place only
     ) -> list[ResultT]:
         return map_in_threads(task, items)
+
+    def run_merge(
+        self,
+        work: Callable[[Self, ConformedSource], ResultT],
+        source: ConformedSource,
+        target: TargetSize,  # noqa: ARG002  as above
+    ) -> ResultT:
+        return work(self, source)
 
 
 class OpenedRows:
@@ -89,6 +114,22 @@ class TableSource:
             is_new[found.source_row] = False
             found = replace(found, new=np.flatnonzero(is_new))
         return found
+
+
+class ArrowSource(TableSource):
+    """`merganser.core.model.engine.ConformedSource` on an Arrow table."""
+
+    def deduplicate(self, order_by: Sequence[str]) -> ArrowSource:
+        return ArrowSource(take(self.rows, find_latest_rows(self.rows, self.spec.keys, order_by)), self.spec)
+
+    def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
+        rows, policy = self.rows, self.spec.policy
+        return collect_key_facts(rows, self.spec, bounds).to_source_facts(
+            rows=rows.num_rows,
+            delete_rows=int(find_delete_rows(rows, policy).sum()),
+            null_keys=count_null_keys(rows, self.spec.keys),
+            columns_with_nulls=find_null_columns(rows, policy),
+        )
 
 
 @dataclass(frozen=True, slots=True)

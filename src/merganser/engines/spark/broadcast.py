@@ -5,7 +5,7 @@ No row is shuffled and none passes through Spark's own memory; tasks call what t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from merganser.core.rows.table_source import collect_key_facts, find_matches, ma
 from merganser.engines.spark.columns import ACTION
 from merganser.engines.spark.jobs import run_tasks
 from merganser.engines.spark.progress import report_staged_files
-from merganser.engines.spark.source import make_source
+from merganser.engines.spark.source import find_stats, make_source
 from merganser.engines.spark.staged_source import write_staged_files
 
 if TYPE_CHECKING:
@@ -59,10 +59,11 @@ class BroadcastSource:
     def deduplicate(self, order_by: Sequence[str]) -> BroadcastSource | ShuffleSource:
         spark = self._engine.spark
         (files,) = self.run([partial(_keep_latest, order_by)])
-        return self._engine.choose_mode(make_source(spark, replace(self.staged, files=tuple(files))), self.spec)
+        return self._engine.choose_mode(make_source(spark, self.staged.with_files(files)), self.spec)
 
     def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
         (found,) = self.run([partial(_compute_key_facts, bounds)])
+        self._stats = find_stats(self._engine.spark, self.staged, self._stats)
         return self._stats.to_source_facts(found, self.spec.keys)
 
     def hash_keys(self) -> Hashes:

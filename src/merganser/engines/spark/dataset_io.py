@@ -16,7 +16,7 @@ from merganser.core.merge.dataset_io import DatasetIO
 from merganser.core.model.keys import normalize_keys
 from merganser.core.model.options import check_names, check_order, list_options, make_request
 from merganser.core.storage.location import locate
-from merganser.engines.spark.engine import BROADCAST_LIMIT, SparkEngine
+from merganser.engines.spark.engine import BROADCAST_LIMIT, TASK_LIMIT, SparkEngine
 from merganser.engines.spark.input_splits import cast_to_transport, is_in_memory, split_dataset
 from merganser.engines.spark.java import check_java
 from merganser.engines.spark.jobs import decode_tasks, make_task_frame, tag_errors
@@ -50,6 +50,7 @@ class SparkDatasetIO(DatasetIO):
 
     engine_name = "spark"
     _broadcast_limit = BROADCAST_LIMIT
+    _task_limit = TASK_LIMIT
 
     def __init__(self, spark: SparkSession | None = None, filesystem: Any = None) -> None:
         super().__init__(filesystem)
@@ -155,7 +156,7 @@ class SparkDatasetIO(DatasetIO):
     @contextmanager
     def _open_engine(self, context: OperationContext) -> Iterator[SparkEngine]:
         _locate_shared(context.path, context.options.filesystem)
-        engine = SparkEngine(self.spark, self._broadcast_limit)
+        engine = SparkEngine(self.spark, self._broadcast_limit, self._task_limit)
         try:
             yield engine
         finally:

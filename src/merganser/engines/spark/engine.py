@@ -8,9 +8,10 @@ What crosses the network, stage by stage:
 - source rows that are new or that replace others, to the one task that writes their file;
 - counts and names of staged files to the driver.
 
-A source of up to `BROADCAST_LIMIT` bytes is read from the staging folder by every task that needs it (`broadcast`). For
-a larger one (`shuffle`), Spark also shuffles its keys, each with twelve bytes that identify its row, and the key
-columns of target rows that might match. No other column of the target ever leaves the task that reads it.
+A source of up to `BROADCAST_LIMIT` bytes is read from the staging folder by every task that needs it (`broadcast`); if
+the target is small, too, one task does the whole merge up to the commit, as the PyArrow engine does. For a larger
+source (`shuffle`), Spark also shuffles its keys, each with twelve bytes that identify its row, and the key columns of
+target rows that might match. No other column of the target ever leaves the task that reads it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from merganser.core.columnar.take import align_chunks
 from merganser.core.columnar.threads import map_in_threads
+from merganser.core.model.engine import TargetSize
+from merganser.core.rows.table_source import ArrowSource, LocalEngine
 from merganser.engines.spark.broadcast import BroadcastSource
 from merganser.engines.spark.jobs import run_tasks
 from merganser.engines.spark.shuffle import ShuffleSource
@@ -31,8 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from merganser.core.columnar.threads import ItemT, ResultT
-    from merganser.core.model.engine import SourceSpec
+    from merganser.core.model.engine import ConformedSource, Engine, SourceSpec
     from merganser.engines.spark.source import OpenedSource, Source
+    from merganser.engines.spark.staged_source import StagedSource
 
 # Bytes of source rows that each task may hold.
 BROADCAST_LIMIT = 64 << 20
@@ -40,6 +45,8 @@ BROADCAST_LIMIT = 64 << 20
 MAX_DRIVER_FILES = 2000
 _FILES_PER_TASK = 500
 _MAX_DRIVER_LARGE_FILES = 4
+# The target of a merge that one task does: several jobs would wait for each other longer than they work.
+TASK_LIMIT = TargetSize(files=500, rows=8_000_000, bytes=512 << 20)
 
 
 class SparkEngine:
@@ -47,9 +54,12 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(self, spark: SparkSession, broadcast_limit: int = BROADCAST_LIMIT) -> None:
+    def __init__(
+        self, spark: SparkSession, broadcast_limit: int = BROADCAST_LIMIT, task_limit: TargetSize = TASK_LIMIT
+    ) -> None:
         self.spark = spark
         self._broadcast_limit = broadcast_limit
+        self._task_limit = task_limit
         # DataFrames that Spark keeps in memory for this call.
         self.persisted: list[DataFrame] = []
 
@@ -71,6 +81,14 @@ class SparkEngine:
         chunks = [items[start : start + size] for start in range(0, len(items), size)]
         return [result for some in run_tasks(self.spark, partial(map_in_threads, task), chunks) for result in some]
 
+    def run_merge(
+        self, work: Callable[[Engine, ConformedSource], ResultT], source: ConformedSource, target: TargetSize
+    ) -> ResultT:
+        if isinstance(source, BroadcastSource) and target.is_within(self._task_limit):
+            (done,) = run_tasks(self.spark, partial(_run_merge, work, source.staged), [source.spec])
+            return done  # type: ignore[no-any-return]
+        return work(self, source)
+
     def choose_mode(self, source: Source, spec: SourceSpec) -> BroadcastSource | ShuffleSource:
         """Broadcast a source that one task can hold, and shuffle any other."""
         if source.staged is None:
@@ -78,3 +96,16 @@ class SparkEngine:
         elif source.staged.size <= self._broadcast_limit:
             return BroadcastSource(self, source.staged, source.stats, spec)
         return ShuffleSource(self, source, spec)
+
+
+class _TaskEngine(LocalEngine):
+    """`merganser.core.model.engine.Engine` within one task."""
+
+    name = SparkEngine.name
+
+    def open(self, source: Any) -> OpenedSource:
+        raise NotImplementedError  # the source is staged before the task begins
+
+
+def _run_merge(work: Callable[[Engine, ConformedSource], ResultT], staged: StagedSource, spec: SourceSpec) -> ResultT:
+    return work(_TaskEngine(), ArrowSource(align_chunks(staged.read_table()), spec))

@@ -34,7 +34,7 @@ from merganser.engines.spark.jobs import (
     translate_errors,
 )
 from merganser.engines.spark.progress import report_staged_files
-from merganser.engines.spark.source import make_source, stage_frame
+from merganser.engines.spark.source import find_stats, make_source, stage_frame
 from merganser.engines.spark.types import to_spark_schema
 from merganser.errors import CountMismatchError
 
@@ -61,6 +61,8 @@ class ShuffleSource:
     """`merganser.core.model.engine.ConformedSource` whose tasks get the rows that they need."""
 
     def __init__(self, engine: SparkEngine, source: Source, spec: SourceSpec) -> None:
+        if source.staged is not None:
+            source = replace(source, stats=find_stats(engine.spark, source.staged, source.stats))
         self._engine = engine
         self.source = source
         self.spec = spec
@@ -140,7 +142,7 @@ class ShuffleSource:
             latest = self._read_keys(columns).select(*_SOURCE_ROW, rank).where("rank = 1").drop("rank")
             sent = shuffle_to_tasks(latest, col.STAGED_FILE, staged.files, col.ROW)
             kept = collect_results(sent.mapInArrow(tag_errors(tasks.keep_rows, staged.without_files()), RESULT_SCHEMA))
-            source = make_source(spark, replace(staged, files=tuple(chain.from_iterable(kept))))
+            source = make_source(spark, staged.with_files(chain.from_iterable(kept)))
         else:
             wire = tasks.make_wire_schema(schemas)
             schema = pa.schema([*col.SOURCE_ROW_FIELDS, *tasks.make_key_fields(schemas.target, columns), *wire])

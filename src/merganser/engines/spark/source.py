@@ -16,10 +16,14 @@ from merganser.core.columnar.take import coalesce_batches, split_batches
 from merganser.core.sources.source import stream_source
 from merganser.engines.spark import jobs
 from merganser.engines.spark.input_splits import InputSplits, cast_to_transport, open_files
+from merganser.engines.spark.row_files import SelectedRows
 from merganser.engines.spark.staged_source import (
     SourceSchemas,
+    StagedFile,
     StagedSource,
     cast_batch,
+    compute_stats,
+    make_unknown_stats,
     merge_stats,
     write_staged_files,
 )
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     from merganser.core.model.engine import ConformedSource, SourceSpec
     from merganser.core.storage.staging import Staging
     from merganser.engines.spark.engine import SparkEngine
-    from merganser.engines.spark.staged_source import SourceStats, StagedFile
+    from merganser.engines.spark.staged_source import SourceStats
 
     Batches = Iterator[pa.RecordBatch]
     # A batch of source rows, the number of its staged file, and that of its first row there.
@@ -47,7 +51,7 @@ class OpenedSource:
 
     engine: SparkEngine
     schema: pa.Schema
-    rows: DataFrame | InputSplits | pa.Table | pa.RecordBatchReader
+    rows: DataFrame | InputSplits | SelectedRows | pa.Table | pa.RecordBatchReader
 
     @property
     def is_ordered(self) -> bool:
@@ -77,6 +81,8 @@ def open_source(engine: SparkEngine, source: Any) -> OpenedSource:
     """Open a source; files are left to the executors to read."""
     if isinstance(source, AnyDataFrame):
         return OpenedSource(engine, to_arrow_schema(source), source)
+    if isinstance(source, SelectedRows):
+        return OpenedSource(engine, source.schema, source)
     splits = open_files(engine.spark, os.fspath(source)) if isinstance(source, str | os.PathLike) else None
     rows = stream_source(source) if splits is None else splits
     return OpenedSource(engine, rows.schema, rows)
@@ -92,6 +98,8 @@ def stage(spark: SparkSession, opened: OpenedSource, spec: SourceSpec) -> Source
         # Spark cannot resolve names that differ by case only, or contain a dot.
         plain = opened.rows.toDF(*(f"c{at}" for at in range(len(schema))))
         return stage_frame(spark, plain.select(*(f"c{at}" for at in needed)), schemas, staging)
+    if isinstance(opened.rows, SelectedRows):
+        return _stage_row_files(spark, opened.rows, schemas, staging)
     if isinstance(opened.rows, InputSplits):
         return _stage_splits(spark, opened.rows, schemas, staging)
     batches = _split_driver_rows(opened.rows, schemas.transport)
@@ -102,6 +110,25 @@ def stage(spark: SparkSession, opened: OpenedSource, spec: SourceSpec) -> Source
         stats += [file.stats for file in write_staged_files([batch], schemas, None)]
         blobs.append(_encode_batch(batch))
     return Source(schemas, merge_stats(stats), jobs.make_task_frame(spark, blobs), _BlobReader())
+
+
+def _stage_row_files(
+    spark: SparkSession, rows: SelectedRows, schemas: SourceSchemas, staging: Staging | None
+) -> Source:
+    """Use rows as they are in their files; their statistics are not known yet."""
+    files = rows.row_files.files
+    if staging is None:
+        paths = [file.path for file in files]
+        return _stage_splits(spark, InputSplits(rows.schema, paths, rows.without_files().read_batches), schemas, None)
+    listed = tuple(StagedFile(file.path, rows.measure(file), make_unknown_stats(file.rows)) for file in files)
+    return make_source(spark, StagedSource(staging, schemas, listed, rows))
+
+
+def find_stats(spark: SparkSession, staged: StagedSource, stats: SourceStats) -> SourceStats:
+    """Find the statistics of a source, by reading its rows if they are not known."""
+    if staged.row_files is None:
+        return stats
+    return merge_stats(jobs.run_tasks(spark, partial(compute_stats, staged.without_files()), staged.files))
 
 
 def _stage_splits(spark: SparkSession, splits: InputSplits, schemas: SourceSchemas, staging: Staging | None) -> Source:
@@ -141,10 +168,11 @@ def stage_frame(spark: SparkSession, frame: DataFrame, schemas: SourceSchemas, s
 
 def _stage_rows(schemas: SourceSchemas, staging: Staging | None, batches: Batches) -> Batches:
     for file in write_staged_files(map(partial(cast_batch, schema=schemas.transport), batches), schemas, staging):
-        yield jobs.encode_result(_get_partition_id(), file)
+        yield jobs.encode_result(get_partition_id(), file)
 
 
-def _get_partition_id() -> int:
+def get_partition_id() -> int:
+    """Return the number of this task's partition."""
     context = TaskContext.get()
     return context.partitionId() if context is not None else 0
 
@@ -246,4 +274,4 @@ class _FrameReader:
         return wanted, _FrameReader(pa.schema([self.transport_schema.field(at) for at in columns]))
 
     def __call__(self, batches: Batches) -> NumberedBatches:
-        yield from _number_batches(_get_partition_id(), map(partial(cast_batch, schema=self.transport_schema), batches))
+        yield from _number_batches(get_partition_id(), map(partial(cast_batch, schema=self.transport_schema), batches))

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from merganser.core.columnar.take import coalesce_batches, empty_table
 from merganser.core.model.casts import conform, conform_schema, find_operation_column
 from merganser.core.storage.staging import explain_staging_errors
+from merganser.engines.spark.row_files import FILE_BYTES, IPC_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,10 +25,7 @@ if TYPE_CHECKING:
     from merganser.core.model.engine import SourceFacts
     from merganser.core.rows.table_source import KeyFacts
     from merganser.core.storage.staging import Staging
-
-# Bytes of rows in one staged file, which a task may hold in memory.
-_STAGED_FILE_BYTES = 64 << 20
-_IPC_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+    from merganser.engines.spark.row_files import SelectedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +79,19 @@ class StagedFile:
     stats: SourceStats
 
 
+def make_unknown_stats(rows: int) -> SourceStats:
+    """Make the statistics of rows of which only the number is known."""
+    return SourceStats(rows, 0, {}, {}, frozenset())
+
+
 @dataclass(frozen=True, slots=True)
 class StagedSource:
-    """All source rows, in order."""
+    """All source rows, in order; those of `row_files` were staged before, for several merges."""
 
     staging: Staging
     schemas: SourceSchemas
     files: tuple[StagedFile, ...]
+    row_files: SelectedRows | None = None
 
     @property
     def rows(self) -> int:
@@ -99,7 +103,11 @@ class StagedSource:
 
     def without_files(self) -> StagedSource:
         """Leave out the files, for tasks that get theirs as input: long lists need not travel to each."""
-        return replace(self, files=())
+        return replace(self, files=(), row_files=self.row_files and self.row_files.without_files())
+
+    def with_files(self, files: Iterable[StagedFile]) -> StagedSource:
+        """Replace the rows by those of other staged files."""
+        return replace(self, files=tuple(files), row_files=None)
 
     def read_transport_rows(self) -> pa.Table:
         names = self.schemas.transport.names
@@ -116,6 +124,9 @@ class StagedSource:
         return pa.concat_tables(tables) if tables else schemas.make_empty_table()
 
     def read_batches(self, staged_file: StagedFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        if self.row_files is not None:
+            yield from self.row_files.read_batches(staged_file.path, names)
+            return
         at = [self.schemas.transport.names.index(name) for name in names]
         with self.staging.location.store.open_input(staged_file.path) as stream:
             reader = pa.ipc.open_file(stream, options=pa.ipc.IpcReadOptions(included_fields=at))
@@ -144,18 +155,26 @@ def write_staged_files(
         with ExitStack() as opened:
             with explain_staging_errors(staging):
                 stream = opened.enter_context(staging.location.store.create(path))
-                writer = opened.enter_context(pa.ipc.new_file(stream, schemas.transport, options=_IPC_OPTIONS))
+                writer = opened.enter_context(pa.ipc.new_file(stream, schemas.transport, options=IPC_OPTIONS))
             # A failure while rows arrive is the source's, not the staging folder's.
             for batch in chain([first], coming):
                 stats.append(_compute_stats(schemas.conform_batch(batch), operation))
                 with explain_staging_errors(staging):
                     writer.write_batch(batch)
                 size += batch.nbytes
-                if size >= _STAGED_FILE_BYTES:
+                if size >= FILE_BYTES:
                     break
             with explain_staging_errors(staging):
                 opened.close()
         yield StagedFile(path, size, merge_stats(stats))
+
+
+def compute_stats(staged: StagedSource, file: StagedFile) -> SourceStats:
+    """Compute the statistics of a file, and check that its rows fit the target."""
+    schemas = staged.schemas
+    operation = find_operation_column(schemas.target)
+    batches = staged.read_batches(file, schemas.transport.names)
+    return merge_stats(_compute_stats(schemas.conform_batch(batch), operation) for batch in batches)
 
 
 def _compute_stats(table: pa.Table, operation: str | None) -> SourceStats:

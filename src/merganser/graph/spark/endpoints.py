@@ -13,6 +13,8 @@ from merganser.errors import InvalidArgumentError, NodeNotFoundError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from merganser.graph.merging.bulk import Endpoint
+
 MissingPolicy = Literal["refuse", "skip"]
 # How many keys an error lists.
 _MAX_KEYS_SHOWN = 5
@@ -26,6 +28,16 @@ class EndpointIds:
     match_column: str
     type: str
     known_ids: DataFrame | None
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeRecords:
+    """The nodes that edges connect; if `checks` is false, all of them are known to exist."""
+
+    from_node: Endpoint
+    to_node: Endpoint
+    missing: MissingPolicy
+    checks: bool
 
 
 def check_missing(missing: str) -> None:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.engines.spark import SparkDatasetIO
+from merganser.engines.spark.types import to_spark_schema
 from merganser.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError
 from merganser.graph.spark import exchange
 from merganser.graph.spark.columns import TIME_COLUMNS
 from merganser.graph.spark.endpoints import EndpointIds, MissingPolicy, check_missing, drop_missing, refuse_missing
 from merganser.graph.spark.folders import Folder, list_types
 from merganser.graph.spark.reading import to_column, union_types
-from merganser.graph.spark.records import EdgeMerge, NodeMerge, Records, fold_edges, fold_nodes
+from merganser.graph.spark.record_set import FrameRecords
+from merganser.graph.spark.records import EdgeMerge, NodeMerge, fold_edges, fold_nodes
 from merganser.graph.spark.results import GraphMergeResult, make_merge_result
 from merganser.graph.spark.source import RecordRows
 from merganser.graph.sqlite.write import check_type
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
 
     from merganser.graph.database import GraphDatabase
     from merganser.graph.merging.bulk import Endpoint
+    from merganser.graph.spark.endpoints import EdgeRecords
     from merganser.graph.spark.exchange import ExchangeResult
+    from merganser.graph.spark.record_set import Records
 
 RecordKind = Literal["nodes", "edges"]
 
@@ -127,17 +131,42 @@ class ParquetGraph:
         if before is not None:
             return before
         with fold_edges(frame, type, **given) as records:
-            endpoints = [
-                self._find_endpoint("src", "from_match", given["from_node"]),
-                self._find_endpoint("dst", "to_match", given["to_node"]),
-            ]
-            if missing == "refuse":
-                for endpoint in endpoints:
-                    refuse_missing(records.frame, endpoint)
-                return self._merge(folder, records, batch_id)
-            frame = reduce(drop_missing, endpoints, records.frame)
-            rows = frame.agg(F.coalesce(F.sum("rows"), F.lit(0))).collect()[0][0]
-            return self._merge(folder, replace(records, frame=frame, skipped=records.rows - rows), batch_id)
+            checked = self._check_endpoints(records, given["from_node"], given["to_node"], missing)
+            return self._merge(folder, checked, batch_id)
+
+    def _merge_records(
+        self, kind: RecordKind, type_: str, records: Records, batch_id: str, edges: EdgeRecords | None
+    ) -> GraphMergeResult:
+        """Merge records that are folded already."""
+        folder = self._find_folder(kind, type_)
+        before = folder.find_batch(batch_id)
+        if before is not None:
+            return before
+        if edges is not None and edges.checks:
+            records = self._check_endpoints(records, edges.from_node, edges.to_node, edges.missing)
+        return self._merge(folder, records, batch_id)
+
+    def _check_endpoints(
+        self, records: Records, from_node: Endpoint, to_node: Endpoint, missing: MissingPolicy
+    ) -> Records:
+        """Refuse edges whose nodes do not exist, or drop them."""
+        endpoints = [
+            self._find_endpoint("src", "from_match", from_node),
+            self._find_endpoint("dst", "to_match", to_node),
+        ]
+        if missing == "refuse":
+            for endpoint in endpoints:
+                refuse_missing(records.frame, endpoint)
+            return records
+        frame = reduce(drop_missing, endpoints, records.frame)
+        rows = frame.agg(F.coalesce(F.sum("rows"), F.lit(0))).collect()[0][0]
+        return FrameRecords(
+            folded=frame,
+            rows=records.rows,
+            skipped=records.rows - rows,
+            has_differences=records.has_differences,
+            match_names=records.match_names,
+        )
 
     def committed(self, kind: RecordKind, type: str, batch_id: str) -> bool:
         """Check whether a batch was merged.
@@ -253,7 +282,7 @@ class ParquetGraph:
                 return before
             folder.check_match(records.match_names)
             schema = folder.read_schema()
-            source = RecordRows(records.frame, folder, schema)
+            source = RecordRows(records, folder, schema)
             overwritten = source.overwritten_columns
             needs_ids = records.has_differences and schema is not None and bool(overwritten)
             widened: set[str] = set()
@@ -271,7 +300,7 @@ class ParquetGraph:
                 "upsert" if overwritten else "insert",
                 "id",
                 update_columns=[*overwritten, "updated_at"] if overwritten else None,
-                insert_columns=rows.columns,
+                insert_columns=source.columns,
                 skip_unchanged=overwritten or False,
                 batch_id=batch_id,
                 lock_timeout=self._lock_timeout,
@@ -285,7 +314,8 @@ class ParquetGraph:
     def _add_columns(self, folder: Folder, source: RecordRows) -> set[str]:
         """Add the columns that a dataset lacks, NULL in every row, and return the files that this wrote."""
         old = self._io.read(folder.path)
-        added = [F.lit(None).cast(data_type).alias(name) for name, data_type in source.missing_columns.items()]
+        missing = to_spark_schema(pa.schema(source.missing_columns)).fields
+        added = [F.lit(None).cast(field.dataType).alias(field.name) for field in missing]
         rows = old.select(*(to_column(name) for name in old.columns if name not in TIME_COLUMNS), *added, *TIME_COLUMNS)
         done = self._io.write_dataset(rows, folder.path, "overwrite", lock_timeout=self._lock_timeout)
         return {file.path for file in done.files}

@@ -17,8 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.core.model.options import check_names
-from merganser.display import pluralize
-from merganser.errors import InvalidArgumentError, KeyColumnError, MerganserError, PropertyValueError
+from merganser.errors import InvalidArgumentError
 from merganser.graph.merging.bulk import Endpoint
 from merganser.graph.spark.ids import make_edge_id, make_node_id
 from merganser.graph.spark.properties import (
@@ -33,6 +32,8 @@ from merganser.graph.spark.properties import (
     to_stored_type,
     unify_types,
 )
+from merganser.graph.spark.record_plan import ENDPOINT_FORMS as _ENDPOINT_STRUCTS
+from merganser.graph.spark.record_set import FrameRecords, make_fault_error
 from merganser.graph.sqlite.indexes import read_names
 from merganser.graph.sqlite.write import check_type
 
@@ -43,25 +44,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from merganser.graph.spark.properties import PropertySpec
+    from merganser.graph.spark.record_set import Records
 
     TypedColumns = Mapping[str, tuple[Column, DataType]]
-
-
-@dataclass(frozen=True, slots=True)
-class Records:
-    """The records of a source, persisted by Spark while the block lasts.
-
-    `frame` has a row for each key: `id`, for edges also `src`, `dst`, `from_match` and `to_match`, then `new`, `found`
-    and `rows`, the number of source rows. A struct without fields is omitted. `rows` counts all source rows, `skipped`
-    those with NULL in a match property, which belong to no record. If `has_differences` is false, `new` and `found`
-    agree in every record, and it need not be known which records exist.
-    """
-
-    frame: DataFrame
-    rows: int
-    skipped: int
-    has_differences: bool
-    match_names: tuple[str, ...]
 
 
 class MergeArguments(TypedDict, total=False):
@@ -135,8 +120,6 @@ def _read_roles(frame: DataFrame, given: Mapping[str, Any]) -> _Roles:
     return roles
 
 
-# The role of an endpoint, and the struct of a record that holds its match properties.
-_ENDPOINT_STRUCTS = {"from_node": "from_match", "to_node": "to_match"}
 _KEY_ROLES = ("match", *_ENDPOINT_STRUCTS)
 _Roles = dict[str, dict[str, "Column"]]
 
@@ -335,9 +318,10 @@ def _persist_records(folding: _Folding, type_: str, *, skip_null_keys: bool) -> 
         ).collect()[0]
         for name, fault in folding.faults.items():
             if totals[name] and (fault.reason or not skip_null_keys):
-                raise _make_fault_error(fault, totals[name], type_)
-        yield Records(
-            frame=persisted.where(has_key).drop("differ", *folding.faults),
+                label = f"{fault.value.role} property {fault.value.name!r} of {type_}"
+                raise make_fault_error(label, fault.reason, totals[name])
+        yield FrameRecords(
+            folded=persisted.where(has_key).drop("differ", *folding.faults),
             rows=totals["rows"],
             skipped=totals["skipped"],
             has_differences=totals["differ"],
@@ -363,14 +347,3 @@ def _coalesce_cached_partitions(spark: SparkSession) -> Iterator[None]:
             spark.conf.unset(_COALESCE_CACHED)
         else:
             spark.conf.set(_COALESCE_CACHED, before)
-
-
-def _make_fault_error(fault: _Fault, count: int, type_: str) -> MerganserError:
-    label = f"{fault.value.role} property {fault.value.name!r} of {type_}"
-    rows = pluralize(count, "row")
-    if fault.reason:
-        return PropertyValueError(f"{label} {fault.reason} in {rows}. Make it NULL, or remove these rows.")
-    return KeyColumnError(
-        f"{label} is NULL in {rows}, and a record cannot be found without it. Skip such rows with "
-        "skip_null_keys=True, or clean the source."
-    )

@@ -7,37 +7,41 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
-from pyspark.sql.types import DataType, NullType, StructType
 
 from merganser.core.model.casts import conform
 from merganser.core.model.schema import check_types, is_same_logical_type
 from merganser.engines.spark.jobs import tag_errors, translate_errors
-from merganser.engines.spark.types import to_arrow_schema
 from merganser.errors import InvalidArgumentError
 from merganser.graph.spark.columns import KEY_COLUMNS, TIME_COLUMNS, to_column_name
 from merganser.graph.spark.reading import to_column
+from merganser.graph.spark.record_set import FileRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pyspark.sql import Column, DataFrame
 
+    from merganser.engines.spark.row_files import SelectedRows
     from merganser.graph.spark.folders import Folder
+    from merganser.graph.spark.record_set import Records
+
+_TIME = pa.timestamp("us", "UTC")
 
 
 class RecordRows:
     """The records of a merge, as rows for a dataset; `schema` is None if it does not exist yet."""
 
-    def __init__(self, records: DataFrame, folder: Folder, schema: pa.Schema | None) -> None:
+    def __init__(self, records: Records, folder: Folder, schema: pa.Schema | None) -> None:
         self._records, self._folder = records, folder
         self._existing_columns = [] if schema is None else schema.names
         self._new = self._map_columns("new")
         self._found = self._map_columns("found")
         self._check_case()
+        self._now = time.time_ns() // 1000
         # The columns whose values may not fit, each with the type that it has in the dataset.
         self._cast_schema = pa.schema([])
         if schema is not None:
-            have = to_arrow_schema(self.make_rows(None))
+            have = self._make_schema()
             both = [field for field in schema if field.name in have.names]
             check_types(pa.schema([have.field(field.name) for field in both]), pa.schema(both))
             different = [field for field in both if not _is_same_type(have.field(field.name).type, field.type)]
@@ -49,7 +53,12 @@ class RecordRows:
         return list(self._found)
 
     @property
-    def missing_columns(self) -> dict[str, DataType]:
+    def columns(self) -> list[str]:
+        """All columns of the rows."""
+        return list(self._make_schema().names)
+
+    @property
+    def missing_columns(self) -> dict[str, pa.DataType]:
         """The columns that the dataset lacks."""
         return {
             column: data_type
@@ -57,12 +66,19 @@ class RecordRows:
             if self._existing_columns and column not in self._existing_columns
         }
 
-    def make_rows(self, known: DataFrame | None) -> DataFrame:
+    def make_rows(self, known: DataFrame | None) -> DataFrame | SelectedRows:
         """Make a row for each record; `known` are the ids that exist, if it matters."""
-        frame = self._records
+        if known is None and isinstance(self._records, FileRecords):
+            now = pa.scalar(self._now, _TIME)
+            names = {column: name for column, (name, _) in self._new.items()}
+            return self._records.select_columns(names, dict.fromkeys(TIME_COLUMNS, now))
+        return self._make_frame(known)
+
+    def _make_frame(self, known: DataFrame | None) -> DataFrame:
+        frame = self._records.frame
         if known is not None:
             frame = frame.join(known.select(F.col("id").alias("known")), F.col("id") == F.col("known"), "left")
-        now = F.timestamp_micros(F.lit(time.time_ns() // 1000))
+        now = F.timestamp_micros(F.lit(self._now))
         return frame.select(
             *KEY_COLUMNS[self._folder.kind],
             *(
@@ -75,9 +91,14 @@ class RecordRows:
     def check_values(self, known: DataFrame | None) -> None:
         """Refuse values that a column of the dataset cannot hold; the merge checks them after columns are added."""
         if self._cast_schema:
-            values = self.make_rows(known).select(*(to_column(name) for name in self._cast_schema.names))
+            values = self._make_frame(known).select(*(to_column(name) for name in self._cast_schema.names))
             with translate_errors():
                 values.mapInArrow(tag_errors(_check_castable, self._cast_schema), "nothing int").collect()
+
+    def _make_schema(self) -> pa.Schema:
+        keys = dict.fromkeys(KEY_COLUMNS[self._folder.kind], pa.string())
+        properties = {column: data_type for column, (_, data_type) in self._new.items()}
+        return pa.schema({**keys, **properties, **dict.fromkeys(TIME_COLUMNS, _TIME)})
 
     def _choose_value(self, column: str, property_name: str, *, is_known: bool) -> Column:
         new = F.col("new").getField(property_name)
@@ -85,17 +106,14 @@ class RecordRows:
             return new
         return F.when(F.col("known").isNull(), new).otherwise(F.col("found").getField(property_name))
 
-    def _map_columns(self, struct: str) -> dict[str, tuple[str, DataType]]:
+    def _map_columns(self, form: str) -> dict[str, tuple[str, pa.DataType]]:
         """Map columns to properties and types; a property that is always NULL gets no new column."""
-        if struct not in self._records.columns:
-            return {}
-        data_type = self._records.schema[struct].dataType
-        fields = data_type.fields if isinstance(data_type, StructType) else []
-        columns = {to_column_name(field.name, self._folder.kind): (field.name, field.dataType) for field in fields}
+        types = self._records.types.get(form, {})
+        columns = {to_column_name(name, self._folder.kind): (name, data_type) for name, data_type in types.items()}
         return {
             column: (name, data_type)
             for column, (name, data_type) in columns.items()
-            if column in self._existing_columns or not isinstance(data_type, NullType)
+            if column in self._existing_columns or not pa.types.is_null(data_type)
         }
 
     def _check_case(self) -> None:

@@ -19,8 +19,8 @@ from merganser.graph.database import GraphDatabase
 from merganser.graph.merging.bulk import BulkEdges, BulkNodes, Endpoint
 from merganser.graph.merging.merge import find_nodes
 from merganser.graph.spark import collect
-from merganser.graph.spark.endpoints import MissingPolicy, check_missing
-from merganser.graph.spark.records import EdgeMerge, NodeMerge, Records, fold_edges, fold_nodes
+from merganser.graph.spark.endpoints import EdgeRecords, MissingPolicy, check_missing
+from merganser.graph.spark.records import EdgeMerge, NodeMerge, fold_edges, fold_nodes
 from merganser.graph.spark.results import GraphMergeResult
 from merganser.graph.sqlite.checkpoints import Checkpoint, CheckpointedBatch
 from merganser.graph.sqlite.indexes import create_index, has_index
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from merganser.graph.spark.record_set import Records
     from merganser.graph.sqlite.store import Store
 
     # Merges a table of records, and returns the rows skipped, the records created and those changed.
@@ -101,15 +102,7 @@ class SqliteGraph:
         if point.done:
             return _make_result(point, replayed=True)
         with fold_nodes(frame, type, **given) as records:
-            names = records.match_names
-            _ensure_index(store, type, names)
-
-            def merge(table: pa.Table) -> tuple[int, int, int]:
-                rows, columns = _flatten_properties(table)
-                work = BulkNodes(store, type, names, columns["found"], touch=False)
-                return 0, work.run(rows).created, work.changed
-
-            return _merge(batch, point, records, merge)
+            return self._merge_nodes(type, records, batch, point)
 
     def merge_edges(
         self,
@@ -141,27 +134,60 @@ class SqliteGraph:
         if point.done:
             return _make_result(point, replayed=True)
         with fold_edges(frame, type, **given) as records:
-            names = records.match_names
-            endpoints = {"from_match": given["from_node"], "to_match": given["to_node"]}
-            if missing == "refuse":
-                for struct, endpoint in endpoints.items():
-                    _refuse_missing(store, type, endpoint.type, struct, _select_endpoints(records, point, struct))
-            for endpoint in endpoints.values():
-                _ensure_index(store, endpoint.type, tuple(endpoint.match))
+            edges = EdgeRecords(given["from_node"], given["to_node"], missing, checks=True)
+            return self._merge_edges(type, records, edges, batch, point)
 
-            def merge(table: pa.Table) -> tuple[int, int, int]:
-                skipped = 0
-                if missing == "skip":
-                    table, skipped = _drop_missing(store, table, *(endpoint.type for endpoint in endpoints.values()))
-                rows, columns = _flatten_properties(table)
-                work = BulkEdges(store, type, names, columns["found"], touch=False)
-                work.set_endpoints(
-                    *(Endpoint(endpoint.type, columns[struct]) for struct, endpoint in endpoints.items()),
-                    is_undirected=False,
-                )
-                return skipped, work.run(rows).created, work.changed
+    def _merge_records(
+        self, kind: Literal["nodes", "edges"], type_: str, records: Records, batch_id: str, edges: EdgeRecords | None
+    ) -> GraphMergeResult:
+        """Merge records that are folded already."""
+        batch = CheckpointedBatch(self._store, f"{kind} {type_}", batch_id)
+        point = batch.read_checkpoint()
+        if point.done:
+            return _make_result(point, replayed=True)
+        return (
+            self._merge_nodes(type_, records, batch, point)
+            if edges is None
+            else self._merge_edges(type_, records, edges, batch, point)
+        )
 
-            return _merge(batch, point, records, merge)
+    def _merge_nodes(
+        self, type_: str, records: Records, batch: CheckpointedBatch, point: Checkpoint
+    ) -> GraphMergeResult:
+        store, names = self._store, records.match_names
+        _ensure_index(store, type_, names)
+
+        def merge(table: pa.Table) -> tuple[int, int, int]:
+            rows, columns = _flatten_properties(table)
+            work = BulkNodes(store, type_, names, columns["found"], touch=False)
+            return 0, work.run(rows).created, work.changed
+
+        return _merge(batch, point, records, merge)
+
+    def _merge_edges(
+        self, type_: str, records: Records, edges: EdgeRecords, batch: CheckpointedBatch, point: Checkpoint
+    ) -> GraphMergeResult:
+        store, names = self._store, records.match_names
+        endpoints = {"from_match": edges.from_node, "to_match": edges.to_node}
+        if edges.checks and edges.missing == "refuse":
+            for struct, endpoint in endpoints.items():
+                _refuse_missing(store, type_, endpoint.type, struct, _select_endpoints(records, point, struct))
+        for endpoint in endpoints.values():
+            _ensure_index(store, endpoint.type, tuple(endpoint.match))
+
+        def merge(table: pa.Table) -> tuple[int, int, int]:
+            skipped = 0
+            if edges.missing == "skip":
+                table, skipped = _drop_missing(store, table, *(endpoint.type for endpoint in endpoints.values()))
+            rows, columns = _flatten_properties(table)
+            work = BulkEdges(store, type_, names, columns["found"], touch=False)
+            work.set_endpoints(
+                *(Endpoint(endpoint.type, columns[struct]) for struct, endpoint in endpoints.items()),
+                is_undirected=False,
+            )
+            return skipped, work.run(rows).created, work.changed
+
+        return _merge(batch, point, records, merge)
 
     def committed(self, kind: Literal["nodes", "edges"], type: str, batch_id: str) -> bool:
         """Tell whether a batch was merged completely.
@@ -183,8 +209,7 @@ class SqliteGraph:
 
 def _merge(batch: CheckpointedBatch, point: Checkpoint, records: Records, merge: MergeFunction) -> GraphMergeResult:
     """Merge the records after a checkpoint, in one transaction for each table."""
-    remaining = _select_remaining(records, point).repartitionByRange(_count_partitions(records), "id")
-    for table in collect.stream_tables(remaining.sortWithinPartitions("id"), collect.ROWS):
+    for table in records.read_tables(point.last_id):
         with batch.store.transaction():
             skipped, created, changed = merge(table)
             after = Checkpoint(
@@ -203,19 +228,11 @@ def _merge(batch: CheckpointedBatch, point: Checkpoint, records: Records, merge:
     return _make_result(after, replayed=False)
 
 
-def _count_partitions(records: Records) -> int:
-    """Make each partition about one table: Spark holds a complete partition until the driver takes it."""
-    return records.rows // collect.ROWS + 1
-
-
-def _select_remaining(records: Records, point: Checkpoint) -> DataFrame:
-    return records.frame.where(F.col("id") > point.last_id) if point.last_id else records.frame
-
-
 def _select_endpoints(records: Records, point: Checkpoint, struct: str) -> DataFrame:
     """Select the distinct keys of the nodes at one endpoint of the edges that are still to be merged."""
     node_id = _ENDPOINTS[struct][0]
-    remaining = _select_remaining(records, point).repartition(_count_partitions(records), node_id)
+    remaining = records.frame.where(F.col("id") > point.last_id) if point.last_id else records.frame
+    remaining = remaining.repartition(records.rows // collect.ROWS + 1, node_id)
     return remaining.dropDuplicates([node_id]).select(struct)
 
 

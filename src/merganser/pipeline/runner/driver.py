@@ -16,17 +16,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from pyspark.errors import AnalysisException, ParseException
 
 from merganser.core.storage.location import locate
 from merganser.core.storage.lock import hold_lock
 from merganser.engines.spark import SparkDatasetIO
 from merganser.errors import AccountingError, InvalidArgumentError, QualityError
 from merganser.graph.spark import ParquetGraph, SqliteGraph
+from merganser.graph.spark.record_set import fold_row_files
 from merganser.pipeline.run_result import RunOutcome, StepOutcome, translate_record_errors
 from merganser.pipeline.runner.clean import INTERNAL_COLUMNS, clean_rows, list_files, read_raw
-from merganser.pipeline.runner.staged_rows import StagedRows, check_quality
-from merganser.pipeline.runner.steps import DatasetStep, GraphStep
+from merganser.pipeline.runner.staged_rows import CheckedSource, StagedRows, check_quality
+from merganser.pipeline.runner.steps import DatasetStep, GraphStep, StepRows, are_nodes_merged
 from merganser.printable import mask_credentials, to_printable
 from merganser.safe_json import load_json
 
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from merganser.pipeline.config.tables import Pipeline
+    from merganser.pipeline.config.tables import Edge, Node, Pipeline
     from merganser.pipeline.run_result import SourceOutcome
     from merganser.pipeline.runner.clean import RawSource
     from merganser.pipeline.runner.steps import Step
@@ -80,11 +83,13 @@ def run(
     work = _Run(pipeline=pipeline, io=io, run_id=named, folder=folder, say=lambda text: say(to_printable(text)))
     with ExitStack() as held:
         steps = _make_steps(pipeline, io, held)
-        _check_steps(steps, raws, pipeline)
+        checked = _check_steps(steps, raws, pipeline)
         say(f"run {named}: {len(raws)} source(s), {len(steps)} step(s)")
         held.enter_context(work.hold_lock())
-        sources = work.stage_sources(steps, raws, {name: len(found) for name, found in files.items()})
-        done = [work.run_step(step, sources[step.table.source]) for step in steps]
+        done = work.read_outcomes(steps)
+        remaining = [step for step in steps if step.name not in done]
+        sources = work.stage_sources(remaining, checked, {name: len(found) for name, found in files.items()})
+        done |= work.run_steps(remaining, sources)
         outcome = RunOutcome(
             pipeline=pipeline.name,
             run_id=named,
@@ -95,13 +100,12 @@ def run(
             master=mask_credentials(io.spark.conf.get("spark.master", None) or "Spark Connect"),
             quarantine=None if pipeline.quarantine is None else mask_credentials(pipeline.quarantine),
             sources=tuple(sources.values()),
-            steps=tuple(done),
+            steps=tuple(done[step.name] for step in steps),
         )
         wrong = outcome.unbalanced()
         if wrong:
             raise AccountingError(f"{' '.join(wrong)} The merges are committed; please report this.")
-        for staged in work.staged_sources.values():
-            staged.remove_rows()
+        work.remove_rows()
     return outcome
 
 
@@ -122,11 +126,21 @@ def _make_steps(pipeline: Pipeline, io: SparkDatasetIO, held: ExitStack) -> list
     graph = pipeline.graph
     if graph is not None and graph.path is not None:
         parquet = cache(partial(ParquetGraph, graph.path, io.spark))
-        steps += [GraphStep(table, graph.path, "parquet", parquet) for table in pipeline.graph_tables]
+        steps += [_make_graph_step(table, graph.path, "parquet", parquet, pipeline) for table in pipeline.graph_tables]
     if graph is not None and graph.sqlite is not None:
         sqlite = cache(partial(_open_sqlite, graph.sqlite, held))
-        steps += [GraphStep(table, graph.sqlite, "sqlite", sqlite) for table in pipeline.graph_tables]
+        steps += [_make_graph_step(table, graph.sqlite, "sqlite", sqlite, pipeline) for table in pipeline.graph_tables]
     return steps
+
+
+def _make_graph_step(
+    table: Node | Edge,
+    target: str,
+    storage_format: Literal["parquet", "sqlite"],
+    open_graph: Callable[[], ParquetGraph | SqliteGraph],
+    pipeline: Pipeline,
+) -> GraphStep:
+    return GraphStep(table, target, storage_format, are_nodes_merged(table, pipeline.graph_tables), open_graph)
 
 
 def _open_sqlite(path: str, held: ExitStack) -> SqliteGraph:
@@ -134,11 +148,21 @@ def _open_sqlite(path: str, held: ExitStack) -> SqliteGraph:
     return held.enter_context(SqliteGraph(path))
 
 
-def _check_steps(steps: list[Step], raws: Mapping[str, RawSource], pipeline: Pipeline) -> None:
+def _check_steps(steps: list[Step], raws: Mapping[str, RawSource], pipeline: Pipeline) -> dict[str, CheckedSource]:
     """Let Spark analyse every expression, before it reads a row."""
-    rows = {source.name: clean_rows(raws[source.name], source, pipeline) for source in pipeline.source}
+    checked = {source.name: CheckedSource(raws[source.name], source, pipeline) for source in pipeline.source}
     for step in steps:
-        step.check(rows[step.table.source].drop(*INTERNAL_COLUMNS))
+        step.check_columns(checked[step.table.source].columns)
+    try:
+        for source in checked.values():
+            _ = source.columns.frame
+    except (AnalysisException, ParseException):
+        # One by one, to name the expression.
+        rows = {source.name: clean_rows(raws[source.name], source, pipeline) for source in pipeline.source}
+        for step in steps:
+            step.check(rows[step.table.source].drop(*INTERNAL_COLUMNS))
+        raise
+    return checked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,18 +192,18 @@ class _Run:
             yield
 
     def stage_sources(
-        self, steps: list[Step], raws: Mapping[str, RawSource], files: Mapping[str, int]
+        self, steps: list[Step], checked: Mapping[str, CheckedSource], files: Mapping[str, int]
     ) -> dict[str, SourceOutcome]:
         """Stage every source that a remaining step needs, and quarantine bad rows; too many of them end the run."""
-        needed = {step.table.source for step in steps if self._read_record(step) is None}
+        needed = {step.table.source for step in steps}
         outcomes = {}
         for source in self.pipeline.source:
-            staged = StagedRows(self.io, self.pipeline, source, f"{self.folder}/sources")
+            staged = StagedRows(self.io, self.pipeline, checked[source.name], f"{self.folder}/sources")
             self.staged_sources[source.name] = staged
             outcome = staged.read_outcome()
             if outcome is None or (source.name in needed and not staged.has_rows()):
                 self.say(f"source {source.name}: reading {files[source.name]} file(s)")
-                outcome = staged.stage(raws[source.name], files[source.name])
+                outcome = staged.stage(files[source.name])
             self.say(
                 f"source {source.name}: {outcome.rows_read:,} rows read, {outcome.rows_clean:,} clean, "
                 f"{outcome.rows_quarantined:,} quarantined{' (staged by an earlier attempt)' if outcome.staged else ''}"
@@ -196,17 +220,50 @@ class _Run:
             raise
         return outcomes
 
-    def run_step(self, step: Step, source: SourceOutcome) -> StepOutcome:
-        """Run a step, unless an earlier attempt has committed it."""
-        outcome = self._read_record(step)
-        if outcome is None:
-            self.say(f"{step.name}: merging {source.rows_clean:,} rows into {step.target}")
-            outcome = step.merge(self.batch_prefix, self.staged_sources[source.name].read_clean(), source)
-            location = locate(self.folder)
-            location.store.write_small(location.to_path(_make_record_name(step)), json.dumps(asdict(outcome)).encode())
-        done = "done before" if outcome.state == "replayed" else f"{outcome.seconds:.1f} s"
-        self.say(f"{step.name}: {outcome.inserted:,} inserted, {outcome.updated:,} updated, {done}")
+    def run_steps(self, steps: list[Step], sources: Mapping[str, SourceOutcome]) -> dict[str, StepOutcome]:
+        """Run the steps that earlier attempts of the run have not committed."""
+        rows = self.fold_records(steps)
+        return {step.name: self.run_step(step, rows[step.table.source], sources[step.table.source]) for step in steps}
+
+    def fold_records(self, steps: list[Step]) -> dict[str, StepRows]:
+        """Fold the staged rows into the records of each graph table that a step merges, all at once."""
+        staged = {name: self.staged_sources[name] for name in {step.table.source for step in steps}}
+        rows = {name: one.open_rows("clean") for name, one in staged.items()}
+        tables = {step.table.unique_name: step.table for step in steps if isinstance(step, GraphStep)}
+        location = locate(f"{self.folder}/records")
+        location.store.remove_folder(location.root)
+        location.store.make_folder(location.root)
+        plans = [(rows[table.source], staged[table.source].find_plan(table)) for table in tables.values()]
+        records = dict(zip(tables, fold_row_files(self.io.spark, plans, location), strict=True))
+        return {name: StepRows(rows[name], one.source.columns, records) for name, one in staged.items()}
+
+    def remove_rows(self) -> None:
+        """Remove the rows and records that are staged."""
+        for staged in self.staged_sources.values():
+            staged.remove_rows()
+        location = locate(f"{self.folder}/records")
+        location.store.remove_folder(location.root)
+
+    def run_step(self, step: Step, rows: StepRows, source: SourceOutcome) -> StepOutcome:
+        """Run a step, and record its outcome."""
+        self.say(f"{step.name}: merging {source.rows_clean:,} rows into {step.target}")
+        outcome = step.merge(self.batch_prefix, rows, source)
+        location = locate(self.folder)
+        location.store.write_small(location.to_path(_make_record_name(step)), json.dumps(asdict(outcome)).encode())
+        self._say_outcome(outcome)
         return outcome
+
+    def read_outcomes(self, steps: list[Step]) -> dict[str, StepOutcome]:
+        """Read the outcomes of the steps that an earlier attempt has committed."""
+        found = {step.name: self._read_record(step) for step in steps}
+        done = {name: outcome for name, outcome in found.items() if outcome is not None}
+        for outcome in done.values():
+            self._say_outcome(outcome)
+        return done
+
+    def _say_outcome(self, outcome: StepOutcome) -> None:
+        done = "done before" if outcome.state == "replayed" else f"{outcome.seconds:.1f} s"
+        self.say(f"{outcome.name}: {outcome.inserted:,} inserted, {outcome.updated:,} updated, {done}")
 
     def _read_record(self, step: Step) -> StepOutcome | None:
         """Read the outcome of a step in an earlier attempt, if its target still has that commit."""

@@ -1,17 +1,26 @@
-"""The rows of a source, staged for the steps of one run and counted."""
+"""The rows of a source, read once: checked, counted and staged for the steps of one run."""
 
 from __future__ import annotations
 
 import json
 import time
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Window
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 
+from merganser.core.columnar.take import to_array
 from merganser.core.storage.location import locate
-from merganser.core.storage.staging import choose_control_folder
+from merganser.engines.spark.checked_rows import CheckedFiles, CheckedSchema, stage_checked
+from merganser.engines.spark.grouping import Grouping, run_groupings
+from merganser.engines.spark.jobs import RESULT_SCHEMA, collect_results, tag_errors
+from merganser.engines.spark.row_files import RowFiles, write_row_files
+from merganser.engines.spark.types import to_arrow_schema, to_transport_schema
 from merganser.errors import AccountingError, QualityError
 from merganser.pipeline.run_result import RuleCount, SourceOutcome, translate_record_errors
 from merganser.pipeline.runner.clean import (
@@ -19,19 +28,58 @@ from merganser.pipeline.runner.clean import (
     FILE,
     INTERNAL_COLUMNS,
     RAW,
+    RawSource,
     clean_rows,
     is_clean,
     translate_run_errors,
 )
+from merganser.pipeline.runner.staged_columns import StagedColumns
 from merganser.printable import mask_credentials
 from merganser.safe_json import load_json
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
+    from merganser.core.storage.location import Location
+    from merganser.core.storage.store import Store
     from merganser.engines.spark import SparkDatasetIO
-    from merganser.pipeline.config.tables import Pipeline, Source
-    from merganser.pipeline.runner.clean import RawSource
+    from merganser.engines.spark.row_files import RowFile
+    from merganser.graph.spark.record_plan import RecordPlan
+    from merganser.pipeline.config.tables import Edge, Node, Pipeline, Source
+
+# The identity of a row that failed a rule, beside the columns that it has.
+_IDENTITY = "identity"
+_FAILED_COLUMNS = (FAILED, _IDENTITY, FILE, RAW)
+
+
+class CheckedSource:
+    """A source and what the run stages of it; both the rows read and those that pass its filters are counted."""
+
+    def __init__(self, raw: RawSource, source: Source, pipeline: Pipeline) -> None:
+        self.source = source
+        self._read, self._kept = Observation(), Observation()
+        count = F.count(F.lit(1)).alias("rows")
+        counted = RawSource(raw.frame.observe(self._read, count), raw.corrupt_column)
+        self.columns = StagedColumns(clean_rows(counted, source, pipeline).observe(self._kept, count), source, pipeline)
+
+    def count_rows(self) -> tuple[int, int]:
+        """Return the number of rows read, and of those that passed the filters, after the rows were staged."""
+        return self._read.get["rows"], self._kept.get["rows"]
+
+    def stage(self, folder: Location) -> tuple[CheckedSchema, list[CheckedFiles]]:
+        """Write the columns of clean rows, and what the quarantine needs of others, to files of a folder."""
+        frame = self.columns.frame
+        identity = F.concat_ws("\n", F.lit(self.source.name), FILE, F.to_json(FAILED), RAW)
+        frame = frame.withColumn(_IDENTITY, F.when(~is_clean(), F.sha2(identity, 256)))
+        frame = frame.withColumn(FILE, F.when(~is_clean(), F.col(FILE)))
+        clean = [name for name in frame.columns if name not in {*INTERNAL_COLUMNS, _IDENTITY}]
+        schema = to_transport_schema(to_arrow_schema(frame))
+        parts = CheckedSchema(
+            *(pa.schema([schema.field(name) for name in names]) for names in (clean, _FAILED_COLUMNS))
+        )
+        # Spark cannot resolve every name that a column may have.
+        plain = frame.toDF(*(f"c{at}" for at in range(len(schema))))
+        order = [f"c{schema.names.index(name)}" for name in (*clean, *_FAILED_COLUMNS)]
+        work = tag_errors(stage_checked, parts, folder.store, folder.root)
+        return parts, collect_results(plain.select(*order).mapInArrow(work, RESULT_SCHEMA))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,107 +88,139 @@ class StagedRows:
 
     io: SparkDatasetIO
     pipeline: Pipeline
-    source: Source
+    source: CheckedSource
     folder: str
 
     @property
-    def path(self) -> str:
-        """The dataset of staged rows."""
-        return f"{self.folder}/{self.source.name}"
+    def name(self) -> str:
+        """The name of the source."""
+        return self.source.source.name
+
+    @property
+    def _location(self) -> Location:
+        return locate(f"{self.folder}/{self.name}")
 
     @property
     def _record_path(self) -> str:
-        return locate(self.folder).to_path(f"{self.source.name}.json")
+        return locate(self.folder).to_path(f"{self.name}.json")
+
+    def _read_record(self) -> dict[str, Any] | None:
+        data = locate(self.folder).store.read_small(self._record_path)
+        return None if data is None else load_json(data)
 
     def read_outcome(self) -> SourceOutcome | None:
         """Read the outcome of an earlier attempt of the run; None if there is none."""
-        location = locate(self.folder)
-        data = location.store.read_small(self._record_path)
-        with translate_record_errors(location.to_display(f"{self.source.name}.json")):
-            return None if data is None else replace(SourceOutcome.from_dict(load_json(data)), staged=True)
+        with translate_record_errors(locate(self.folder).to_display(f"{self.name}.json")):
+            record = self._read_record()
+            return None if record is None else replace(SourceOutcome.from_dict(record["outcome"]), staged=True)
 
     def has_rows(self) -> bool:
-        """Tell whether the staged rows still exist."""
-        location = locate(self.path)
-        return location.store.get_path_type(location.root) is not None
+        """Tell whether the rows are staged, with the columns that this run needs."""
+        location, record = self._location, self._read_record()
+        is_there = location.store.get_path_type(location.root) is not None
+        return is_there and record is not None and record["columns"] == self.source.columns.expressions
 
-    def stage(self, raw: RawSource, files: int) -> SourceOutcome:
-        """Stage the cleaned rows, and count read, filtered, failed and clean ones."""
-        started = time.monotonic()
-        source = self.source
-        rows = clean_rows(raw, source, self.pipeline)
+    def stage(self, files: int) -> SourceOutcome:
+        """Stage the checked rows, and count read, filtered, failed and clean ones."""
+        started, source, location = time.monotonic(), self.source.source, self._location
+        location.store.remove_folder(location.root)
+        location.store.make_folder(location.root)
         with translate_run_errors(source, "reading it"):
-            written = self.io.write_dataset(rows, self.path, mode="overwrite")
-            read = raw.frame.count()
-            # Filtered rows are not staged, so they are counted by reading again.
-            filtered = read - rows.agg(F.count(FAILED)).collect()[0][0] if source.where else 0
-            staged = self.io.read(self.path).select(FAILED)
-            failed = staged.where(~is_clean()).count()
-            found = staged.select(F.explode(FAILED).alias("name")).groupBy("name").count().collect()
-        if read != filtered + written.row_count:
+            schema, parts = self.source.stage(location)
+        read, kept = self.source.count_rows()
+        clean = RowFiles(location.store, schema.clean, tuple(file for part in parts for file in part.clean))
+        failed = RowFiles(location.store, schema.failed, tuple(file for part in parts for file in part.failed))
+        if kept != clean.rows + failed.rows:
             raise AccountingError(
-                f"{source.label}: {read} rows were read and {filtered} of them filtered out, but {written.row_count} "
-                "were staged. Its files may be changing; run again when they are complete."
+                f"{source.label}: {read} rows were read and {read - kept} of them filtered out, but "
+                f"{clean.rows + failed.rows} were staged. Its files may be changing; run again when they are complete."
             )
         outcome = SourceOutcome(
             name=source.name,
             paths=tuple(map(mask_credentials, source.path)),
             files=files,
             rows_read=read,
-            rows_filtered=filtered,
-            rows_in=written.row_count,
-            rows_quarantined=failed,
-            rows_clean=written.row_count - failed,
-            rules=tuple(sorted((RuleCount(name, count) for name, count in found), key=lambda rule: rule.name)),
+            rows_filtered=read - kept,
+            rows_in=kept,
+            rows_quarantined=failed.rows,
+            rows_clean=clean.rows,
+            rules=_count_rules(parts),
             staged=False,
             seconds=time.monotonic() - started,
         )
-        locate(self.folder).store.write_small(self._record_path, json.dumps(asdict(outcome)).encode())
+        record = {
+            "outcome": asdict(outcome),
+            "columns": self.source.columns.expressions,
+            "clean": clean.to_dict(),
+            "failed": failed.to_dict(),
+        }
+        location.store.write_small(self._record_path, json.dumps(record).encode())
         return outcome
 
-    def read_clean(self) -> DataFrame:
-        """Read the clean rows."""
-        return self.io.read(self.path).where(is_clean()).drop(*INTERNAL_COLUMNS)
+    def find_plan(self, table: Node | Edge) -> RecordPlan:
+        """Find how the staged rows become the records of a graph table."""
+        return self.source.columns.plans[table.unique_name]
+
+    def open_rows(self, kind: str) -> RowFiles:
+        """Open the staged rows, `clean` or `failed`."""
+        record = self._read_record() or {}
+        return RowFiles.from_dict(self._location.store, self._location.root, record[kind])
 
     def quarantine(self, run_id: str, rows_quarantined: int) -> None:
         """Add the rows that failed a rule to the quarantine, each with the rules, the run and its file.
 
         A row that the quarantine already has from the same file with the same rules is not added again.
         """
-        duplicates = Window.partitionBy("id").orderBy(F.lit(0))
-        identity = F.concat_ws("\n", F.lit(self.source.name), FILE, F.to_json(FAILED), RAW)
-        rows = (
-            self.io.read(self.path)
-            .where(~is_clean())
-            .select(
-                F.sha2(identity, 256).alias("id"),
-                F.lit(self.source.name).alias("source"),
-                F.col(FILE).alias("source_file"),
-                F.col(FAILED).alias("rules"),
-                F.col(RAW).alias("row"),
-                F.lit(run_id).alias("run_id"),
-                F.current_timestamp().alias("quarantined_at"),
-            )
-            .withColumn("id", F.concat_ws("-", "id", F.row_number().over(duplicates)))
-        )
-        with translate_run_errors(self.source, "writing the quarantine"):
-            merged = self.io.merge(rows, self.pipeline.quarantine, "insert", "id", "source").source_count
+        location, rows = self._location, self.open_rows("failed")
+        work = partial(_number_duplicates, location.store, location.root)
+        with translate_run_errors(self.source.source, "writing the quarantine"):
+            grouping = Grouping(rows.select(rows.schema.names), _IDENTITY, work)
+            (found,) = run_groupings(self.io.spark, [grouping], location.root)
+            numbered = RowFiles(location.store, rows.schema, tuple(file for files in found for file in files))
+            columns = {
+                "id": _IDENTITY,
+                "source": pa.scalar(self.name),
+                "source_file": FILE,
+                "rules": FAILED,
+                "row": RAW,
+                "run_id": pa.scalar(run_id),
+                "quarantined_at": pa.scalar(time.time_ns() // 1000, pa.timestamp("us", "UTC")),
+            }
+            target = self.pipeline.quarantine
+            merged = self.io.merge(numbered.select(columns), target, "insert", "id", "source").source_count
         if merged != rows_quarantined:
             raise AccountingError(
-                f"{self.source.label}: {rows_quarantined} rows failed a rule, but {merged} were quarantined. "
+                f"{self.source.source.label}: {rows_quarantined} rows failed a rule, but {merged} were quarantined. "
                 "Please report this."
             )
 
     def remove_rows(self) -> None:
         """Remove the staged rows, but not the outcome."""
-        location = locate(self.path)
-        location.store.remove_folder(location.root)
-        location.store.remove_folder(choose_control_folder(location))
+        self._location.store.remove_folder(self._location.root)
 
     def remove_all(self) -> None:
         """Remove the staged rows and the outcome, so that the source is read again."""
         locate(self.folder).store.remove(self._record_path)
         self.remove_rows()
+
+
+def _count_rules(parts: list[CheckedFiles]) -> tuple[RuleCount, ...]:
+    names = sorted({name for part in parts for name in part.rules})
+    return tuple(RuleCount(name, sum(part.rules.get(name, 0) for part in parts)) for name in names)
+
+
+def _number_duplicates(store: Store, folder: str, rows: pa.Table) -> list[RowFile]:
+    """Number the rows of each identity, so that each has an id of its own, and write them to files."""
+    identity = to_array(rows.column(_IDENTITY))
+    code = identity.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(code, kind="stable")
+    begins = np.flatnonzero(np.diff(code[order], prepend=-1))
+    sizes = np.diff(begins, append=len(order))
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order)) - np.repeat(begins, sizes) + 1
+    ids = pc.binary_join_element_wise(identity, pa.array(number).cast(pa.string()), "-")
+    numbered = rows.set_column(rows.column_names.index(_IDENTITY), _IDENTITY, ids)
+    return write_row_files(numbered.to_batches(), store, folder, rows.schema)
 
 
 def check_quality(pipeline: Pipeline, outcomes: dict[str, SourceOutcome]) -> None:

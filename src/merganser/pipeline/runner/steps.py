@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 
@@ -13,6 +13,7 @@ from merganser.core.commit.batches import find_committed_batch
 from merganser.core.model.options import Options, make_request
 from merganser.errors import AccountingError
 from merganser.graph import Endpoint
+from merganser.graph.spark.endpoints import EdgeRecords
 from merganser.graph.sqlite.sql import quote_spark_identifier
 from merganser.pipeline.config.field_types import to_expressions
 from merganser.pipeline.config.tables import Edge
@@ -21,14 +22,30 @@ from merganser.pipeline.runner.clean import list_match_expressions, translate_an
 from merganser.printable import mask_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
     from merganser.engines.spark import SparkDatasetIO
+    from merganser.engines.spark.row_files import RowFiles
     from merganser.graph.spark import ParquetGraph, SqliteGraph
+    from merganser.graph.spark.record_set import FileRecords
     from merganser.pipeline.config.tables import Dataset, Node
     from merganser.pipeline.run_result import SourceOutcome, StepKind
+    from merganser.pipeline.runner.staged_columns import StagedColumns
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """The staged rows of a source, and the records of graph tables, by their unique names."""
+
+    clean: RowFiles
+    columns: StagedColumns
+    records: Mapping[str, FileRecords]
+
+    def find_records(self, table: Node | Edge) -> FileRecords:
+        """Find the records of a table."""
+        return self.records[table.unique_name]
 
 
 class Step(ABC):
@@ -43,12 +60,15 @@ class Step(ABC):
     def check(self, rows: DataFrame) -> None:
         """Refuse expressions that Spark cannot evaluate for the source's rows."""
 
+    def check_columns(self, columns: StagedColumns) -> None:  # noqa: B027 - most steps name expressions only
+        """Refuse names of columns that do not exist."""
+
     @abstractmethod
     def is_committed(self, run_id: str) -> bool:
         """Tell whether an earlier attempt of the run committed the step."""
 
     @abstractmethod
-    def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
+    def merge(self, run_id: str, rows: StepRows, source: SourceOutcome) -> StepOutcome:
         """Merge the clean rows, unless an earlier attempt of the run committed them."""
 
     def make_batch_id(self, run_id: str) -> str:
@@ -107,31 +127,31 @@ class DatasetStep(Step):
     def target(self) -> str:  # type: ignore[override]
         return self.table.path
 
-    def check(self, rows: DataFrame) -> None:
-        with translate_analysis_errors(self.table, "columns"):
-            columns = self._select_columns(rows).columns
+    def check_columns(self, columns: StagedColumns) -> None:
+        known = columns.datasets[self.table.name]
         asked = {"key_columns": self.table.key_columns, **{key: self.table.merge.get(key) for key in _COLUMN_OPTIONS}}
         for key, names in asked.items():
             for name in [names] if isinstance(names, str) else names if isinstance(names, list | tuple) else ():
-                if name not in columns:
-                    message = f"there is no column {name!r}. The columns are: {', '.join(columns)}."
+                if name not in known:
+                    message = f"there is no column {name!r}. The columns are: {', '.join(known)}."
                     raise self.table.make_error(key, message)
+
+    def check(self, rows: DataFrame) -> None:
+        with translate_analysis_errors(self.table, "columns"):
+            rows.select(*map(F.expr, to_expressions(self.table.columns or ()).values())).schema  # noqa: B018 - analyses it
 
     def is_committed(self, run_id: str) -> bool:
         return find_committed_batch(self.table.path, self.make_batch_id(run_id)) is not None
 
-    def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
+    def merge(self, run_id: str, rows: StepRows, source: SourceOutcome) -> StepOutcome:
         started = time.monotonic()
-        table, frame = self.table, self._select_columns(rows)
-        keys, batch_id = list(table.key_columns), self.make_batch_id(run_id)
+        table, keys, batch_id = self.table, list(self.table.key_columns), self.make_batch_id(run_id)
+        selected = rows.clean.select(rows.columns.datasets[table.name])
         with translate_run_errors(table, f"the merge into {table.path}"):
-            result = self.io.merge(frame, table.path, table.strategy, keys, batch_id=batch_id, **table.merge)
+            result = self.io.merge(selected, table.path, table.strategy, keys, batch_id=batch_id, **table.merge)
         self.check_rows(result.source_count, source)
         request = make_request(table.strategy, keys, Options(**table.merge))
-        with translate_run_errors(table, "counting its keys"):
-            distinct = source.rows_clean
-            if request.deduplicates:
-                distinct = frame.select(*(F.col(quote_spark_identifier(key)) for key in keys)).distinct().count()
+        distinct = result.source_count - result.deduplicated
         # A target with duplicate keys has two rows updated by one, so this may be more than the distinct keys.
         merged = result.inserted + result.updated + result.skipped
         is_complete = request.rule.replaces and request.rule.inserts and not table.merge.get("operation_column")
@@ -144,7 +164,7 @@ class DatasetStep(Step):
             source,
             result.replayed,
             time.monotonic() - started,
-            rows_deduplicated=source.rows_clean - distinct,
+            rows_deduplicated=result.deduplicated,
             inserted=result.inserted,
             updated=result.updated,
             deleted=result.deleted,
@@ -155,11 +175,6 @@ class DatasetStep(Step):
             files_removed=len(result.removed_files),
         )
 
-    def _select_columns(self, rows: DataFrame) -> DataFrame:
-        if self.table.columns is None:
-            return rows
-        return rows.select(*(F.expr(text).alias(name) for name, text in to_expressions(self.table.columns).items()))
-
 
 @dataclass(frozen=True)
 class GraphStep(Step):
@@ -168,6 +183,8 @@ class GraphStep(Step):
     table: Node | Edge
     target: str
     storage_format: Literal["parquet", "sqlite"]
+    # Whether earlier steps of the run merge every node that these edges connect.
+    are_nodes_merged: bool
     # Opened on first use.
     open_graph: Callable[[], ParquetGraph | SqliteGraph]
 
@@ -194,25 +211,17 @@ class GraphStep(Step):
     def is_committed(self, run_id: str) -> bool:
         return self.open_graph().committed(self.kind, self.table.type, self.make_batch_id(run_id))
 
-    def merge(self, run_id: str, rows: DataFrame, source: SourceOutcome) -> StepOutcome:
+    def merge(self, run_id: str, rows: StepRows, source: SourceOutcome) -> StepOutcome:
         started = time.monotonic()
-        table = self.table
-        columns = _ExpressionColumns()
-        given: dict[str, Any] = {
-            key: columns.add_expressions(to_expressions(getattr(table, key)))
-            for key in ("match", "base", "on_create", "on_match")
-        }
-        ordered = columns.add_expressions({name: quote_spark_identifier(name) for name in table.order_by})
-        given |= {"order_by": list(ordered.values()), "skip_null_keys": table.skip_null_keys}
-        given["batch_id"] = self.make_batch_id(run_id)
+        table, edges = self.table, None
+        if isinstance(table, Edge):
+            start, end = (Endpoint(one.type, to_expressions(one.match)) for one in (table.from_node, table.to_node))
+            edges = EdgeRecords(start, end, table.missing, checks=not self.are_nodes_merged)
         with translate_run_errors(table, f"the merge into {self.target}"):
-            if isinstance(table, Edge):
-                given["missing"] = table.missing
-                for key, endpoint in (("from_node", table.from_node), ("to_node", table.to_node)):
-                    given[key] = Endpoint(endpoint.type, columns.add_expressions(to_expressions(endpoint.match)))
-                result = self.open_graph().merge_edges(columns.evaluate(rows), table.type, **given)
-            else:
-                result = self.open_graph().merge_nodes(columns.evaluate(rows), table.type, **given)
+            records = rows.find_records(table)
+            result = self.open_graph()._merge_records(  # noqa: SLF001 - one fold serves both graphs
+                self.kind, table.type, records, self.make_batch_id(run_id), edges
+            )
         self.check_rows(result.rows, source)
         return self.make_outcome(
             source,
@@ -227,16 +236,9 @@ class GraphStep(Step):
         )
 
 
-class _ExpressionColumns:
-    """Evaluates expressions in columns of their own, so that the graph gets no other columns of the source."""
-
-    def __init__(self) -> None:
-        self._columns: dict[str, str] = {}
-
-    def add_expressions(self, texts: Mapping[str, str]) -> dict[str, str]:
-        """Map each name to the column of its expression."""
-        return {name: self._columns.setdefault(text, f"c{len(self._columns)}") for name, text in texts.items()}
-
-    def evaluate(self, rows: DataFrame) -> DataFrame:
-        """Evaluate the expressions."""
-        return rows.select(*(F.expr(text).alias(column) for text, column in self._columns.items()))
+def are_nodes_merged(edge: Node | Edge, tables: Sequence[Node | Edge]) -> bool:
+    """Whether some tables merge both nodes of every row of an edge table: by the same keys, from the same source."""
+    if not isinstance(edge, Edge):
+        return False
+    merged = [(table.type, table.source, table.match) for table in tables if not isinstance(table, Edge)]
+    return all((end.type, edge.source, end.match) in merged for end in (edge.from_node, edge.to_node))
