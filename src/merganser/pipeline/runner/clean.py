@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column
@@ -64,12 +66,24 @@ def list_files(spark: SparkSession, source: Source) -> list[tuple[str, int, int]
             spark.read.format("binaryFile").options(**{**chosen, **more}).load(list(source.path))
             for more in ({}, {"recursiveFileLookup": "true"})
         )
-        rows = found.select("path", "length", F.unix_micros("modificationTime")).collect()
-        unread = below.select("path").join(found.select("path"), "path", "left_anti").limit(1).collect()
-    if unread or not rows:
-        fault = f"{unread[0][0]} is in a subfolder, which is not read" if unread else "there is no file"
+        paths = found.inputFiles()
+        unread = {*below.inputFiles()}.difference(paths)
+    if unread or not paths:
+        fault = f"{min(unread)} is in a subfolder, which is not read" if unread else "there is no file"
         raise source.make_error("path", f"{fault}. Correct the path, or set recursiveFileLookup = true in options.")
+    if all(path.startswith("file:") for path in paths):
+        try:
+            return sorted(map(_describe_local_file, paths))
+        except OSError as error:
+            raise source.make_error("path", f"{error}. Its files may be changing; run again.") from error
+    with translate_run_errors(source, "listing its files"):
+        rows = found.select("path", "length", F.unix_micros("modificationTime")).collect()
     return sorted((str(path), int(size), int(changed)) for path, size, changed in rows)
+
+
+def _describe_local_file(url: str) -> tuple[str, int, int]:
+    facts = os.stat(url2pathname(urlsplit(url).path))
+    return url, facts.st_size, facts.st_mtime_ns // 1000
 
 
 def _check_no_table_format(source: Source) -> None:

@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ from pyspark.errors import AnalysisException, ParseException
 from merganser.core.storage.location import locate
 from merganser.core.storage.lock import hold_lock
 from merganser.engines.spark import SparkDatasetIO
-from merganser.errors import AccountingError, InvalidArgumentError, QualityError
+from merganser.errors import AccountingError, InvalidArgumentError, PipelineError, QualityError
 from merganser.graph.spark import ParquetGraph, SqliteGraph
 from merganser.graph.spark.record_set import fold_row_files
 from merganser.pipeline.run_result import RunOutcome, StepOutcome, translate_record_errors
@@ -34,7 +35,7 @@ from merganser.printable import mask_credentials, to_printable
 from merganser.safe_json import load_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 MessageCallback: TypeAlias = Callable[[str], None]
 # Seconds to wait for another process with the same run.
 _RUN_LOCK_TIMEOUT = 5.0
+# Steps that run at the same time: while one waits for a disk or for Spark, others use the cores.
+_MAX_STEPS_AT_ONCE = 4
 _INVALID_CHARACTERS = re.compile(r"[^\w.=-]+")
 _RUN_ID = re.compile(r"\w[\w.=-]*")
 
@@ -221,9 +224,28 @@ class _Run:
         return outcomes
 
     def run_steps(self, steps: list[Step], sources: Mapping[str, SourceOutcome]) -> dict[str, StepOutcome]:
-        """Run the steps that earlier attempts of the run have not committed."""
+        """Run the steps that no earlier attempt has committed, side by side where none waits for another.
+
+        If one fails, those that wait for it are not run; all others are, and then its error is raised.
+        """
         rows = self.fold_records(steps)
-        return {step.name: self.run_step(step, rows[step.table.source], sources[step.table.source]) for step in steps}
+        running: dict[str, Future[StepOutcome]] = {}
+        with ThreadPoolExecutor(_MAX_STEPS_AT_ONCE, "step") as pool:
+            for number, step in enumerate(steps):
+                # A step waits for earlier ones only, so the pool has begun with those when its turn comes.
+                before = [running[other.name] for other in steps[:number] if step.waits_for(other)]
+                run_one = partial(self.run_step, step, rows[step.table.source], sources[step.table.source])
+                running[step.name] = pool.submit(_run_after, before, run_one)
+        self._raise_failures(running)
+        return {name: future.result() for name, future in running.items()}
+
+    def _raise_failures(self, running: Mapping[str, Future[StepOutcome]]) -> None:
+        failed = {name: error for name, future in running.items() if (error := future.exception()) is not None}
+        for name, error in failed.items():
+            self.say(f"{name}: not merged. {error}")
+        for error in failed.values():
+            if not isinstance(error, _NotRunError):
+                raise error
 
     def fold_records(self, steps: list[Step]) -> dict[str, StepRows]:
         """Fold the staged rows into the records of each graph table that a step merges, all at once."""
@@ -278,3 +300,13 @@ class _Run:
 def _make_record_name(step: Step) -> str:
     # Any string may be a type, but not any string a file name.
     return f"step-{hashlib.sha256(step.name.encode()).hexdigest()[:16]}.json"
+
+
+class _NotRunError(PipelineError):
+    """A step was not run, because one that it waits for failed."""
+
+
+def _run_after(before: Sequence[Future[StepOutcome]], run_one: Callable[[], StepOutcome]) -> StepOutcome:
+    if any(future.exception() is not None for future in before):
+        raise _NotRunError("A step that it waits for has failed.")
+    return run_one()

@@ -71,6 +71,16 @@ class Step(ABC):
     def merge(self, run_id: str, rows: StepRows, source: SourceOutcome) -> StepOutcome:
         """Merge the clean rows, unless an earlier attempt of the run committed them."""
 
+    @property
+    @abstractmethod
+    def dataset(self) -> str:
+        """What the step writes to; steps that write to the same run one after another."""
+
+    def waits_for(self, other: Step) -> bool:
+        """Whether an earlier step must end before this one begins: edges need their nodes."""
+        is_edge = self.kind == "edges" and other.kind == "nodes" and self.target == other.target
+        return is_edge or self.dataset == other.dataset
+
     def make_batch_id(self, run_id: str) -> str:
         """Derive the batch id of the step."""
         return f"{run_id}/{self.name}"
@@ -125,6 +135,10 @@ class DatasetStep(Step):
 
     @property
     def target(self) -> str:  # type: ignore[override]
+        return self.table.path
+
+    @property
+    def dataset(self) -> str:
         return self.table.path
 
     def check_columns(self, columns: StagedColumns) -> None:
@@ -195,6 +209,11 @@ class GraphStep(Step):
     @property
     def name(self) -> str:  # type: ignore[override]
         return f"{self.table.unique_name}, {self.storage_format}"
+
+    @property
+    def dataset(self) -> str:
+        # SQLite has one writer.
+        return self.target if self.storage_format == "sqlite" else f"{self.target} {self.kind} {self.table.type}"
 
     def check(self, rows: DataFrame) -> None:
         table = self.table
