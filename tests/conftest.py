@@ -63,11 +63,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 # One case of each test runs on Spark, and none in a quick run, unless the engine is selected by name: Spark's steps
 # take a hundred times longer than those of other engines.
-ONE_CASE = {"duckdb-union", "spark", "spark-shuffle"}
-SPARK = {"spark", "spark-shuffle"}
+ONE_CASE = {"duckdb-union", "spark", "spark-broadcast", "spark-shuffle"}
+SPARK = {"spark", "spark-broadcast", "spark-shuffle"}
 # These run only if selected by name. A large source on Spark has separate tests. DuckDB without MERGE runs every case
 # on the oldest DuckDB, and is compared with the other engines in test_same_answer.
-BY_NAME = {"duckdb-union", "spark-shuffle"}
+BY_NAME = {"duckdb-union", "spark-broadcast", "spark-shuffle"}
 # In these files the driver prunes, refuses or reads before it calls an engine. tests/engines/spark tests Spark's part,
 # and sources that are too large to broadcast.
 NOT_ON_SPARK = {"test_bad_input", "test_pruning", "test_streams", "test_writers"}

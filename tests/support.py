@@ -96,6 +96,15 @@ def open_spark() -> AnyDatasetIO:
     return SparkDatasetIO(get_spark_session())
 
 
+def open_spark_broadcast() -> AnyDatasetIO:
+    """Spark with a target that is too large for one task."""
+    from merganser.core.model.engine import TargetSize  # noqa: PLC0415  as above
+
+    io = open_spark()
+    io._task_limit = TargetSize(files=-1, rows=-1, bytes=-1)  # type: ignore[attr-defined]
+    return io
+
+
 def open_spark_shuffle() -> AnyDatasetIO:
     """Spark with a source that is too large to broadcast."""
     io = open_spark()
@@ -107,6 +116,7 @@ ENGINE_OPENERS: dict[str, Callable[[], DatasetIO]] = {
     **{name: partial(open_engine, name) for name in ENGINES if name != "spark"},
     "duckdb-union": DuckDBUnionIO,
     "spark": open_spark,
+    "spark-broadcast": open_spark_broadcast,
     "spark-shuffle": open_spark_shuffle,
 }
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 ENGINE_OPENERS: dict[str, Callable[[], AnyDatasetIO]] = {
     "arrow": lambda: open_dataset_io("arrow"),
     "spark": lambda: open_dataset_io("spark"),
+    "spark-broadcast": lambda: open_dataset_io("spark-broadcast"),
     "spark-shuffle": lambda: open_dataset_io("spark-shuffle"),
 }
 shapes = st.builds(
