@@ -444,8 +444,9 @@ def test_a_run_that_fails_at_every_step_ends_as_one_that_never_did(
         try:
             outcome = run(load_demo(tmp_path), spark=spark, run_id="day")
         except OSError:
-            assert attempts <= 16
-    assert attempts == 17
+            assert attempts <= 6
+    # The three steps of the SQLite graph wait for each other; all others fail beside them.
+    assert attempts == 7
     folder, expected = undisturbed
     assert counts(outcome) == counts(expected)
     assert read_datasets(tmp_path) == read_datasets(folder)
