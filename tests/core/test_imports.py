@@ -45,6 +45,7 @@ LAYERS = (
     "merganser.engines",
     "merganser.api",
     "merganser.graph.values",
+    "merganser.graph.json_columns",
     "merganser.graph.records",
     "merganser.graph.schema",
     "merganser.graph.schema_file",

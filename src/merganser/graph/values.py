@@ -82,6 +82,15 @@ def normalize_properties(given: Mapping[str, Any] | None, role: str) -> Properti
     return {normalize_name(name, role): value for name, value in found.items()} if has_odd_name else found
 
 
+def normalize_value(value: Any, name: str) -> Value:
+    """Return the value of a property as it will be stored, and refuse one that cannot be stored.
+
+    >>> normalize_value(date(2026, 1, 2), "day")
+    '2026-01-02'
+    """
+    return _normalize_value(value, name, "properties", 0)
+
+
 def drop_nulls(properties: Properties) -> Properties:
     """Leave out NULLs, which are not stored."""
     if None in properties.values():

@@ -18,8 +18,8 @@ from merganser.errors import GraphFileError, MerganserError, UnreadableFileError
 from merganser.graph.exchange.columns import get_property_name, is_json
 from merganser.graph.exchange.loading import GraphImport, ImportResult, NewEdge, NewNode, import_graph
 from merganser.graph.exchange.parquet import BATCH, is_data_file
+from merganser.graph.json_columns import to_python_values
 from merganser.graph.records import to_datetime
-from merganser.graph.sqlite.lookup import to_python_values
 from merganser.graph.sqlite.write import call_with_label
 from merganser.safe_json import load_json
 

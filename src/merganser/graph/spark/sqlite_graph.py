@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from merganser.display import pluralize
 from merganser.errors import NodeNotFoundError
 from merganser.graph.database import GraphDatabase
+from merganser.graph.json_columns import to_python_values
 from merganser.graph.merging.bulk import BulkEdges, BulkNodes, Endpoint
 from merganser.graph.merging.merge import find_nodes
 from merganser.graph.spark import collect
@@ -24,7 +25,7 @@ from merganser.graph.spark.records import EdgeMerge, NodeMerge, fold_edges, fold
 from merganser.graph.spark.results import GraphMergeResult
 from merganser.graph.sqlite.checkpoints import Checkpoint, CheckpointedBatch
 from merganser.graph.sqlite.indexes import create_index, has_index
-from merganser.graph.sqlite.lookup import extract_keys, find_by_keys, find_first_positions, to_python_values
+from merganser.graph.sqlite.lookup import extract_keys, find_by_keys, find_first_positions
 from merganser.graph.sqlite.sql import has_json_path
 from merganser.graph.values import Properties, normalize_properties
 

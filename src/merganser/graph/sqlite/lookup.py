@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 
 from merganser.core.sources.source import stream_source
-from merganser.errors import InvalidArgumentError, PropertyValueError
+from merganser.errors import InvalidArgumentError
+from merganser.graph.json_columns import to_python_values
 from merganser.graph.sqlite.indexes import has_index
 from merganser.graph.sqlite.sql import Parameter, Table, bind_key, build_match_sql
 from merganser.graph.values import Properties, Value, has_dict
@@ -82,20 +83,6 @@ def check_columns(rows: list[Properties], columns: Iterable[str], first: int) ->
                 raise InvalidArgumentError(
                     f"row {number}: the match column {column!r} {missing}. Leave out such rows, or match on others."
                 )
-
-
-def to_python_values(column: pa.Array, field: pa.Field) -> list[Any]:
-    """Convert a column to Python values, or raise why that is impossible."""
-    try:
-        data_type = field.type
-        if pa.types.is_timestamp(data_type) and data_type.unit == "ns":
-            column = column.cast(pa.timestamp("us", tz=data_type.tz))
-        elif pa.types.is_time64(data_type) and data_type.unit == "ns":
-            column = column.cast(pa.time64("us"))
-        return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
-    except (ValueError, LookupError, OverflowError, NotImplementedError) as error:
-        message = f"The column {field.name!r} has a value that cannot be stored: {error}. Cast the column."
-        raise PropertyValueError(message) from error
 
 
 def _to_python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
