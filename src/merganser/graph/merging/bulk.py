@@ -2,24 +2,34 @@
 
 A batch of rows is looked up by one join, decided in memory row after row, and written by one statement for new records
 and one for matched ones. Rows are merged one by one where that could differ (another unique index, keys that are lists
-or fractions) or where a schema has to see complete records.
+or fractions) or where a schema has to see complete records. Arrow data is merged by column (`bulk_columns`), except for
+batches with duplicate keys or anything else that needs a row.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
 
 from merganser.errors import InvalidArgumentError, MergeConflictError, NodeNotFoundError
 from merganser.graph.merging import merge
+from merganser.graph.merging.bulk_columns import can_merge_columns, merge_columns
 from merganser.graph.records import BulkResult, MergedEdge, MergedNode
 from merganser.graph.sqlite import write
 from merganser.graph.sqlite.indexes import list_indexes, read_names, warn_without_index
-from merganser.graph.sqlite.lookup import check_columns, extract_keys, find_by_keys, find_first_positions, read_batches
-from merganser.graph.sqlite.sql import Table, has_json_path, to_json_path
+from merganser.graph.sqlite.lookup import (
+    check_columns,
+    extract_keys,
+    find_by_keys,
+    find_first_positions,
+    read_batches,
+    split_rows,
+)
+from merganser.graph.sqlite.sql import Table, has_json_path
 from merganser.graph.values import apply_properties, drop_nulls, encode, normalize_name, normalize_properties
 
 if TYPE_CHECKING:
@@ -27,9 +37,8 @@ if TYPE_CHECKING:
     from merganser.graph.sqlite.store import Store
     from merganser.graph.values import Properties
 
-# Properties that one statement overwrites; SQLite's functions take 127 arguments, and its expressions 1,000 levels.
+# Properties that one statement overwrites; SQLite's expressions have at most 1,000 levels.
 _MAX_UPDATED_PROPERTIES = 300
-_PATHS_PER_CALL = 50
 
 # The columns that overwrite the properties of the same name, or the column for each property.
 OnMatchColumns: TypeAlias = "str | Sequence[str] | Mapping[str, str]"
@@ -130,6 +139,8 @@ class BulkNodes:
     insert_sql = write.INSERT_NODE
     # The SQL condition on the ids that precede the match properties in a key.
     endpoint_sql = ""
+    endpoints: tuple[str | Endpoint, ...] = ()
+    is_undirected = False
 
     def __init__(
         self, store: Store, type_: str, names: tuple[str, ...], on_match_columns: dict[str, str], *, touch: bool
@@ -152,16 +163,28 @@ class BulkNodes:
         created = count = 0
         with self.store.transaction():
             one_by_one = self.needs_row_by_row()
+            by_column = not one_by_one and can_merge_columns(self)
             for batch in read_batches(given, (*self.non_property_columns, *self.property_columns)):
-                rows = [normalize_properties(row, f"row {number}") for number, row in enumerate(batch, count)]
-                endpoints = self.resolve_endpoints(rows, count)
-                keys = extract_keys(rows, self.columns, count)
-                if one_by_one or keys is None:
-                    created += self.merge_row_by_row(count, rows, endpoints)
-                else:
-                    created += self.merge_batch(count, rows, endpoints, self.prepend_endpoints(endpoints, keys))
-                count += len(rows)
+                found = merge_columns(self, batch) if by_column and isinstance(batch, pa.RecordBatch) else None
+                if found is None:
+                    found = self.merge_rows(count, batch, one_by_one=one_by_one)
+                created += found
+                count += len(batch)
         return BulkResult(created, count - created)
+
+    def merge_rows(self, first: int, batch: pa.RecordBatch | Sequence[Mapping[str, Any]], *, one_by_one: bool) -> int:
+        """Merge a batch as rows, and count the records that it creates."""
+        created = 0
+        for given in split_rows(batch):
+            rows = [normalize_properties(row, f"row {number}") for number, row in enumerate(given, first)]
+            endpoints = self.resolve_endpoints(rows, first)
+            keys = extract_keys(rows, self.columns, first)
+            if one_by_one or keys is None:
+                created += self.merge_row_by_row(first, rows, endpoints)
+            else:
+                created += self.merge_batch(first, rows, endpoints, self.prepend_endpoints(endpoints, keys))
+            first += len(rows)
+        return created
 
     def needs_row_by_row(self) -> bool:
         """Check whether keys and updates alone do not decide the result, so that whole records are needed."""
@@ -268,7 +291,7 @@ class BulkNodes:
         self.store.connection.executemany(self.insert_sql, new)
         for signature, parameters in matched.items():
             if self.touch or signature:
-                statement = _build_update_sql(self.table, signature, touch=self.touch)
+                statement = write.build_update_sql(self.table, signature, touch=self.touch)
                 self.changed += self.store.connection.executemany(statement, parameters).rowcount
 
 
@@ -357,23 +380,3 @@ class BulkEdges(BulkNodes):
         from_id, to_id = endpoints
         edge = merge.EdgeMatch(self.type, from_id, to_id, match, self.is_undirected)
         return merge.merge_one_edge(self.store, edge, new, change)
-
-
-@lru_cache(maxsize=256)
-def _build_update_sql(table: Table, signature: tuple[tuple[str, bool], ...], *, touch: bool) -> str:
-    """Build the statement that sets some properties of a record and removes others."""
-    set_, removed = ([to_json_path(name) for name, gone in signature if gone is wanted] for wanted in (False, True))
-    after = "properties"
-    for paths in _split_paths(set_):
-        after = f"json_set({after}, {', '.join(f'{path}, json(?)' for path in paths)})"
-    for paths in _split_paths(removed):
-        after = f"json_remove({after}, {', '.join(paths)})"
-    changed = [f"properties -> {path} IS NOT ?" for path in set_]
-    changed += [f"properties -> {path} IS NOT NULL" for path in removed]
-    only = "" if touch else f" AND ({' OR '.join(changed)})"
-    assignment = f"properties = {after}, " if signature else ""
-    return f"UPDATE {table} SET {assignment}updated_at = ? WHERE id = ?{only}"
-
-
-def _split_paths(paths: list[str]) -> Iterator[list[str]]:
-    return (paths[start : start + _PATHS_PER_CALL] for start in range(0, len(paths), _PATHS_PER_CALL))

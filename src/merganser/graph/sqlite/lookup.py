@@ -2,45 +2,45 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.dataset as pads
+import pyarrow.compute as pc
 
-from merganser.core.sources.source import stream_source
+from merganser.core.columnar.take import coalesce_batches
+from merganser.core.sources.source import is_source, stream_source
 from merganser.errors import InvalidArgumentError
-from merganser.graph.json_columns import to_python_values
+from merganser.graph.json_columns import is_string_column, replace_values, to_python_values
 from merganser.graph.sqlite.indexes import has_index
 from merganser.graph.sqlite.sql import Parameter, Table, bind_key, build_match_sql
-from merganser.graph.values import Properties, Value, has_dict
+from merganser.graph.values import Properties, Value, decode, has_dict
 
 if TYPE_CHECKING:
     from merganser.graph.sqlite.store import Store
 
 BATCH = 10_000
+# Rows of Arrow data that are merged at once.
+ARROW_BATCH = 50_000
 
 # The values of match properties in a row, as SQLite compares them.
 Key: TypeAlias = tuple[Parameter, ...]
 
 
-def read_batches(given: Any, required: Iterable[str]) -> Iterator[Sequence[Mapping[str, Any]]]:
+def read_batches(given: Any, required: Iterable[str]) -> Iterator[pa.RecordBatch | Sequence[Mapping[str, Any]]]:
     """Read rows in batches from Arrow data, a path, or any iterable of mappings.
 
     >>> [len(batch) for batch in read_batches(({"id": number} for number in range(BATCH + 1)), ["id"])]
     [10000, 1]
     """
-    if isinstance(given, str | os.PathLike | pa.Table | pa.RecordBatchReader | pads.Dataset | pads.Scanner) or any(
-        hasattr(given, name) for name in ("__arrow_c_stream__", "__arrow_c_array__")
-    ):
+    if is_source(given):
         rows = stream_source(given)
-        for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
-            if batch.num_rows:
-                _check_names(batch.schema.names, required)
-            for start in range(0, batch.num_rows, BATCH):
-                yield _to_python_rows(batch.slice(start, BATCH))
+        batches = rows.to_batches() if isinstance(rows, pa.Table) else rows
+        for batch in coalesce_batches(batches, rows.schema):
+            _check_names(batch.schema.names, required)
+            for start in range(0, batch.num_rows, ARROW_BATCH):
+                yield batch.slice(start, ARROW_BATCH)
         return
     if isinstance(given, Mapping) or not isinstance(given, Iterable):
         message = f"rows is a {type(given).__name__}; give an iterable of dicts, an Arrow table or a data frame."
@@ -69,6 +69,28 @@ def extract_keys(rows: list[Properties], columns: Mapping[str, str], first: int)
     return list(zip(*by_column, strict=True)) if by_column else [()] * len(rows)
 
 
+def find_join_keys(column: pa.Array, encoded: pa.Array) -> list[Any] | None:
+    """Find the key of each value, as `extract_keys` does, in a column whose JSON is given.
+
+    Returns None if a key is NULL or cannot be joined on.
+    """
+    if column.null_count:
+        return None
+    if is_string_column(column.type):
+        # A key is the string after a quote, which is its JSON without the last quote if nothing is escaped.
+        escaped = pc.match_substring(encoded, "\\").to_numpy(zero_copy_only=False)
+        keys = pc.utf8_slice_codeunits(encoded, 0, -1)
+        return replace_values(keys, escaped, encoded, lambda text: str(bind_key(decode(text))[1])).to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_boolean(column.type):
+        return encoded.to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_integer(column.type):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_floating(column.type):
+        found = [_to_join_key(value) for value in column.to_pylist()]
+        return None if None in found else found
+    return None
+
+
 def find_first_positions(keys: Sequence[Key]) -> dict[Key, int]:
     """Return the first position of each key."""
     return dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
@@ -83,6 +105,15 @@ def check_columns(rows: list[Properties], columns: Iterable[str], first: int) ->
                 raise InvalidArgumentError(
                     f"row {number}: the match column {column!r} {missing}. Leave out such rows, or match on others."
                 )
+
+
+def split_rows(batch: pa.RecordBatch | Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Convert a batch to Python rows, in batches for the row path."""
+    if not isinstance(batch, pa.RecordBatch):
+        yield batch
+        return
+    for start in range(0, batch.num_rows, BATCH):
+        yield _to_python_rows(batch.slice(start, BATCH))
 
 
 def _to_python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -116,19 +147,28 @@ def find_by_keys(
     if not keys:
         return []
     width = len(keys[0])
-    connection = store.connection
-    fields = ", ".join(f"c{position}" for position in range(width))
     # With an index, SQLite looks up each key; without one, it scans the records once and looks up their keys.
-    if endpoint_sql or has_index(store, type_, names):
-        name, unique, order = f"merganser_keys_{width}", "", "{keys} k CROSS JOIN {records} r"
-    else:
-        name, unique, order = f"merganser_sorted_{width}", f", UNIQUE ({fields})", "{records} r CROSS JOIN {keys} k"
-    staged = f"temp.{name}"
-    connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {name} (slot INTEGER PRIMARY KEY, {fields}{unique})")
-    connection.execute(f"DELETE FROM {staged}")
-    marks = ", ".join("?" * (width + 1))
-    connection.executemany(f"INSERT INTO {staged} VALUES ({marks})", ((slot, *key) for slot, key in enumerate(keys)))
+    is_indexed = bool(endpoint_sql) or has_index(store, type_, names)
+    staged = stage_keys(store, width, keys, is_sorted=not is_indexed)
+    joined = f"{staged} k CROSS JOIN {table} r" if is_indexed else f"{table} r CROSS JOIN {staged} k"
     first = width - len(names)
     matched = build_match_sql(type_, [(name, f"k.c{position}") for position, name in enumerate(names, first)], "r.")
-    joined = order.format(keys=staged, records=table)
-    return connection.execute(f"SELECT k.slot, r.id FROM {joined} WHERE {endpoint_sql}{matched}").fetchall()
+    return store.connection.execute(f"SELECT k.slot - 1, r.id FROM {joined} WHERE {endpoint_sql}{matched}").fetchall()
+
+
+def stage_keys(store: Store, width: int, keys: Iterable[Key], *, is_sorted: bool = False) -> str:
+    """Write keys to a temporary table with the columns `slot`, `c0` and so on, and return its name.
+
+    It has an index of the keys if it is sorted; then they must be distinct.
+    """
+    fields = ", ".join(f"c{position}" for position in range(width))
+    name, unique = (
+        (f"merganser_sorted_{width}", f", UNIQUE ({fields})") if is_sorted else (f"merganser_keys_{width}", "")
+    )
+    connection = store.connection
+    connection.execute(f"CREATE TEMP TABLE IF NOT EXISTS {name} (slot INTEGER PRIMARY KEY, {fields}{unique})")
+    connection.execute(f"DELETE FROM temp.{name}")
+    marks = ", ".join("?" * width)
+    # SQLite numbers the slots from 1.
+    connection.executemany(f"INSERT INTO temp.{name} ({fields}) VALUES ({marks})", keys)
+    return f"temp.{name}"

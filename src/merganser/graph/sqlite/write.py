@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from dataclasses import replace as replace_fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from merganser.errors import (
@@ -17,6 +18,7 @@ from merganser.errors import (
     UniqueConstraintError,
 )
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, to_datetime, to_edge, to_node
+from merganser.graph.sqlite.sql import to_json_path
 from merganser.graph.values import (
     MAX_INT64,
     MIN_INT64,
@@ -28,7 +30,7 @@ from merganser.graph.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from merganser.graph.sqlite.sql import Table
     from merganser.graph.sqlite.store import Store
@@ -39,6 +41,8 @@ RecordT = TypeVar("RecordT", Node, Edge)
 
 INSERT_NODE = "INSERT INTO nodes (type, properties, created_at, updated_at) VALUES (?, ?, ?, ?)"
 INSERT_EDGE = "INSERT INTO edges (type, from_id, to_id, properties, created_at, updated_at) VALUES (?, ?, ?, ?, ?, ?)"
+# SQLite's functions take 127 arguments.
+_PATHS_PER_CALL = 50
 _TABLES: tuple[Table, ...] = ("nodes", "edges")
 _UPDATE_PROPERTIES = {table: f"UPDATE {table} SET properties = ?, updated_at = ? WHERE id = ?" for table in _TABLES}
 _TOUCH = {table: f"UPDATE {table} SET updated_at = ? WHERE id = ?" for table in _TABLES}
@@ -218,3 +222,23 @@ def translate_integrity_error(store: Store, error: sqlite3.IntegrityError, prope
                 "the value, or drop the index."
             )
     return error
+
+
+@lru_cache(maxsize=256)
+def build_update_sql(table: Table, signature: tuple[tuple[str, bool], ...], *, touch: bool) -> str:
+    """Build the statement that sets some properties of a record and removes others."""
+    set_, removed = ([to_json_path(name) for name, gone in signature if gone is wanted] for wanted in (False, True))
+    after = "properties"
+    for paths in _split_paths(set_):
+        after = f"json_set({after}, {', '.join(f'{path}, json(?)' for path in paths)})"
+    for paths in _split_paths(removed):
+        after = f"json_remove({after}, {', '.join(paths)})"
+    changed = [f"properties -> {path} IS NOT ?" for path in set_]
+    changed += [f"properties -> {path} IS NOT NULL" for path in removed]
+    only = "" if touch else f" AND ({' OR '.join(changed)})"
+    assignment = f"properties = {after}, " if signature else ""
+    return f"UPDATE {table} SET {assignment}updated_at = ? WHERE id = ?{only}"
+
+
+def _split_paths(paths: list[str]) -> Iterator[list[str]]:
+    return (paths[start : start + _PATHS_PER_CALL] for start in range(0, len(paths), _PATHS_PER_CALL))
