@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.errors import PropertyValueError
+from merganser.errors import MerganserError, PropertyValueError
 from merganser.graph.values import MAX_INT64, encode, normalize_value
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Encoder: TypeAlias = Callable[[pa.Array], pa.Array]
 # Offsets of 64 bits, because the JSON of a batch may exceed 2 GiB.
 TEXT = pa.large_string()
+# What `encode_column` raises if a value cannot be stored; encoding the rows raises the same with their number.
+ENCODING_ERRORS = (MerganserError, pa.ArrowException, OverflowError)
 
 _UTC_NAMES = ("UTC", "Etc/UTC", "+00:00")
 _FIRST_PRINTABLE, _QUOTE, _BACKSLASH = b' "\\'

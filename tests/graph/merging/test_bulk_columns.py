@@ -14,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.graph.graph_oracle import assert_unchanged, dump
 
+from merganser.core.columnar.take import to_array
 from merganser.errors import MerganserError
 from merganser.graph import BulkResult, Endpoint, GraphDatabase
 from merganser.graph.merging import bulk
 from merganser.graph.sqlite import lookup, write
+from merganser.graph.values import normalize_properties
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -56,7 +58,7 @@ KEYS: dict[pa.DataType, list[Any]] = {
     pa.timestamp("us", "UTC"): [moment.replace(tzinfo=UTC) for moment in MOMENTS],
     pa.list_(pa.int64()): [[1], [2]],
 }
-NAMES = ["a", "b.c", "é"]
+NAMES = ["a", "b.c", "é", '"']
 
 
 @st.composite
@@ -78,10 +80,12 @@ def tables(draw: st.DrawFn, keys: dict[pa.DataType, list[Any]], *key_columns: st
     return pa.concat_tables([table.slice(0, cut), table.slice(cut)]), rows
 
 
-def overwritten(table: pa.Table) -> st.SearchStrategy[list[str]]:
-    """Draw the columns that overwrite properties."""
+def overwritten(table: pa.Table) -> st.SearchStrategy[dict[str, str]]:
+    """Draw which column overwrites which property: mostly those of the same name."""
     names = [name for name in table.column_names if name in NAMES]
-    return st.lists(st.sampled_from(names), unique=True) if names else st.just([])
+    own = st.lists(st.sampled_from(names), unique=True) if names else st.just([])
+    other = st.dictionaries(st.sampled_from(NAMES[:3]), st.sampled_from(table.column_names), max_size=2)
+    return own.map(lambda columns: {name: name for name in columns}) | other
 
 
 @contextmanager
@@ -110,10 +114,9 @@ def assert_same(steps: list[tuple[Callable[[GraphDatabase, Any], object], Any, A
             assert dump(by_column) == dump(by_row)
 
 
-def node_merge(on_match: list[str], *, touch: bool) -> Callable[[GraphDatabase, Any], object]:
+def node_merge(on_match: dict[str, str], *, touch: bool) -> Callable[[GraphDatabase, Any], object]:
     def merge(db: GraphDatabase, rows: Any) -> object:
-        columns = {name: name for name in on_match}
-        work = bulk.BulkNodes(db._store, "N", ("k",), columns, touch=touch)
+        work = bulk.BulkNodes(db._store, "N", ("k",), on_match, touch=touch)
         return work.run(rows), work.changed
 
     return merge
@@ -129,12 +132,21 @@ def test_nodes_of_a_table_are_those_of_its_rows(data: st.DataObject, touch: bool
     assert_same(steps)
 
 
+@given(drawn=tables(KEYS, "k", "l"))
+def test_keys_of_columns_are_those_of_rows(drawn: tuple[pa.Table, list[Row]]) -> None:
+    """G5, G13."""
+    table, rows = drawn
+    found = lookup.find_column_keys([(to_array(table.column(name)), table.schema.field(name)) for name in ("k", "l")])
+    if found is not None:
+        normalized = [normalize_properties({"k": row["k"], "l": row["l"]}, "row") for row in rows]
+        assert found == lookup.extract_keys(normalized, {"k": "k", "l": "l"}, 0)
+
+
 def edge_merge(
-    ends: tuple[Any, Any], match: tuple[str, ...], on_match: list[str], *, touch: bool, is_undirected: bool
+    ends: tuple[Any, Any], match: tuple[str, ...], on_match: dict[str, str], *, touch: bool, is_undirected: bool
 ) -> Callable[[GraphDatabase, Any], object]:
     def merge(db: GraphDatabase, rows: Any) -> object:
-        columns = {name: name for name in on_match}
-        work = bulk.BulkEdges(db._store, "E", match, columns, touch=touch)
+        work = bulk.BulkEdges(db._store, "E", match, on_match, touch=touch)
         work.set_endpoints(*ends, is_undirected=is_undirected)
         return work.run(rows), work.changed
 

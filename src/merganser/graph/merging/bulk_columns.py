@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.errors import MerganserError
-from merganser.graph.json_columns import TEXT, encode_column, encode_objects
+from merganser.graph.json_columns import ENCODING_ERRORS, TEXT, encode_column, encode_objects
 from merganser.graph.sqlite import write
 from merganser.graph.sqlite.indexes import has_index
 from merganser.graph.sqlite.lookup import find_join_keys, stage_keys
@@ -44,7 +43,7 @@ def merge_columns(work: BulkNodes, batch: pa.RecordBatch) -> int | None:
     try:
         encoded = {field.name: encode_column(batch.column(field.name), field) for field in batch.schema}
         keys = _find_keys(work, batch, encoded)
-    except (MerganserError, pa.ArrowException, OverflowError):
+    except ENCODING_ERRORS:
         return None
     if keys is None:
         return None
@@ -55,12 +54,13 @@ def merge_columns(work: BulkNodes, batch: pa.RecordBatch) -> int | None:
     identity = [*endpoint_ids, *keys[len(keys) - len(work.names) :]]
     if len(set(zip(*identity, strict=True))) < batch.num_rows:
         return None
-    is_new = np.array([found_id is None for found_id in ids], np.bool_)
+    record_ids = pa.array(ids, pa.int64())
+    is_new = record_ids.is_null().to_numpy(zero_copy_only=False)
     changed = ~is_new
     if not work.touch:
         changed &= _find_changes(work, encoded, found[len(work.endpoints) + 1 :])
     created = _insert_new(work, encoded, endpoint_ids, is_new)
-    _update_changed(work, encoded, ids, changed)
+    _update_changed(work, encoded, record_ids, changed)
     return created
 
 
@@ -148,11 +148,11 @@ def _insert_new(
     return count
 
 
-def _update_changed(work: BulkNodes, encoded: Mapping[str, pa.Array], ids: tuple[int, ...], changed: Mask) -> None:
+def _update_changed(work: BulkNodes, encoded: Mapping[str, pa.Array], ids: pa.Array, changed: Mask) -> None:
     """Overwrite properties of matched records; those that set and remove the same properties share a statement."""
     names, moment = list(work.on_match_columns), write.current_milliseconds()
     updates = [_select(encoded[column], changed) for column in work.on_match_columns.values()]
-    changed_ids = pa.array(compress(ids, changed), pa.int64())
+    changed_ids = _select(ids, changed)
     for removed, rows in _group_by_nulls(updates, len(changed_ids)):
         signature = tuple(zip(names, removed, strict=True))
         values = [_select(column, rows).to_pylist() for column, gone in zip(updates, removed, strict=True) if not gone]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
+from merganser.core.columnar.take import to_array
 from merganser.display import pluralize
 from merganser.errors import NodeNotFoundError
 from merganser.graph.database import GraphDatabase
@@ -25,7 +26,7 @@ from merganser.graph.spark.records import EdgeMerge, NodeMerge, fold_edges, fold
 from merganser.graph.spark.results import GraphMergeResult
 from merganser.graph.sqlite.checkpoints import Checkpoint, CheckpointedBatch
 from merganser.graph.sqlite.indexes import create_index, has_index
-from merganser.graph.sqlite.lookup import extract_keys, find_by_keys, find_first_positions
+from merganser.graph.sqlite.lookup import extract_keys, find_by_keys, find_column_keys, find_first_positions
 from merganser.graph.sqlite.sql import has_json_path
 from merganser.graph.values import Properties, normalize_properties
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from merganser.graph.spark.record_set import Records
+    from merganser.graph.sqlite.lookup import Key
     from merganser.graph.sqlite.store import Store
 
     # Merges a table of records, and returns the rows skipped, the records created and those changed.
@@ -279,10 +281,9 @@ def _refuse_missing(store: Store, type_: str, node_type: str, struct: str, frame
     examples: list[Any] = []
     count = 0
     for table in collect.stream_tables(frame, collect.ROWS):
-        keys, exists = _find_existing_nodes(store, node_type, table, struct)
-        missing = [key for key, exist in zip(keys, exists, strict=True) if not exist]
-        examples += missing[: _MAX_KEYS_SHOWN - len(examples)]
-        count += len(missing)
+        missing = pc.invert(_find_existing_nodes(store, node_type, table, struct))
+        examples += _read_keys(table.filter(missing).slice(0, _MAX_KEYS_SHOWN - len(examples)), struct)
+        count += pc.sum(missing).as_py() or 0
     if count:
         raise NodeNotFoundError(
             f"{type_} edges {_ENDPOINTS[struct][1]} at {node_type} nodes that do not exist: {pluralize(count, 'key')}, "
@@ -293,21 +294,32 @@ def _refuse_missing(store: Store, type_: str, node_type: str, struct: str, frame
 
 def _drop_missing(store: Store, table: pa.Table, from_type: str, to_type: str) -> tuple[pa.Table, int]:
     """Drop the edges whose nodes do not exist, and count their rows."""
-    _, has_start = _find_existing_nodes(store, from_type, table, "from_match")
-    _, has_end = _find_existing_nodes(store, to_type, table, "to_match")
-    edges = table.filter(pc.and_(pa.array(has_start, pa.bool_()), pa.array(has_end, pa.bool_())))
+    has_start = _find_existing_nodes(store, from_type, table, "from_match")
+    has_end = _find_existing_nodes(store, to_type, table, "to_match")
+    edges = table.filter(pc.and_(has_start, has_end))
     return edges, pc.sum(table.column("rows")).as_py() - (pc.sum(edges.column("rows")).as_py() or 0)
 
 
-def _find_existing_nodes(store: Store, type_: str, table: pa.Table, struct: str) -> tuple[list[Properties], list[bool]]:
-    """Read the keys of an endpoint, and tell for each whether its node exists."""
-    given = to_python_values(table.column(struct).combine_chunks(), table.schema.field(struct))
-    rows = [normalize_properties(row, struct) for row in given]
+def _find_existing_nodes(store: Store, type_: str, table: pa.Table, struct: str) -> pa.Array:
+    """Find the rows of which the node at an endpoint exists."""
     names = tuple(field.name for field in table.schema.field(struct).type)
     with store.transaction():
-        keys = extract_keys(rows, {name: name for name in names}, 0)
+        keys = _extract_keys(table, struct, names)
         if keys is None:
-            return rows, [bool(find_nodes(store, type_, row)) for row in rows]
+            return pa.array([bool(find_nodes(store, type_, row)) for row in _read_keys(table, struct)], pa.bool_())
         distinct = list(find_first_positions(keys))
         existing = {distinct[slot] for slot, _ in find_by_keys(store, "nodes", type_, names, distinct)}
-    return rows, [key in existing for key in keys]
+    return pa.array([key in existing for key in keys], pa.bool_())
+
+
+def _extract_keys(table: pa.Table, struct: str, names: tuple[str, ...]) -> list[Key] | None:
+    """Extract the keys of an endpoint by column, or by row if a value needs it."""
+    fields = table.schema.field(struct).type
+    keys = find_column_keys(list(zip(to_array(table.column(struct)).flatten(), fields, strict=True)))
+    return keys or extract_keys(_read_keys(table, struct), {name: name for name in names}, 0)
+
+
+def _read_keys(table: pa.Table, struct: str) -> list[Properties]:
+    """Read the match properties of an endpoint."""
+    given = to_python_values(to_array(table.column(struct)), table.schema.field(struct))
+    return [normalize_properties(row, struct) for row in given]

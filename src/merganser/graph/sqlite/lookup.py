@@ -12,7 +12,13 @@ import pyarrow.compute as pc
 from merganser.core.columnar.take import coalesce_batches
 from merganser.core.sources.source import is_source, stream_source
 from merganser.errors import InvalidArgumentError
-from merganser.graph.json_columns import is_string_column, replace_values, to_python_values
+from merganser.graph.json_columns import (
+    ENCODING_ERRORS,
+    encode_column,
+    is_string_column,
+    replace_values,
+    to_python_values,
+)
 from merganser.graph.sqlite.indexes import has_index
 from merganser.graph.sqlite.sql import Parameter, Table, bind_key, build_match_sql
 from merganser.graph.values import Properties, Value, decode, has_dict
@@ -89,6 +95,16 @@ def find_join_keys(column: pa.Array, encoded: pa.Array) -> list[Any] | None:
         found = [_to_join_key(value) for value in column.to_pylist()]
         return None if None in found else found
     return None
+
+
+def find_column_keys(columns: Iterable[tuple[pa.Array, pa.Field]]) -> list[Key] | None:
+    """Find the key of each row of some columns, or return None if `extract_keys` is needed, or refuses a row."""
+    try:
+        by_column = [find_join_keys(column, encode_column(column, field)) for column, field in columns]
+    except ENCODING_ERRORS:
+        return None
+    found = [keys for keys in by_column if keys is not None]
+    return list(zip(*found, strict=True)) if len(found) == len(by_column) else None
 
 
 def find_first_positions(keys: Sequence[Key]) -> dict[Key, int]:
