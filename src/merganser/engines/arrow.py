@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa  # noqa: F401  the examples below use it
+
 from merganser.core.columnar.take import align_chunks
 from merganser.core.dataset.read import open_dataset
 from merganser.core.merge.dataset_io import DatasetIO
