@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.columnar.take import coalesce_batches
-from merganser.engines.spark.jobs import encode_result
+from merganser.engines.spark.jobs import encode_result, get_partition_id
 from merganser.engines.spark.row_files import RowFile, RowFileWriter
-from merganser.engines.spark.source import get_partition_id
 from merganser.engines.spark.staged_source import cast_batch
 
 if TYPE_CHECKING:

@@ -12,9 +12,11 @@ import pickle
 import re
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 RESULT_SCHEMA = f"{NUMBER} int, {RESULT} binary, {ERROR} string"
 _RESULT_ARROW_SCHEMA = pa.schema([(NUMBER, pa.int32()), (RESULT, pa.binary()), (ERROR, pa.string())])
 _MAX_UNSHUFFLED_TASKS = 4
+# What most tasks import; PyArrow's joins import pandas, too.
+_TASK_MODULES = ("merganser.engines.spark.engine", "merganser.core.merge.stage", "pyarrow.acero")
 _SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException,)
 # Rows that arrive one by one fail with the error of Java itself; the client of Spark Connect alone has no Java.
 with suppress(ImportError):
@@ -51,6 +55,16 @@ def run_tasks(spark: SparkSession, task: Callable[[Any], Any], task_inputs: Sequ
     """Run a task once for each input, on any executor, and return the results in the order of the inputs."""
     run = partial(_run_each, error_transport.SIGNING_KEY, task)
     return collect_results(make_task_frame(spark, task_inputs).mapInArrow(run, RESULT_SCHEMA))
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Let executors start Python and import what tasks need, while the driver has something else to do."""
+    run_tasks(spark, _import_modules, range(_MAX_UNSHUFFLED_TASKS))
+
+
+def _import_modules(_: int) -> None:
+    for module in _TASK_MODULES:
+        import_module(module)
 
 
 def make_task_frame(spark: SparkSession, task_inputs: Sequence[Any]) -> DataFrame:
@@ -111,6 +125,12 @@ def _to_batch(number: int, result: bytes | None, error: str | None) -> pa.Record
         for value, data_type in zip((number, result, error), _RESULT_ARROW_SCHEMA.types, strict=True)
     ]
     return pa.record_batch(arrays, schema=_RESULT_ARROW_SCHEMA)
+
+
+def get_partition_id() -> int:
+    """Return the number of this task's partition."""
+    context = TaskContext.get()
+    return context.partitionId() if context is not None else 0
 
 
 def decode_tasks(batches: Batches) -> Iterator[tuple[int, Any]]:

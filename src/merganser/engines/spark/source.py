@@ -9,7 +9,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame as AnyDataFrame
 
 from merganser.core.columnar.take import coalesce_batches, split_batches
@@ -168,13 +167,7 @@ def stage_frame(spark: SparkSession, frame: DataFrame, schemas: SourceSchemas, s
 
 def _stage_rows(schemas: SourceSchemas, staging: Staging | None, batches: Batches) -> Batches:
     for file in write_staged_files(map(partial(cast_batch, schema=schemas.transport), batches), schemas, staging):
-        yield jobs.encode_result(get_partition_id(), file)
-
-
-def get_partition_id() -> int:
-    """Return the number of this task's partition."""
-    context = TaskContext.get()
-    return context.partitionId() if context is not None else 0
+        yield jobs.encode_result(jobs.get_partition_id(), file)
 
 
 def _split_driver_rows(rows: pa.Table | pa.RecordBatchReader, transport_schema: pa.Schema) -> Batches:
@@ -274,4 +267,6 @@ class _FrameReader:
         return wanted, _FrameReader(pa.schema([self.transport_schema.field(at) for at in columns]))
 
     def __call__(self, batches: Batches) -> NumberedBatches:
-        yield from _number_batches(get_partition_id(), map(partial(cast_batch, schema=self.transport_schema), batches))
+        yield from _number_batches(
+            jobs.get_partition_id(), map(partial(cast_batch, schema=self.transport_schema), batches)
+        )

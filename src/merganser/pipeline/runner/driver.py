@@ -13,22 +13,24 @@ import re
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, partial
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pyspark.errors import AnalysisException, ParseException
 
 from merganser.core.storage.location import locate
 from merganser.core.storage.lock import hold_lock
 from merganser.engines.spark import SparkDatasetIO
+from merganser.engines.spark.jobs import warm_up
 from merganser.errors import AccountingError, InvalidArgumentError, PipelineError, QualityError
 from merganser.graph.spark import ParquetGraph, SqliteGraph
 from merganser.graph.spark.record_set import fold_row_files
 from merganser.pipeline.run_result import RunOutcome, StepOutcome, translate_record_errors
-from merganser.pipeline.runner.clean import INTERNAL_COLUMNS, clean_rows, list_files, read_raw
+from merganser.pipeline.runner.clean import INTERNAL_COLUMNS, clean_rows, list_files, read_raw, translate_run_errors
 from merganser.pipeline.runner.staged_rows import CheckedSource, StagedRows, check_quality
 from merganser.pipeline.runner.steps import DatasetStep, GraphStep, StepRows, are_nodes_merged
 from merganser.printable import mask_credentials, to_printable
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from merganser.graph.spark.record_set import FileRecords
     from merganser.pipeline.config.tables import Edge, Node, Pipeline
     from merganser.pipeline.run_result import SourceOutcome
     from merganser.pipeline.runner.clean import RawSource
@@ -47,8 +50,8 @@ if TYPE_CHECKING:
 MessageCallback: TypeAlias = Callable[[str], None]
 # Seconds to wait for another process with the same run.
 _RUN_LOCK_TIMEOUT = 5.0
-# Steps that run at the same time: while one waits for a disk or for Spark, others use the cores.
-_MAX_STEPS_AT_ONCE = 4
+# Steps that run or wait at the same time: while one waits for a disk or for Spark, others use the cores.
+_MAX_STEPS_AT_ONCE = 8
 _INVALID_CHARACTERS = re.compile(r"[^\w.=-]+")
 _RUN_ID = re.compile(r"\w[\w.=-]*")
 
@@ -76,6 +79,7 @@ def run(
     """
     started_at, started = datetime.now(UTC), time.monotonic()
     io = SparkDatasetIO(spark)
+    _start_executors(io.spark)
     files = {source.name: list_files(io.spark, source) for source in pipeline.source}
     raws = {source.name: read_raw(io.spark, source) for source in pipeline.source}
     named = run_id or make_run_id(pipeline, parameters or {}, files)
@@ -110,6 +114,16 @@ def run(
             raise AccountingError(f"{' '.join(wrong)} The merges are committed; please report this.")
         work.remove_rows()
     return outcome
+
+
+def _start_executors(spark: SparkSession) -> None:
+    """Warm up the executors in the background; what fails here fails again where it is reported."""
+
+    def warm() -> None:
+        with suppress(Exception):
+            warm_up(spark)
+
+    Thread(target=warm, name="warm-up", daemon=True).start()
 
 
 def make_run_id(
@@ -197,7 +211,7 @@ class _Run:
     def stage_sources(
         self, steps: list[Step], checked: Mapping[str, CheckedSource], files: Mapping[str, int]
     ) -> dict[str, SourceOutcome]:
-        """Stage every source that a remaining step needs, and quarantine bad rows; too many of them end the run."""
+        """Stage every source that a remaining step needs; too many rows that failed a rule end the run."""
         needed = {step.table.source for step in steps}
         outcomes = {}
         for source in self.pipeline.source:
@@ -211,35 +225,43 @@ class _Run:
                 f"source {source.name}: {outcome.rows_read:,} rows read, {outcome.rows_clean:,} clean, "
                 f"{outcome.rows_quarantined:,} quarantined{' (staged by an earlier attempt)' if outcome.staged else ''}"
             )
-            if outcome.rows_quarantined and staged.has_rows():
-                staged.quarantine(self.run_id, outcome.rows_quarantined)
             outcomes[source.name] = outcome
         try:
             check_quality(self.pipeline, outcomes)
         except QualityError:
+            for outcome in outcomes.values():
+                self.quarantine(outcome)
             # The same run must read the feed and the rules again after they are corrected.
             for staged in self.staged_sources.values():
                 staged.remove_all()
             raise
         return outcomes
 
+    def quarantine(self, source: SourceOutcome) -> None:
+        """Quarantine the rows of a source that failed a rule, unless an earlier attempt has completed the run."""
+        staged = self.staged_sources[source.name]
+        if source.rows_quarantined and staged.has_rows():
+            staged.quarantine(self.run_id, source.rows_quarantined)
+
     def run_steps(self, steps: list[Step], sources: Mapping[str, SourceOutcome]) -> dict[str, StepOutcome]:
         """Run the steps that no earlier attempt has committed, side by side where none waits for another.
 
         If one fails, those that wait for it are not run; all others are, and then its error is raised.
         """
-        rows = self.fold_records(steps)
-        running: dict[str, Future[StepOutcome]] = {}
+        done: dict[str, Future[StepOutcome]] = {}
         with ThreadPoolExecutor(_MAX_STEPS_AT_ONCE, "step") as pool:
+            folded = pool.submit(self.fold_records, [step.table for step in steps if isinstance(step, GraphStep)])
             for number, step in enumerate(steps):
                 # A step waits for earlier ones only, so the pool has begun with those when its turn comes.
-                before = [running[other.name] for other in steps[:number] if step.waits_for(other)]
-                run_one = partial(self.run_step, step, rows[step.table.source], sources[step.table.source])
-                running[step.name] = pool.submit(_run_after, before, run_one)
-        self._raise_failures(running)
-        return {name: future.result() for name, future in running.items()}
+                before: list[Future[Any]] = [done[other.name] for other in steps[:number] if step.waits_for(other)]
+                before += [folded] if isinstance(step, GraphStep) else []
+                run_one = partial(self.run_step, step, folded, sources[step.table.source])
+                done[step.name] = pool.submit(_run_after, before, run_one)
+            kept = {f"quarantine of {name}": pool.submit(self.quarantine, sources[name]) for name in sources}
+        self._raise_failures({**kept, "records of the graph": folded, **done})
+        return {name: future.result() for name, future in done.items()}
 
-    def _raise_failures(self, running: Mapping[str, Future[StepOutcome]]) -> None:
+    def _raise_failures(self, running: Mapping[str, Future[Any]]) -> None:
         failed = {name: error for name, future in running.items() if (error := future.exception()) is not None}
         for name, error in failed.items():
             self.say(f"{name}: not merged. {error}")
@@ -247,17 +269,16 @@ class _Run:
             if not isinstance(error, _NotRunError):
                 raise error
 
-    def fold_records(self, steps: list[Step]) -> dict[str, StepRows]:
-        """Fold the staged rows into the records of each graph table that a step merges, all at once."""
-        staged = {name: self.staged_sources[name] for name in {step.table.source for step in steps}}
-        rows = {name: one.open_rows("clean") for name, one in staged.items()}
-        tables = {step.table.unique_name: step.table for step in steps if isinstance(step, GraphStep)}
+    def fold_records(self, tables: list[Node | Edge]) -> dict[str, FileRecords]:
+        """Fold the staged rows into the records of graph tables, all at once, for the steps of every format."""
+        if self.pipeline.graph is None or not tables:
+            return {}
         location = locate(f"{self.folder}/records")
         location.store.remove_folder(location.root)
         location.store.make_folder(location.root)
-        plans = [(rows[table.source], staged[table.source].find_plan(table)) for table in tables.values()]
-        records = dict(zip(tables, fold_row_files(self.io.spark, plans, location), strict=True))
-        return {name: StepRows(rows[name], one.source.columns, records) for name, one in staged.items()}
+        distinct = {table.unique_name: self.staged_sources[table.source].plan_records(table) for table in tables}
+        with translate_run_errors(self.pipeline.graph, "preparing its records"):
+            return dict(zip(distinct, fold_row_files(self.io.spark, list(distinct.values()), location), strict=True))
 
     def remove_rows(self) -> None:
         """Remove the rows and records that are staged."""
@@ -266,9 +287,12 @@ class _Run:
         location = locate(f"{self.folder}/records")
         location.store.remove_folder(location.root)
 
-    def run_step(self, step: Step, rows: StepRows, source: SourceOutcome) -> StepOutcome:
+    def run_step(self, step: Step, folded: Future[dict[str, FileRecords]], source: SourceOutcome) -> StepOutcome:
         """Run a step, and record its outcome."""
         self.say(f"{step.name}: merging {source.rows_clean:,} rows into {step.target}")
+        staged = self.staged_sources[source.name]
+        records = folded.result() if isinstance(step, GraphStep) else {}
+        rows = StepRows(staged.open_rows("clean"), staged.source.columns, records)
         outcome = step.merge(self.batch_prefix, rows, source)
         location = locate(self.folder)
         location.store.write_small(location.to_path(_make_record_name(step)), json.dumps(asdict(outcome)).encode())
@@ -306,7 +330,7 @@ class _NotRunError(PipelineError):
     """A step was not run, because one that it waits for failed."""
 
 
-def _run_after(before: Sequence[Future[StepOutcome]], run_one: Callable[[], StepOutcome]) -> StepOutcome:
+def _run_after(before: Sequence[Future[Any]], run_one: Callable[[], StepOutcome]) -> StepOutcome:
     if any(future.exception() is not None for future in before):
         raise _NotRunError("A step that it waits for has failed.")
     return run_one()

@@ -157,9 +157,9 @@ class StagedRows:
         location.store.write_small(self._record_path, json.dumps(record).encode())
         return outcome
 
-    def find_plan(self, table: Node | Edge) -> RecordPlan:
-        """Find how the staged rows become the records of a graph table."""
-        return self.source.columns.plans[table.unique_name]
+    def plan_records(self, table: Node | Edge) -> tuple[RowFiles, RecordPlan]:
+        """Find the staged rows of a graph table, and how they become its records."""
+        return self.open_rows("clean"), self.source.columns.plans[table.unique_name]
 
     def open_rows(self, kind: str) -> RowFiles:
         """Open the staged rows, `clean` or `failed`."""
