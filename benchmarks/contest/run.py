@@ -27,10 +27,11 @@ Contents = dict[str, Digest]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Measurements of a contender, and what its lake holds."""
+    """Measurements of a contender, and what its lake holds; `processor` are the seconds of all its processes by day."""
 
     start: float
     days: tuple[float, ...]
+    processor: tuple[float, ...]
     peak: Peak
     contents: Contents
 
@@ -61,7 +62,7 @@ def run_contender(root: Path, feed: Feed, contender: str) -> Run:
     figures, peak = run_process({**task, "step": "run"}, root / f"{contender}.log")
     found, _ = run_process({**task, "step": "read"}, root / f"{contender}-read.log")
     contents = {name: Digest(**fields) for name, fields in found.items()}
-    return Run(figures["start"], tuple(figures["days"]), peak, contents)
+    return Run(figures["start"], tuple(figures["days"]), tuple(figures["processor"]), peak, contents)
 
 
 def run_process(task: dict[str, Any], log: Path) -> tuple[dict[str, Any], Peak]:
@@ -86,6 +87,7 @@ def report_lines(days: Sequence[str], runs: dict[str, Run]) -> list[str]:
     rows: dict[str, list[float]] = {"start of Spark, s": [run.start for run in runs.values()]}
     rows |= {f"{day}, s": [run.days[place] for run in runs.values()] for place, day in enumerate(named)}
     rows["all days, s"] = [sum(run.days) for run in runs.values()]
+    rows["processor, all days, s"] = [sum(run.processor) for run in runs.values()]
     rows["peak of the JVM, MB"] = [run.peak.java / MB for run in runs.values()]
     rows["peak of Python, MB"] = [run.peak.python / MB for run in runs.values()]
     rows["written, MB"] = [run.peak.written / MB for run in runs.values()]

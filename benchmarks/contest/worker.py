@@ -6,6 +6,7 @@ The result is the last line on standard output, as JSON.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from contextlib import closing
@@ -15,6 +16,7 @@ from typing import Any
 
 from benchmarks.contest import open_contender
 from benchmarks.contest.contents import read_contents
+from benchmarks.watch import read_processor_seconds
 
 
 def main() -> None:
@@ -28,13 +30,14 @@ def main() -> None:
         if task["step"] == "read":
             result = {name: asdict(found) for name, found in read_contents(contender, folder).items()}
         else:
-            result = {"start": started, "days": []}
+            result = {"start": started, "days": [], "processor": []}
             for day, again in [*((day, False) for day in task["days"]), (task["days"][-1], True)]:
                 print(f"{day}{' again' if again else ''}", flush=True)
-                begin = time.perf_counter()
+                begin, used = time.perf_counter(), read_processor_seconds(os.getpid())
                 contender.run_day(day, again=again)
                 result["days"].append(time.perf_counter() - begin)
-                print(f"{day}: {result['days'][-1]:.2f} s", flush=True)
+                result["processor"].append(read_processor_seconds(os.getpid()) - used)
+                print(f"{day}: {result['days'][-1]:.2f} s, processor {result['processor'][-1]:.2f} s", flush=True)
     print(json.dumps(result), flush=True)
 
 
