@@ -30,6 +30,7 @@ LAYERS = (
     "merganser.safe_json",
     "merganser.display",
     "merganser.progress",
+    "merganser.timeline",
     "merganser.core.columnar",
     "merganser.core.storage",
     "merganser.core.parquet",

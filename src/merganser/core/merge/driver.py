@@ -26,6 +26,7 @@ from merganser.core.storage.location import locate
 from merganser.core.storage.staging import explain_staging_errors
 from merganser.errors import InvalidArgumentError, TargetPathError
 from merganser.progress import ProgressReporter
+from merganser.timeline import record_span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +68,7 @@ def merge(engine: Engine, source: Any, context: OperationContext) -> MergeResult
             # Elsewhere nobody would hear of the stages.
             is_watched = options.progress is not None
             staged = work(engine, source) if is_watched else engine.run_merge(work, source, fitted.target.size)
-            with explain_staging_errors(staging):
+            with explain_staging_errors(staging), record_span("commit", "commit"):
                 progress.begin("commit", staged.file_count, staged.result.source_count)
                 if staged.journal is not None:
                     commit_files(session, staging, staged.journal, fitted.target)

@@ -23,6 +23,7 @@ from merganser.core.storage.remote import RemoteStore
 from merganser.core.storage.staging import explain_unwritable
 from merganser.core.storage.tickets import LocalQueue, RemoteQueue
 from merganser.errors import ConcurrentWriteError, LockTimeoutError
+from merganser.timeline import record_span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,7 +63,7 @@ def _acquire(lock: _KernelLock | _Lease, queue: LocalQueue | RemoteQueue, displa
     deadline = time.monotonic() + timeout
     if queue.is_empty() and lock.try_acquire():
         return
-    with contextlib.ExitStack() as on_failure:
+    with record_span("waiting", "lock"), contextlib.ExitStack() as on_failure:
         on_failure.callback(queue.leave)
         queue.enter()
         while not (queue.is_first() and lock.try_acquire()):

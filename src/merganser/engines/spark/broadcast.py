@@ -58,16 +58,16 @@ class BroadcastSource:
 
     def deduplicate(self, order_by: Sequence[str]) -> BroadcastSource | ShuffleSource:
         spark = self._engine.spark
-        (files,) = self.run([partial(_keep_latest, order_by)])
+        (files,) = self.run([partial(_keep_latest, order_by)], "deduplicate rows")
         return self._engine.choose_mode(make_source(spark, self.staged.with_files(files)), self.spec)
 
     def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
-        (found,) = self.run([partial(_compute_key_facts, bounds)])
+        (found,) = self.run([partial(_compute_key_facts, bounds)], "check keys")
         self._stats = find_stats(self._engine.spark, self.staged, self._stats)
         return self._stats.to_source_facts(found, self.spec.keys)
 
     def hash_keys(self) -> Hashes:
-        return self.run([_hash_source_keys])[0]  # type: ignore[no-any-return]
+        return self.run([_hash_source_keys], "hash keys")[0]  # type: ignore[no-any-return]
 
     def match(self, files: Sequence[ScanFile], facts: SourceFacts) -> BroadcastMatches:
         inserts = self.spec.policy.rule.inserts
@@ -76,7 +76,7 @@ class BroadcastSource:
             return BroadcastMatches(self, facts.partitions, None, counts)
         chunks = list(_chunk_files(files))
         task = partial(_match, self.staged, self.spec, facts.partitions)
-        found: list[_TaskMatches] = run_tasks(self._engine.spark, task, chunks)
+        found: list[_TaskMatches] = run_tasks(self._engine.spark, task, chunks, "match keys")
         new = np.packbits(np.ones(self.staged.rows if inserts else 0, np.bool_))
         paths: dict[int, str] = {}
         for chunk, one in zip(chunks, found, strict=True):
@@ -86,8 +86,8 @@ class BroadcastSource:
         counts = _add_counts(found, new_rows=int(np.unpackbits(new).sum()))
         return BroadcastMatches(self, facts.partitions, StagedMatches(paths, new, counts.moved), counts)
 
-    def run(self, tasks: Sequence[Callable[[StagedSource, SourceSpec], Any]]) -> list[Any]:
-        return run_tasks(self._engine.spark, partial(_run_on_source, self.staged, self.spec), tasks)
+    def run(self, tasks: Sequence[Callable[[StagedSource, SourceSpec], Any]], name: str) -> list[Any]:
+        return run_tasks(self._engine.spark, partial(_run_on_source, self.staged, self.spec), tasks, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +115,14 @@ class BroadcastMatches:
         if layout is not None:
             tasks.append(partial(_append, self.matches, layout, self.partitions))
         with report_staged_files(staging, len(tasks)):
-            found = self.source.run(tasks)
+            found = self.source.run(tasks, "write files")
         return found[: len(jobs)], [one for more in found[len(jobs) :] for one in more]
 
     def audit(self, files: Sequence[ScanFile], audit: AuditSpec, staging: Staging) -> list[pa.Table | str]:  # noqa: ARG002  the staged source has it
         paths = {} if self.matches is None else self.matches.paths
         tasks: list[Any] = [partial(_list_inserted, self.matches, audit)]
         tasks += [partial(_list_changed, scan, paths.get(scan.number, ""), audit) for scan in files]
-        return [one for several in self.source.run(tasks) for one in several]
+        return [one for several in self.source.run(tasks, "list changed rows") for one in several]
 
 
 def _add_counts(found: Sequence[_TaskMatches], new_rows: int) -> MatchCounts:

@@ -79,13 +79,14 @@ class SparkEngine:
         if len(items) <= few:
             return map_in_threads(task, items)
         chunks = [items[start : start + size] for start in range(0, len(items), size)]
-        return [result for some in run_tasks(self.spark, partial(map_in_threads, task), chunks) for result in some]
+        found = run_tasks(self.spark, partial(map_in_threads, task), chunks, "inspect target files")
+        return [result for some in found for result in some]
 
     def run_merge(
         self, work: Callable[[Engine, ConformedSource], ResultT], source: ConformedSource, target: TargetSize
     ) -> ResultT:
         if isinstance(source, BroadcastSource) and target.is_within(self._task_limit):
-            (done,) = run_tasks(self.spark, partial(_run_merge, work, source.staged), [source.spec])
+            (done,) = run_tasks(self.spark, partial(_run_merge, work, source.staged), [source.spec], "merge rows")
             return done  # type: ignore[no-any-return]
         return work(self, source)
 

@@ -46,12 +46,15 @@ class Grouping:
         return self.rows.size // FILE_BYTES + 1
 
 
-def run_groupings(spark: SparkSession, groupings: Sequence[Grouping], folder: str) -> list[list[Any]]:
+def run_groupings(
+    spark: SparkSession, groupings: Sequence[Grouping], folder: str, name: str = "group rows"
+) -> list[list[Any]]:
     """Do the work of each grouping, and return its results in the order of the keys; small ones share a job."""
     small = [grouping for grouping in groupings if grouping.group_count == 1]
-    at_once = iter(run_tasks(spark, _run_small, small) if small else [])
+    at_once = iter(run_tasks(spark, _run_small, small, name) if small else [])
     return [
-        [next(at_once)] if grouping.group_count == 1 else _run_large(spark, grouping, folder) for grouping in groupings
+        [next(at_once)] if grouping.group_count == 1 else _run_large(spark, grouping, folder, name)
+        for grouping in groupings
     ]
 
 
@@ -59,12 +62,12 @@ def _run_small(grouping: Grouping) -> Any:
     return grouping.work(align_chunks(grouping.rows.read_table()))
 
 
-def _run_large(spark: SparkSession, grouping: Grouping, folder: str) -> list[Any]:
+def _run_large(spark: SparkSession, grouping: Grouping, folder: str, name: str) -> list[Any]:
     rows, count = grouping.rows.without_files(), grouping.group_count
     paths = [file.path for file in grouping.rows.row_files.files]
-    split = run_tasks(spark, partial(_split_file, rows, grouping.key, count, folder), paths)
+    split = run_tasks(spark, partial(_split_file, rows, grouping.key, count, folder), paths, name)
     store = rows.row_files.store
-    results = run_tasks(spark, partial(_run_group, store, split, grouping.work), range(count))
+    results = run_tasks(spark, partial(_run_group, store, split, grouping.work), range(count), name)
     for path in split:
         store.remove(path)
     return results

@@ -69,7 +69,7 @@ def open_files(spark: SparkSession, path: str) -> InputSplits | None:
     if files.is_parquet and len(files.names) <= _MAX_DRIVER_FILES:
         infos = [files.read_info(name) for name in files.names]
     else:
-        infos = run_tasks(spark, files.read_info, files.names)
+        infos = run_tasks(spark, files.read_info, files.names, "inspect source files")
     splits: list[tuple[str, Sequence[int] | None]] = []
     for name, info in zip(files.names, infos, strict=True):
         splits += [(name, groups) for groups in _split_row_groups(info.group_sizes)] or [(name, None)]

@@ -24,6 +24,7 @@ from merganser.engines.spark import error_transport
 from merganser.engines.spark.columns import ERROR, NUMBER, RESULT, TASK_INPUT
 from merganser.engines.spark.types import to_spark_schema
 from merganser.errors import DatasetMergeError, MerganserError, OutOfMemoryError, StagingError
+from merganser.timeline import record_span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,10 +52,12 @@ _PREAMBLE_LINE = re.compile(
 _MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 
-def run_tasks(spark: SparkSession, task: Callable[[Any], Any], task_inputs: Sequence[Any]) -> list[Any]:
+def run_tasks(
+    spark: SparkSession, task: Callable[[Any], Any], task_inputs: Sequence[Any], name: str = "run tasks"
+) -> list[Any]:
     """Run a task once for each input, on any executor, and return the results in the order of the inputs."""
     run = partial(_run_each, error_transport.SIGNING_KEY, task)
-    return collect_results(make_task_frame(spark, task_inputs).mapInArrow(run, RESULT_SCHEMA))
+    return collect_results(make_task_frame(spark, task_inputs).mapInArrow(run, RESULT_SCHEMA), name)
 
 
 def warm_up(spark: SparkSession) -> None:
@@ -104,9 +107,9 @@ def create_small_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     return spark.createDataFrame(table, to_spark_schema(table.schema))
 
 
-def collect_results(frame: DataFrame) -> list[Any]:
+def collect_results(frame: DataFrame, name: str) -> list[Any]:
     """Run a job and return its results by number; an error among them is raised."""
-    with translate_errors():
+    with watch_job(name):
         table = frame.toArrow().sort_by(NUMBER)
     error = next(filter(None, table.column(ERROR).to_pylist()), None)
     if error is not None:
@@ -176,6 +179,13 @@ def _to_signed_error(error: MerganserError | OSError | MemoryError, key: bytes) 
     elif not isinstance(error, MerganserError):
         error = StagingError(f"An executor cannot read or write: {error}. Check free space and permissions there.")
     return RuntimeError(f"{error} ({error_transport.sign_error(error, key)})")
+
+
+@contextmanager
+def watch_job(name: str) -> Iterator[None]:
+    """Record the time of a job by a short name, and raise the error that caused it to fail."""
+    with record_span("job", name), translate_errors():
+        yield
 
 
 @contextmanager

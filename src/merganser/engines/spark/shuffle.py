@@ -31,7 +31,7 @@ from merganser.engines.spark.jobs import (
     make_task_frame,
     shuffle_to_tasks,
     tag_errors,
-    translate_errors,
+    watch_job,
 )
 from merganser.engines.spark.progress import report_staged_files
 from merganser.engines.spark.source import find_stats, make_source, stage_frame
@@ -75,7 +75,7 @@ class ShuffleSource:
         if columns:
             frame, reader = source.select([*columns, *_list_delete_columns(policy)])
             find = tag_errors(tasks.find_partitions, reader, columns, policy)
-            found = collect_results(frame.mapInArrow(find, RESULT_SCHEMA))
+            found = collect_results(frame.mapInArrow(find, RESULT_SCHEMA), "find partitions")
             partitions = tasks.drop_duplicate_rows(pa.concat_tables([partitions, *found]))
         candidates = np.zeros(0, np.bool_) if bounds is None else self._find_candidates(bounds)
         return source.stats.to_source_facts(KeyFacts(duplicates, sample, partitions, candidates), keys)
@@ -85,7 +85,7 @@ class ShuffleSource:
         row = F.min(F.struct(*_SOURCE_ROW)).alias("first")
         groups = self._read_keys(keys).groupBy(*name_key_columns(len(keys))).agg(F.count("*").alias("rows"), row)
         several = groups.where("rows > 1")
-        with translate_errors():
+        with watch_job("check keys"):
             count = several.count()
         if not count:
             return 0, self.source.schemas.select(keys).make_empty_table()
@@ -95,7 +95,7 @@ class ShuffleSource:
         frame, reader = self.source.select(self.spec.keys)
         probe = tag_errors(tasks.probe_bounds, reader, self.spec.keys, bounds)
         candidates = np.zeros(bounds.num_rows, np.bool_)
-        for bits in collect_results(frame.mapInArrow(probe, RESULT_SCHEMA)):
+        for bits in collect_results(frame.mapInArrow(probe, RESULT_SCHEMA), "probe bounds"):
             candidates |= np.unpackbits(bits, count=bounds.num_rows).astype(np.bool_)
         return candidates
 
@@ -118,16 +118,17 @@ class ShuffleSource:
         return rows.where(~F.col(col.IS_DELETE)).select(*_SOURCE_ROW, col.PARTITION)
 
     def _sample_keys(self, rows: DataFrame) -> pa.Table:
-        with translate_errors():
+        with watch_job("sample keys"):
             wanted = rows.distinct().orderBy(*_SOURCE_ROW).limit(SAMPLE_SIZE).toArrow()
         frame, reader = self.source.select(self.spec.keys)
-        found = collect_results(frame.mapInArrow(tag_errors(tasks.select_rows, reader, wanted), RESULT_SCHEMA))
+        select = tag_errors(tasks.select_rows, reader, wanted)
+        found = collect_results(frame.mapInArrow(select, RESULT_SCHEMA), "sample keys")
         return pa.concat_tables([table for _, _, table in sorted(found, key=lambda one: one[:2])])
 
     def hash_keys(self) -> Hashes:
         frame, reader = self.source.select(self.spec.keys)
         hash_rows = tag_errors(tasks.hash_rows, reader, self.spec.keys)
-        return np.concatenate(collect_results(frame.mapInArrow(hash_rows, RESULT_SCHEMA)))
+        return np.concatenate(collect_results(frame.mapInArrow(hash_rows, RESULT_SCHEMA), "hash keys"))
 
     def deduplicate(self, order_by: Sequence[str]) -> ShuffleSource | BroadcastSource:
         if not self.source.stats.rows:
@@ -141,7 +142,8 @@ class ShuffleSource:
         if staged is not None:
             latest = self._read_keys(columns).select(*_SOURCE_ROW, rank).where("rank = 1").drop("rank")
             sent = shuffle_to_tasks(latest, col.STAGED_FILE, staged.files, col.ROW)
-            kept = collect_results(sent.mapInArrow(tag_errors(tasks.keep_rows, staged.without_files()), RESULT_SCHEMA))
+            keep = tag_errors(tasks.keep_rows, staged.without_files())
+            kept = collect_results(sent.mapInArrow(keep, RESULT_SCHEMA), "deduplicate rows")
             source = make_source(spark, staged.with_files(chain.from_iterable(kept)))
         else:
             wire = tasks.make_wire_schema(schemas)
@@ -162,7 +164,7 @@ class ShuffleSource:
         self._engine.persisted.append(frame)
         group = [col.FILE, col.ROW_GROUP]
         counted = [F.sum(_has_action(*some).cast("long")) for some in _COUNTED_ACTIONS]
-        with translate_errors():
+        with watch_job("match keys"):
             counts = frame.groupBy(*group).agg(F.count("*"), *counted).orderBy(*group).toArrow()
             matching = frame.where(~F.col(col.IS_DELETE)).select(*_SOURCE_ROW).distinct()
             matched = matching.count() if policy.rule.inserts else 0
@@ -280,7 +282,8 @@ class ShuffleMatches:
         schemas = schemas.select([name for name in schemas.target.names if name in self._policy.columns])
         rewrite = tag_errors(tasks.rewrite, schemas, staging, self.frame is not None)
         with report_staged_files(staging, len(jobs)):
-            return collect_results(self.source.send_matches(found, jobs, schemas).mapInArrow(rewrite, RESULT_SCHEMA))
+            sent = self.source.send_matches(found, jobs, schemas)
+            return collect_results(sent.mapInArrow(rewrite, RESULT_SCHEMA), "rewrite files")
 
     def _append(self, layout: Layout, staging: Staging) -> list[AppendedFile]:
         staged, partitions, max_rows = self._staged, self.partitions, layout.max_rows_per_file
@@ -290,7 +293,7 @@ class ShuffleMatches:
             rows = self.source.read_row_partitions(partitions).hint("merge")
             new = new.unionAll(rows.join(moved, _SOURCE_ROW))
         group = [col.PARTITION, col.STAGED_FILE]
-        with translate_errors():
+        with watch_job("count new rows"):
             counts = new.groupBy(*group).count().toArrow()
         if not counts.num_rows:
             return []
@@ -304,7 +307,7 @@ class ShuffleMatches:
         by_file = rows.repartitionById(count, col.NEW_FILE).sortWithinPartitions(col.NEW_FILE, col.NEW_POSITION)
         write = tag_errors(tasks.write_file, staged.schemas, layout, staging)
         with report_staged_files(staging, count):
-            written = collect_results(by_file.mapInArrow(write, RESULT_SCHEMA))
+            written = collect_results(by_file.mapInArrow(write, RESULT_SCHEMA), "write new files")
         return [AppendedFile(path, partition) for path, partition in zip(written, assigned.partitions, strict=True)]
 
     def _find_new_rows(self, partitions: pa.Table) -> DataFrame:
@@ -318,12 +321,12 @@ class ShuffleMatches:
             schemas = staged.schemas.select([name for name in audit.columns if name in audit.insert_columns])
             new = shuffle_to_tasks(self._find_new_rows(pa.table({})), col.STAGED_FILE, staged.files, col.ROW)
             list_inserted = tag_errors(tasks.list_inserted, staged.without_files(), schemas, audit)
-            found += collect_results(new.mapInArrow(list_inserted, RESULT_SCHEMA))
+            found += collect_results(new.mapInArrow(list_inserted, RESULT_SCHEMA), "list changed rows")
         if files:
             schemas = staged.schemas.select([name for name in audit.columns if name in self._policy.columns])
             by_file = self.source.send_matches(self.frame, files, schemas)
             list_changed = tag_errors(tasks.list_changed, schemas, self.source.spec, audit, staging)
-            found += collect_results(by_file.mapInArrow(list_changed, RESULT_SCHEMA))
+            found += collect_results(by_file.mapInArrow(list_changed, RESULT_SCHEMA), "list changed rows")
         return list(chain.from_iterable(found))
 
 

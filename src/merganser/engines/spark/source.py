@@ -127,11 +127,13 @@ def find_stats(spark: SparkSession, staged: StagedSource, stats: SourceStats) ->
     """Find the statistics of a source, by reading its rows if they are not known."""
     if staged.row_files is None:
         return stats
-    return merge_stats(jobs.run_tasks(spark, partial(compute_stats, staged.without_files()), staged.files))
+    return merge_stats(
+        jobs.run_tasks(spark, partial(compute_stats, staged.without_files()), staged.files, "compute statistics")
+    )
 
 
 def _stage_splits(spark: SparkSession, splits: InputSplits, schemas: SourceSchemas, staging: Staging | None) -> Source:
-    found = jobs.run_tasks(spark, partial(_stage_split, splits.read, schemas, staging), splits.splits)
+    found = jobs.run_tasks(spark, partial(_stage_split, splits.read, schemas, staging), splits.splits, "stage rows")
     files = tuple(chain.from_iterable(found))
     if staging is not None:
         return make_source(spark, StagedSource(staging, schemas, files))
@@ -159,7 +161,7 @@ def stage_frame(spark: SparkSession, frame: DataFrame, schemas: SourceSchemas, s
     if staging is None:
         plain = plain.persist()
     work = jobs.tag_errors(_stage_rows, schemas, staging)
-    found: list[StagedFile] = jobs.collect_results(plain.mapInArrow(work, jobs.RESULT_SCHEMA))
+    found: list[StagedFile] = jobs.collect_results(plain.mapInArrow(work, jobs.RESULT_SCHEMA), "stage rows")
     if staging is not None:
         return make_source(spark, StagedSource(staging, schemas, tuple(found)))
     return Source(schemas, merge_stats(file.stats for file in found), plain, _FrameReader(schemas.transport))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from merganser.engines.spark.jobs import tag_errors, translate_errors
+from merganser.engines.spark.jobs import tag_errors, watch_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,10 +25,16 @@ def stream_tables(frame: DataFrame, rows: int = ROWS) -> Iterator[pa.Table]:
     prepares the next partition. Times with a zone are in UTC, whatever the session's zone.
     """
     encoded = frame.mapInArrow(tag_errors(_encode_partition, rows), "encoded binary")
-    with translate_errors():
-        for row in encoded.toLocalIterator(prefetchPartitions=True):
-            table = pa.ipc.open_stream(row.encoded).read_all()
-            yield table.cast(pa.schema([field.with_type(_to_utc(field.type)) for field in table.schema]))
+    with watch_job("stream rows"):
+        rows_left = encoded.toLocalIterator(prefetchPartitions=True)
+    while (row := _fetch_row(rows_left)) is not None:
+        table = pa.ipc.open_stream(row.encoded).read_all()
+        yield table.cast(pa.schema([field.with_type(_to_utc(field.type)) for field in table.schema]))
+
+
+def _fetch_row(rows: Iterator[Any]) -> Any:
+    with watch_job("stream rows"):
+        return next(rows, None)
 
 
 def _encode_partition(rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

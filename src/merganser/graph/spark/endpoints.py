@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.display import pluralize
+from merganser.engines.spark.jobs import watch_job
 from merganser.errors import InvalidArgumentError, NodeNotFoundError
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def refuse_missing(edges: DataFrame, endpoint: EndpointIds) -> None:
     """Refuse edges whose node at this endpoint does not exist."""
     column = endpoint.column
     missing = _join_known_ids(edges, endpoint, "left_anti")
-    count = missing.agg(F.count_distinct(column)).collect()[0][0]
+    with watch_job("find missing nodes"):
+        count = missing.agg(F.count_distinct(column)).collect()[0][0]
     if count:
         examples = missing.dropDuplicates([column]).orderBy(column).limit(_MAX_KEYS_SHOWN)
         keys = [repr(row[0].asDict(recursive=True)) for row in examples.select(endpoint.match_column).collect()]

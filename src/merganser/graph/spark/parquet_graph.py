@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.engines.spark import SparkDatasetIO
+from merganser.engines.spark.jobs import watch_job
 from merganser.engines.spark.types import to_spark_schema
 from merganser.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError
 from merganser.graph.spark import exchange
@@ -159,7 +160,8 @@ class ParquetGraph:
                 refuse_missing(records.frame, endpoint)
             return records
         frame = reduce(drop_missing, endpoints, records.frame)
-        rows = frame.agg(F.coalesce(F.sum("rows"), F.lit(0))).collect()[0][0]
+        with watch_job("find missing nodes"):
+            rows = frame.agg(F.coalesce(F.sum("rows"), F.lit(0))).collect()[0][0]
         return FrameRecords(
             folded=frame,
             rows=records.rows,

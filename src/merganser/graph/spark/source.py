@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.core.model.casts import conform
 from merganser.core.model.schema import check_types, is_same_logical_type
-from merganser.engines.spark.jobs import tag_errors, translate_errors
+from merganser.engines.spark.jobs import tag_errors, watch_job
 from merganser.errors import InvalidArgumentError
 from merganser.graph.spark.columns import KEY_COLUMNS, TIME_COLUMNS, to_column_name
 from merganser.graph.spark.reading import to_column
@@ -92,7 +92,7 @@ class RecordRows:
         """Refuse values that a column of the dataset cannot hold; the merge checks them after columns are added."""
         if self._cast_schema:
             values = self._make_frame(known).select(*(to_column(name) for name in self._cast_schema.names))
-            with translate_errors():
+            with watch_job("check values"):
                 values.mapInArrow(tag_errors(_check_castable, self._cast_schema), "nothing int").collect()
 
     def _make_schema(self) -> pa.Schema:

@@ -29,6 +29,7 @@ from merganser.graph.sqlite.indexes import create_index, has_index
 from merganser.graph.sqlite.lookup import extract_keys, find_by_keys, find_column_keys, find_first_positions
 from merganser.graph.sqlite.sql import has_json_path
 from merganser.graph.values import Properties, normalize_properties
+from merganser.timeline import record_span
 
 if TYPE_CHECKING:
     import os
@@ -213,7 +214,7 @@ class SqliteGraph:
 def _merge(batch: CheckpointedBatch, point: Checkpoint, records: Records, merge: MergeFunction) -> GraphMergeResult:
     """Merge the records after a checkpoint, in one transaction for each table."""
     for table in records.read_tables(point.last_id):
-        with batch.store.transaction():
+        with record_span("merge", "SQLite"), batch.store.transaction():
             skipped, created, changed = merge(table)
             after = Checkpoint(
                 last_id=table.column("id")[-1].as_py(),
@@ -224,7 +225,7 @@ def _merge(batch: CheckpointedBatch, point: Checkpoint, records: Records, merge:
             )
             batch.advance(point, after)
         point = after
-    with batch.store.transaction():
+    with record_span("merge", "SQLite"), batch.store.transaction():
         # Rows without a key belong to no record.
         after = replace(point, rows=records.rows, skipped=point.skipped + records.skipped, done=True)
         batch.advance(point, after)

@@ -79,7 +79,7 @@ class CheckedSource:
         plain = frame.toDF(*(f"c{at}" for at in range(len(schema))))
         order = [f"c{schema.names.index(name)}" for name in (*clean, *_FAILED_COLUMNS)]
         work = tag_errors(stage_checked, parts, folder.store, folder.root)
-        return parts, collect_results(plain.select(*order).mapInArrow(work, RESULT_SCHEMA))
+        return parts, collect_results(plain.select(*order).mapInArrow(work, RESULT_SCHEMA), "read source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class StagedRows:
         work = partial(_number_duplicates, location.store, location.root)
         with translate_run_errors(self.source.source, "writing the quarantine"):
             grouping = Grouping(rows.select(rows.schema.names), _IDENTITY, work)
-            (found,) = run_groupings(self.io.spark, [grouping], location.root)
+            (found,) = run_groupings(self.io.spark, [grouping], location.root, "number rows")
             numbered = RowFiles(location.store, rows.schema, tuple(file for files in found for file in files))
             columns = {
                 "id": _IDENTITY,
