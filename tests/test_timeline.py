@@ -28,6 +28,7 @@ ROWS = pa.table({"id": [1, 2]})
 
 def list_spans(timeline: Timeline) -> list[Span]:
     """The spans that were recorded, without the rest."""
+    spans: list[Span]
     *spans, rest = timeline.summarise()["spans"]
     assert (rest.kind, rest.name, rest.count) == ("driver", "other work", 1)
     return spans
@@ -49,7 +50,7 @@ def test_spans_and_the_rest_add_up_to_the_seconds() -> None:
 
 
 def test_spans_of_one_kind_and_name_are_added_up_in_the_order_of_their_starts() -> None:
-    with collect_spans(time.monotonic()) as timeline:
+    with collect_spans() as timeline:
         for kind, name in (("job", "b"), ("job", "a"), ("merge", "a"), ("job", "b")):
             with record_span(kind, name):  # type: ignore[arg-type]
                 time.sleep(0.001)
@@ -64,7 +65,7 @@ def test_spans_of_one_kind_and_name_are_added_up_in_the_order_of_their_starts() 
 
 
 def test_a_span_within_another_is_part_of_it() -> None:
-    with collect_spans(time.monotonic()) as timeline, record_span("commit", "outer"), record_span("job", "inner"):
+    with collect_spans() as timeline, record_span("commit", "outer"), record_span("job", "inner"):
         pass
     (span,) = list_spans(timeline)
     assert (span.name, span.count) == ("outer", 1)
@@ -72,7 +73,7 @@ def test_a_span_within_another_is_part_of_it() -> None:
 
 def test_a_collector_within_another_takes_its_own_spans() -> None:
     with (
-        collect_spans(time.monotonic()) as run,
+        collect_spans() as run,
         record_span("steps", "steps"),
         collect_spans(run.origin) as step,
         record_span("job", "inner"),
@@ -84,7 +85,7 @@ def test_a_collector_within_another_takes_its_own_spans() -> None:
 
 def test_threads_collect_apart_and_one_that_does_not_collect_records_nothing() -> None:
     def collect(name: str) -> list[Span]:
-        with collect_spans(time.monotonic()) as timeline, record_span("job", name):
+        with collect_spans() as timeline, record_span("job", name):
             time.sleep(0.005)
         return list_spans(timeline)
 
@@ -92,7 +93,7 @@ def test_threads_collect_apart_and_one_that_does_not_collect_records_nothing() -
         with record_span("job", "nobody"):
             pass
 
-    with collect_spans(time.monotonic()) as outside, ThreadPoolExecutor(2) as pool:
+    with collect_spans() as outside, ThreadPoolExecutor(2) as pool:
         found = list(pool.map(collect, "abcd"))
         pool.submit(record).result()
     assert [[span.name for span in spans] for spans in found] == [["a"], ["b"], ["c"], ["d"]]
@@ -100,7 +101,7 @@ def test_threads_collect_apart_and_one_that_does_not_collect_records_nothing() -
 
 
 def test_a_span_that_fails_is_recorded_too() -> None:
-    with collect_spans(time.monotonic()) as timeline:
+    with collect_spans() as timeline:
         with pytest.raises(KeyError), record_span("job", "failing"):
             raise KeyError
         with record_span("job", "next"):
@@ -129,7 +130,7 @@ def lock_held(path: str) -> Iterator[Event]:
 
 
 def merge(path: str, **options: Any) -> list[Span]:
-    with collect_spans(time.monotonic()) as timeline:
+    with collect_spans() as timeline:
         merganser.merge(ROWS, path, key_columns="id", engine="arrow", **options)
     return list_spans(timeline)
 
@@ -156,7 +157,7 @@ def test_a_merge_that_gives_up_waiting_records_it_and_changes_nothing(tmp_path: 
     with (
         assert_unchanged(path),
         lock_held(path),
-        collect_spans(time.monotonic()) as timeline,
+        collect_spans() as timeline,
         pytest.raises(LockTimeoutError),
     ):
         merganser.merge(ROWS, path, key_columns="id", engine="arrow", lock_timeout=0.05)

@@ -34,19 +34,19 @@ class Timeline:
     """The spans that one thread records while it collects; `origin` is when the run began, by the monotonic clock."""
 
     origin: float
-    began: float = field(default_factory=time.monotonic)
-    _spans: dict[tuple[str, str], Span] = field(default_factory=dict)
+    began: float
+    spans: dict[tuple[SpanKind, str], Span] = field(default_factory=dict)
     is_recording: bool = False
 
     def add(self, kind: SpanKind, name: str, began: float, seconds: float) -> None:
         """Add a span to those of the same kind and name."""
-        before = self._spans.get((kind, name), Span(kind, name, began - self.origin, 0.0, 0))
-        self._spans[kind, name] = replace(before, seconds=before.seconds + seconds, count=before.count + 1)
+        before = self.spans.get((kind, name), Span(kind, name, began - self.origin, 0.0, 0))
+        self.spans[kind, name] = replace(before, seconds=before.seconds + seconds, count=before.count + 1)
 
     def summarise(self) -> dict[str, Any]:
         """Return start, seconds and spans up to now; the last span is what the others leave of the seconds."""
         started, seconds = self.began - self.origin, time.monotonic() - self.began
-        spans = tuple(self._spans.values())
+        spans = tuple(self.spans.values())
         rest = Span("driver", "other work", started, max(0.0, seconds - sum(span.seconds for span in spans)), 1)
         return {"started": started, "seconds": seconds, "spans": (*spans, rest)}
 
@@ -55,9 +55,13 @@ _collecting: ContextVar[Timeline | None] = ContextVar("merganser_timeline", defa
 
 
 @contextmanager
-def collect_spans(origin: float) -> Iterator[Timeline]:
-    """Collect the spans of this thread while the block lasts, instead of whatever collected them before."""
-    timeline = Timeline(origin)
+def collect_spans(origin: float | None = None) -> Iterator[Timeline]:
+    """Collect the spans of this thread while the block lasts, instead of whatever collected them before.
+
+    `origin` is when the run began, by the monotonic clock; default now.
+    """
+    began = time.monotonic()
+    timeline = Timeline(began if origin is None else origin, began)
     token = _collecting.set(timeline)
     try:
         yield timeline

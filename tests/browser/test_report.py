@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from merganser.pipeline.run_result import RunOutcome
 
 OUTCOMES = {"usual": USUAL, "zero": ZERO, "one": ONE, "empty": EMPTY, "extreme": EXTREME, "wrong": WRONG}
+# The groups of outcomes that are on the timeline.
+GROUPS = ("sources", "tasks", "steps")
 # Besides the two usual widths: a very narrow one, and both sides of the width at which the layout changes.
 WIDE, NARROW = 1200, 400
 WIDTHS = (320, NARROW, 960, 961, WIDE)
@@ -164,7 +166,11 @@ def value_at(facts: Any, key: str) -> float:
     head, star, tail = key.partition(".*.")
     if star:
         return float(sum(item[tail] for item in facts[head]))
-    return float(reduce(lambda found, step: found[int(step) if step.isdigit() else step], key.split("."), facts))
+    return float(find_value(facts, key))
+
+
+def find_value(facts: Any, key: str) -> Any:
+    return reduce(lambda found, step: found[int(step) if step.isdigit() else step], key.split("."), facts)
 
 
 def test_every_number_equals_the_run_result(report: Opened) -> None:
@@ -174,7 +180,7 @@ def test_every_number_equals_the_run_result(report: Opened) -> None:
     for figure in figures:
         assert figure["value"] == value_at(facts, figure["key"]), figure
         if figure["text"] is not None:
-            whole = not figure["key"].endswith("seconds")
+            whole = not figure["key"].endswith(("seconds", "started"))
             assert figure["text"] == format_number(int(figure["value"]) if whole else float(figure["value"])), figure
 
 
@@ -201,14 +207,13 @@ PARTS = {
         ),
     ),
     "files": ("steps", ("files_written", "files_rewritten", "files_preserved")),
-    "seconds": ("steps", ("seconds",)),
 }
 
 
 def test_every_chart_has_a_bar_for_each_source_step_and_failed_rule(report: Opened) -> None:
     charts = report.charts()
     facts = report.outcome.to_dict()
-    assert list(charts) == ["went", "rows", "rules", "files", "seconds"]
+    assert list(charts) == ["went", "rows", "rules", "files", "timeline"]
     drawn = {
         chart: [[part["key"] for part in bar["parts"]] for bar in found["bars"]] for chart, found in charts.items()
     }
@@ -229,12 +234,40 @@ def test_every_chart_has_a_bar_for_each_source_step_and_failed_rule(report: Open
     assert rows == sorted(rows, reverse=True)
 
 
+def find_start(facts: Any, bar: Any) -> float:
+    """When a bar begins: that of a source or step where it began, any other at 0."""
+    owner, _, _ = bar["parts"][0]["key"].rpartition("spans.")
+    return float(find_value(facts, f"{owner}started")) if owner else 0.0
+
+
+def test_the_timeline_has_a_bar_for_everything_that_ran_in_the_order_of_starts(report: Opened) -> None:
+    facts = report.outcome.to_dict()
+    owners = {f"{group}.{number}.": one for group in GROUPS for number, one in enumerate(facts[group])}
+    expected = {
+        f"{owner}spans.{number}.seconds"
+        for owner, one in {"": facts, **owners}.items()
+        for number in range(len(one["spans"]))
+    }
+    bars = report.charts()["timeline"]["bars"]
+    assert {part["key"] for bar in bars for part in bar["parts"]} == expected
+    assert report.page.locator("#timeline .empty").count() == (not expected)
+    starts = [find_start(facts, bar) for bar in bars]
+    assert starts == sorted(starts)
+
+
+def find_longest(facts: Any, chart: Any) -> float:
+    """The figure at the right edge of a chart."""
+    ends = [find_start(facts, bar) + sum(part["value"] for part in bar["parts"]) for bar in chart["bars"]]
+    return float(max(ends))
+
+
 def test_bars_are_as_long_as_their_figures(report: Opened) -> None:
+    facts = report.outcome.to_dict()
     for name, chart in report.charts().items():
         totals = [sum(part["value"] for part in bar["parts"]) for bar in chart["bars"]]
         for bar, total in zip(chart["bars"], totals, strict=True):
             whole = bar["box"][2]
-            longest = total if name == "went" else max(totals)
+            longest = total if name == "went" else find_longest(facts, chart)
             for part in bar["parts"]:
                 expected = whole * part["value"] / longest if longest else 0
                 assert abs(part["box"][2] - expected) <= max(1, whole / 100), part
@@ -247,12 +280,16 @@ def test_bars_of_a_chart_have_one_scale(report: Opened) -> None:
         assert len({(round(bar["box"][0]), round(bar["box"][2])) for bar in chart["bars"]}) <= 1
 
 
-def test_parts_of_a_bar_follow_each_other_inside_it(report: Opened) -> None:
+def test_parts_of_a_bar_follow_each_other_from_its_start_inside_it(report: Opened) -> None:
+    facts = report.outcome.to_dict()
     for chart in report.charts().values():
         for bar in chart["bars"]:
             left, _, whole, _ = bar["box"]
             boxes = [part["box"] for part in bar["parts"]]
-            assert boxes[0][0] == pytest.approx(left, abs=0.1)
+            start = find_start(facts, bar)
+            begin = left + whole * start / find_longest(facts, chart) if start else left
+            # Bars at the end begin a little earlier, if their parts are too thin to be seen.
+            assert boxes[0][0] == pytest.approx(begin, abs=whole / 100 if start else 0.1)
             assert boxes[-1][0] + boxes[-1][2] <= left + whole + 0.1
             for one, two in pairwise(boxes):
                 assert two[0] == pytest.approx(one[0] + one[2], abs=0.1)
@@ -298,10 +335,15 @@ def test_text_and_bars_are_legible_in_both_color_schemes(
     parts = [part for chart in found.charts().values() for bar in chart["bars"] for part in bar["parts"]]
     faint = {part["key"]: part["seen"] for part in parts if contrast(part["seen"], behind) < 3}
     assert faint == {}
-    # Colours distinguish the parts of a bar.
-    for chart in found.charts().values():
+    # Colours distinguish the parts of a bar; in the timeline, their kinds.
+    facts = found.outcome.to_dict()
+    for identity, chart in found.charts().items():
         for bar in chart["bars"]:
-            assert len({part["seen"] for part in bar["parts"]}) == len(bar["parts"])
+            keys = [part["key"] for part in bar["parts"]]
+            kinds = (
+                [find_value(facts, key.replace("seconds", "kind")) for key in keys] if identity == "timeline" else keys
+            )
+            assert len({part["seen"] for part in bar["parts"]}) == len(set(kinds))
     found.page.context.close()
 
 

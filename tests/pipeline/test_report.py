@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from datetime import datetime
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 OUTCOMES = {"usual": USUAL, "zero": ZERO, "one": ONE, "empty": EMPTY, "extreme": EXTREME, "wrong": WRONG}
 every_outcome = pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
 
+STARTS = {"sources.0.": 1.5, "tasks.0.": 3.75, "steps.0.": 5.0, "steps.2.": 5.0, "steps.3.": 5.0}
+
 TERMINAL = """\
 Pipeline daily sales, run 2025-01-02-7f3a
-started 2025-01-02 03:04:05 UTC, took 1 min 23 s, Spark 4.3.0 on local[2]
+started 2025-01-02 03:04:05 UTC, took 46.9 s, Spark 4.3.0 on local[2]
 day = 2025-01-01
 
 source       files       read  filtered  quarantined      clean  seconds
@@ -56,11 +58,20 @@ placed          10,000       948             0      9,052      9,052        0   
 
 step         written  rewritten  preserved  removed  seconds  kind     source     target
 ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-orders            12         31        957       31     41.7  dataset  orders     s3://lake/warehouse/orders
+orders            12         31        957       31     41.6  dataset  orders     s3://lake/warehouse/orders
 customers *        0          2          0        0     1.50  dataset  customers  s3://lake/warehouse/orders
 Customer           0          0          0        0     0.00  nodes    orders     s3://lake/graph/nodes/type=Customer
-placed             0          0          0        0     1.50  edges    orders     s3://lake/graph/edges/type=placed
+placed             0          0          0        0     1.38  edges    orders     s3://lake/graph/edges/type=placed
 * replayed: an earlier attempt had committed it
+
+timeline              started  seconds  jobs  in jobs  merge  commit  waiting  steps  driver
+────────────────────────────────────────────────────────────────────────────────────────────
+whole run                0.00     46.9     0     0.00   0.00    0.00     0.00   45.2    1.62
+source orders            1.50     2.25     1     2.00   0.00    0.12     0.00   0.00    0.12
+records of the graph     3.75     1.38     1     1.25   0.00    0.00     0.00   0.00    0.12
+orders                   5.00     41.6     3     39.0   0.00    1.00     1.50   0.00    0.12
+Customer                 5.00     0.00     0     0.00   0.00    0.00     0.00   0.00    0.00
+placed                   5.00     1.38     0     0.00   0.75    0.00     0.50   0.00    0.12
 
 The accounting holds:
   1,284,731 read = 4,331 filtered + 2,091 quarantined + 1,278,309 clean
@@ -86,6 +97,26 @@ def test_a_changed_or_missing_field_is_refused_by_name() -> None:
     with pytest.raises(
         InvalidArgumentError, match=r"not a StepOutcome: it lacks \['skipped'\] and has the unknown \['tardy'\]"
     ):
+        RunOutcome.from_dict(facts)
+
+
+def test_a_run_result_of_a_version_without_times_is_read() -> None:
+    facts = USUAL.to_dict()
+    del facts["tasks"]
+    for part in (facts, *facts["sources"], *facts["steps"]):
+        del part["spans"]
+        part.pop("started", None)
+    found = RunOutcome.from_dict(facts)
+    parts: list[Any] = [*found.sources, *found.steps]
+    assert [(part.started, part.spans) for part in parts] == [(None, ())] * 6
+    assert not any(line.startswith("timeline") for line in report_lines(found))
+    assert "No times were recorded." in [data for _, data in read(report_page(found)).text]
+
+
+def test_a_span_with_an_unknown_field_is_refused_by_name() -> None:
+    facts = USUAL.to_dict()
+    facts["steps"][0]["spans"][0]["tardy"] = 1
+    with pytest.raises(InvalidArgumentError, match=r"not a Span: it has the unknown \['tardy'\]"):
         RunOutcome.from_dict(facts)
 
 
@@ -247,6 +278,49 @@ def test_the_page_says_what_does_not_add_up() -> None:
     assert "The accounting does not hold." in texts
     assert set(WRONG.unbalanced()) <= set(texts)
     assert "Every row is accounted for." in [data for _, data in read(report_page(USUAL)).text]
+
+
+def test_the_timeline_is_in_the_order_of_starts_and_names_every_span() -> None:
+    page = report_page(USUAL)
+    chart = page[page.index('<section class="chart" id="timeline"') :].partition("</section>")[0]
+    lines = re.findall(r'class="label"><bdi>(.*?)</bdi> <span class="note"><bdi>(.*?)</bdi>', chart)
+    assert lines == [
+        ("whole run", "began at 0.00 s"),
+        ("source orders", "began at 1.50 s"),
+        ("records of the graph", "began at 3.75 s"),
+        ("orders", "began at 5.00 s"),
+        ("Customer", "began at 5.00 s"),
+        ("placed", "began at 5.00 s"),
+    ]
+    parts = re.findall(r'<li><i class="(.*?)"></i>(.*?) <b data-key="steps.0.(.*?)"', chart)
+    assert parts == [
+        ("span-waiting", "waiting: lock", "spans.0.seconds"),
+        ("span-job", "job: match keys (2 times)", "spans.1.seconds"),
+        ("span-job", "job: write files", "spans.2.seconds"),
+        ("span-commit", "commit", "spans.3.seconds"),
+        ("span-driver", "driver: other work", "spans.4.seconds"),
+    ]
+
+
+def test_bars_of_the_timeline_begin_where_their_step_began() -> None:
+    page = report_page(USUAL)
+    begins = re.findall(r'<rect class="span-\w+" x="([\d.]+)%"[^>]*data-key="(\w+\.\d\.)?spans.0.seconds"', page)
+    assert {key: float(begin) for begin, key in begins} == {
+        "": 0.0,
+        **{key: pytest.approx(100 * at / USUAL.seconds, abs=0.001) for key, at in STARTS.items()},
+    }
+
+
+def test_a_late_bar_does_not_leave_its_chart() -> None:
+    (late,) = (number for number, step in enumerate(EXTREME.steps) if step.name == "late")
+    found = re.findall(
+        rf'<rect class="span-job" x="([\d.]+)%" y="0" width="([\d.]+)%"[^>]*data-key="steps.{late}.spans',
+        report_page(EXTREME),
+    )
+    assert len(found) == 7
+    for begin, width in found:
+        assert float(width) >= MIN_SEGMENT_PERCENT
+        assert float(begin) + float(width) <= 100.001
 
 
 def test_the_most_frequent_rule_comes_first() -> None:

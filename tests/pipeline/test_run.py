@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,6 +26,9 @@ from merganser.pipeline.report.files import write_report
 from merganser.pipeline.report.terminal import report_lines
 from merganser.pipeline.runner import session
 from merganser.pipeline.runner.steps import DatasetStep, GraphStep
+
+if TYPE_CHECKING:
+    from merganser.timeline import Span
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 FEED_ROWS = 600
@@ -122,7 +125,7 @@ def test_a_report_has_no_credentials(spark: Any, tmp_path: Path) -> None:
     said: list[str] = []
     outcome = run(people(tmp_path), spark=spark, parameters={"feed": "ftp://ada:s3cr3t@host/x"}, say=said.append)
     step = DatasetStep(Dataset(name="a", source="people", path="s3://k:s3cr3t@b/a", key_columns="id"), open_spark())  # type: ignore[arg-type]
-    outcome = replace(outcome, steps=(step.make_outcome(outcome.sources[0], replayed=False, seconds=0.0),))
+    outcome = replace(outcome, steps=(step.make_outcome(outcome.sources[0], replayed=False),))
     assert (outcome.parameters["feed"], outcome.steps[0].target) == ("ftp://***@host/x", "s3://***@b/a")
     texts = [Path(place).read_text("utf-8") for place in write_report(outcome, str(tmp_path / "reports"))]
     assert not [text for text in [*texts, *report_lines(outcome), *said] if "s3cr3t" in text]
@@ -192,9 +195,19 @@ def test_the_same_files_are_the_same_run_and_others_are_another(spark: Any, tmp_
     unfinished = [file / f"x.json.{'0f' * 16}.new" for file in (step.parent, step.parent / "sources")]
     for file in unfinished:
         file.write_text("{")
+    # Records of an earlier version have no times.
+    for file in (step, step.parent / "sources/people.json"):
+        record = json.loads(file.read_text("utf-8"))
+        for name in ("started", "spans"):
+            del record.get("outcome", record)[name]
+        file.write_text(json.dumps(record), "utf-8")
     second = run(people(tmp_path), spark=spark, parameters={"date": "2026-01-02"})
     assert (second.run_id, second.steps[0].state, second.sources[0].staged) == (first.run_id, "replayed", True)
     assert [(step.inserted, step.rows_deduplicated) for step in second.steps] == [(2, 1)]
+    # What an earlier attempt did has no place in the timeline of this one.
+    earlier: list[Any] = [*second.sources, *second.steps]
+    assert [(one.started, one.spans) for one in earlier] == [(None, ())] * 2
+    assert [span.name for span in second.spans] == [span.name for span in first.spans]
     # What a killed run left is removed by the next one.
     assert not [file for file in unfinished if file.exists()]
     (folder / "more.json").write_text('{"id": 3, "pay": "33", "team": "red"}\n', "utf-8")
@@ -375,6 +388,46 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunOutc
     folder = tmp_path_factory.mktemp("undisturbed")
     write_day(str(folder / "feed"), date(2026, 1, 5), FEED_ROWS)
     return folder, run(load_demo(folder), spark=open_spark().spark, run_id="day")  # type: ignore[attr-defined]
+
+
+def find_spans(spans: tuple[Span, ...]) -> set[tuple[str, str]]:
+    return {(span.kind, span.name) for span in spans}
+
+
+@pytest.mark.slow
+def test_every_part_of_a_run_is_on_its_timeline(undisturbed: tuple[Path, RunOutcome]) -> None:
+    _, outcome = undisturbed
+    rest = ("driver", "other work")
+    assert [(span.kind, span.name) for span in outcome.spans] == [
+        ("driver", "inspect source files"),
+        ("driver", "check expressions"),
+        ("steps", "sources"),
+        ("steps", "steps"),
+        rest,
+    ]
+    (source,) = outcome.sources
+    assert find_spans(source.spans) == {("job", "read source"), rest}
+    tasks = {task.name: find_spans(task.spans) for task in outcome.tasks}
+    assert tasks.pop("records of the graph") == {("job", "fold records"), rest}
+    # The quarantine is a dataset, too.
+    (quarantined,) = tasks.values()
+    assert quarantined == {("job", "number rows"), ("job", "merge rows"), ("commit", "commit"), rest}
+    for step in outcome.steps:
+        found = find_spans(step.spans)
+        if step.name.endswith(", sqlite"):
+            assert {kind for kind, _ in found} <= {"merge", "waiting", "driver"}
+            assert {("merge", "SQLite"), rest} <= found
+        else:
+            assert {("job", "merge rows"), ("commit", "commit"), rest} <= found
+    # Which steps wait depends on the threads, but edges begin before their nodes are merged.
+    waiting = {name for step in outcome.steps for kind, name in find_spans(step.spans) if kind == "waiting"}
+    assert waiting == {"records", "earlier steps"}
+    ran: list[Any] = [*outcome.sources, *outcome.tasks, *outcome.steps]
+    for one in ran:
+        assert 0 < one.started <= one.started + one.seconds <= outcome.seconds
+        assert sum(span.seconds for span in one.spans) == pytest.approx(one.seconds)
+        assert all(one.started <= span.started <= one.started + one.seconds for span in one.spans)
+    assert sum(span.seconds for span in outcome.spans) == pytest.approx(outcome.seconds)
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ from merganser.pipeline.config.toml_file import load
 from merganser.pipeline.report.files import write_report
 from merganser.pipeline.report.page import report_page
 from merganser.pipeline.report.terminal import report_lines
-from merganser.pipeline.run_result import RuleCount, RunOutcome, SourceOutcome, StepOutcome
+from merganser.pipeline.run_result import RuleCount, RunOutcome, SourceOutcome, StepOutcome, TaskOutcome
+from merganser.timeline import Span
 
 if TYPE_CHECKING:
     from merganser.pipeline.runner.driver import run
@@ -35,7 +36,9 @@ __all__ = [
     "RunOutcome",
     "Source",
     "SourceOutcome",
+    "Span",
     "StepOutcome",
+    "TaskOutcome",
     "load",
     "report_lines",
     "report_page",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from merganser.errors import InvalidArgumentError, UnreadableFileError
+from merganser.timeline import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,7 +33,10 @@ class RuleCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOutcome:
-    """Counts of a source's rows before any merge; `staged` if an earlier attempt of the run had read them."""
+    """Counts of a source's rows before any merge; `staged` if an earlier attempt of the run had read them.
+
+    `started` is in seconds since the run began. Without it, `seconds` are those of an earlier attempt.
+    """
 
     name: str
     paths: tuple[str, ...]
@@ -45,18 +49,32 @@ class SourceOutcome:
     rules: tuple[RuleCount, ...]
     staged: bool
     seconds: float
+    started: float | None = None
+    spans: tuple[Span, ...] = ()
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> SourceOutcome:
         """Read it from the dict that `RunOutcome.to_dict` made."""
         known = _check_fields(cls, facts)
         rules = tuple(RuleCount.from_dict(rule) for rule in known["rules"])
-        return cls(**{**known, "paths": tuple(known["paths"]), "rules": rules})
+        return cls(**{**known, "paths": tuple(known["paths"]), "rules": rules, "spans": _read_spans(known)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert it to dicts, lists, strings and numbers, as in JSON."""
+        return {
+            **asdict(self),
+            "paths": list(self.paths),
+            "rules": list(map(asdict, self.rules)),
+            "spans": list(map(asdict, self.spans)),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
-    """Counts of one merge of a run; `rows_skipped_null` have a NULL key, or a node that does not exist."""
+    """Counts of one merge of a run; `rows_skipped_null` have a NULL key, or a node that does not exist.
+
+    `started` is in seconds since the run began. Without it, `seconds` are those of an earlier attempt.
+    """
 
     name: str
     kind: StepKind
@@ -77,16 +95,46 @@ class StepOutcome:
     files_preserved: int
     files_removed: int
     seconds: float
+    started: float | None = None
+    spans: tuple[Span, ...] = ()
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> StepOutcome:
         """Read it from the dict that `RunOutcome.to_dict` made."""
-        return cls(**_check_fields(cls, facts))
+        known = _check_fields(cls, facts)
+        return cls(**{**known, "spans": _read_spans(known)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert it to dicts, lists, strings and numbers, as in JSON."""
+        return {**asdict(self), "spans": list(map(asdict, self.spans))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOutcome:
+    """Work of a run beside its steps, such as the quarantine: when it began, in seconds since the run began."""
+
+    name: str
+    started: float
+    seconds: float
+    spans: tuple[Span, ...]
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> TaskOutcome:
+        """Read it from the dict that `RunOutcome.to_dict` made."""
+        known = _check_fields(cls, facts)
+        return cls(**{**known, "spans": _read_spans(known)})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert it to dicts, lists, strings and numbers, as in JSON."""
+        return {**asdict(self), "spans": list(map(asdict, self.spans))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """The outcome of a run; `quarantine` is the path of the dataset with the rows that failed a rule."""
+    """The outcome of a run; `quarantine` is the path of the dataset with the rows that failed a rule.
+
+    `spans` are what the run itself did; its sources, tasks and steps have spans of their own.
+    """
 
     pipeline: str
     run_id: str
@@ -98,6 +146,8 @@ class RunOutcome:
     quarantine: str | None
     sources: tuple[SourceOutcome, ...]
     steps: tuple[StepOutcome, ...]
+    tasks: tuple[TaskOutcome, ...] = ()
+    spans: tuple[Span, ...] = ()
 
     def __post_init__(self) -> None:
         if self.started_at.utcoffset() is None:
@@ -108,13 +158,18 @@ class RunOutcome:
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> RunOutcome:
-        """Read the dict that `to_dict` made; missing and unknown fields are refused by name."""
+        """Read the dict that `to_dict` made; missing and unknown fields are refused by name.
+
+        Times that earlier versions did not record may be missing.
+        """
         known = _check_fields(cls, facts)
         nested = {
             "parameters": dict(known["parameters"]),
             "started_at": datetime.fromisoformat(known["started_at"]),
             "sources": tuple(SourceOutcome.from_dict(source) for source in known["sources"]),
             "steps": tuple(StepOutcome.from_dict(step) for step in known["steps"]),
+            "tasks": tuple(TaskOutcome.from_dict(task) for task in known.get("tasks", ())),
+            "spans": _read_spans(known),
         }
         return cls(**{**known, **nested})
 
@@ -124,11 +179,10 @@ class RunOutcome:
             **{field.name: getattr(self, field.name) for field in fields(self)},
             "parameters": dict(self.parameters),
             "started_at": self.started_at.isoformat(),
-            "sources": [
-                {**asdict(source), "paths": list(source.paths), "rules": [asdict(rule) for rule in source.rules]}
-                for source in self.sources
-            ],
-            "steps": [asdict(step) for step in self.steps],
+            "sources": [source.to_dict() for source in self.sources],
+            "steps": [step.to_dict() for step in self.steps],
+            "tasks": [task.to_dict() for task in self.tasks],
+            "spans": list(map(asdict, self.spans)),
         }
 
     def to_json(self, *, indent: int | None = 2) -> str:
@@ -161,11 +215,16 @@ def translate_record_errors(path: str) -> Iterator[None]:
         raise UnreadableFileError(f"{path} is damaged: {error}. Remove it to repeat that part of the run.") from error
 
 
+def _read_spans(facts: Mapping[str, Any]) -> tuple[Span, ...]:
+    return tuple(Span(**_check_fields(Span, span)) for span in facts.get("spans", ()))
+
+
 def _check_fields(
-    cls: type[RuleCount | SourceOutcome | StepOutcome | RunOutcome], facts: Mapping[str, Any]
+    cls: type[RuleCount | Span | SourceOutcome | StepOutcome | TaskOutcome | RunOutcome], facts: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    expected = {field.name for field in fields(cls)}
-    missing, unknown = sorted(expected - set(facts)), sorted(set(facts) - expected)
+    known = {field.name for field in fields(cls)}
+    required = {field.name for field in fields(cls) if field.default is MISSING}
+    missing, unknown = sorted(required - set(facts)), sorted(set(facts) - known)
     if missing or unknown:
         wrong = [f"lacks {missing}"] * bool(missing) + [f"has the unknown {unknown}"] * bool(unknown)
         raise InvalidArgumentError(

@@ -34,12 +34,16 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One line of a chart; `total` is what is written beside it, and its label the unit."""
+    """One line of a chart; `total` is what is written beside it, and its label the unit.
+
+    The bar begins at `offset`, in the unit of its segments.
+    """
 
     name: str
     note: str
     segments: tuple[Segment, ...]
     total: Segment
+    offset: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ def format_data(key: str, value: float) -> str:
 def render_chart(chart: Chart) -> str:
     """Draw a chart; one without any figure above zero says so instead."""
     drawn = any(part.value for bar in chart.bars for part in bar.segments)
-    longest = max((sum(part.value for part in bar.segments) for bar in chart.bars), default=0)
+    longest = max((bar.offset + sum(part.value for part in bar.segments) for bar in chart.bars), default=0)
     bars = "".join(_render_bar(chart, number, bar, longest) for number, bar in enumerate(chart.bars))
     body = f'<ul class="bars">\n{bars}</ul>' if drawn else f'<p class="empty">{escape_text(chart.empty_message)}</p>'
     return (
@@ -109,15 +113,17 @@ def _render_bar(chart: Chart, number: int, bar: Bar, longest: float) -> str:
     own = sum(part.value for part in bar.segments)
     identity = f"{chart.id}-{number}"
     said = ", ".join(f"{part.label} {format_number(part.value)}" for part in bar.segments if part.value) or "nothing"
-    rects, edges, position = [], [], 0.0
-    found = compute_widths([part.value for part in bar.segments], own if chart.is_normalized else longest)
+    rects, edges, whole = [], [], own if chart.is_normalized else longest
+    found = compute_widths([part.value for part in bar.segments], whole)
+    # Parts too thin to be seen are widened, so that the last bars may begin earlier.
+    position = begin = min(100 * bar.offset / whole, 100 - sum(found)) if bar.offset else 0.0
     for part, share in zip(bar.segments, found, strict=True):
         rects.append(
             f'<rect class="{part.color}" x="{position:.4f}%" y="0" width="{share:.4f}%" height="{BAR_HEIGHT}" '
             f"{format_data(part.key, part.value)}>"
             f"<title>{escape_text(part.label)}: {format_number(part.value)}</title></rect>"
         )
-        if position and share > MIN_DIVIDED_PERCENT:
+        if position > begin and share > MIN_DIVIDED_PERCENT:
             edges.append(f'<line x1="{position:.4f}%" x2="{position:.4f}%" y1="0" y2="{BAR_HEIGHT}"/>')
         position += share
     note = f' <span class="note">{escape_name(bar.note)}</span>' if bar.note else ""

@@ -20,15 +20,18 @@ from merganser.pipeline.report.report_fields import (
     STEP_CHANGES,
     STEP_FILES,
     STEP_ROWS,
+    TIMES,
     format_duration,
     format_label,
     format_number,
 )
 from merganser.pipeline.report.terminal import format_time, format_totals
+from merganser.pipeline.report.timeline import format_span, list_timeline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from merganser.pipeline.report.timeline import TimelineRow
     from merganser.pipeline.run_result import RunOutcome, SourceOutcome, StepOutcome
 
 # The browser refuses any request of this page.
@@ -142,11 +145,12 @@ def _make_charts(outcome: RunOutcome) -> list[Chart]:
             "No step touched any files.",
         ),
         Chart(
-            "seconds",
-            "Seconds by step",
-            "How long each merge took.",
-            tuple(_make_seconds_bar(number, step) for number, step in steps),
-            "No step took any time.",
+            "timeline",
+            "Timeline",
+            "When each part of the run began, and what it did in order: Spark jobs, merging on the driver, commits and "
+            "waiting. Other work of the driver comes last. Steps run side by side.",
+            tuple(map(_make_timeline_bar, list_timeline(outcome))),
+            "No times were recorded.",
         ),
     ]
 
@@ -170,9 +174,13 @@ def _make_step_bar(number: int, step: StepOutcome, fields: Sequence[str], total_
     return Bar(step.name, "replayed" if step.state == "replayed" else "", parts, total)
 
 
-def _make_seconds_bar(number: int, step: StepOutcome) -> Bar:
-    part = Segment(f"steps.{number}.seconds", "s", step.seconds, "seconds")
-    return Bar(step.name, "replayed" if step.state == "replayed" else "", (part,), part)
+def _make_timeline_bar(row: TimelineRow) -> Bar:
+    parts = tuple(
+        Segment(f"{row.key}spans.{number}.seconds", format_span(span), span.seconds, f"span-{span.kind}")
+        for number, span in enumerate(row.spans)
+    )
+    total = Segment(f"{row.key}seconds", "s", row.seconds, "")
+    return Bar(row.name, f"began at {format_number(row.started)} s", parts, total, row.started)
 
 
 def _make_rule_bars(sources: Sequence[SourceOutcome]) -> tuple[Bar, ...]:
@@ -189,11 +197,11 @@ def _render_tables(outcome: RunOutcome) -> str:
     steps = _Table("steps", "step", outcome.steps)
     return (
         '<div class="tables">\n'
-        + sources.render("Sources", ("paths",), SOURCE_ROWS)
+        + sources.render("Sources", ("paths",), (*SOURCE_ROWS, *TIMES))
         + steps.render("Steps", ("kind", "source", "target", "state"), ())
         + steps.render("Rows into each step", (), STEP_ROWS)
         + steps.render("What each merge did", (), STEP_CHANGES)
-        + steps.render("Files and time of each step", (), STEP_FILES)
+        + steps.render("Files and times of each step", (), (*STEP_FILES, *TIMES))
         + '<p class="about">Rows are left out if their key or endpoint is NULL and the pipeline skips such rows. '
         "Late rows are older than existing rows.</p>\n</div>\n"
     )
@@ -231,8 +239,8 @@ class _Table:
         for field in fields:
             value = getattr(outcome, field)
             zero = "" if value else " zero"
-            cells += (
-                f'<td role="cell" class="number{zero}" data-label="{format_label(field)}" '
-                f"{format_data(f'{self.group}.{number}.{field}', value)}>{format_number(value)}</td>"
-            )
+            cells += f'<td role="cell" class="number{zero}" data-label="{format_label(field)}"'
+            # What an earlier attempt did has no start in this run.
+            data = "" if value is None else f" {format_data(f'{self.group}.{number}.{field}', value)}"
+            cells += f"{data}>{'earlier' if value is None else format_number(value)}</td>"
         return f'<tr role="row">{cells}</tr>\n'

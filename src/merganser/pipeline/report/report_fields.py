@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-SOURCE_ROWS = ("files", "rows_read", "rows_filtered", "rows_quarantined", "rows_clean", "seconds")
+SOURCE_ROWS = ("files", "rows_read", "rows_filtered", "rows_quarantined", "rows_clean")
 STEP_ROWS = ("rows_in", "rows_quarantined", "rows_skipped_null", "rows_deduplicated", "rows_merged")
 STEP_CHANGES = ("inserted", "updated", "skipped", "deleted")
-STEP_FILES = ("files_written", "files_rewritten", "files_preserved", "files_removed", "seconds")
+STEP_FILES = ("files_written", "files_rewritten", "files_preserved", "files_removed")
+TIMES = ("started", "seconds")
 # Above this many seconds, hundredths are noise.
 COARSE_SECONDS = 10
 

@@ -17,14 +17,16 @@ from merganser.pipeline.report.report_fields import (
     format_label,
     format_number,
 )
+from merganser.pipeline.report.timeline import list_timeline
 from merganser.printable import escape_controls
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
     from typing import TypeAlias
 
     from merganser.pipeline.run_result import RunOutcome, SourceOutcome, StepOutcome
+    from merganser.timeline import SpanKind
 
     # The cells of a column, padded to one width; the first is its header.
     Column: TypeAlias = list[str]
@@ -33,6 +35,11 @@ WIDTH = 120
 NAME_WIDTH = 28
 PATH_WIDTH = 48
 GAP = "  "
+# The columns of the timeline.
+_TIMELINE_KINDS: dict[str, SpanKind] = {
+    "in jobs": "job",
+    **{kind: kind for kind in ("merge", "commit", "waiting", "steps", "driver")},
+}
 
 
 def report_lines(outcome: RunOutcome) -> list[str]:
@@ -53,6 +60,7 @@ def report_lines(outcome: RunOutcome) -> list[str]:
         *(f"{escape_controls(name)} = {escape_controls(value)}" for name, value in outcome.parameters.items()),
         *_format_sources(outcome.sources),
         *_format_steps(outcome.steps),
+        *_format_timeline(outcome),
         *_format_accounting(outcome),
         *_format_rules(outcome),
     ]
@@ -63,7 +71,7 @@ def _format_sources(sources: Sequence[SourceOutcome]) -> list[str]:
         return []
     names = _make_name_column("source", [f"{source.name}{' *' * source.staged}" for source in sources])
     note = ["* staged by an earlier attempt"] * any(source.staged for source in sources)
-    return ["", *_format_table(names, [_make_number_columns(SOURCE_ROWS, sources)]), *note]
+    return ["", *_format_table(names, [_make_number_columns((*SOURCE_ROWS, "seconds"), sources)]), *note]
 
 
 def _format_steps(steps: Sequence[StepOutcome]) -> list[str]:
@@ -75,9 +83,21 @@ def _format_steps(steps: Sequence[StepOutcome]) -> list[str]:
         _make_name_column("source", [step.source for step in steps]),
         _make_column("target", [shorten(step.target, PATH_WIDTH) for step in steps]),
     ]
-    groups = [*(_make_number_columns(fields, steps) for fields in (STEP_ROWS, STEP_CHANGES, STEP_FILES)), about]
+    numbers = (STEP_ROWS, STEP_CHANGES, (*STEP_FILES, "seconds"))
+    groups = [*(_make_number_columns(fields, steps) for fields in numbers), about]
     note = ["* replayed: an earlier attempt had committed it"] * any(step.state == "replayed" for step in steps)
     return ["", *_format_table(names, groups), *note]
+
+
+def _format_timeline(outcome: RunOutcome) -> list[str]:
+    rows = list_timeline(outcome)
+    if not rows:
+        return []
+    names = _make_name_column("timeline", [row.name for row in rows])
+    times = {"started": [row.started for row in rows], "seconds": [row.seconds for row in rows]}
+    parts: dict[str, Sequence[float]] = {"jobs": [row.count_jobs() for row in rows]}
+    parts |= {label: [row.sum_seconds(kind) for row in rows] for label, kind in _TIMELINE_KINDS.items()}
+    return ["", *_format_table(names, [_format_columns(times), _format_columns(parts)])]
 
 
 def _format_accounting(outcome: RunOutcome) -> list[str]:
@@ -164,7 +184,10 @@ def _make_name_column(label: str, names: Sequence[str]) -> Column:
 
 
 def _make_number_columns(fields: Sequence[str], outcomes: Sequence[SourceOutcome | StepOutcome]) -> list[Column]:
-    values = {format_label(field): [getattr(outcome, field) for outcome in outcomes] for field in fields}
+    return _format_columns({format_label(field): [getattr(outcome, field) for outcome in outcomes] for field in fields})
+
+
+def _format_columns(values: Mapping[str, Sequence[float]]) -> list[Column]:
     return [_make_column(label, list(map(format_number, of)), right=True) for label, of in values.items() if any(of)]
 
 

@@ -10,15 +10,14 @@ import hashlib
 import json
 import os
 import re
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from pyspark.errors import AnalysisException, ParseException
 
@@ -29,12 +28,13 @@ from merganser.engines.spark.jobs import warm_up
 from merganser.errors import AccountingError, InvalidArgumentError, PipelineError, QualityError
 from merganser.graph.spark import ParquetGraph, SqliteGraph
 from merganser.graph.spark.record_set import fold_row_files
-from merganser.pipeline.run_result import RunOutcome, StepOutcome, translate_record_errors
+from merganser.pipeline.run_result import RunOutcome, StepOutcome, TaskOutcome, translate_record_errors
 from merganser.pipeline.runner.clean import INTERNAL_COLUMNS, clean_rows, list_files, read_raw, translate_run_errors
 from merganser.pipeline.runner.staged_rows import CheckedSource, StagedRows, check_quality
 from merganser.pipeline.runner.steps import DatasetStep, GraphStep, StepRows, are_nodes_merged
 from merganser.printable import mask_credentials, to_printable
 from merganser.safe_json import load_json
+from merganser.timeline import collect_spans, record_span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from merganser.pipeline.runner.steps import Step
 
 MessageCallback: TypeAlias = Callable[[str], None]
+ResultT = TypeVar("ResultT")
 # Seconds to wait for another process with the same run.
 _RUN_LOCK_TIMEOUT = 5.0
 # Steps that run or wait at the same time: while one waits for a disk or for Spark, others use the cores.
@@ -77,37 +78,46 @@ def run(
     >>> [(step.name, step.inserted) for step in outcome.steps]  # doctest: +SKIP
     [('dataset jobs', 97000)]
     """
-    started_at, started = datetime.now(UTC), time.monotonic()
-    io = SparkDatasetIO(spark)
-    _start_executors(io.spark)
-    files = {source.name: list_files(io.spark, source) for source in pipeline.source}
-    raws = {source.name: read_raw(io.spark, source) for source in pipeline.source}
-    named = run_id or make_run_id(pipeline, parameters or {}, files)
-    if not _RUN_ID.fullmatch(named):
-        message = f"The run id {named!r} is used as a folder name. Use letters and digits, then also '_-=.'."
-        raise InvalidArgumentError(message)
-    folder = f"{pipeline.state.rstrip('/')}/runs/{named}"
-    work = _Run(pipeline=pipeline, io=io, run_id=named, folder=folder, say=lambda text: say(to_printable(text)))
-    with ExitStack() as held:
-        steps = _make_steps(pipeline, io, held)
-        checked = _check_steps(steps, raws, pipeline)
+    started_at = datetime.now(UTC)
+    with ExitStack() as held, collect_spans() as timeline:
+        io = SparkDatasetIO(spark)
+        _start_executors(io.spark)
+        with record_span("driver", "inspect source files"):
+            files = {source.name: list_files(io.spark, source) for source in pipeline.source}
+            raws = {source.name: read_raw(io.spark, source) for source in pipeline.source}
+        named = run_id or make_run_id(pipeline, parameters or {}, files)
+        work = _Run(
+            pipeline=pipeline,
+            io=io,
+            run_id=named,
+            folder=f"{pipeline.state.rstrip('/')}/runs/{_check_run_id(named)}",
+            say=lambda text: say(to_printable(text)),
+            began=timeline.origin,
+        )
+        with record_span("driver", "check expressions"):
+            steps = _make_steps(pipeline, io, held)
+            checked = _check_steps(steps, raws, pipeline)
         say(f"run {named}: {len(raws)} source(s), {len(steps)} step(s)")
         held.enter_context(work.hold_lock())
         done = work.read_outcomes(steps)
         remaining = [step for step in steps if step.name not in done]
-        sources = work.stage_sources(remaining, checked, {name: len(found) for name, found in files.items()})
+        with record_span("steps", "sources"):
+            sources = work.stage_sources(remaining, checked, {name: len(found) for name, found in files.items()})
         done |= work.run_steps(remaining, sources)
+        times = timeline.summarise()
         outcome = RunOutcome(
             pipeline=pipeline.name,
             run_id=named,
             parameters={name: mask_credentials(value) for name, value in (parameters or {}).items()},
             started_at=started_at,
-            seconds=time.monotonic() - started,
+            seconds=times["seconds"],
             spark_version=io.spark.version,
             master=mask_credentials(io.spark.conf.get("spark.master", None) or "Spark Connect"),
             quarantine=None if pipeline.quarantine is None else mask_credentials(pipeline.quarantine),
             sources=tuple(sources.values()),
             steps=tuple(done[step.name] for step in steps),
+            spans=times["spans"],
+            tasks=tuple(sorted(work.tasks, key=lambda task: task.started)),
         )
         wrong = outcome.unbalanced()
         if wrong:
@@ -124,6 +134,13 @@ def _start_executors(spark: SparkSession) -> None:
             warm_up(spark)
 
     Thread(target=warm, name="warm-up", daemon=True).start()
+
+
+def _check_run_id(run_id: str) -> str:
+    if not _RUN_ID.fullmatch(run_id):
+        message = f"The run id {run_id!r} is used as a folder name. Use letters and digits, then also '_-=.'."
+        raise InvalidArgumentError(message)
+    return run_id
 
 
 def make_run_id(
@@ -191,7 +208,10 @@ class _Run:
     run_id: str
     folder: str
     say: MessageCallback
+    # By the monotonic clock.
+    began: float
     staged_sources: dict[str, StagedRows] = field(default_factory=dict)
+    tasks: list[TaskOutcome] = field(default_factory=list)
 
     @property
     def batch_prefix(self) -> str:
@@ -214,18 +234,10 @@ class _Run:
         """Stage every source that a remaining step needs; too many rows that failed a rule end the run."""
         needed = {step.table.source for step in steps}
         outcomes = {}
-        for source in self.pipeline.source:
-            staged = StagedRows(self.io, self.pipeline, checked[source.name], f"{self.folder}/sources")
-            self.staged_sources[source.name] = staged
-            outcome = staged.read_outcome()
-            if outcome is None or (source.name in needed and not staged.has_rows()):
-                self.say(f"source {source.name}: reading {files[source.name]} file(s)")
-                outcome = staged.stage(files[source.name])
-            self.say(
-                f"source {source.name}: {outcome.rows_read:,} rows read, {outcome.rows_clean:,} clean, "
-                f"{outcome.rows_quarantined:,} quarantined{' (staged by an earlier attempt)' if outcome.staged else ''}"
-            )
-            outcomes[source.name] = outcome
+        for name, source in checked.items():
+            staged = StagedRows(self.io, self.pipeline, source, f"{self.folder}/sources")
+            self.staged_sources[name] = staged
+            outcomes[name] = self._stage_source(staged, files[name], is_needed=name in needed)
         try:
             check_quality(self.pipeline, outcomes)
         except QualityError:
@@ -243,23 +255,43 @@ class _Run:
         if source.rows_quarantined and staged.has_rows():
             staged.quarantine(self.run_id, source.rows_quarantined)
 
+    def _stage_source(self, staged: StagedRows, files: int, *, is_needed: bool) -> SourceOutcome:
+        with collect_spans(self.began) as timeline:
+            outcome = staged.read_outcome()
+            if outcome is None or (is_needed and not staged.has_rows()):
+                self.say(f"source {staged.name}: reading {files} file(s)")
+                outcome = staged.stage(files)
+            self.say(
+                f"source {staged.name}: {outcome.rows_read:,} rows read, {outcome.rows_clean:,} clean, "
+                f"{outcome.rows_quarantined:,} quarantined{' (staged by an earlier attempt)' if outcome.staged else ''}"
+            )
+            return outcome if outcome.staged else replace(outcome, **timeline.summarise())
+
     def run_steps(self, steps: list[Step], sources: Mapping[str, SourceOutcome]) -> dict[str, StepOutcome]:
         """Run the steps that no earlier attempt has committed, side by side where none waits for another.
 
         If one fails, those that wait for it are not run; all others are, and then its error is raised.
         """
         done: dict[str, Future[StepOutcome]] = {}
-        with ThreadPoolExecutor(_MAX_STEPS_AT_ONCE, "step") as pool:
-            folded = pool.submit(self.fold_records, [step.table for step in steps if isinstance(step, GraphStep)])
+        with record_span("steps", "steps"), ThreadPoolExecutor(_MAX_STEPS_AT_ONCE, "step") as pool:
+            tables = [step.table for step in steps if isinstance(step, GraphStep)]
+            folded = pool.submit(self._run_task, "records of the graph", partial(self.fold_records, tables))
             for number, step in enumerate(steps):
                 # A step waits for earlier ones only, so the pool has begun with those when its turn comes.
-                before: list[Future[Any]] = [done[other.name] for other in steps[:number] if step.waits_for(other)]
-                before += [folded] if isinstance(step, GraphStep) else []
-                run_one = partial(self.run_step, step, folded, sources[step.table.source])
-                done[step.name] = pool.submit(_run_after, before, run_one)
-            kept = {f"quarantine of {name}": pool.submit(self.quarantine, sources[name]) for name in sources}
+                before = [done[other.name] for other in steps[:number] if step.waits_for(other)]
+                done[step.name] = pool.submit(self.run_step, step, folded, sources[step.table.source], before)
+            work = {f"quarantine of {name}": partial(self.quarantine, source) for name, source in sources.items()}
+            kept = {name: pool.submit(self._run_task, name, one) for name, one in work.items()}
         self._raise_failures({**kept, "records of the graph": folded, **done})
         return {name: future.result() for name, future in done.items()}
+
+    def _run_task(self, name: str, work: Callable[[], ResultT]) -> ResultT:
+        """Do work of the run beside its steps, and record its times, if there was anything to do."""
+        with collect_spans(self.began) as timeline:
+            result = work()
+            if timeline.spans:
+                self.tasks.append(TaskOutcome(name=name, **timeline.summarise()))
+        return result
 
     def _raise_failures(self, running: Mapping[str, Future[Any]]) -> None:
         failed = {name: error for name, future in running.items() if (error := future.exception()) is not None}
@@ -287,15 +319,26 @@ class _Run:
         location = locate(f"{self.folder}/records")
         location.store.remove_folder(location.root)
 
-    def run_step(self, step: Step, folded: Future[dict[str, FileRecords]], source: SourceOutcome) -> StepOutcome:
-        """Run a step, and record its outcome."""
-        self.say(f"{step.name}: merging {source.rows_clean:,} rows into {step.target}")
-        staged = self.staged_sources[source.name]
-        records = folded.result() if isinstance(step, GraphStep) else {}
-        rows = StepRows(staged.open_rows("clean"), staged.source.columns, records)
-        outcome = step.merge(self.batch_prefix, rows, source)
+    def run_step(
+        self,
+        step: Step,
+        folded: Future[dict[str, FileRecords]],
+        source: SourceOutcome,
+        before: Sequence[Future[StepOutcome]],
+    ) -> StepOutcome:
+        """Run a step after what it waits for, and record its outcome."""
+        with collect_spans(self.began) as timeline:
+            if isinstance(step, GraphStep):
+                _wait_for([folded], "records")
+            _wait_for(before, "earlier steps")
+            self.say(f"{step.name}: merging {source.rows_clean:,} rows into {step.target}")
+            staged = self.staged_sources[source.name]
+            records = folded.result() if isinstance(step, GraphStep) else {}
+            rows = StepRows(staged.open_rows("clean"), staged.source.columns, records)
+            merged = step.merge(self.batch_prefix, rows, source)
+            outcome = replace(merged, **timeline.summarise())
         location = locate(self.folder)
-        location.store.write_small(location.to_path(_make_record_name(step)), json.dumps(asdict(outcome)).encode())
+        location.store.write_small(location.to_path(_make_record_name(step)), json.dumps(outcome.to_dict()).encode())
         self._say_outcome(outcome)
         return outcome
 
@@ -318,7 +361,7 @@ class _Run:
         if data is None or not step.is_committed(self.batch_prefix):
             return None
         with translate_record_errors(location.to_display(_make_record_name(step))):
-            return replace(StepOutcome.from_dict(load_json(data)), state="replayed")
+            return replace(StepOutcome.from_dict(load_json(data)), state="replayed", started=None, spans=())
 
 
 def _make_record_name(step: Step) -> str:
@@ -330,7 +373,9 @@ class _NotRunError(PipelineError):
     """A step was not run, because one that it waits for failed."""
 
 
-def _run_after(before: Sequence[Future[Any]], run_one: Callable[[], StepOutcome]) -> StepOutcome:
+def _wait_for(before: Sequence[Future[Any]], name: str) -> None:
+    if not all(future.done() for future in before):
+        with record_span("waiting", name):
+            wait(before)
     if any(future.exception() is not None for future in before):
         raise _NotRunError("A step that it waits for has failed.")
-    return run_one()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -112,7 +112,10 @@ class StagedRows:
         """Read the outcome of an earlier attempt of the run; None if there is none."""
         with translate_record_errors(locate(self.folder).to_display(f"{self.name}.json")):
             record = self._read_record()
-            return None if record is None else replace(SourceOutcome.from_dict(record["outcome"]), staged=True)
+            if record is None:
+                return None
+            outcome = SourceOutcome.from_dict(record["outcome"])
+            return replace(outcome, staged=True, started=None, spans=())
 
     def has_rows(self) -> bool:
         """Tell whether the rows are staged, with the columns that this run needs."""
@@ -149,7 +152,7 @@ class StagedRows:
             seconds=time.monotonic() - started,
         )
         record = {
-            "outcome": asdict(outcome),
+            "outcome": outcome.to_dict(),
             "columns": self.source.columns.expressions,
             "clean": clean.to_dict(),
             "failed": failed.to_dict(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -85,8 +84,8 @@ class Step(ABC):
         """Derive the batch id of the step."""
         return f"{run_id}/{self.name}"
 
-    def make_outcome(self, source: SourceOutcome, replayed: bool, seconds: float, **counts: int) -> StepOutcome:  # noqa: FBT001 - a fact among others
-        """Account for the rows of the source in this step."""
+    def make_outcome(self, source: SourceOutcome, replayed: bool, **counts: int) -> StepOutcome:  # noqa: FBT001 - a fact among others
+        """Account for the rows of the source in this step; the run adds its times."""
         merged = source.rows_clean - counts.get("rows_deduplicated", 0) - counts.get("rows_skipped_null", 0)
         return StepOutcome(
             name=self.name,
@@ -97,7 +96,9 @@ class Step(ABC):
             rows_in=source.rows_in,
             rows_quarantined=source.rows_quarantined,
             rows_merged=merged,
-            seconds=seconds,
+            seconds=0.0,
+            started=None,
+            spans=(),
             **{**dict.fromkeys(_COUNTS, 0), **counts},
         )
 
@@ -158,7 +159,6 @@ class DatasetStep(Step):
         return find_committed_batch(self.table.path, self.make_batch_id(run_id)) is not None
 
     def merge(self, run_id: str, rows: StepRows, source: SourceOutcome) -> StepOutcome:
-        started = time.monotonic()
         table, keys, batch_id = self.table, list(self.table.key_columns), self.make_batch_id(run_id)
         selected = rows.clean.select(rows.columns.datasets[table.name])
         with translate_run_errors(table, f"the merge into {table.path}"):
@@ -177,7 +177,6 @@ class DatasetStep(Step):
         return self.make_outcome(
             source,
             result.replayed,
-            time.monotonic() - started,
             rows_deduplicated=result.deduplicated,
             inserted=result.inserted,
             updated=result.updated,
@@ -231,7 +230,6 @@ class GraphStep(Step):
         return self.open_graph().committed(self.kind, self.table.type, self.make_batch_id(run_id))
 
     def merge(self, run_id: str, rows: StepRows, source: SourceOutcome) -> StepOutcome:
-        started = time.monotonic()
         table, edges = self.table, None
         if isinstance(table, Edge):
             start, end = (Endpoint(one.type, to_expressions(one.match)) for one in (table.from_node, table.to_node))
@@ -245,7 +243,6 @@ class GraphStep(Step):
         return self.make_outcome(
             source,
             result.replayed,
-            time.monotonic() - started,
             rows_skipped_null=result.skipped,
             inserted=result.created,
             updated=result.changed,
