@@ -11,7 +11,8 @@ from tests.support import open_spark, read_rows
 
 from merganser.demo.feed import write_day
 from merganser.engines.spark import grouping
-from merganser.errors import MerganserError
+from merganser.errors import ConfigurationError, MerganserError, PropertyValueError
+from merganser.graph import GraphDatabase
 from merganser.pipeline import Dataset, Edge, Ends, Graph, Node, Pipeline, Source, run
 
 if TYPE_CHECKING:
@@ -149,3 +150,79 @@ def test_an_expression_is_not_evaluated_for_a_row_that_failed(spark: Any, tmp_pa
     )
     outcome = run(make_teams(tmp_path, graph=None, dataset=[dataset]), spark=spark)
     assert (outcome.sources[0].rows_quarantined, outcome.steps[0].inserted) == (1, 6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "key"),
+    [
+        ({"columns": {"id": "id", "x": "row_number() OVER (ORDER BY id)"}}, "columns.x"),
+        ({}, "base.x"),
+    ],
+)
+def test_a_window_over_all_rows_is_refused(spark: Any, tmp_path: Path, changed: dict[str, Any], key: str) -> None:
+    write_people(tmp_path)
+    one = Dataset(name="one", source="people", path=str(tmp_path / "one"), key_columns="id", **changed)
+    node = Node(type="A", source="people", match="id", base={"x": "max(name) over(partition by team)"})
+    graph = None if changed else Graph(sqlite=str(tmp_path / "graph.db"), node=[node])
+    with pytest.raises(ConfigurationError, match=rf"key '{key}'.*a window function would see rows that failed"):
+        run(make_teams(tmp_path, graph=graph, dataset=[one]), spark=spark)
+    assert [path.name for path in tmp_path.iterdir()] == ["feed"]
+
+
+def test_rows_are_staged_again_after_their_files_are_lost(spark: Any, tmp_path: Path) -> None:
+    write_people(tmp_path)
+    (tmp_path / "two").write_text("in the way", "utf-8")
+    pipeline = make_teams(tmp_path, graph=None)
+    with pytest.raises(MerganserError, match="two"):
+        run(pipeline, spark=spark, run_id="a")
+    (tmp_path / "two").unlink()
+    lost = next((tmp_path / "state/runs/a/sources/people").glob("*.rows"))
+    lost.unlink()
+    assert [step.state for step in run(pipeline, spark=spark, run_id="a").steps] == ["replayed", "done"]
+    assert len(read_rows(open_spark(), str(tmp_path / "two"))) == 6
+
+
+def test_another_type_under_the_same_run_id_is_staged_anew(spark: Any, tmp_path: Path) -> None:
+    write_people(tmp_path)
+    (tmp_path / "two").write_text("in the way", "utf-8")
+
+    def make(type_: str) -> Pipeline:
+        graph = Graph(sqlite=str(tmp_path / "graph.db"), node=[Node(type=type_, source="people", match="id")])
+        return make_teams(tmp_path, graph=graph)
+
+    with pytest.raises(MerganserError, match="two"):
+        run(make("Person"), spark=spark, run_id="a")
+    (tmp_path / "two").unlink()
+    outcome = run(make("Human"), spark=spark, run_id="a")
+    assert [step.inserted for step in outcome.steps] == [6, 6, 6]
+
+
+def test_a_value_that_cannot_be_stored_stops_its_own_table_only(spark: Any, tmp_path: Path) -> None:
+    write_people(tmp_path)
+    nodes = [
+        Node(type="Bad", source="people", match="id", base={"x": "double('NaN')"}),
+        Node(type="Good", source="people", match="id", base={"at": "map('a', id, 'b', 1)"}),
+    ]
+    said: list[str] = []
+    pipeline = make_teams(tmp_path, dataset=[], graph=Graph(path=str(tmp_path / "graph"), node=nodes))
+    with pytest.raises(PropertyValueError, match="base property 'x' of Bad is not a finite number in 6 rows"):
+        run(pipeline, spark=spark, say=said.append)
+    assert any(line.startswith("Good of people, parquet: 6 inserted") for line in said)
+    assert [line.partition(":")[0] for line in said if "not merged" in line] == ["Bad of people, parquet"]
+
+
+def test_rows_of_one_key_are_ordered_by_maps_too(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "feed").mkdir()
+    lines = [f'{{"id": 1, "name": "{name}", "team": "x"}}' for name in "cab"]
+    (tmp_path / "feed/people.json").write_text("\n".join(lines), "utf-8")
+    node = Node(type="A", source="people", match="id", on_match={"m": "map(name, 1)"})
+    graph = Graph(path=str(tmp_path / "graph"), sqlite=str(tmp_path / "graph.db"), node=[node])
+    run(make_teams(tmp_path, dataset=[], graph=graph), spark=spark)
+    with GraphDatabase(tmp_path / "graph.db") as database:
+        assert [one.properties["m"] for one in database.nodes("A").exec()] == [{"c": 1}]
+
+
+def test_a_state_folder_in_memory_is_refused(spark: Any, tmp_path: Path) -> None:
+    write_people(tmp_path)
+    with pytest.raises(ConfigurationError, match="no executor can reach it"):
+        run(make_teams(tmp_path, state="memory://state", quarantine=str(tmp_path / "q"), graph=None), spark=spark)

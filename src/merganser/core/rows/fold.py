@@ -95,9 +95,14 @@ def fold_rows(rows: pa.Table, plan: FoldPlan) -> tuple[pa.Table, FoldCounts]:
     rows = rows.filter(has_id) if rows.column(id_column).null_count else rows
     for label, column in plan.checked.items():
         faults |= {(label, reason): count for reason, count in count_faults(to_array(rows.column(column))).items()}
+    counts = {fault: count for fault, count in faults.items() if count}
+    if any(reason for _, reason in counts):
+        # Values that no graph can store need not be ordered: the merge is refused.
+        return _make_records(rows.slice(0, 0), plan, _group_rows(rows.slice(0, 0), plan))[0], FoldCounts(
+            total, total - rows.num_rows, differ=False, faults=counts
+        )
     groups = _group_rows(rows, plan)
     records, differ = _make_records(rows, plan, groups)
-    counts = {fault: count for fault, count in faults.items() if count}
     return records, FoldCounts(total, total - rows.num_rows, differ, counts)
 
 

@@ -54,7 +54,8 @@ class OpenedSource:
 
     @property
     def is_ordered(self) -> bool:
-        return not isinstance(self.rows, AnyDataFrame)
+        # Spark decides which task stages which rows.
+        return not isinstance(self.rows, AnyDataFrame | SelectedRows)
 
     def conform(self, spec: SourceSpec) -> ConformedSource:
         return self.engine.choose_mode(stage(self.engine.spark, self, spec), spec)

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from merganser.core.rows.fold import FoldPlan
 from merganser.errors import InvalidArgumentError
 from merganser.graph.spark.ids import make_edge_id, make_node_id
-from merganser.graph.spark.properties import check_roles, to_stored_type, unify_types
+from merganser.graph.spark.properties import (
+    check_roles,
+    is_orderable,
+    to_orderable,
+    to_stored_type,
+    unify_types,
+)
 from merganser.graph.spark.reading import to_column
 from merganser.graph.sqlite.write import check_type
 
@@ -87,13 +93,19 @@ def plan_records(table: RecordTable, schema: StructType) -> RecordPlan:
     if table.endpoint_types:
         keys["id"] = f"id of {table.type!r} from {keys['src']} to {keys['dst']} by {sorted(columns['match'].items())}"
         staged[keys["id"]] = make_edge_id(table.type, ids["src"], ids["dst"], find_typed("match"))
+    order = []
+    for column in table.columns:
+        data_type = schema[column].dataType
+        order.append(column if is_orderable(data_type) else f"{column} as JSON")
+        if order[-1] != column:
+            staged[order[-1]] = to_orderable(to_column(column), data_type)
     labels = {(role, name): f"{role} property {name!r} of {table.type}" for role, name in types}
     fold = FoldPlan(
         keys=keys,
         endpoints={form: columns[role] for role, form in ENDPOINT_FORMS.items() if role in table.endpoint_types},
         created={**columns["match"], **columns["base"], **columns["on_create"]},
         matched=columns["on_match"],
-        order=table.columns,
+        order=order,
         required={label: columns[role][name] for (role, name), label in labels.items() if role in _KEY_ROLES},
         checked={label: columns[role][name] for (role, name), label in labels.items()},
     )

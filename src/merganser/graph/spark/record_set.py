@@ -159,8 +159,8 @@ def _read_files(row_files: RowFiles, batches: Iterator[pa.RecordBatch]) -> Itera
 
 def fold_row_files(
     spark: SparkSession, tables: Sequence[tuple[RowFiles, RecordPlan]], folder: Location
-) -> list[FileRecords]:
-    """Fold staged rows into the records of each table, which are written to a folder."""
+) -> list[FileRecords | MerganserError]:
+    """Fold staged rows into the records of each table, which are written to a folder, or find why they cannot be."""
     store, path = folder.store, folder.root
     groupings = [
         Grouping(rows.select(plan.fold.input_columns), plan.fold.keys["id"], partial(_fold, plan.fold, store, path))
@@ -177,11 +177,11 @@ def _fold(plan: FoldPlan, store: Store, folder: str, rows: pa.Table) -> tuple[pa
 
 def _collect_records(
     spark: SparkSession, plan: RecordPlan, store: Store, found: Sequence[tuple[pa.Schema, list[RowFile], FoldCounts]]
-) -> FileRecords:
+) -> FileRecords | MerganserError:
     counts = FoldCounts.add_up([one for _, _, one in found])
     for (label, reason), count in counts.faults.items():
         if reason or not plan.table.skip_null_keys:
-            raise make_fault_error(label, reason, count)
+            return make_fault_error(label, reason, count)
     return FileRecords(
         rows=counts.rows,
         skipped=counts.skipped,

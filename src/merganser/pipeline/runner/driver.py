@@ -17,15 +17,16 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pyspark.errors import AnalysisException, ParseException
 
 from merganser.core.storage.location import locate
 from merganser.core.storage.lock import hold_lock
 from merganser.engines.spark import SparkDatasetIO
+from merganser.engines.spark.input_splits import is_in_memory
 from merganser.engines.spark.jobs import warm_up
-from merganser.errors import AccountingError, InvalidArgumentError, PipelineError, QualityError
+from merganser.errors import AccountingError, InvalidArgumentError, MerganserError, PipelineError, QualityError
 from merganser.graph.spark import ParquetGraph, SqliteGraph
 from merganser.graph.spark.record_set import fold_row_files
 from merganser.pipeline.run_result import RunOutcome, StepOutcome, TaskOutcome, translate_record_errors
@@ -37,7 +38,7 @@ from merganser.safe_json import load_json
 from merganser.timeline import collect_spans, record_span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -81,6 +82,8 @@ def run(
     started_at = datetime.now(UTC)
     with ExitStack() as held, collect_spans() as timeline:
         io = SparkDatasetIO(spark)
+        if is_in_memory(locate(pipeline.state)):
+            raise pipeline.make_error("state", "it is in this process's memory, where no executor can reach it.")
         _start_executors(io.spark)
         with record_span("driver", "inspect source files"):
             files = {source.name: list_files(io.spark, source) for source in pipeline.source}
@@ -160,21 +163,11 @@ def _make_steps(pipeline: Pipeline, io: SparkDatasetIO, held: ExitStack) -> list
     graph = pipeline.graph
     if graph is not None and graph.path is not None:
         parquet = cache(partial(ParquetGraph, graph.path, io.spark))
-        steps += [_make_graph_step(table, graph.path, "parquet", parquet, pipeline) for table in pipeline.graph_tables]
+        steps += [GraphStep(table, graph.path, "parquet", parquet) for table in pipeline.graph_tables]
     if graph is not None and graph.sqlite is not None:
         sqlite = cache(partial(_open_sqlite, graph.sqlite, held))
-        steps += [_make_graph_step(table, graph.sqlite, "sqlite", sqlite, pipeline) for table in pipeline.graph_tables]
+        steps += [GraphStep(table, graph.sqlite, "sqlite", sqlite) for table in pipeline.graph_tables]
     return steps
-
-
-def _make_graph_step(
-    table: Node | Edge,
-    target: str,
-    storage_format: Literal["parquet", "sqlite"],
-    open_graph: Callable[[], ParquetGraph | SqliteGraph],
-    pipeline: Pipeline,
-) -> GraphStep:
-    return GraphStep(table, target, storage_format, are_nodes_merged(table, pipeline.graph_tables), open_graph)
 
 
 def _open_sqlite(path: str, held: ExitStack) -> SqliteGraph:
@@ -241,19 +234,19 @@ class _Run:
         try:
             check_quality(self.pipeline, outcomes)
         except QualityError:
-            for outcome in outcomes.values():
-                self.quarantine(outcome)
+            self.quarantine_all(outcomes.values())
             # The same run must read the feed and the rules again after they are corrected.
             for staged in self.staged_sources.values():
                 staged.remove_all()
             raise
         return outcomes
 
-    def quarantine(self, source: SourceOutcome) -> None:
-        """Quarantine the rows of a source that failed a rule, unless an earlier attempt has completed the run."""
-        staged = self.staged_sources[source.name]
-        if source.rows_quarantined and staged.has_rows():
-            staged.quarantine(self.run_id, source.rows_quarantined)
+    def quarantine_all(self, sources: Iterable[SourceOutcome]) -> None:
+        """Quarantine the rows that failed a rule, unless an earlier attempt has completed the run."""
+        for source in sources:
+            staged = self.staged_sources[source.name]
+            if source.rows_quarantined and staged.has_rows():
+                staged.quarantine(self.run_id, source.rows_quarantined)
 
     def _stage_source(self, staged: StagedRows, files: int, *, is_needed: bool) -> SourceOutcome:
         with collect_spans(self.began) as timeline:
@@ -273,16 +266,16 @@ class _Run:
         If one fails, those that wait for it are not run; all others are, and then its error is raised.
         """
         done: dict[str, Future[StepOutcome]] = {}
-        with record_span("steps", "steps"), ThreadPoolExecutor(_MAX_STEPS_AT_ONCE, "step") as pool:
+        steps = [_find_merged_nodes(step, steps) if isinstance(step, GraphStep) else step for step in steps]
+        with record_span("steps", "steps"), _open_pool() as pool:
             tables = [step.table for step in steps if isinstance(step, GraphStep)]
             folded = pool.submit(self._run_task, "records of the graph", partial(self.fold_records, tables))
             for number, step in enumerate(steps):
                 # A step waits for earlier ones only, so the pool has begun with those when its turn comes.
                 before = [done[other.name] for other in steps[:number] if step.waits_for(other)]
                 done[step.name] = pool.submit(self.run_step, step, folded, sources[step.table.source], before)
-            work = {f"quarantine of {name}": partial(self.quarantine, source) for name, source in sources.items()}
-            kept = {name: pool.submit(self._run_task, name, one) for name, one in work.items()}
-        self._raise_failures({**kept, "records of the graph": folded, **done})
+            kept = pool.submit(self._run_task, "quarantine", partial(self.quarantine_all, sources.values()))
+        self._raise_failures({"quarantine": kept, "records of the graph": folded, **done})
         return {name: future.result() for name, future in done.items()}
 
     def _run_task(self, name: str, work: Callable[[], ResultT]) -> ResultT:
@@ -301,7 +294,7 @@ class _Run:
             if not isinstance(error, _NotRunError):
                 raise error
 
-    def fold_records(self, tables: list[Node | Edge]) -> dict[str, FileRecords]:
+    def fold_records(self, tables: list[Node | Edge]) -> dict[str, FileRecords | MerganserError]:
         """Fold the staged rows into the records of graph tables, all at once, for the steps of every format."""
         if self.pipeline.graph is None or not tables:
             return {}
@@ -322,7 +315,7 @@ class _Run:
     def run_step(
         self,
         step: Step,
-        folded: Future[dict[str, FileRecords]],
+        folded: Future[dict[str, FileRecords | MerganserError]],
         source: SourceOutcome,
         before: Sequence[Future[StepOutcome]],
     ) -> StepOutcome:
@@ -367,6 +360,24 @@ class _Run:
 def _make_record_name(step: Step) -> str:
     # Any string may be a type, but not any string a file name.
     return f"step-{hashlib.sha256(step.name.encode()).hexdigest()[:16]}.json"
+
+
+@contextmanager
+def _open_pool() -> Iterator[ThreadPoolExecutor]:
+    """Wait for all steps at the end; if this process is interrupted, for those that have begun, and run no other."""
+    pool = ThreadPoolExecutor(_MAX_STEPS_AT_ONCE, "step")
+    try:
+        yield pool
+        pool.shutdown(wait=True)
+    except BaseException:
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
+
+
+def _find_merged_nodes(step: GraphStep, steps: Sequence[Step]) -> GraphStep:
+    """Tell a step whether this attempt merges the nodes of its edges: an earlier one may have had other rows."""
+    tables = [one.table for one in steps if isinstance(one, GraphStep) and one.storage_format == step.storage_format]
+    return replace(step, are_nodes_merged=are_nodes_merged(step.table, tables))
 
 
 class _NotRunError(PipelineError):

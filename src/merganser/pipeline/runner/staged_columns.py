@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 
+from merganser.errors import InvalidArgumentError, PropertyTypeError
 from merganser.graph.spark.reading import to_column
 from merganser.graph.spark.record_plan import RecordTable, plan_records
 from merganser.graph.sqlite.sql import quote_spark_identifier
@@ -45,10 +46,12 @@ class StagedColumns:
             table.unique_name: self._make_table(table) for table in pipeline.graph_tables if table.source == source.name
         }
 
-    @property
-    def expressions(self) -> dict[str, str]:
-        """The expression of each column, by name; those that record plans add follow from them."""
-        return {name: text for text, name in self._names.items()}
+    def describe(self) -> list[list[str]]:
+        """Describe each column by its name, its type and its expression; record plans name theirs by what they hold."""
+        expressions = {name: text for text, name in self._names.items()}
+        return [
+            [field.name, field.dataType.simpleString(), expressions.get(field.name, "")] for field in self.frame.schema
+        ]
 
     @cached_property
     def _evaluated(self) -> DataFrame:
@@ -60,7 +63,13 @@ class StagedColumns:
     def plans(self) -> Mapping[str, RecordPlan]:
         """How the staged rows become the records of each graph table."""
         schema = self._evaluated.schema
-        return {name: plan_records(table, schema) for name, table in self.tables.items()}
+        plans = {}
+        for name, table in self.tables.items():
+            try:
+                plans[name] = plan_records(table, schema)
+            except (InvalidArgumentError, PropertyTypeError) as error:
+                raise type(error)(f"{name}: {error}") from error
+        return plans
 
     @cached_property
     def frame(self) -> DataFrame:

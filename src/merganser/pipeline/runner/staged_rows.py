@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 
 from merganser.core.columnar.take import to_array
@@ -51,18 +50,16 @@ _FAILED_COLUMNS = (FAILED, _IDENTITY, FILE, RAW)
 
 
 class CheckedSource:
-    """A source and what the run stages of it; both the rows read and those that pass its filters are counted."""
+    """A source, and what the run stages of it."""
 
     def __init__(self, raw: RawSource, source: Source, pipeline: Pipeline) -> None:
         self.source = source
-        self._read, self._kept = Observation(), Observation()
-        count = F.count(F.lit(1)).alias("rows")
-        counted = RawSource(raw.frame.observe(self._read, count), raw.corrupt_column)
-        self.columns = StagedColumns(clean_rows(counted, source, pipeline).observe(self._kept, count), source, pipeline)
+        self._raw = raw
+        self.columns = StagedColumns(clean_rows(raw, source, pipeline), source, pipeline)
 
-    def count_rows(self) -> tuple[int, int]:
-        """Return the number of rows read, and of those that passed the filters, after the rows were staged."""
-        return self._read.get["rows"], self._kept.get["rows"]
+    def count_rows(self, kept: int) -> int:
+        """Count the rows of the source, of which some passed its filters; without a filter, these are all."""
+        return self._raw.frame.count() if self.source.where else kept
 
     def stage(self, folder: Location) -> tuple[CheckedSchema, list[CheckedFiles]]:
         """Write the columns of clean rows, and what the quarantine needs of others, to files of a folder."""
@@ -120,23 +117,28 @@ class StagedRows:
     def has_rows(self) -> bool:
         """Tell whether the rows are staged, with the columns that this run needs."""
         location, record = self._location, self._read_record()
+        if record is None or record["columns"] != self.source.columns.describe():
+            return False
+        listed = {name for kind in ("clean", "failed") for name, *_ in record[kind]["files"]}
         is_there = location.store.get_path_type(location.root) is not None
-        return is_there and record is not None and record["columns"] == self.source.columns.expressions
+        return is_there and listed <= {*location.store.list_names(location.root)}
 
     def stage(self, files: int) -> SourceOutcome:
         """Stage the checked rows, and count read, filtered, failed and clean ones."""
         started, source, location = time.monotonic(), self.source.source, self._location
-        location.store.remove_folder(location.root)
+        # The record goes first: one that is left over would describe rows that are not there.
+        self.remove_all()
         location.store.make_folder(location.root)
         with translate_run_errors(source, "reading it"):
             schema, parts = self.source.stage(location)
-        read, kept = self.source.count_rows()
-        clean = RowFiles(location.store, schema.clean, tuple(file for part in parts for file in part.clean))
-        failed = RowFiles(location.store, schema.failed, tuple(file for part in parts for file in part.failed))
-        if kept != clean.rows + failed.rows:
+            clean = RowFiles(location.store, schema.clean, tuple(file for part in parts for file in part.clean))
+            failed = RowFiles(location.store, schema.failed, tuple(file for part in parts for file in part.failed))
+            kept = clean.rows + failed.rows
+            read = self.source.count_rows(kept)
+        if read < kept:
             raise AccountingError(
-                f"{source.label}: {read} rows were read and {read - kept} of them filtered out, but "
-                f"{clean.rows + failed.rows} were staged. Its files may be changing; run again when they are complete."
+                f"{source.label}: {read} rows were read, but {kept} were staged. Its files may be changing; run again "
+                "when they are complete."
             )
         outcome = SourceOutcome(
             name=source.name,
@@ -153,7 +155,7 @@ class StagedRows:
         )
         record = {
             "outcome": outcome.to_dict(),
-            "columns": self.source.columns.expressions,
+            "columns": self.source.columns.describe(),
             "clean": clean.to_dict(),
             "failed": failed.to_dict(),
         }

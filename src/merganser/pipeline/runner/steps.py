@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -10,7 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 
 from merganser.core.commit.batches import find_committed_batch
 from merganser.core.model.options import Options, make_request
-from merganser.errors import AccountingError
+from merganser.core.storage.location import locate
+from merganser.errors import AccountingError, MerganserError
 from merganser.graph import Endpoint
 from merganser.graph.spark.endpoints import EdgeRecords
 from merganser.graph.sqlite.sql import quote_spark_identifier
@@ -40,11 +42,14 @@ class StepRows:
 
     clean: RowFiles
     columns: StagedColumns
-    records: Mapping[str, FileRecords]
+    records: Mapping[str, FileRecords | MerganserError]
 
     def find_records(self, table: Node | Edge) -> FileRecords:
-        """Find the records of a table."""
-        return self.records[table.unique_name]
+        """Find the records of a table, or raise why there are none."""
+        found = self.records[table.unique_name]
+        if isinstance(found, MerganserError):
+            raise found
+        return found
 
 
 class Step(ABC):
@@ -59,8 +64,17 @@ class Step(ABC):
     def check(self, rows: DataFrame) -> None:
         """Refuse expressions that Spark cannot evaluate for the source's rows."""
 
-    def check_columns(self, columns: StagedColumns) -> None:  # noqa: B027 - most steps name expressions only
-        """Refuse names of columns that do not exist."""
+    @abstractmethod
+    def list_expressions(self) -> dict[str, str]:
+        """List the expressions of the table, by their keys."""
+
+    def check_columns(self, columns: StagedColumns) -> None:  # noqa: ARG002 - datasets need it
+        """Refuse names of columns that do not exist, and expressions that would see other rows than clean ones."""
+        for key, text in self.list_expressions().items():
+            if _WINDOW.search(text):
+                raise self.table.make_error(
+                    key, "a window function would see rows that failed a rule, too. Use derive of the source instead."
+                )
 
     @abstractmethod
     def is_committed(self, run_id: str) -> bool:
@@ -111,6 +125,7 @@ class Step(ABC):
             )
 
 
+_WINDOW = re.compile(r"\bover\s*\(", re.IGNORECASE)
 _COUNTS = (
     *("rows_skipped_null", "rows_deduplicated", "inserted", "updated", "deleted", "skipped"),
     *("files_written", "files_rewritten", "files_preserved", "files_removed"),
@@ -140,9 +155,13 @@ class DatasetStep(Step):
 
     @property
     def dataset(self) -> str:
-        return self.table.path
+        return locate(self.table.path).root
+
+    def list_expressions(self) -> dict[str, str]:
+        return {f"columns.{name}": text for name, text in to_expressions(self.table.columns or ()).items()}
 
     def check_columns(self, columns: StagedColumns) -> None:
+        super().check_columns(columns)
         known = columns.datasets[self.table.name]
         asked = {"key_columns": self.table.key_columns, **{key: self.table.merge.get(key) for key in _COLUMN_OPTIONS}}
         for key, names in asked.items():
@@ -196,10 +215,10 @@ class GraphStep(Step):
     table: Node | Edge
     target: str
     storage_format: Literal["parquet", "sqlite"]
-    # Whether earlier steps of the run merge every node that these edges connect.
-    are_nodes_merged: bool
     # Opened on first use.
     open_graph: Callable[[], ParquetGraph | SqliteGraph]
+    # Whether other steps merge every node that these edges connect, so that all of them exist.
+    are_nodes_merged: bool = False
 
     @property
     def kind(self) -> Literal["nodes", "edges"]:  # type: ignore[override]
@@ -209,6 +228,13 @@ class GraphStep(Step):
     def name(self) -> str:  # type: ignore[override]
         return f"{self.table.unique_name}, {self.storage_format}"
 
+    def list_expressions(self) -> dict[str, str]:
+        roles = ("base", "on_create", "on_match")
+        listed = {
+            f"{role}.{name}": text for role in roles for name, text in to_expressions(getattr(self.table, role)).items()
+        }
+        return listed | {f"match.{name}": text for name, text in list_match_expressions(self.table)}
+
     @property
     def dataset(self) -> str:
         # SQLite has one writer.
@@ -216,13 +242,9 @@ class GraphStep(Step):
 
     def check(self, rows: DataFrame) -> None:
         table = self.table
-        for key in ("base", "on_create", "on_match"):
-            for name, text in to_expressions(getattr(table, key)).items():
-                with translate_analysis_errors(table, f"{key}.{name}"):
-                    rows.select(F.expr(text)).schema  # noqa: B018 - analyses it
-        for name, text in list_match_expressions(table):
-            with translate_analysis_errors(table, f"match.{name}"):
-                rows.select(F.expr(text)).schema  # noqa: B018 - as above
+        for key, text in self.list_expressions().items():
+            with translate_analysis_errors(table, key):
+                rows.select(F.expr(text)).schema  # noqa: B018 - analyses it
         with translate_analysis_errors(table, "order_by"):
             rows.select(*(F.col(quote_spark_identifier(name)) for name in table.order_by)).schema  # noqa: B018 - as above
 
