@@ -18,7 +18,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support import open_dataset_io, put, read_rows, snapshot
+from tests.support import decide_here, open_dataset_io, put, read_rows, snapshot
 from tests.values import PLAIN, build, cells
 
 from merganser.core.dataset import file_statistics as summary
@@ -76,7 +76,7 @@ def list_actions(io: AnyDatasetIO, batch: pa.Table, path: str) -> list[tuple[str
 def test_a_merge_stores_filters_of_files_without_a_match(io: AnyDatasetIO, lake: str) -> None:
     # P1
     path = make(lake)
-    result = io.merge(table([205, 9_001], "new"), path, "upsert", "id")
+    result = decide_here(io).merge(table([205, 9_001], "new"), path, "upsert", "id")
     assert (result.updated, result.inserted) == (1, 1)
     assert len(filters(lake)) == FILES - 1
     found = list_actions(io, table([310, 9_002], "later"), path)
@@ -120,7 +120,7 @@ def test_a_large_source_uses_no_key_filters(io: AnyDatasetIO, lake: str) -> None
 def test_every_way_to_lose_a_filter_costs_no_row(io: AnyDatasetIO, lake: str) -> None:
     # P1
     path = make(lake)
-    io.merge(table([9_001]), path, "upsert", "id")
+    decide_here(io).merge(table([9_001]), path, "upsert", "id")
     folder = f"{lake}/.t.merganser/{sift.FILTER_FOLDER}"
     one, two, three, four, five, six = (f"{folder}/{name}" for name in filters(lake))
     shutil.copy(one, two)
