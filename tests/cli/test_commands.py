@@ -86,7 +86,7 @@ def test_what_json_holds_stays_the_same(orders: str, tmp_path: Any, answer: Call
     assert list(merged) == [
         "strategy", "source_count", "target_count_before", "target_count_after", "inserted", "updated", "deleted",
         "files", "rewritten_files", "inserted_files", "preserved_files", "removed_files", "audit", "batch_id",
-        "replayed", "skipped", "audit_files",
+        "replayed", "skipped", "audit_files", "deduplicated",
     ]  # fmt: skip
     assert list(merged["files"][0]) == ["path", "row_count", "operation", "size_bytes"]
     assert len(merged["audit"]) == 2
@@ -165,7 +165,7 @@ def test_an_interrupted_merge_says_what_became_of_the_dataset(
 
     arguments = ["merge", str(tmp_path / "tuesday.csv"), orders, "--key", "id"]
     with assert_unchanged(orders), monkeypatch.context() as patch:
-        patch.setattr("merganser.core.merge.driver._stage", interrupt)
+        patch.setattr("merganser.core.merge.driver.stage_merge", interrupt)
         assert cli(*arguments, code=1).stderr.endswith("Error: Interrupted. Nothing was changed.\n")
     with monkeypatch.context() as patch:
         patch.setattr(commit, "publish", interrupt)
