@@ -17,7 +17,7 @@ from tests.support import load, open_dataset_io, put, read_rows, snapshot
 import merganser
 from merganser.core import IncrementalFileManager, plan_incremental_rewrite
 from merganser.core.commit import commit
-from merganser.core.merge import driver as merge
+from merganser.core.merge import stage
 from merganser.core.merge.planner import decide
 from merganser.core.storage import staging
 from merganser.core.storage.local import LocalStore
@@ -166,7 +166,7 @@ def test_a_dataset_that_comes_while_a_merge_is_prepared_is_refused(lake: str, mo
         Path(f"{lake}/lake/orders").mkdir()
         return original(*arguments)
 
-    monkeypatch.setattr(merge, "decide", come)
+    monkeypatch.setattr(stage, "decide", come)
     with pytest.raises(TargetPathError, match="contains the dataset"):
         ARROW.merge(table([2]), f"{lake}/lake", key_columns="id")
     assert snapshot(f"{lake}/lake") == before
@@ -391,7 +391,7 @@ def test_a_dataset_above_that_comes_while_a_first_load_is_prepared_is_refused(
         files.pipe_file(f"{control}/dataset.beside", b"")
         return original(*arguments)
 
-    monkeypatch.setattr(merge, "decide", come)
+    monkeypatch.setattr(stage, "decide", come)
     try:
         with pytest.raises(TargetPathError, match=f"orders lies inside the dataset {above}"):
             ARROW.merge(table([1]), f"{above}/orders", key_columns="id")
