@@ -97,16 +97,14 @@ def keep_latest(rows: DataFrame, key: str, order: str) -> DataFrame:
 
 
 def merge_tables(storage: Storage, companies: DataFrame, jobs: DataFrame, edges: DataFrame) -> None:
-    """Merge nodes and edges into tables; edges without their nodes are left out."""
+    """Merge nodes and edges into tables."""
     with log_time("Company nodes, tables"):
         storage.upsert(companies, COMPANY_NODES)
     with log_time("Job nodes, tables"):
         storage.upsert(jobs, JOB_NODES)
     with log_time("edges, tables"):
-        known_jobs = storage.read(JOB_NODES).select(F.col("url").alias("src"))
-        known_companies = storage.read(COMPANY_NODES).select(F.col("name").alias("dst"))
-        found = edges.join(known_jobs, "src", "left_semi").join(known_companies, "dst", "left_semi")
-        storage.upsert(found.select("src", "dst", "since"), EDGES)
+        # Their nodes were merged just now from the same rows, so all of them exist.
+        storage.upsert(edges, EDGES)
 
 
 def merge_graph(path: Path, companies: DataFrame, jobs: DataFrame, edges: DataFrame) -> None:
