@@ -111,9 +111,9 @@ def decide_here(io: AnyDatasetIO) -> AnyDatasetIO:
 
 
 def open_spark_shuffle() -> AnyDatasetIO:
-    """Spark with a source that is too large to broadcast."""
+    """Spark with a source that is too large to broadcast, and whose keys are matched by several tasks."""
     io = open_spark()
-    io._broadcast_limit = -1  # type: ignore[attr-defined]
+    io._broadcast_limit, io._group_rows = -1, 25  # type: ignore[attr-defined]
     return io
 
 

@@ -51,6 +51,5 @@ def test_pickles_are_read_from_columns_of_our_own_only() -> None:
     }
     assert found == {
         "engines/spark/jobs.py: pickle.loads(result)",
-        "engines/spark/jobs.py: pickle.loads(encoded)",
-        "engines/spark/jobs.py: pickle.loads(first.column(TASK_INPUT)[0].as_py())",
+        "engines/spark/exchange.py: pickle.loads(packet.as_py())",
     }

@@ -6,6 +6,7 @@ import ast
 import re
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +16,13 @@ from tests.support import put, read_rows
 
 import merganser.engines.spark as engine
 from merganser.core.dataset import snapshot as dataset
+from merganser.core.model.engine import UNKNOWN_PARTITION, FileNumber, GroupNumber, ScanFile
 from merganser.core.parquet.footer import read_footer
+from merganser.core.rows.key_scan import make_key_schema
+from merganser.core.storage.location import locate
 from merganser.engines.spark import engine as spark_engine
-from merganser.engines.spark.columns import EXPECTED_PARTITION
+from merganser.engines.spark.exchange import decode_packet, encode_inputs
+from merganser.engines.spark.shuffle_matches import emit_target_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +62,7 @@ def _none(spark: Any) -> Any:
 @pytest.mark.parametrize("strategy", ["upsert", "full_merge"])
 def test_no_stage_shuffles_target_rows(io: AnyDatasetIO, spark: Any, lake: str, strategy: Any) -> None:
     size = target(f"{lake}/t")
+    io._group_rows = FILES * ROWS // 2  # type: ignore[attr-defined]
     frame = spark.range(0, FILES * ROWS + 100, 201).selectExpr("id", "cast(repeat('n', 200) as binary) payload")
     ran = stages(spark)
     result = io.merge(frame, f"{lake}/t", strategy, "id")
@@ -83,22 +89,42 @@ def test_a_broadcast_source_shuffles_no_row(
 
 
 # X5
-def test_a_shuffled_source_joins_only_keys(spark: Any, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_shuffled_source_travel_in_packets(spark: Any, lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     io = engine.SparkDatasetIO(spark)
     io._broadcast_limit = -1
     target(f"{lake}/t")
     frame = spark.range(0, FILES * ROWS, 100).selectExpr("id", "cast(repeat('n', 200) as binary) payload")
     plans = watch(monkeypatch)
     io.merge(frame, f"{lake}/t", "upsert", "id")
-    joins = [line for plan in plans for line in plan.splitlines() if "Join" in line]
-    assert joins
-    # Rows of the target enter Spark as what `scan` gives: places and the key, and nothing else.
-    lines = [line for plan in plans for line in plan.splitlines() if "MapInArrow" in line]
-    scans = [line for line in lines if f"{EXPECTED_PARTITION}#" in line]
-    assert scans
-    for line in scans:
-        given = line[line.rindex("[") : line.rindex("]")]
-        assert set(re.findall(r"(\w+)#", given)) == {"file", "row_group", "position", EXPECTED_PARTITION, "key_0"}
+    lines = [line for plan in plans for line in plan.splitlines()]
+    # Spark brings packets to tasks by their number, and has nothing else to do.
+    assert any("Exchange" in line for line in lines)
+    assert not [line for line in lines if "Join" in line or "Aggregate" in line]
+    sorts = {column for line in lines if "Sort [" in line for column in re.findall(r"(\w+)#", line)}
+    assert sorts <= {"place"}
+
+
+# X5
+def test_only_keys_of_the_target_are_sent(lake: str) -> None:
+    target(f"{lake}/t")
+    location = locate(f"{lake}/t")
+    scan = ScanFile(
+        number=FileNumber(0),
+        path=f"{lake}/t/0.parquet",
+        groups=[GroupNumber(0)],
+        constants={},
+        partition=UNKNOWN_PARTITION,
+    )
+    spec: Any = SimpleNamespace(store=location.store, keys=["id"])
+    inputs = encode_inputs([(0, 0, scan)]).to_batches()
+    sent = list(emit_target_keys(spec, [pa.int64()], 3, iter(inputs)))
+    assert sum(batch.nbytes for batch in sent) < ROWS * 30
+    rows = sum(
+        decode_packet(packet.as_py(), make_key_schema([pa.int64()])).num_rows
+        for batch in sent
+        for packet in batch.column("packet")
+    )
+    assert rows == ROWS
 
 
 def watch(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -50,7 +50,7 @@ _ROWS_PER_TASK = 4_000_000
 class BroadcastSource:
     """`merganser.core.model.engine.ConformedSource` whose tasks read the entire source."""
 
-    def __init__(self, engine: SparkEngine, staged: StagedSource, stats: SourceStats, spec: SourceSpec) -> None:
+    def __init__(self, engine: SparkEngine, staged: StagedSource, stats: SourceStats | None, spec: SourceSpec) -> None:
         self._engine = engine
         self._stats = stats
         self.staged = staged
@@ -63,7 +63,7 @@ class BroadcastSource:
 
     def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
         (found,) = self.run([partial(_compute_key_facts, bounds)], "check keys")
-        self._stats = find_stats(self._engine.spark, self.staged, self._stats)
+        self._stats = self._stats or find_stats(self._engine.spark, self.staged)
         return self._stats.to_source_facts(found, self.spec.keys)
 
     def hash_keys(self) -> Hashes:

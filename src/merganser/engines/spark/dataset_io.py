@@ -16,10 +16,11 @@ from merganser.core.merge.dataset_io import DatasetIO
 from merganser.core.model.keys import normalize_keys
 from merganser.core.model.options import check_names, check_order, list_options, make_request
 from merganser.core.storage.location import locate
-from merganser.engines.spark.engine import BROADCAST_LIMIT, TASK_LIMIT, SparkEngine
+from merganser.engines.spark.engine import BROADCAST_LIMIT, GROUP_ROWS, TASK_LIMIT, SparkEngine
+from merganser.engines.spark.exchange import decode_inputs
 from merganser.engines.spark.input_splits import cast_to_transport, is_in_memory, split_dataset
 from merganser.engines.spark.java import check_java
-from merganser.engines.spark.jobs import decode_tasks, make_task_frame, tag_errors
+from merganser.engines.spark.jobs import make_task_frame, tag_errors
 from merganser.engines.spark.streaming import BatchSink
 from merganser.engines.spark.types import to_spark_schema, to_transport_schema
 from merganser.errors import InvalidArgumentError, TargetPathError
@@ -51,6 +52,7 @@ class SparkDatasetIO(DatasetIO):
     engine_name = "spark"
     _broadcast_limit = BROADCAST_LIMIT
     _task_limit = TASK_LIMIT
+    _group_rows = GROUP_ROWS
 
     def __init__(self, spark: SparkSession | None = None, filesystem: Any = None) -> None:
         super().__init__(filesystem)
@@ -156,7 +158,7 @@ class SparkDatasetIO(DatasetIO):
     @contextmanager
     def _open_engine(self, context: OperationContext) -> Iterator[SparkEngine]:
         _locate_shared(context.path, context.options.filesystem)
-        engine = SparkEngine(self.spark, self._broadcast_limit, self._task_limit)
+        engine = SparkEngine(self.spark, self._broadcast_limit, self._task_limit, self._group_rows)
         try:
             yield engine
         finally:
@@ -173,5 +175,5 @@ def _locate_shared(path: str | os.PathLike[str], filesystem: Any) -> Location:
 
 
 def _read_splits(read: Callable[[Any], Batches], transport_schema: pa.Schema, batches: Batches) -> Batches:
-    for _, split in decode_tasks(batches):
+    for _, split in decode_inputs(batches):
         yield from cast_to_transport(read(split), transport_schema)

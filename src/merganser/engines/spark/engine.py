@@ -10,8 +10,8 @@ What crosses the network, stage by stage:
 
 A source of up to `BROADCAST_LIMIT` bytes is read from the staging folder by every task that needs it (`broadcast`); if
 the target is small, too, one task does the whole merge up to the commit, as the PyArrow engine does. For a larger
-source (`shuffle`), Spark also shuffles its keys, each with twelve bytes that identify its row, and the key columns of
-target rows that might match. No other column of the target ever leaves the task that reads it.
+source (`shuffle`), its keys are also sent to the tasks that match them, each with what identifies its row, and so are
+the key columns of target rows that might match. No other column of the target ever leaves the task that reads it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 # Bytes of source rows that each task may hold.
 BROADCAST_LIMIT = 64 << 20
+# Rows of a larger source and its target whose keys one task matches.
+GROUP_ROWS = 500_000
 # Files whose footers the driver reads by itself, and those that one task reads if there are more.
 MAX_DRIVER_FILES = 2000
 _FILES_PER_TASK = 500
@@ -55,11 +57,16 @@ class SparkEngine:
     name = "spark"
 
     def __init__(
-        self, spark: SparkSession, broadcast_limit: int = BROADCAST_LIMIT, task_limit: TargetSize = TASK_LIMIT
+        self,
+        spark: SparkSession,
+        broadcast_limit: int = BROADCAST_LIMIT,
+        task_limit: TargetSize = TASK_LIMIT,
+        group_rows: int = GROUP_ROWS,
     ) -> None:
         self.spark = spark
         self._broadcast_limit = broadcast_limit
         self._task_limit = task_limit
+        self.group_rows = group_rows
         # DataFrames that Spark keeps in memory for this call.
         self.persisted: list[DataFrame] = []
 

@@ -3,7 +3,8 @@
 A task is a function of this package, sent by name, so executors need the package (see `package`). Its errors reach the
 driver as they were raised, not as Spark's report of a failed Python worker.
 
-Task inputs and results are pickled. They are in columns of their own, so no value of a source or target can become one.
+Task inputs and results are pickled. They are in packets and columns of their own, so no value of a source or target can
+become one.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 
 from merganser.engines.spark import error_transport
-from merganser.engines.spark.columns import ERROR, NUMBER, RESULT, TASK_INPUT
+from merganser.engines.spark.columns import ERROR, NUMBER, RESULT
+from merganser.engines.spark.exchange import decode_inputs, encode_inputs
 from merganser.engines.spark.types import to_spark_schema
 from merganser.errors import DatasetMergeError, MerganserError, OutOfMemoryError, StagingError
 from merganser.timeline import record_span
@@ -71,34 +72,10 @@ def _import_modules(_: int) -> None:
 
 
 def make_task_frame(spark: SparkSession, task_inputs: Sequence[Any]) -> DataFrame:
-    """Make a DataFrame of numbered task inputs, one partition each."""
-    frame = create_small_frame(spark, _encode_tasks(NUMBER, task_inputs))
+    """Make a DataFrame of numbered task inputs, as packets, one partition each."""
+    frame = create_small_frame(spark, encode_inputs((number, 0, one) for number, one in enumerate(task_inputs)))
     # Spark distributes so few rows over its cores by itself, without a shuffle.
     return frame if len(task_inputs) <= _MAX_UNSHUFFLED_TASKS else frame.repartitionById(len(task_inputs), NUMBER)
-
-
-def shuffle_to_tasks(rows: DataFrame, number_column: str, task_inputs: Sequence[Any], *order_by: str) -> DataFrame:
-    """Send rows to numbered tasks, each with its input first, so that a task without rows runs too."""
-    inputs = create_small_frame(rows.sparkSession, _encode_tasks(number_column, task_inputs))
-    together = rows.unionByName(inputs, allowMissingColumns=True).repartitionById(len(task_inputs), number_column)
-    return together.sortWithinPartitions(F.col(TASK_INPUT).isNull(), *order_by)
-
-
-def _encode_tasks(number_column: str, task_inputs: Sequence[Any]) -> pa.Table:
-    schema = pa.schema([(number_column, pa.int32()), (TASK_INPUT, pa.binary())])
-    return pa.table([range(len(task_inputs)), [pickle.dumps(one) for one in task_inputs]], schema=schema)
-
-
-def receive_task(number_column: str, batches: Batches) -> tuple[int, Any, Batches]:
-    """Split what `shuffle_to_tasks` sent into the number of the task, its input, and the rows."""
-    first = next(batches)
-    task_input = pickle.loads(first.column(TASK_INPUT)[0].as_py())  # noqa: S301  our own
-
-    def rest() -> Batches:
-        yield first.slice(1)
-        yield from batches
-
-    return first.column(number_column)[0].as_py(), task_input, (batch for batch in rest() if batch.num_rows)
 
 
 def create_small_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
@@ -136,16 +113,8 @@ def get_partition_id() -> int:
     return context.partitionId() if context is not None else 0
 
 
-def decode_tasks(batches: Batches) -> Iterator[tuple[int, Any]]:
-    """Decode the numbers and inputs of the tasks of a partition."""
-    for batch in batches:
-        numbers, inputs = (batch.column(name).to_pylist() for name in (NUMBER, TASK_INPUT))
-        for number, encoded in zip(numbers, inputs, strict=True):
-            yield number, pickle.loads(encoded)  # noqa: S301  our own
-
-
 def _run_each(key: bytes, task: Callable[[Any], Any], batches: Batches) -> Batches:
-    for number, task_input in decode_tasks(batches):
+    for number, task_input in decode_inputs(batches):
         try:
             result = task(task_input)
         except MerganserError as error:

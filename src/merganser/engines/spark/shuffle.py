@@ -1,342 +1,296 @@
 """The execution mode for a source of any size: keys and rows are sent to the tasks that need them.
 
-A source row is identified by its staged file and its number there. Spark joins keys; of the target, only keys and their
-positions take part. Then each row that is needed is sent once to the task that writes its file.
+Keys of the source, and of target files that might hold one, are sent to groups by their hash, and matched there. The
+tasks of source files are then told which rows match and which are new, and send each row that is needed once, to the
+task that writes its file. All of that travels in packets (see `exchange`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 
 from merganser.core.model.casts import conform_schema
-from merganser.core.model.engine import SAMPLE_SIZE, UNKNOWN_PARTITION, AppendedFile, AuditSpec, MatchCounts
+from merganser.core.model.engine import SAMPLE_SIZE, AppendedFile, MatchCounts, PartitionNumber
 from merganser.core.model.keys import name_key_columns, to_canonical_type
-from merganser.core.model.strategy import Action
-from merganser.core.rows.key_scan import POSITION_COLUMNS, make_key_schema
 from merganser.core.rows.match_actions import list_compared_columns
 from merganser.core.rows.table_source import KeyFacts
-from merganser.engines.spark import columns as col
-from merganser.engines.spark import shuffle_tasks as tasks
-from merganser.engines.spark.jobs import (
-    RESULT_SCHEMA,
-    collect_results,
-    create_small_frame,
-    make_task_frame,
-    shuffle_to_tasks,
-    tag_errors,
-    watch_job,
-)
+from merganser.engines.spark import shuffle_keys, shuffle_matches, shuffle_new_rows
+from merganser.engines.spark.columns import KIND
+from merganser.engines.spark.exchange import PACKET_SCHEMA, Kind, exchange
+from merganser.engines.spark.jobs import RESULT_SCHEMA, collect_results, make_task_frame, tag_errors
 from merganser.engines.spark.progress import report_staged_files
-from merganser.engines.spark.source import find_stats, make_source, stage_frame
-from merganser.engines.spark.types import to_spark_schema
+from merganser.engines.spark.source import Source, make_source, read_blob
+from merganser.engines.spark.staged_source import SourceReader, merge_stats
 from merganser.errors import CountMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    import numpy.typing as npt
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from merganser.core.columnar.hashing import Hashes
-    from merganser.core.model.engine import Layout, RewriteJob, RewrittenFile, ScanFile, SourceFacts, SourceSpec
+    from merganser.core.model.engine import (
+        AuditSpec,
+        Layout,
+        RewriteJob,
+        RewrittenFile,
+        ScanFile,
+        SourceFacts,
+        SourceSpec,
+    )
     from merganser.core.model.strategy import MergePolicy
     from merganser.core.rows.table_source import StagedFiles
     from merganser.core.storage.staging import Staging
     from merganser.engines.spark.broadcast import BroadcastSource
     from merganser.engines.spark.engine import SparkEngine
-    from merganser.engines.spark.source import Source
-    from merganser.engines.spark.staged_source import SourceSchemas, StagedSource
-
-_SOURCE_ROW = [col.STAGED_FILE, col.ROW]
+    from merganser.engines.spark.staged_source import SourceStats
 
 
 class ShuffleSource:
     """`merganser.core.model.engine.ConformedSource` whose tasks get the rows that they need."""
 
     def __init__(self, engine: SparkEngine, source: Source, spec: SourceSpec) -> None:
-        if source.staged is not None:
-            source = replace(source, stats=find_stats(engine.spark, source.staged, source.stats))
         self._engine = engine
         self.source = source
         self.spec = spec
 
+    @property
+    def stats(self) -> SourceStats:
+        """The statistics of all rows; `collect_facts` computes them."""
+        if self.source.stats is None:
+            raise CountMismatchError(
+                "Internal error: rows were not counted. Nothing was published; please report this."
+            )
+        return self.source.stats
+
+    @property
+    def _key_types(self) -> list[pa.DataType]:
+        """The types of the keys as they are compared."""
+        schema = conform_schema(self.spec.schema)
+        return [to_canonical_type(schema.field(key).type) for key in self.spec.keys]
+
     def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
-        source, keys, policy = self.source, self.spec.keys, self.spec.policy
+        source, keys = self.source, self.spec.keys
         columns = self.spec.partition_columns
-        duplicates, sample = self._find_duplicate_keys() if keys else (0, source.schemas.select([]).make_empty_table())
-        partitions = source.schemas.select(columns).make_empty_table()
-        if columns:
-            frame, reader = source.select([*columns, *_list_delete_columns(policy)])
-            find = tag_errors(tasks.find_partitions, reader, columns, policy)
-            found = collect_results(frame.mapInArrow(find, RESULT_SCHEMA), "find partitions")
-            partitions = tasks.drop_duplicate_rows(pa.concat_tables([partitions, *found]))
-        candidates = np.zeros(0, np.bool_) if bounds is None else self._find_candidates(bounds)
-        return source.stats.to_source_facts(KeyFacts(duplicates, sample, partitions, candidates), keys)
+        partitions = source.reader.schemas.select(columns).make_empty_table()
+        candidates = np.zeros(0 if bounds is None else bounds.num_rows, np.bool_)
+        if source.stats is None or columns or bounds is not None:
+            has_stats = source.stats is not None
+            found = self._collect("check rows", shuffle_keys.collect_facts, self.spec, bounds, has_stats)
+            if not has_stats:
+                count = max((one.number + 1 for one in found), default=0)
+                self.source = replace(
+                    source, stats=merge_stats(one.stats for one in found), count=source.count or count
+                )
+            if columns:
+                partitions = shuffle_keys.drop_duplicate_rows(
+                    pa.concat_tables([partitions, *(one.partitions for one in found)])
+                )
+            if bounds is not None:
+                candidates = np.logical_or.reduce([candidates, *(one.candidates for one in found)])
+        duplicates, sample = (
+            self._find_duplicate_keys() if keys else (0, source.reader.schemas.select([]).make_empty_table())
+        )
+        return self.stats.to_source_facts(KeyFacts(duplicates, sample, partitions, candidates), keys)
 
     def _find_duplicate_keys(self) -> tuple[int, pa.Table]:
-        keys = self.spec.keys
-        row = F.min(F.struct(*_SOURCE_ROW)).alias("first")
-        groups = self._read_keys(keys).groupBy(*name_key_columns(len(keys))).agg(F.count("*").alias("rows"), row)
-        several = groups.where("rows > 1")
-        with watch_job("check keys"):
-            count = several.count()
-        if not count:
-            return 0, self.source.schemas.select(keys).make_empty_table()
-        return count, self._sample_keys(several.select(*(f"first.{name}" for name in _SOURCE_ROW)))
+        groups = self._count_groups()
+        sent = self._emit(shuffle_keys.emit_distinct_keys, self.spec.keys, groups)
+        count = tag_errors(shuffle_keys.count_duplicate_keys, self._key_types)
+        found = collect_results(exchange([sent], groups).mapInArrow(count, RESULT_SCHEMA), "check keys")
+        return sum(several for several, _ in found), self._sample_keys([first for _, first in found])
 
-    def _find_candidates(self, bounds: pa.Table) -> npt.NDArray[np.bool_]:
-        frame, reader = self.source.select(self.spec.keys)
-        probe = tag_errors(tasks.probe_bounds, reader, self.spec.keys, bounds)
-        candidates = np.zeros(bounds.num_rows, np.bool_)
-        for bits in collect_results(frame.mapInArrow(probe, RESULT_SCHEMA), "probe bounds"):
-            candidates |= np.unpackbits(bits, count=bounds.num_rows).astype(np.bool_)
-        return candidates
+    def _count_groups(self, files: Sequence[ScanFile] = ()) -> int:
+        rows = self.stats.rows + sum(end - begin for file in files for begin, end in file.spans)
+        return rows // self._engine.group_rows + 1
 
-    def _read_keys(
-        self, keys: Sequence[str], partitions: pa.Table | None = None, policy: MergePolicy | None = None
-    ) -> DataFrame:
-        """Read the number and keys of each source row, its row of `partitions`, and whether it deletes."""
-        more = [(col.PARTITION, pa.int32()), (col.IS_DELETE, pa.bool_())]
-        schema = pa.schema([*col.SOURCE_ROW_FIELDS, *more, *tasks.make_key_fields(self.source.schemas.target, keys)])
-        columns = [*([] if partitions is None else partitions.column_names), *_list_delete_columns(policy)]
-        # Without any column there would be no rows to number.
-        names = list(dict.fromkeys([*keys, *columns])) or self.source.schemas.target.names[:1]
-        frame, reader = self.source.select(names)
-        emit = tag_errors(tasks.emit_keys, reader, keys, partitions, policy, schema)
-        return frame.mapInArrow(emit, to_spark_schema(schema))
+    def _emit(self, task: Callable[..., Any], *arguments: Any) -> DataFrame:
+        """Let a task send packets for each source file."""
+        return self.source.frame.mapInArrow(tag_errors(task, self.source.reader, *arguments), PACKET_SCHEMA)
 
-    def read_row_partitions(self, partitions: pa.Table) -> DataFrame:
-        """Read the number and partition of each source row that does not delete."""
-        rows = self._read_keys([], partitions, self.spec.policy)
-        return rows.where(~F.col(col.IS_DELETE)).select(*_SOURCE_ROW, col.PARTITION)
+    def _collect(self, name: str, task: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Collect the results of a task for each source file."""
+        work = tag_errors(task, self.source.reader, *arguments)
+        return collect_results(self.source.frame.mapInArrow(work, RESULT_SCHEMA), name)
 
-    def _sample_keys(self, rows: DataFrame) -> pa.Table:
-        with watch_job("sample keys"):
-            wanted = rows.distinct().orderBy(*_SOURCE_ROW).limit(SAMPLE_SIZE).toArrow()
-        frame, reader = self.source.select(self.spec.keys)
-        select = tag_errors(tasks.select_rows, reader, wanted)
-        found = collect_results(frame.mapInArrow(select, RESULT_SCHEMA), "sample keys")
-        return pa.concat_tables([table for _, _, table in sorted(found, key=lambda one: one[:2])])
+    def _sample_keys(self, numbers: Sequence[Any]) -> pa.Table:
+        """Read the keys of the first of some rows."""
+        empty = self.source.reader.schemas.select(self.spec.keys).make_empty_table()
+        wanted = np.unique(np.concatenate([np.zeros(0, np.int64), *numbers]))[:SAMPLE_SIZE]
+        if not len(wanted):
+            return empty
+        found = self._collect("sample keys", shuffle_keys.select_rows, self.spec.keys, wanted)
+        return pa.concat_tables([empty, *(table for _, table in sorted(found, key=lambda one: one[0]))])
 
     def hash_keys(self) -> Hashes:
-        frame, reader = self.source.select(self.spec.keys)
-        hash_rows = tag_errors(tasks.hash_rows, reader, self.spec.keys)
-        return np.concatenate(collect_results(frame.mapInArrow(hash_rows, RESULT_SCHEMA), "hash keys"))
+        return np.concatenate(self._collect("hash keys", shuffle_keys.hash_rows, self.spec.keys))
 
     def deduplicate(self, order_by: Sequence[str]) -> ShuffleSource | BroadcastSource:
-        if not self.source.stats.rows:
+        if not self.stats.rows:
             return self
-        keys, spark = self.spec.keys, self._engine.spark
+        keys, source, spark = self.spec.keys, self.source, self._engine.spark
+        groups = self._count_groups()
+        sent = self._emit(shuffle_keys.emit_latest_rows, keys, order_by, groups)
+        schema = conform_schema(self.spec.schema)
         columns = [*keys, *order_by]
-        names = name_key_columns(len(columns))
-        order = [F.col(name).desc_nulls_last() for name in [*names[len(keys) :], *_SOURCE_ROW]]
-        rank = F.row_number().over(Window.partitionBy(*names[: len(keys)]).orderBy(*order)).alias("rank")
-        schemas, staged = self.source.schemas, self.source.staged
-        if staged is not None:
-            latest = self._read_keys(columns).select(*_SOURCE_ROW, rank).where("rank = 1").drop("rank")
-            sent = shuffle_to_tasks(latest, col.STAGED_FILE, staged.files, col.ROW)
-            keep = tag_errors(tasks.keep_rows, staged.without_files())
-            kept = collect_results(sent.mapInArrow(keep, RESULT_SCHEMA), "deduplicate rows")
-            source = make_source(spark, staged.with_files(chain.from_iterable(kept)))
+        named = pa.schema(
+            list(zip(name_key_columns(len(columns)), (schema.field(one).type for one in columns), strict=True))
+        )
+        keep = tag_errors(shuffle_keys.keep_latest_rows, named, len(keys))
+        latest = exchange([sent], groups).mapInArrow(keep, PACKET_SCHEMA)
+        staging = None if source.staged is None else source.staged.staging
+        stage = tag_errors(shuffle_keys.stage_kept_rows, source.reader, staging)
+        kept = self.send_to_source(latest)
+        if source.staged is not None:
+            files = collect_results(kept.mapInArrow(stage, RESULT_SCHEMA), "deduplicate rows")
+            made = make_source(spark, source.staged.with_files(chain.from_iterable(files)))
         else:
-            wire = tasks.make_wire_schema(schemas)
-            schema = pa.schema([*col.SOURCE_ROW_FIELDS, *tasks.make_key_fields(schemas.target, columns), *wire])
-            emit = tag_errors(tasks.emit_rows, self.source.reader, schemas, columns, schema)
-            rows = self.source.frame.mapInArrow(emit, to_spark_schema(schema)).select(*wire.names, rank)
-            source = stage_frame(spark, rows.where("rank = 1").drop("rank"), schemas, None)
-        return self._engine.choose_mode(source, self.spec)
+            frame = kept.mapInArrow(stage, PACKET_SCHEMA).persist()
+            made = Source(SourceReader(source.reader.schemas, read_blob), frame, source.count, None)
+        return self._engine.choose_mode(made, self.spec)
+
+    def send_to_source(self, *packets: DataFrame) -> DataFrame:
+        """Send packets to the tasks of the source files that they are about."""
+        return exchange([self.source.frame, *packets], max(1, self.source.count or 0))
 
     def match(self, files: Sequence[ScanFile], facts: SourceFacts) -> ShuffleMatches:
-        policy, stats = self.spec.policy, self.source.stats
+        policy, types = self.spec.policy, self._key_types
         if not files:
             return ShuffleMatches(self, facts.partitions, None, MatchCounts.of_unmatched(facts, policy.rule))
-        frame = self._find_matches(files, facts.partitions)
-        if policy.compares_values:
-            frame = self._compare_values(frame, files)
-        frame = frame.persist()
-        self._engine.persisted.append(frame)
-        group = [col.FILE, col.ROW_GROUP]
-        counted = [F.sum(_has_action(*some).cast("long")) for some in _COUNTED_ACTIONS]
-        with watch_job("match keys"):
-            counts = frame.groupBy(*group).agg(F.count("*"), *counted).orderBy(*group).toArrow()
-            matching = frame.where(~F.col(col.IS_DELETE)).select(*_SOURCE_ROW).distinct()
-            matched = matching.count() if policy.rule.inserts else 0
-        file, row_group, rows, replaced, removed, moved = (column.to_numpy() for column in counts.columns)
-        sample = self.source.schemas.select(self.spec.keys).make_empty_table()
-        if moved.sum():
-            sample = self._sample_keys(frame.where(_has_action(Action.MOVE)).select(*_SOURCE_ROW))
-        match_counts = MatchCounts(
-            file=file,
-            row_group=row_group,
-            rows=rows,
-            replaced=replaced,
-            removed=removed,
-            new_rows=stats.rows - stats.deletes - matched if policy.rule.inserts else 0,
-            moved=int(moved.sum()),
-            moved_sample=sample,
+        groups = self._count_groups(files)
+        source = self._emit(shuffle_matches.emit_source_keys, self.spec, facts.partitions, groups)
+        scan = tag_errors(shuffle_matches.emit_target_keys, self.spec, types, groups)
+        target = make_task_frame(self._engine.spark, files).mapInArrow(scan, PACKET_SCHEMA)
+        join = tag_errors(
+            shuffle_matches.join_group, types, shuffle_matches.MatchRules.of(policy, files, facts.partitions)
         )
-        return ShuffleMatches(self, facts.partitions, frame, match_counts)
+        found = self._persist(exchange([source, target], groups).mapInArrow(join, PACKET_SCHEMA))
+        if policy.compares_values:
+            found = self._persist(
+                self._compare_values(found, files).unionAll(found.where(F.col(KIND) != int(Kind.MATCHES)))
+            )
+        return ShuffleMatches(self, facts.partitions, found, self._add_counts(found, facts))
 
-    def _find_matches(self, files: Sequence[ScanFile], partitions: pa.Table) -> DataFrame:
-        """Join keys, and assign the action of each match by the rule, its operation and its partition."""
-        keys, policy = self.spec.keys, self.spec.policy
-        target_schema = conform_schema(self.source.schemas.target)
-        key_fields = tasks.make_key_fields(target_schema, keys)
-        schema = pa.schema([*col.TARGET_ROW_FIELDS, (col.EXPECTED_PARTITION, pa.int32()), *key_fields])
-        key_schema = make_key_schema([to_canonical_type(target_schema.field(key).type) for key in keys])
-        scan = tag_errors(tasks.scan_keys, self.spec.store, keys, key_schema, schema)
-        target = make_task_frame(self._engine.spark, files).mapInArrow(scan, to_spark_schema(schema))
-        moves = policy.rule.replaces and policy.takes_partition and bool(partitions.num_columns)
-        expected = F.col(col.EXPECTED_PARTITION)
-        moved = F.lit(moves) & (expected != UNKNOWN_PARTITION) & (F.col(col.PARTITION) != expected)
-        action = F.when(F.col(col.IS_DELETE), F.lit(int(Action.DELETE))).when(moved, F.lit(int(Action.MOVE)))
-        action = action.otherwise(F.lit(int(policy.rule.matched))).cast("byte").alias(col.ACTION)
-        # Spark estimates the output of a Python function as its input, and would broadcast anything.
-        found = target.hint("merge").join(self._read_keys(keys, partitions, policy), name_key_columns(len(keys)))
-        return found.select(*POSITION_COLUMNS, *_SOURCE_ROW, col.IS_DELETE, action)
+    def _persist(self, frame: DataFrame) -> DataFrame:
+        persisted = frame.persist()
+        self._engine.persisted.append(persisted)
+        return persisted
+
+    def _add_counts(self, found: DataFrame, facts: SourceFacts) -> MatchCounts:
+        sample = self.source.reader.schemas.select(self.spec.keys).make_empty_table()
+        add = tag_errors(shuffle_matches.add_counts, sample)
+        frame = exchange([select_kind(found, Kind.COUNTS)], 1).mapInArrow(add, RESULT_SCHEMA)
+        found_counts = collect_results(frame, "match keys")
+        if not found_counts:
+            return MatchCounts.of_unmatched(facts, self.spec.policy.rule)
+        counts: MatchCounts = found_counts[0]
+        if not counts.moved:
+            return counts
+        moved = select_kind(found, Kind.MATCHES).mapInArrow(
+            tag_errors(shuffle_matches.sample_moved_rows), RESULT_SCHEMA
+        )
+        return replace(counts, moved_sample=self._sample_keys(collect_results(moved, "sample keys")))
 
     def _compare_values(self, found: DataFrame, files: Sequence[ScanFile]) -> DataFrame:
         """Send source rows to the files that they match, to be compared there."""
-        names = self.source.schemas.target.names
-        # Without any column there would be no rows to send.
-        compared = list_compared_columns(names, self.spec.keys, self.spec.policy) or names[:1]
-        schemas = self.source.schemas.select(compared)
-        schema = pa.schema([(col.FILE, pa.int32()), *col.MATCH_FIELDS])
-        compare = tag_errors(tasks.compare_rows, schemas, self.spec, schema)
-        return self.send_matches(found, files, schemas).mapInArrow(compare, to_spark_schema(schema))
+        names = list_compared_columns(self.source.reader.schemas.target.names, self.spec.keys, self.spec.policy)
+        compare = tag_errors(shuffle_matches.compare_rows, self.source.reader, names, self.spec)
+        return self.send_matches(found, files, names, kept=True).mapInArrow(compare, PACKET_SCHEMA)
 
     def send_matches(
-        self, found: DataFrame | None, files: Sequence[ScanFile | RewriteJob], schemas: SourceSchemas
+        self, found: DataFrame | None, files: Sequence[ScanFile | RewriteJob], names: Sequence[str], *, kept: bool
     ) -> DataFrame:
         """Send matches to the tasks of their files, each with some columns of its source row."""
-        wire = tasks.make_wire_schema(schemas)
-        match_schema = pa.schema([(col.TASK, pa.int32()), *col.MATCH_FIELDS])
-        schema = pa.schema([*match_schema, *wire])
-        if found is None:
-            rows = create_small_frame(self._engine.spark, schema.empty_table())
-        else:
-            numbers = pa.table(
-                [[one.number for one in files], range(len(files))],
-                schema=pa.schema([(col.FILE, pa.int32()), (col.TASK, pa.int32())]),
-            )
-            numbered = found.join(F.broadcast(create_small_frame(self._engine.spark, numbers)), col.FILE)
-            staged = self.source.staged
-            if staged is not None:
-                sent = shuffle_to_tasks(numbered.select(*match_schema.names), col.STAGED_FILE, staged.files)
-                fetch = tag_errors(tasks.fetch_matched, staged.without_files(), schemas, schema)
-                rows = sent.mapInArrow(fetch, to_spark_schema(schema))
-            else:
-                rows = numbered.join(self._read_rows(schemas), _SOURCE_ROW).select(*schema.names)
-        return shuffle_to_tasks(rows, col.TASK, files, col.ROW_GROUP, col.POSITION)
-
-    def _read_rows(self, schemas: SourceSchemas) -> DataFrame:
-        """Read every source row with its number, where no row is staged."""
-        schema = pa.schema([*col.SOURCE_ROW_FIELDS, *tasks.make_wire_schema(schemas)])
-        at = [self.source.schemas.transport.names.index(name) for name in schemas.transport.names]
-        frame, reader = self.source.reader.select(self.source.frame, at)
-        return frame.mapInArrow(tag_errors(tasks.emit_rows, reader, schemas, [], schema), to_spark_schema(schema))
+        sent = [make_task_frame(self._engine.spark, files)]
+        if found is not None:
+            numbers = {int(one.number): at for at, one in enumerate(files)}
+            fetch = tag_errors(shuffle_matches.fetch_values, self.source.reader, names, numbers, kept)
+            sent.append(self.send_to_source(select_kind(found, Kind.MATCHES)).mapInArrow(fetch, PACKET_SCHEMA))
+        return exchange(sent, len(files))
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffleMatches:
-    """`merganser.core.model.engine.MatchedSource` in a DataFrame; None if no file was matched.
-
-    Each row has the position of the target row, the source row, whether that deletes, and the action.
-    """
+    """`merganser.core.model.engine.MatchedSource` in packets to the source files; None if no file was matched."""
 
     source: ShuffleSource
     partitions: pa.Table
-    frame: DataFrame | None
+    packets: DataFrame | None
     counts: MatchCounts
-
-    @property
-    def _staged(self) -> StagedSource:
-        staged = self.source.source.staged
-        if staged is None:
-            raise CountMismatchError(
-                "Internal error: rows have no staging folder. Nothing was published; please report this."
-            )
-        return staged
 
     @property
     def _policy(self) -> MergePolicy:
         return self.source.spec.policy
+
+    @property
+    def _reader(self) -> SourceReader:
+        return self.source.source.reader
+
+    @property
+    def _new_rows(self) -> shuffle_new_rows.NewRows:
+        return shuffle_new_rows.NewRows(self._reader, self._policy, self.partitions, self.packets is not None)
 
     def stage(self, jobs: Sequence[RewriteJob], layout: Layout | None, staging: Staging) -> StagedFiles:
         rewritten = self._rewrite(jobs, staging) if jobs else []
         return rewritten, [] if layout is None else self._append(layout, staging)
 
     def _rewrite(self, jobs: Sequence[RewriteJob], staging: Staging) -> list[RewrittenFile]:
-        found = self.frame if self._policy.rule.touches else None
-        if found is not None and not self._policy.rule.deletes_missing:
-            # Where rows without a match stay, those that are kept need not be sent.
-            found = found.where(~_has_action(Action.KEEP))
-        schemas = self._staged.schemas
-        schemas = schemas.select([name for name in schemas.target.names if name in self._policy.columns])
-        rewrite = tag_errors(tasks.rewrite, schemas, staging, self.frame is not None)
+        found = self.packets if self._policy.rule.touches else None
+        names = shuffle_matches.list_value_columns(self._reader, self._policy.columns)
+        rewrite = tag_errors(shuffle_matches.rewrite, self._reader, names, staging, self.packets is not None)
         with report_staged_files(staging, len(jobs)):
-            sent = self.source.send_matches(found, jobs, schemas)
+            # Where rows without a match stay, those that are kept need not be sent.
+            sent = self.source.send_matches(found, jobs, names, kept=self._policy.rule.deletes_missing)
             return collect_results(sent.mapInArrow(rewrite, RESULT_SCHEMA), "rewrite files")
 
     def _append(self, layout: Layout, staging: Staging) -> list[AppendedFile]:
-        staged, partitions, max_rows = self._staged, self.partitions, layout.max_rows_per_file
-        new = self._find_new_rows(partitions).where(F.lit(self._policy.rule.inserts))
-        if self.frame is not None and self._policy.rule.replaces and partitions.num_columns:
-            moved = self.frame.where(_has_action(Action.MOVE)).select(*_SOURCE_ROW)
-            rows = self.source.read_row_partitions(partitions).hint("merge")
-            new = new.unionAll(rows.join(moved, _SOURCE_ROW))
-        group = [col.PARTITION, col.STAGED_FILE]
-        with watch_job("count new rows"):
-            counts = new.groupBy(*group).count().toArrow()
-        if not counts.num_rows:
-            return []
-        assigned = tasks.FileAssignment.of(counts.sort_by([(name, "ascending") for name in group]), max_rows)
-        new_fields = [(col.NEW_FILE, pa.int32()), (col.NEW_POSITION, pa.int64())]
-        schema = pa.schema([*new_fields, *tasks.make_wire_schema(staged.schemas)])
-        inputs = [(file, assigned.starts.get(number, {})) for number, file in enumerate(staged.files)]
-        fetch = tag_errors(tasks.fetch_new, staged.without_files(), max_rows, schema)
-        rows = shuffle_to_tasks(new, col.STAGED_FILE, inputs, col.ROW).mapInArrow(fetch, to_spark_schema(schema))
+        max_rows, new = layout.max_rows_per_file, self._new_rows
+        assigned = shuffle_new_rows.FileAssignment.of(self._count_new_rows(new), max_rows)
         count = len(assigned.partitions)
-        by_file = rows.repartitionById(count, col.NEW_FILE).sortWithinPartitions(col.NEW_FILE, col.NEW_POSITION)
-        write = tag_errors(tasks.write_file, staged.schemas, layout, staging)
+        if not count:
+            return []
+        emit = tag_errors(shuffle_new_rows.send_new_rows, new, assigned, max_rows)
+        rows = self._send_new_rows().mapInArrow(emit, PACKET_SCHEMA)
+        write = tag_errors(shuffle_new_rows.write_file, self._reader, layout, staging)
         with report_staged_files(staging, count):
-            written = collect_results(by_file.mapInArrow(write, RESULT_SCHEMA), "write new files")
+            files = exchange([rows], count, in_order=True).mapInArrow(write, RESULT_SCHEMA)
+            written = collect_results(files, "write new files")
         return [AppendedFile(path, partition) for path, partition in zip(written, assigned.partitions, strict=True)]
 
-    def _find_new_rows(self, partitions: pa.Table) -> DataFrame:
-        """Find the source rows that match nothing, and do not delete."""
-        rows = self.source.read_row_partitions(partitions)
-        return rows if self.frame is None else rows.hint("merge").join(self.frame, _SOURCE_ROW, "left_anti")
+    def _count_new_rows(self, new: shuffle_new_rows.NewRows) -> dict[int, dict[PartitionNumber, int]]:
+        staged = self.source.source.staged
+        if not new.is_matched and not self.partitions.num_columns and self._policy.delete_column is None and staged:
+            rows = enumerate(file.stats.rows for file in staged.files)
+            return {number: {PartitionNumber(0): count} for number, count in rows if self._policy.rule.inserts}
+        count = self._send_new_rows().mapInArrow(tag_errors(shuffle_new_rows.count_new_rows, new), RESULT_SCHEMA)
+        return dict(collect_results(count, "count new rows"))
+
+    def _send_new_rows(self) -> DataFrame:
+        """Tell the source files which of their rows are new or move."""
+        if self.packets is None:
+            return self.source.send_to_source()
+        return self.source.send_to_source(self.packets.where(F.col(KIND) != int(Kind.COUNTS)))
 
     def audit(self, files: Sequence[ScanFile], audit: AuditSpec, staging: Staging) -> list[pa.Table | str]:
-        staged, found = self._staged, []
-        if self._policy.rule.inserts and staged.files:
-            schemas = staged.schemas.select([name for name in audit.columns if name in audit.insert_columns])
-            new = shuffle_to_tasks(self._find_new_rows(pa.table({})), col.STAGED_FILE, staged.files, col.ROW)
-            list_inserted = tag_errors(tasks.list_inserted, staged.without_files(), schemas, audit)
-            found += collect_results(new.mapInArrow(list_inserted, RESULT_SCHEMA), "list changed rows")
+        found = []
+        if self._policy.rule.inserts:
+            list_inserted = tag_errors(shuffle_new_rows.list_inserted, self._new_rows, audit, staging)
+            inserted = self._send_new_rows().mapInArrow(list_inserted, RESULT_SCHEMA)
+            found += collect_results(inserted, "list changed rows")
         if files:
-            schemas = staged.schemas.select([name for name in audit.columns if name in self._policy.columns])
-            by_file = self.source.send_matches(self.frame, files, schemas)
-            list_changed = tag_errors(tasks.list_changed, schemas, self.source.spec, audit, staging)
-            found += collect_results(by_file.mapInArrow(list_changed, RESULT_SCHEMA), "list changed rows")
+            names = shuffle_matches.list_value_columns(self._reader, frozenset(audit.columns) & self._policy.columns)
+            list_changed = tag_errors(shuffle_matches.list_changed, self._reader, self.source.spec, audit, staging)
+            sent = self.source.send_matches(self.packets, files, names, kept=True)
+            found += collect_results(sent.mapInArrow(list_changed, RESULT_SCHEMA), "list changed rows")
         return list(chain.from_iterable(found))
 
 
-# The actions that `MatchCounts` counts as replaced, removed and moved.
-_COUNTED_ACTIONS = ((Action.REPLACE,), (Action.DELETE, Action.MOVE), (Action.MOVE,))
-
-
-def _has_action(*actions: Action) -> Column:
-    return F.col(col.ACTION).isin(*map(int, actions))
-
-
-def _list_delete_columns(policy: MergePolicy | None) -> list[str]:
-    return [] if policy is None or policy.delete_column is None else [policy.delete_column]
+def select_kind(packets: DataFrame, kind: Kind) -> DataFrame:
+    """Select packets of one kind."""
+    return packets.where(F.col(KIND) == int(kind))

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame as AnyDataFrame
@@ -14,14 +14,16 @@ from pyspark.sql import DataFrame as AnyDataFrame
 from merganser.core.columnar.take import coalesce_batches, split_batches
 from merganser.core.sources.source import stream_source
 from merganser.engines.spark import jobs
+from merganser.engines.spark.exchange import PACKET_SCHEMA, encode_inputs
 from merganser.engines.spark.input_splits import InputSplits, cast_to_transport, open_files
 from merganser.engines.spark.row_files import SelectedRows
 from merganser.engines.spark.staged_source import (
+    SourceReader,
     SourceSchemas,
     StagedFile,
     StagedSource,
     cast_batch,
-    compute_stats,
+    compute_file_stats,
     make_unknown_stats,
     merge_stats,
     write_staged_files,
@@ -29,7 +31,7 @@ from merganser.engines.spark.staged_source import (
 from merganser.engines.spark.types import to_arrow_schema, to_transport_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -39,9 +41,6 @@ if TYPE_CHECKING:
     from merganser.engines.spark.staged_source import SourceStats
 
     Batches = Iterator[pa.RecordBatch]
-    # A batch of source rows, the number of its staged file, and that of its first row there.
-    NumberedBatches = Iterator[tuple[int, int, pa.RecordBatch]]
-    ConformedTables = Iterator[tuple[int, int, pa.Table]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +62,17 @@ class OpenedSource:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A source that fits the target: `reader` finds its rows in `frame`; `staged` is None if nothing may be written."""
+    """A source that fits the target: the rows of numbered files, whose inputs `frame` has as packets.
 
-    schemas: SourceSchemas
-    stats: SourceStats
+    `count` is the number of files and `stats` the statistics of their rows, None if not known yet. `staged` is None if
+    nothing may be written.
+    """
+
+    reader: SourceReader
     frame: DataFrame
-    reader: _Reader
+    count: int | None
+    stats: SourceStats | None
     staged: StagedSource | None = None
-
-    def select(self, names: Sequence[str]) -> tuple[DataFrame, Callable[[Batches], ConformedTables]]:
-        at = [self.schemas.transport.names.index(name) for name in names]
-        frame, reader = self.reader.select(self.frame, at)
-        return frame, _ConformingReader(reader, self.schemas.select(names))
 
 
 def open_source(engine: SparkEngine, source: Any) -> OpenedSource:
@@ -105,11 +103,8 @@ def stage(spark: SparkSession, opened: OpenedSource, spec: SourceSpec) -> Source
     batches = _split_driver_rows(opened.rows, schemas.transport)
     if staging is not None:
         return make_source(spark, StagedSource(staging, schemas, tuple(write_staged_files(batches, schemas, staging))))
-    blobs, stats = [], []
-    for batch in batches:
-        stats += [file.stats for file in write_staged_files([batch], schemas, None)]
-        blobs.append(_encode_batch(batch))
-    return Source(schemas, merge_stats(stats), jobs.make_task_frame(spark, blobs), _BlobReader())
+    blobs = list(map(encode_blob, batches))
+    return Source(SourceReader(schemas, read_blob), jobs.make_task_frame(spark, blobs), len(blobs), None)
 
 
 def _stage_row_files(
@@ -124,53 +119,68 @@ def _stage_row_files(
     return make_source(spark, StagedSource(staging, schemas, listed, rows))
 
 
-def find_stats(spark: SparkSession, staged: StagedSource, stats: SourceStats) -> SourceStats:
-    """Find the statistics of a source, by reading its rows if they are not known."""
-    if staged.row_files is None:
-        return stats
-    return merge_stats(
-        jobs.run_tasks(spark, partial(compute_stats, staged.without_files()), staged.files, "compute statistics")
-    )
+def find_stats(spark: SparkSession, staged: StagedSource) -> SourceStats:
+    """Find the statistics of a staged source by reading its rows."""
+    task = partial(compute_file_stats, staged.without_files())
+    return merge_stats(jobs.run_tasks(spark, task, staged.files, "compute statistics"))
 
 
 def _stage_splits(spark: SparkSession, splits: InputSplits, schemas: SourceSchemas, staging: Staging | None) -> Source:
+    if staging is None:
+        read = partial(_read_split, splits.read, schemas.transport)
+        frame = jobs.make_task_frame(spark, splits.splits)
+        return Source(SourceReader(schemas, read), frame, len(splits.splits), None)
     found = jobs.run_tasks(spark, partial(_stage_split, splits.read, schemas, staging), splits.splits, "stage rows")
-    files = tuple(chain.from_iterable(found))
-    if staging is not None:
-        return make_source(spark, StagedSource(staging, schemas, files))
-    stats = merge_stats(file.stats for file in files)
-    frame = jobs.make_task_frame(spark, splits.splits)
-    return Source(schemas, stats, frame, _SplitReader(splits.read, schemas.transport))
+    return make_source(spark, StagedSource(staging, schemas, tuple(chain.from_iterable(found))))
+
+
+def _read_split(
+    read: Callable[[Any], Batches], transport_schema: pa.Schema, split: Any, names: Sequence[str]
+) -> Batches:
+    """Read an input file, which every stage does again if nothing may be written."""
+    return cast_to_transport(read(split), pa.schema([transport_schema.field(name) for name in names]))
 
 
 def _stage_split(
-    read: Callable[[Any], Batches], schemas: SourceSchemas, staging: Staging | None, split: Any
+    read: Callable[[Any], Batches], schemas: SourceSchemas, staging: Staging, split: Any
 ) -> list[StagedFile]:
     return list(write_staged_files(cast_to_transport(read(split), schemas.transport), schemas, staging))
 
 
 def make_source(spark: SparkSession, staged: StagedSource) -> Source:
     """Make the source whose rows are staged."""
-    frame = jobs.make_task_frame(spark, staged.files)
-    stats = merge_stats(file.stats for file in staged.files)
-    return Source(staged.schemas, stats, frame, _StagedFileReader(staged.without_files()), staged)
+    stats = merge_stats(file.stats for file in staged.files) if staged.row_files is None else None
+    reader = SourceReader(staged.schemas, staged.without_files().read_batches)
+    return Source(reader, jobs.make_task_frame(spark, staged.files), len(staged.files), stats, staged)
 
 
 def stage_frame(spark: SparkSession, frame: DataFrame, schemas: SourceSchemas, staging: Staging | None) -> Source:
     """Evaluate a DataFrame once."""
     plain = frame.toDF(*(f"c{at}" for at in range(len(schemas.transport))))
     if staging is None:
-        plain = plain.persist()
+        kept = plain.mapInArrow(jobs.tag_errors(_keep_rows, schemas.transport), PACKET_SCHEMA).persist()
+        return Source(SourceReader(schemas, read_blob), kept, None, None)
     work = jobs.tag_errors(_stage_rows, schemas, staging)
     found: list[StagedFile] = jobs.collect_results(plain.mapInArrow(work, jobs.RESULT_SCHEMA), "stage rows")
-    if staging is not None:
-        return make_source(spark, StagedSource(staging, schemas, tuple(found)))
-    return Source(schemas, merge_stats(file.stats for file in found), plain, _FrameReader(schemas.transport))
+    return make_source(spark, StagedSource(staging, schemas, tuple(found)))
 
 
-def _stage_rows(schemas: SourceSchemas, staging: Staging | None, batches: Batches) -> Batches:
+def _stage_rows(schemas: SourceSchemas, staging: Staging, batches: Batches) -> Batches:
     for file in write_staged_files(map(partial(cast_batch, schema=schemas.transport), batches), schemas, staging):
         yield jobs.encode_result(jobs.get_partition_id(), file)
+
+
+def _keep_rows(transport_schema: pa.Schema, batches: Batches) -> Batches:
+    """Encode the rows of a partition, to be kept by Spark."""
+    cast = (cast_batch(batch, transport_schema) for batch in batches if batch.num_rows)
+    blobs = map(encode_blob, coalesce_batches(cast, transport_schema))
+    yield from encode_kept_rows(jobs.get_partition_id(), blobs)
+
+
+def encode_kept_rows(number: int, blobs: Iterable[bytes]) -> Batches:
+    """Encode blobs of rows as the inputs of a file."""
+    for place, blob in enumerate(blobs):
+        yield from encode_inputs([(number, place, blob)]).to_batches()
 
 
 def _split_driver_rows(rows: pa.Table | pa.RecordBatchReader, transport_schema: pa.Schema) -> Batches:
@@ -178,7 +188,8 @@ def _split_driver_rows(rows: pa.Table | pa.RecordBatchReader, transport_schema: 
     return cast_to_transport(coalesce_batches(split_batches(batches), rows.schema), transport_schema)
 
 
-def _encode_batch(batch: pa.RecordBatch) -> bytes:
+def encode_blob(batch: pa.RecordBatch) -> bytes:
+    """Encode rows that Spark keeps."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -186,90 +197,7 @@ def _encode_batch(batch: pa.RecordBatch) -> bytes:
     return data
 
 
-def _number_batches(number: int, batches: Batches, columns: Sequence[int] | None = None) -> NumberedBatches:
-    start = 0
-    for batch in batches:
-        yield number, start, batch if columns is None else batch.select(list(columns))
-        start += batch.num_rows
-
-
-class _Reader(Protocol):
-    """How a task finds the rows of a frame."""
-
-    def __call__(self, batches: Batches) -> NumberedBatches: ...
-
-    def select(self, frame: DataFrame, columns: Sequence[int]) -> tuple[DataFrame, _Reader]:
-        """Read some columns only."""
-
-
-@dataclass(frozen=True, slots=True)
-class _ConformingReader:
-    reader: _Reader
-    schemas: SourceSchemas
-
-    def __call__(self, batches: Batches) -> ConformedTables:
-        for file, start, batch in self.reader(batches):
-            yield file, start, self.schemas.conform_batch(batch)
-
-
-@dataclass(frozen=True, slots=True)
-class _BlobReader:
-    """Rows that are encoded in the frame."""
-
-    columns: Sequence[int] | None = None
-
-    def select(self, frame: DataFrame, columns: Sequence[int]) -> tuple[DataFrame, _Reader]:
-        return frame, _BlobReader(columns)
-
-    def __call__(self, batches: Batches) -> NumberedBatches:
-        for number, blob in jobs.decode_tasks(batches):
-            yield from _number_batches(number, pa.ipc.open_stream(blob), self.columns)
-
-
-@dataclass(frozen=True, slots=True)
-class _SplitReader:
-    """Rows of input files, which every stage reads again if nothing may be written."""
-
-    read: Callable[[Any], Batches]
-    transport_schema: pa.Schema
-    columns: Sequence[int] | None = None
-
-    def select(self, frame: DataFrame, columns: Sequence[int]) -> tuple[DataFrame, _Reader]:
-        return frame, _SplitReader(self.read, self.transport_schema, columns)
-
-    def __call__(self, batches: Batches) -> NumberedBatches:
-        for number, split in jobs.decode_tasks(batches):
-            yield from _number_batches(number, cast_to_transport(self.read(split), self.transport_schema), self.columns)
-
-
-@dataclass(frozen=True, slots=True)
-class _StagedFileReader:
-    """Rows in staged files that the frame lists."""
-
-    staged_source: StagedSource
-    columns: Sequence[int] | None = None
-
-    def select(self, frame: DataFrame, columns: Sequence[int]) -> tuple[DataFrame, _Reader]:
-        return frame, _StagedFileReader(self.staged_source, columns)
-
-    def __call__(self, batches: Batches) -> NumberedBatches:
-        names = self.staged_source.schemas.transport.names
-        wanted = names if self.columns is None else [names[at] for at in self.columns]
-        for number, file in jobs.decode_tasks(batches):
-            yield from _number_batches(number, self.staged_source.read_batches(file, wanted))
-
-
-@dataclass(frozen=True, slots=True)
-class _FrameReader:
-    """Rows of the frame itself."""
-
-    transport_schema: pa.Schema
-
-    def select(self, frame: DataFrame, columns: Sequence[int]) -> tuple[DataFrame, _Reader]:
-        wanted = frame.select(*(f"c{at}" for at in columns))
-        return wanted, _FrameReader(pa.schema([self.transport_schema.field(at) for at in columns]))
-
-    def __call__(self, batches: Batches) -> NumberedBatches:
-        yield from _number_batches(
-            jobs.get_partition_id(), map(partial(cast_batch, schema=self.transport_schema), batches)
-        )
+def read_blob(blob: bytes, names: Sequence[str]) -> Batches:
+    """Read some columns of rows that Spark has kept."""
+    for batch in pa.ipc.open_stream(blob):
+        yield batch.select(list(names))

@@ -9,18 +9,18 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.columnar.take import coalesce_batches, empty_table
+from merganser.core.columnar.take import align_chunks, coalesce_batches, empty_table
 from merganser.core.model.casts import conform, conform_schema, find_operation_column
 from merganser.core.storage.staging import explain_staging_errors
 from merganser.engines.spark.row_files import FILE_BYTES, IPC_OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from merganser.core.model.engine import SourceFacts
     from merganser.core.rows.table_source import KeyFacts
@@ -41,10 +41,6 @@ class SourceSchemas:
 
     def make_empty_table(self) -> pa.Table:
         return empty_table(conform_schema(self.target))
-
-    def cast_received(self, batch: pa.RecordBatch) -> pa.Table:
-        """Cast rows that Spark has transported, whose columns are numbered, to the target's columns."""
-        return self.conform_batch(cast_batch(batch, self.transport))
 
     def conform_batch(self, batch: pa.RecordBatch) -> pa.Table:
         return conform(pa.Table.from_batches([batch]), self.target)
@@ -82,6 +78,41 @@ class StagedFile:
 def make_unknown_stats(rows: int) -> SourceStats:
     """Make the statistics of rows of which only the number is known."""
     return SourceStats(rows, 0, {}, {}, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReader:
+    """Reads the rows of a source file, wherever they are; a file is one input of a task, or several.
+
+    `read` reads some columns of an input as they are transported; without any column there would be no rows.
+    """
+
+    schemas: SourceSchemas
+    read: Callable[[Any, Sequence[str]], Iterator[pa.RecordBatch]]
+
+    def read_batches(
+        self, inputs: Iterable[tuple[int, Any]], names: Sequence[str]
+    ) -> Iterator[tuple[int, int, pa.Table]]:
+        """Read some columns of the inputs of files; a batch has the number of its file and of its first row there."""
+        schemas = self.schemas.select(list(names) or self.schemas.transport.names[:1])
+        last, start = -1, 0
+        for number, one in inputs:
+            start = start if number == last else 0
+            last = number
+            for batch in self.read(one, schemas.transport.names):
+                yield number, start, schemas.conform_batch(batch)
+                start += batch.num_rows
+
+    def read_table(self, inputs: Sequence[Any], names: Sequence[str]) -> pa.Table:
+        """Read some columns of one file."""
+        tables = [table for _, _, table in self.read_batches(((0, one) for one in inputs), names)]
+        return align_chunks(pa.concat_tables(tables)) if tables else self.schemas.select(names).make_empty_table()
+
+    def read_transport_table(self, inputs: Sequence[Any]) -> pa.Table:
+        """Read one file as it is transported."""
+        transport = self.schemas.transport
+        batches = [batch for one in inputs for batch in self.read(one, transport.names)]
+        return align_chunks(pa.Table.from_batches(batches, transport))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +172,12 @@ def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def write_staged_files(
-    batches: Iterable[pa.RecordBatch], schemas: SourceSchemas, staging: Staging | None
+    batches: Iterable[pa.RecordBatch], schemas: SourceSchemas, staging: Staging
 ) -> Iterator[StagedFile]:
-    """Check that rows fit the target, and write them to files of the staging folder, if there is one."""
+    """Check that rows fit the target, and write them to files of the staging folder."""
     coming = coalesce_batches((batch for batch in batches if batch.num_rows), schemas.transport)
-    operation = find_operation_column(schemas.target)
     for first in coming:
         stats: list[SourceStats] = []
-        if staging is None:
-            yield StagedFile("", 0, _compute_stats(schemas.conform_batch(first), operation))
-            continue
         path, size = staging.make_path(), 0
         with ExitStack() as opened:
             with explain_staging_errors(staging):
@@ -158,7 +185,7 @@ def write_staged_files(
                 writer = opened.enter_context(pa.ipc.new_file(stream, schemas.transport, options=IPC_OPTIONS))
             # A failure while rows arrive is the source's, not the staging folder's.
             for batch in chain([first], coming):
-                stats.append(_compute_stats(schemas.conform_batch(batch), operation))
+                stats.append(compute_stats(schemas.conform_batch(batch), schemas.target))
                 with explain_staging_errors(staging):
                     writer.write_batch(batch)
                 size += batch.nbytes
@@ -169,15 +196,16 @@ def write_staged_files(
         yield StagedFile(path, size, merge_stats(stats))
 
 
-def compute_stats(staged: StagedSource, file: StagedFile) -> SourceStats:
+def compute_file_stats(staged: StagedSource, file: StagedFile) -> SourceStats:
     """Compute the statistics of a file, and check that its rows fit the target."""
     schemas = staged.schemas
-    operation = find_operation_column(schemas.target)
     batches = staged.read_batches(file, schemas.transport.names)
-    return merge_stats(_compute_stats(schemas.conform_batch(batch), operation) for batch in batches)
+    return merge_stats(compute_stats(schemas.conform_batch(batch), schemas.target) for batch in batches)
 
 
-def _compute_stats(table: pa.Table, operation: str | None) -> SourceStats:
+def compute_stats(table: pa.Table, target: pa.Schema) -> SourceStats:
+    """Compute the statistics of rows in the columns of the target."""
+    operation = find_operation_column(target)
     remaining, deletes = table, 0
     if operation is not None:
         remaining = table.filter(pc.invert(table.column(operation)))

@@ -13,8 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.core.rows.fold import ROWS, FoldCounts, fold_rows
 from merganser.display import pluralize
+from merganser.engines.spark.exchange import decode_inputs
 from merganser.engines.spark.grouping import Grouping, run_groupings
-from merganser.engines.spark.jobs import decode_tasks, make_task_frame, tag_errors
+from merganser.engines.spark.jobs import make_task_frame, tag_errors
 from merganser.engines.spark.row_files import RowFiles, write_row_files
 from merganser.engines.spark.types import to_arrow_schema, to_spark_schema
 from merganser.errors import KeyColumnError, MerganserError, PropertyValueError
@@ -153,7 +154,7 @@ class FileRecords(Records):
 
 
 def _read_files(row_files: RowFiles, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for _, path in decode_tasks(batches):
+    for _, path in decode_inputs(batches):
         yield from row_files.read_batches(path, row_files.schema.names)
 
 

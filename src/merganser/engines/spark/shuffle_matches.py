@@ -1,0 +1,288 @@
+"""Tasks of the shuffle mode that match keys, and change the files that hold them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merganser.core.columnar.take import align_chunks, take
+from merganser.core.model.casts import conform_schema
+from merganser.core.model.engine import OTHER_PARTITION, SAMPLE_SIZE, UNKNOWN_PARTITION, MatchCounts
+from merganser.core.model.keys import (
+    SOURCE_ROW,
+    join_keys,
+    name_key_columns,
+    number_rows,
+    to_canonical_keys,
+)
+from merganser.core.model.strategy import Action
+from merganser.core.rows.audit_rows import keep_tables, list_changed_rows
+from merganser.core.rows.key_scan import POSITION_COLUMNS, make_key_schema, read_key_batches
+from merganser.core.rows.match_actions import compare_values
+from merganser.core.rows.matches import Matches, count_groups
+from merganser.core.rows.table_source import rewrite_rows
+from merganser.engines.spark import columns as col
+from merganser.engines.spark.exchange import Kind, decode_inputs, decode_packet, receive, send, split_rows
+from merganser.engines.spark.jobs import encode_result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from merganser.core.model.engine import AuditSpec, ScanFile, SourceSpec
+    from merganser.core.model.strategy import MergePolicy
+    from merganser.core.storage.staging import Staging
+    from merganser.engines.spark.exchange import Received
+    from merganser.engines.spark.staged_source import SourceReader
+
+    Batches = Iterator[pa.RecordBatch]
+    Rows = npt.NDArray[np.int64]
+
+from merganser.engines.spark.shuffle_keys import (
+    describe_rows,
+    drop_null_keys,
+    hash_to_groups,
+    list_delete_columns,
+    number_source_rows,
+)
+
+_COUNT_SCHEMA = pa.schema(
+    [(col.FILE, pa.int32()), (col.ROW_GROUP, pa.int32())]
+    + [(name, pa.int64()) for name in ("rows", "replaced", "removed")]
+)
+_NO_GROUP = -1
+
+
+def emit_source_keys(
+    reader: SourceReader, spec: SourceSpec, partitions: pa.Table, groups: int, batches: Batches
+) -> Batches:
+    """Send the keys of source rows to their groups, each with its number and partition, and whether it deletes."""
+    names = [*spec.keys, *partitions.column_names, *list_delete_columns(spec.policy)]
+    for file, start, rows in reader.read_batches(decode_inputs(batches), list(dict.fromkeys(names))):
+        found = describe_rows(file, np.arange(start, start + rows.num_rows), rows, partitions, spec.policy)
+        keys = to_canonical_keys(rows, spec.keys)
+        table = pa.table([*keys.columns, *found.columns], names=[*keys.column_names, *found.column_names])
+        yield from send(Kind.KEYS, split_rows(table, hash_to_groups(table, len(spec.keys), groups)))
+
+
+def emit_target_keys(spec: SourceSpec, types: Sequence[pa.DataType], groups: int, batches: Batches) -> Batches:
+    """Send the keys of target files to their groups, each with its position."""
+    schema = make_key_schema(types)
+    for _, file in decode_inputs(batches):
+        for batch in read_key_batches(spec.store, [file], spec.keys, schema):
+            table = drop_null_keys(pa.Table.from_batches([batch]))
+            yield from send(Kind.TARGET_KEYS, split_rows(table, hash_to_groups(table, len(types), groups)))
+
+
+@dataclass(frozen=True, slots=True)
+class MatchRules:
+    """What decides about a match by its key: the policy, and the partition of each target file if rows may move."""
+
+    policy: MergePolicy
+    file_partitions: npt.NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, policy: MergePolicy, files: Sequence[ScanFile], partitions: pa.Table) -> MatchRules:
+        """Find the partitions of files."""
+        if not (policy.rule.replaces and policy.takes_partition and partitions.num_columns):
+            return cls(policy, None)
+        found = np.full(max(file.number for file in files) + 1, OTHER_PARTITION, np.int64)
+        found[[file.number for file in files]] = [file.partition for file in files]
+        return cls(policy, found)
+
+    def assign_actions(self, file: npt.NDArray[np.int32], source: pa.Table) -> npt.NDArray[np.int8]:
+        """Assign actions to matches by their target files and source rows."""
+        actions = np.full(len(file), self.policy.rule.matched, np.int8)
+        if self.file_partitions is not None:
+            expected = self.file_partitions[file]
+            actions[(expected != UNKNOWN_PARTITION) & (source.column(col.PARTITION).to_numpy() != expected)] = (
+                Action.MOVE
+            )
+        actions[source.column(col.IS_DELETE).to_numpy()] = Action.DELETE
+        return actions
+
+
+def join_group(types: Sequence[pa.DataType], rules: MatchRules, batches: Batches) -> Batches:
+    """Match the keys of a group; matches and new rows go to the files of their source rows, counts to the driver."""
+    received = receive(batches)
+    if received is None:
+        return
+    names, policy = name_key_columns(len(types)), rules.policy
+    source_schema = pa.schema([*zip(names, types, strict=True), *col.SOURCE_SCHEMA])
+    source = align_chunks(received.read(Kind.KEYS, source_schema))
+    target = received.read(Kind.TARGET_KEYS, make_key_schema(types))
+    keys = source.select(names).append_column(SOURCE_ROW, number_rows(source.num_rows))
+    found = join_keys(target.to_reader(), keys, POSITION_COLUMNS)
+    at = found.column(SOURCE_ROW).to_numpy()
+    rows = take(source.select(col.SOURCE_SCHEMA.names), at)
+    actions = rules.assign_actions(found.column(col.FILE).to_numpy(), rows)
+    positions = [found.column(name) for name in POSITION_COLUMNS]
+    matches = pa.table([*positions, *rows.columns, pa.array(actions)], schema=col.MATCH_SCHEMA)
+    new = source.slice(0, 0)
+    if policy.rule.inserts:
+        is_new = ~source.column(col.IS_DELETE).to_numpy()
+        is_new[at] = False
+        new = take(source, np.flatnonzero(is_new))
+    new = new.select(col.NEW_SCHEMA.names)
+    yield from send(Kind.NEW_ROWS, split_rows(new, new.column(col.SOURCE_FILE).to_numpy()))
+    yield from _send_matches(matches)
+    # Where values are compared, that decides about matches; they are counted after it.
+    yield from _send_counts(matches.slice(0, 0) if policy.compares_values else matches, new.num_rows)
+
+
+def _send_matches(matches: pa.Table) -> Batches:
+    yield from send(Kind.MATCHES, split_rows(matches, matches.column(col.SOURCE_FILE).to_numpy()))
+
+
+def _send_counts(matches: pa.Table, new_rows: int) -> Batches:
+    """Send the counts of row groups to the task that adds them up; those of no row group are new and moved rows."""
+    file, group, action = (matches.column(name).to_numpy() for name in (col.FILE, col.ROW_GROUP, col.ACTION))
+    counts = count_groups(file, group, action, new_rows=new_rows, moved_sample=matches)
+    columns = (counts.file, counts.row_group, counts.rows, counts.replaced, counts.removed)
+    others = (_NO_GROUP, _NO_GROUP, new_rows, counts.moved, 0)
+    arrays = [pa.array(np.concatenate([column, [one]])) for column, one in zip(columns, others, strict=True)]
+    table = pa.table(arrays, names=_COUNT_SCHEMA.names).cast(_COUNT_SCHEMA)
+    yield from send(Kind.COUNTS, [(0, 0, table)])
+
+
+def add_counts(sample: pa.Table, batches: Batches) -> Batches:
+    """Add up the counts of all tasks."""
+    received = receive(batches)
+    if received is None:
+        return
+    by = _COUNT_SCHEMA.names[:2]
+    table = received.read(Kind.COUNTS, _COUNT_SCHEMA)
+    sums = table.group_by(by).aggregate([(name, "sum") for name in _COUNT_SCHEMA.names[2:]])
+    sums = sums.sort_by([(name, "ascending") for name in by])
+    others, groups = sums.slice(0, 1), sums.slice(1)
+    file, row_group, rows, replaced, removed = (column.to_numpy() for column in groups.columns)
+    counts = MatchCounts(
+        file=file,
+        row_group=row_group,
+        rows=rows,
+        replaced=replaced,
+        removed=removed,
+        new_rows=others.column("rows_sum")[0].as_py(),
+        moved=others.column("replaced_sum")[0].as_py(),
+        moved_sample=sample,
+    )
+    yield encode_result(received.number, counts)
+
+
+def sample_moved_rows(batches: Batches) -> Batches:
+    """Find the first source rows of matches that move."""
+    for batch in batches:
+        for packet in batch.column(col.PACKET):
+            matches = decode_packet(packet.as_py(), col.MATCH_SCHEMA)
+            moved = matches.filter(pc.equal(matches.column(col.ACTION), int(Action.MOVE)))
+            numbers = number_source_rows(moved.column(col.SOURCE_FILE).to_numpy(), moved.column(col.ROW).to_numpy())
+            yield encode_result(0, np.unique(numbers)[:SAMPLE_SIZE])
+
+
+def list_value_columns(reader: SourceReader, wanted: frozenset[str]) -> list[str]:
+    """List the wanted columns that the source has, in its order."""
+    return [name for name in reader.schemas.target.names if name in wanted]
+
+
+def fetch_values(
+    reader: SourceReader,
+    names: Sequence[str],
+    tasks: Mapping[int, int],
+    kept: bool,  # noqa: FBT001  tasks get theirs by position
+    batches: Batches,
+) -> Batches:
+    """Send matches to the tasks of their target files, each with some columns of its source row."""
+    received = receive(batches)
+    if received is None:
+        return
+    matches = received.read(Kind.MATCHES, col.MATCH_SCHEMA)
+    if not kept:
+        matches = matches.filter(pc.not_equal(matches.column(col.ACTION), int(Action.KEEP)))
+    matches = matches.filter(pc.is_in(matches.column(col.FILE), pa.array(list(tasks), pa.int32())))
+    if not matches.num_rows:
+        return
+    numbers = np.zeros(max(tasks) + 1, np.int64)
+    numbers[list(tasks)] = list(tasks.values())
+    values = reader.read_table(received.inputs, names) if names else pa.table({})
+    taken = take(values, matches.column(col.ROW).to_numpy()).columns if names else []
+    schema = _make_value_schema(reader, names)
+    found = pa.table([*matches.columns, *taken], schema=schema)
+    yield from send(Kind.VALUES, split_rows(found.combine_chunks(), numbers[matches.column(col.FILE).to_numpy()]))
+
+
+def _make_value_schema(reader: SourceReader, names: Sequence[str]) -> pa.Schema:
+    """Make the schema of matches with columns of their source rows, which are numbered: they may have any name."""
+    target = conform_schema(reader.schemas.select(names).target)
+    return pa.schema([*col.MATCH_SCHEMA, *(pa.field(f"value_{at}", one) for at, one in enumerate(target.types))])
+
+
+def _receive_matches(
+    reader: SourceReader, names: Sequence[str], batches: Batches
+) -> tuple[Received, pa.Table, pa.Table, Matches] | None:
+    """Receive the matches of one file, and the values of their source rows."""
+    received = receive(batches, _make_value_schema(reader, names))
+    if received is None or received.values is None:
+        return None
+    width = len(col.MATCH_SCHEMA)
+    sent = received.values.select(range(width))
+    values = received.values.select(range(width, received.values.num_columns)).rename_columns(list(names))
+    file, group, position, action = (
+        sent.column(name).to_numpy() for name in (col.FILE, col.ROW_GROUP, col.POSITION, col.ACTION)
+    )
+    order = np.lexsort((position, group))
+    matches = Matches(
+        file=file[order],
+        row_group=group[order],
+        position=position[order],
+        source_row=order,
+        action=action[order],
+        new=np.arange(0),
+    )
+    return received, sent, values, matches
+
+
+def compare_rows(reader: SourceReader, names: Sequence[str], spec: SourceSpec, batches: Batches) -> Batches:
+    """Decide about the matches of one file by comparing their values with the source rows."""
+    found = _receive_matches(reader, names, batches)
+    if found is None:
+        return
+    received, sent, values, matches = found
+    if sent.num_rows:
+        action = compare_values(values, spec, matches, received.inputs)
+        decided = take(align_chunks(sent), matches.source_row)
+        decided = decided.set_column(decided.num_columns - 1, col.ACTION, pa.array(action))
+        yield from _send_matches(decided)
+        yield from _send_counts(decided, 0)
+
+
+def rewrite(
+    reader: SourceReader,
+    names: Sequence[str],
+    staging: Staging,
+    has_matches: bool,  # noqa: FBT001  tasks get theirs by position
+    batches: Batches,
+) -> Batches:
+    """Stage one file with the rows that were sent for it."""
+    found = _receive_matches(reader, names, batches)
+    if found is not None:
+        received, _, values, matches = found
+        (job,) = received.inputs
+        yield encode_result(received.number, rewrite_rows(values, matches if has_matches else None, job, staging))
+
+
+def list_changed(
+    reader: SourceReader, spec: SourceSpec, audit: AuditSpec, staging: Staging, batches: Batches
+) -> Batches:
+    """List the rows of one file that change."""
+    found = _receive_matches(
+        reader, list_value_columns(reader, frozenset(audit.columns) & spec.policy.columns), batches
+    )
+    if found is not None:
+        received, _, values, matches = found
+        listed = list_changed_rows(values, spec, matches, received.inputs[0], audit)
+        yield encode_result(received.number, keep_tables(listed, audit, staging))
