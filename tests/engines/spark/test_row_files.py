@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.support import read_rows
+from tests.support import open_spark_shuffle, read_rows
 
 from merganser.core.storage.location import locate
 from merganser.engines.spark import grouping
 from merganser.engines.spark.grouping import Grouping, run_groupings
 from merganser.engines.spark.row_files import RowFiles, RowFileWriter, write_row_files
+from merganser.engines.spark.shuffle import ShuffleSource
 from merganser.errors import ColumnValueError
 
 if TYPE_CHECKING:
@@ -110,3 +112,17 @@ def test_a_writer_that_fails_lists_no_file(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         write_and_fail(writer)
     assert not writer.files
+
+
+def test_keys_that_are_known_to_be_unique_are_not_compared(tmp_path: Path, monkeypatch: Any) -> None:
+    io: Any = open_spark_shuffle()
+
+    def refuse(_: ShuffleSource) -> tuple[int, pa.Table]:
+        raise AssertionError
+
+    monkeypatch.setattr(ShuffleSource, "find_duplicate_keys", refuse)
+    rows = stage_rows(tmp_path / "rows", files=1, rows=20).select({"n": "n", "key": "key"})
+    with pytest.raises(AssertionError):
+        io.merge(rows, str(tmp_path / "lake"), key_columns="n")
+    result = io.merge(replace(rows, unique_columns=["n"]), str(tmp_path / "lake"), key_columns="n")
+    assert result.inserted == 21

@@ -69,6 +69,7 @@ class FittedMerge:
     schema: pa.Schema
     projection: Projection
     spec: SourceSpec
+    has_unique_keys: bool
 
 
 def prepare(
@@ -106,13 +107,21 @@ def fit_source(
         staging=staging,
     )
     check_order(request, is_ordered=opened.is_ordered)
-    return FittedMerge(request=request, target=target, schema=schema, projection=projection, spec=spec)
+    has_unique_keys = not request.keys or list(opened.unique_columns) == list(request.keys)
+    return FittedMerge(
+        request=request,
+        target=target,
+        schema=schema,
+        projection=projection,
+        spec=spec,
+        has_unique_keys=has_unique_keys,
+    )
 
 
 def check_rows(fitted: FittedMerge, source: ConformedSource) -> PreparedMerge:
     """Validate the rows of the source, and assign each partition its folder."""
     request, target, projection = fitted.request, fitted.target, fitted.projection
-    source, source_count, facts = _check_keys(source, request, target)
+    source, source_count, facts = _check_keys(source, fitted)
     _check_required_columns(target, fitted.schema, facts, projection)
     is_partitioned = set(target.partition_columns) <= projection.columns
     return PreparedMerge(
@@ -154,17 +163,22 @@ def _project_schema(source: pa.Schema, target: pa.Schema, projection: Projection
     return schema.append(make_operation_field(options.operation_column, options.operation_values or OPERATIONS))
 
 
-def _check_keys(source: ConformedSource, request: Request, target: Target) -> tuple[ConformedSource, int, SourceFacts]:
+def _check_keys(source: ConformedSource, fitted: FittedMerge) -> tuple[ConformedSource, int, SourceFacts]:
     """Check the keys of the source and drop duplicates if the request allows; count its rows before and after."""
+    request, target = fitted.request, fitted.target
     bounds = target.get_bounds(request.keys) if target.files and request.keys else None
     facts = source.collect_facts(None if request.deduplicates else bounds)
     count = facts.rows
     validation.check_null_keys(facts.null_keys)
+    duplicates, sample = 0, pa.table({})
+    if not request.deduplicates and not fitted.has_unique_keys:
+        duplicates, sample = source.find_duplicate_keys()
     # Rows that delete by one key are equivalent, so any of them will do.
-    if request.deduplicates or (facts.duplicate_keys and request.rule.matched is Action.DELETE):
+    if request.deduplicates or (duplicates and request.rule.matched is Action.DELETE):
         source = source.deduplicate(request.order_by)
         facts = source.collect_facts(bounds)
-    validation.check_duplicate_keys(facts, request.rule)
+    else:
+        validation.check_duplicate_keys(duplicates, sample, request.rule)
     return source, count, facts
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NewType, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
-    import pyarrow as pa
 
     from merganser.core.columnar.hashing import Hashes
     from merganser.core.columnar.threads import ItemT, ResultT
@@ -59,8 +59,6 @@ class SourceFacts:
     rows: int
     delete_rows: int  # only their keys count: their other values add neither a partition nor a column with NULLs
     null_keys: Mapping[str, int]
-    duplicate_keys: int
-    duplicate_sample: pa.Table
     columns_with_nulls: frozenset[str]
     partitions: pa.Table
     # Whether the row group of each row of the bounds might hold a source key; undefined where a key is NULL or NaN.
@@ -121,7 +119,7 @@ class MatchCounts:
             removed=counts,
             new_rows=facts.rows - facts.delete_rows if rule.inserts else 0,
             moved=0,
-            moved_sample=facts.duplicate_sample,
+            moved_sample=pa.table({}),
         )
 
 
@@ -211,6 +209,10 @@ class OpenedSource(Protocol):
     def is_ordered(self) -> bool:
         """Whether the source has a first and a last row."""
 
+    @property
+    def unique_columns(self) -> Sequence[str]:
+        """The columns of a key that is known to be unique, if there is one."""
+
     def conform(self, spec: SourceSpec) -> ConformedSource:
         """Cast the source to `spec.schema` without loss, with the errors of `model.schema.conform`."""
 
@@ -226,7 +228,10 @@ class ConformedSource(Protocol):
         """Keep the latest row of each key (T3)."""
 
     def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
-        """Count rows, NULL and duplicate keys, list partitions, and test `bounds` (see `Target.get_bounds`)."""
+        """Count rows and NULL keys, list partitions, and test `bounds` (see `Target.get_bounds`)."""
+
+    def find_duplicate_keys(self) -> tuple[int, pa.Table]:
+        """Count the keys of more than one row, and take a sample of `SAMPLE_SIZE` of them; no key is NULL."""
 
     def hash_keys(self) -> Hashes:
         """Hash the canonical keys of a source of few rows, none of them NULL, in any order."""

@@ -64,9 +64,9 @@ def check_null_keys(counts: Mapping[str, int]) -> None:
         raise KeyColumnError(message)
 
 
-def check_duplicate_keys(facts: SourceFacts, rule: Rule) -> None:
+def check_duplicate_keys(count: int, sample: pa.Table, rule: Rule) -> None:
     """Refuse two source rows with one key (K5)."""
-    if facts.duplicate_keys:
+    if count:
         # deduplicate is an upsert, so it is no remedy for strategies that do less.
         remedy = (
             "Use strategy='deduplicate' to keep one row per key, or set sequence_column to the column that orders them."
@@ -74,8 +74,7 @@ def check_duplicate_keys(facts: SourceFacts, rule: Rule) -> None:
             else "Set sequence_column to the column that orders them, or keep one row per key in the source."
         )
         raise DuplicateKeyError(
-            f"The source has {facts.duplicate_keys} duplicate key{'s' * (facts.duplicate_keys != 1)}, for example "
-            f"{format_keys(facts.duplicate_sample)}. {remedy}"
+            f"The source has {count} duplicate key{'s' * (count != 1)}, for example {format_keys(sample)}. {remedy}"
         )
 
 

@@ -81,6 +81,7 @@ class OpenedRows:
     """The columns and order of a source in Arrow memory."""
 
     is_ordered = True
+    unique_columns: Sequence[str] = ()
 
     def __init__(self, rows: pa.Table | pa.RecordBatchReader) -> None:
         self.rows = rows
@@ -121,6 +122,9 @@ class ArrowSource(TableSource):
 
     def deduplicate(self, order_by: Sequence[str]) -> ArrowSource:
         return ArrowSource(take(self.rows, find_latest_rows(self.rows, self.spec.keys, order_by)), self.spec)
+
+    def find_duplicate_keys(self) -> tuple[int, pa.Table]:
+        return find_duplicate_keys(self.rows, self.spec.keys, SAMPLE_SIZE)
 
     def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
         rows, policy = self.rows, self.spec.policy
@@ -170,8 +174,6 @@ def make_unmatched(rows: pa.Table, policy: MergePolicy) -> Matches:
 class KeyFacts:
     """The `SourceFacts` that depend on all keys together."""
 
-    duplicate_keys: int
-    duplicate_sample: pa.Table
     partitions: pa.Table
     candidates: npt.NDArray[np.bool_]
 
@@ -182,8 +184,6 @@ class KeyFacts:
             rows=rows,
             delete_rows=delete_rows,
             null_keys=null_keys,
-            duplicate_keys=self.duplicate_keys,
-            duplicate_sample=self.duplicate_sample,
             columns_with_nulls=columns_with_nulls,
             partitions=self.partitions,
             candidates=self.candidates,
@@ -193,12 +193,11 @@ class KeyFacts:
 def collect_key_facts(rows: pa.Table, spec: SourceSpec, bounds: pa.Table | None) -> KeyFacts:
     """Collect the facts that depend on all keys together."""
     keys, columns = spec.keys, list(spec.partition_columns)
-    count, sample = find_duplicate_keys(rows, keys, SAMPLE_SIZE) if keys else (0, rows.select([]))
     partitions = drop_delete_rows(rows.select(columns), rows, spec.policy)
     if columns:
         partitions = partitions.group_by(columns, use_threads=False).aggregate([])
     candidates = np.zeros(0, np.bool_) if bounds is None else might_match(bounds, to_canonical_keys(rows, keys))
-    return KeyFacts(count, sample, partitions, candidates)
+    return KeyFacts(partitions, candidates)
 
 
 def drop_delete_rows(columns: pa.Table, rows: pa.Table, policy: MergePolicy) -> pa.Table:

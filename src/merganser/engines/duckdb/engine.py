@@ -138,7 +138,7 @@ class DuckDBSource(TableSource):
         if columns:
             partitions = drop_delete_rows(partitions, rows, policy)
             partitions = take(partitions, self._find_first_rows(partitions))
-        null_keys, duplicates, sample = self._analyze_keys() if keys else ({}, 0, rows.select([]))
+        null_keys = self._count_null_keys() if keys else {}
         candidates = np.zeros(0, np.bool_)
         if bounds is not None and rows.num_rows and not null_keys:
             candidates = self.find_candidates(bounds)
@@ -146,12 +146,17 @@ class DuckDBSource(TableSource):
             rows=rows.num_rows,
             delete_rows=int(find_delete_rows(rows, policy).sum()),
             null_keys=null_keys,
-            duplicate_keys=duplicates,
-            duplicate_sample=sample,
             columns_with_nulls=find_null_columns(rows, policy),
             partitions=partitions,
             candidates=candidates,
         )
+
+    def find_duplicate_keys(self) -> tuple[int, pa.Table]:
+        keys = self.spec.keys
+        view, names = self._ensure_view(keys), ", ".join(name_key_columns(len(keys)))
+        groups = f"SELECT min({SOURCE_ROW}) AS first FROM {view} GROUP BY {names} HAVING count(*) > 1"
+        count, sample = query_row(self._connection, f"SELECT count(*), min(first, {SAMPLE_SIZE}) FROM ({groups})")
+        return count, take(self.rows.select(list(keys)), np.array(sample or [], np.int64))
 
     def find_candidates(self, bounds: pa.Table) -> npt.NDArray[np.bool_]:
         """Make a mask of the row groups, in the order of the bounds, that might hold a source key."""
@@ -232,8 +237,8 @@ class DuckDBSource(TableSource):
         scan_keys(scan, self.spec.store, use_duckdb=use_duckdb)
         return matched
 
-    def _analyze_keys(self) -> tuple[dict[str, int], int, pa.Table]:
-        """Count the NULL keys of each column and the duplicate keys, and take a sample of the latter."""
+    def _count_null_keys(self) -> dict[str, int]:
+        """Count the NULL keys of each column that has any."""
         keys = self.spec.keys
         view, names = self._ensure_view(keys), name_key_columns(len(keys))
         types = [to_canonical_type(self.rows.schema.field(key).type) for key in keys]
@@ -243,10 +248,7 @@ class DuckDBSource(TableSource):
         ]
         counts = ", ".join(f"count(*) FILTER ({condition})" for condition in is_null)
         nulls = query_row(self._connection, f"SELECT {counts} FROM {view}")
-        groups = f"SELECT min({SOURCE_ROW}) AS first FROM {view} GROUP BY {', '.join(names)} HAVING count(*) > 1"
-        count, sample = query_row(self._connection, f"SELECT count(*), min(first, {SAMPLE_SIZE}) FROM ({groups})")
-        null_keys = {key: rows for key, rows in zip(keys, nulls, strict=True) if rows}
-        return null_keys, count, take(self.rows.select(list(keys)), np.array(sample or [], np.int64))
+        return {key: rows for key, rows in zip(keys, nulls, strict=True) if rows}
 
     def _find_first_rows(self, table: pa.Table) -> npt.NDArray[np.int64]:
         view, names = self._create_view(table), ", ".join(name_key_columns(table.num_columns))

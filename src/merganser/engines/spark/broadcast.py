@@ -15,7 +15,7 @@ import pyarrow as pa
 from merganser.core.columnar.hashing import hash_keys
 from merganser.core.columnar.take import align_chunks, take
 from merganser.core.model.engine import SAMPLE_SIZE, AppendedFile, MatchCounts, SourceFacts
-from merganser.core.model.keys import SOURCE_ROW, find_latest_rows, to_canonical_keys
+from merganser.core.model.keys import SOURCE_ROW, find_duplicate_keys, find_latest_rows, to_canonical_keys
 from merganser.core.model.strategy import Action
 from merganser.core.rows.append import append_rows
 from merganser.core.rows.audit_rows import keep_tables, list_changed_rows, list_inserted_rows
@@ -62,9 +62,12 @@ class BroadcastSource:
         return self._engine.choose_mode(make_source(spark, self.staged.with_files(files)), self.spec)
 
     def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
-        (found,) = self.run([partial(_compute_key_facts, bounds)], "check keys")
+        (found,) = self.run([partial(_compute_key_facts, bounds)], "check rows")
         self._stats = self._stats or find_stats(self._engine.spark, self.staged)
         return self._stats.to_source_facts(found, self.spec.keys)
+
+    def find_duplicate_keys(self) -> tuple[int, pa.Table]:
+        return self.run([_find_duplicate_keys], "check keys")[0]  # type: ignore[no-any-return]
 
     def hash_keys(self) -> Hashes:
         return self.run([_hash_source_keys], "hash keys")[0]  # type: ignore[no-any-return]
@@ -153,6 +156,10 @@ def _keep_latest(order_by: Sequence[str], staged: StagedSource, spec: SourceSpec
 def _compute_key_facts(bounds: pa.Table | None, staged: StagedSource, spec: SourceSpec) -> KeyFacts:
     names = _collect_names(*spec.keys, *spec.partition_columns, spec.policy.delete_column)
     return collect_key_facts(align_chunks(staged.read_table(names)), spec, bounds)
+
+
+def _find_duplicate_keys(staged: StagedSource, spec: SourceSpec) -> tuple[int, pa.Table]:
+    return find_duplicate_keys(staged.read_table(spec.keys), spec.keys, SAMPLE_SIZE)
 
 
 def _hash_source_keys(staged: StagedSource, spec: SourceSpec) -> Hashes:

@@ -81,10 +81,14 @@ class RowFiles:
 
 @dataclass(frozen=True, slots=True)
 class SelectedRows:
-    """Rows of row files as a source: each column is one of the files', or a constant."""
+    """Rows of row files as a source: each column is one of the files', or a constant.
+
+    `unique_columns` are those of a key of which no two rows have the same.
+    """
 
     row_files: RowFiles
     columns: Mapping[str, str | pa.Scalar]
+    unique_columns: Sequence[str] = ()
 
     @property
     def schema(self) -> pa.Schema:

@@ -94,12 +94,9 @@ class ShuffleSource:
                 )
             if bounds is not None:
                 candidates = np.logical_or.reduce([candidates, *(one.candidates for one in found)])
-        duplicates, sample = (
-            self._find_duplicate_keys() if keys else (0, source.reader.schemas.select([]).make_empty_table())
-        )
-        return self.stats.to_source_facts(KeyFacts(duplicates, sample, partitions, candidates), keys)
+        return self.stats.to_source_facts(KeyFacts(partitions, candidates), keys)
 
-    def _find_duplicate_keys(self) -> tuple[int, pa.Table]:
+    def find_duplicate_keys(self) -> tuple[int, pa.Table]:
         groups = self._count_groups()
         sent = self._emit(shuffle_keys.emit_distinct_keys, self.spec.keys, groups)
         count = tag_errors(shuffle_keys.count_duplicate_keys, self._key_types)

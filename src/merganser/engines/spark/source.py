@@ -56,6 +56,10 @@ class OpenedSource:
         # Spark decides which task stages which rows.
         return not isinstance(self.rows, AnyDataFrame | SelectedRows)
 
+    @property
+    def unique_columns(self) -> Sequence[str]:
+        return self.rows.unique_columns if isinstance(self.rows, SelectedRows) else ()
+
     def conform(self, spec: SourceSpec) -> ConformedSource:
         return self.engine.choose_mode(stage(self.engine.spark, self, spec), spec)
 

@@ -16,7 +16,7 @@ from merganser.display import pluralize
 from merganser.engines.spark.exchange import decode_inputs
 from merganser.engines.spark.grouping import Grouping, run_groupings
 from merganser.engines.spark.jobs import make_task_frame, tag_errors
-from merganser.engines.spark.row_files import RowFiles, write_row_files
+from merganser.engines.spark.row_files import RowFiles, SelectedRows, write_row_files
 from merganser.engines.spark.types import to_arrow_schema, to_spark_schema
 from merganser.errors import KeyColumnError, MerganserError, PropertyValueError
 from merganser.graph.spark import collect
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from merganser.core.rows.fold import FoldPlan
     from merganser.core.storage.location import Location
     from merganser.core.storage.store import Store
-    from merganser.engines.spark.row_files import RowFile, SelectedRows
+    from merganser.engines.spark.row_files import RowFile
     from merganser.graph.spark.record_plan import RecordPlan
 
 # The forms of a record: its properties if it is new or was found, and the match properties of the nodes of an edge.
@@ -142,7 +142,7 @@ class FileRecords(Records):
     def select_columns(self, columns: Mapping[str, str], constants: Mapping[str, pa.Scalar]) -> SelectedRows:
         """Select the keys, some properties of the form `new` by the names of their columns, and constants."""
         stored = {column: self.columns["new"][name] for column, name in columns.items()}
-        return self.row_files.select({**{name: name for name in self.keys}, **stored, **constants})
+        return SelectedRows(self.row_files, {**{name: name for name in self.keys}, **stored, **constants}, ("id",))
 
     def _nest(self, table: pa.Table) -> pa.Table:
         columns = {name: table.column(name).chunk(0) for name in [*self.keys, ROWS]}
