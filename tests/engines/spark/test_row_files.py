@@ -49,7 +49,7 @@ def test_all_rows_of_a_key_reach_one_task(spark: Any, tmp_path: Path, limit: int
     rows = stage_rows(tmp_path / "rows", files=3, rows=20)
     work = partial(list_rows, ["key", "n"])
     selected = rows.select(SCHEMA.names)
-    one, other = run_groupings(spark, [Grouping(selected, "key", work), Grouping(selected, "key", work)], str(tmp_path))
+    one, other = run_groupings(spark, [Grouping(selected, "key", work), Grouping(selected, "key", work)])
     assert one == other
     assert (len(one) > 1) == (limit == 200)
     keys = [{row["key"] for row in group} for group in one]

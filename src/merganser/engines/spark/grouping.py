@@ -1,14 +1,12 @@
 """Bring all rows of a key to one task: a source that one task can hold in one step, a larger one in two.
 
-Keys are digests in hexadecimal, whose ranges are of equal size, so groups are in the order of the keys. Rows go from
-task to task in files, by column, and never through Spark's own memory.
+Keys are digests in hexadecimal, whose ranges are of equal size, so groups are in the order of the keys. A group without
+rows has no result.
 """
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,17 +14,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.columnar.take import align_chunks, to_array
-from merganser.engines.spark.jobs import run_tasks
-from merganser.engines.spark.row_files import FILE_BYTES, IPC_OPTIONS
+from merganser.engines.spark.exchange import PACKET_SCHEMA, Kind, decode_inputs, exchange, receive, send, split_rows
+from merganser.engines.spark.jobs import (
+    RESULT_SCHEMA,
+    collect_results,
+    encode_result,
+    make_task_frame,
+    run_tasks,
+    tag_errors,
+)
+from merganser.engines.spark.row_files import FILE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
     from pyspark.sql import SparkSession
 
-    from merganser.core.storage.store import Store
     from merganser.engines.spark.row_files import SelectedRows
+
+    Batches = Iterator[pa.RecordBatch]
 
 # Hexadecimal digits of a key that decide its group.
 _DIGITS = 6
@@ -46,15 +53,12 @@ class Grouping:
         return self.rows.size // FILE_BYTES + 1
 
 
-def run_groupings(
-    spark: SparkSession, groupings: Sequence[Grouping], folder: str, name: str = "group rows"
-) -> list[list[Any]]:
+def run_groupings(spark: SparkSession, groupings: Sequence[Grouping], name: str = "group rows") -> list[list[Any]]:
     """Do the work of each grouping, and return its results in the order of the keys; small ones share a job."""
     small = [grouping for grouping in groupings if grouping.group_count == 1]
     at_once = iter(run_tasks(spark, _run_small, small, name) if small else [])
     return [
-        [next(at_once)] if grouping.group_count == 1 else _run_large(spark, grouping, folder, name)
-        for grouping in groupings
+        [next(at_once)] if grouping.group_count == 1 else _run_large(spark, grouping, name) for grouping in groupings
     ]
 
 
@@ -62,33 +66,23 @@ def _run_small(grouping: Grouping) -> Any:
     return grouping.work(align_chunks(grouping.rows.read_table()))
 
 
-def _run_large(spark: SparkSession, grouping: Grouping, folder: str, name: str) -> list[Any]:
+def _run_large(spark: SparkSession, grouping: Grouping, name: str) -> list[Any]:
     rows, count = grouping.rows.without_files(), grouping.group_count
-    paths = [file.path for file in grouping.rows.row_files.files]
-    split = run_tasks(spark, partial(_split_file, rows, grouping.key, count, folder), paths, name)
-    store = rows.row_files.store
-    results = run_tasks(spark, partial(_run_group, store, split, grouping.work), range(count), name)
-    for path in split:
-        store.remove(path)
-    return results
+    send_rows = tag_errors(_send_rows, rows, grouping.key, count)
+    files = make_task_frame(spark, [file.path for file in grouping.rows.row_files.files])
+    sent = exchange([files.mapInArrow(send_rows, PACKET_SCHEMA)], count)
+    work = tag_errors(_run_group, rows.schema, grouping.work)
+    return collect_results(sent.mapInArrow(work, RESULT_SCHEMA), name)
 
 
-def _split_file(rows: SelectedRows, key: str, count: int, folder: str, path: str) -> str:
-    """Write the rows of a file group by group, each as one batch."""
-    table = align_chunks(pa.Table.from_batches(rows.read_batches(path), rows.schema))
-    groups = _number_groups(to_array(table.column(key)), count)
-    order = np.argsort(groups, kind="stable")
-    table = table.take(pa.array(order)).combine_chunks()
-    ends = np.searchsorted(groups[order], np.arange(count), side="right")
-    target = f"{folder}/{uuid.uuid4().hex}.groups"
-    with (
-        rows.row_files.store.create(target) as stream,
-        pa.ipc.new_file(stream, rows.schema, options=IPC_OPTIONS) as writer,
-    ):
-        for begin, end in zip([0, *ends[:-1]], ends, strict=True):
-            part = table.slice(begin, end - begin).combine_chunks()
-            writer.write_batch(part.to_batches()[0] if part.num_rows else pa.RecordBatch.from_pylist([], rows.schema))
-    return target
+def _send_rows(rows: SelectedRows, key: str, count: int, batches: Batches) -> Batches:
+    """Send the rows of files to their groups."""
+    for _, path in decode_inputs(batches):
+        table = align_chunks(pa.Table.from_batches(rows.read_batches(path), rows.schema))
+        numbers = _number_groups(to_array(table.column(key)), count)
+        # By position: a column may have any name.
+        named = table.rename_columns([f"value_{at}" for at in range(table.num_columns)])
+        yield from send(Kind.VALUES, split_rows(named, numbers))
 
 
 def _number_groups(keys: pa.Array, count: int) -> npt.NDArray[np.int64]:
@@ -101,9 +95,7 @@ def _number_groups(keys: pa.Array, count: int) -> npt.NDArray[np.int64]:
     return numbers * count >> (4 * _DIGITS)
 
 
-def _run_group(store: Store, paths: Sequence[str], work: Callable[[pa.Table], Any], group: int) -> Any:
-    batches = []
-    for path in paths:
-        with store.open_input(path) as stream:
-            batches.append(pa.ipc.open_file(stream).get_batch(group))
-    return work(align_chunks(pa.Table.from_batches(batches)))
+def _run_group(schema: pa.Schema, work: Callable[[pa.Table], Any], batches: Batches) -> Batches:
+    received = receive(batches, pa.schema([pa.field(f"value_{at}", one) for at, one in enumerate(schema.types)]))
+    if received is not None and received.values is not None:
+        yield encode_result(received.number, work(received.values.rename_columns(schema.names)))

@@ -167,7 +167,7 @@ def fold_row_files(
         Grouping(rows.select(plan.fold.input_columns), plan.fold.keys["id"], partial(_fold, plan.fold, store, path))
         for rows, plan in tables
     ]
-    done = run_groupings(spark, groupings, path, "fold records")
+    done = run_groupings(spark, groupings, "fold records")
     return [_collect_records(spark, plan, store, found) for (_, plan), found in zip(tables, done, strict=True)]
 
 

@@ -180,7 +180,7 @@ class StagedRows:
         work = partial(_number_duplicates, location.store, location.root)
         with translate_run_errors(self.source.source, "writing the quarantine"):
             grouping = Grouping(rows.select(rows.schema.names), _IDENTITY, work)
-            (found,) = run_groupings(self.io.spark, [grouping], location.root, "number rows")
+            (found,) = run_groupings(self.io.spark, [grouping], "number rows")
             numbered = RowFiles(location.store, rows.schema, tuple(file for files in found for file in files))
             columns = {
                 "id": _IDENTITY,
