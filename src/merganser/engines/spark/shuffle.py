@@ -195,19 +195,20 @@ class ShuffleSource:
         return replace(counts, moved_sample=self._sample_keys(collect_results(moved, "sample keys")))
 
     def _compare_values(self, found: DataFrame, files: Sequence[ScanFile]) -> DataFrame:
-        """Send source rows to the files that they match, to be compared there."""
+        """Send source rows to tasks that read the rows which they match, to be compared there."""
         names = list_compared_columns(self.source.reader.schemas.target.names, self.spec.keys, self.spec.policy)
         compare = tag_errors(shuffle_matches.compare_rows, self.source.reader, names, self.spec)
-        return self.send_matches(found, files, names, kept=True).mapInArrow(compare, PACKET_SCHEMA)
+        parts = shuffle_matches.split_files(files, 2 * self._engine.group_rows)
+        return self.send_matches(found, parts, names, kept=True).mapInArrow(compare, PACKET_SCHEMA)
 
     def send_matches(
         self, found: DataFrame | None, files: Sequence[ScanFile | RewriteJob], names: Sequence[str], *, kept: bool
     ) -> DataFrame:
-        """Send matches to the tasks of their files, each with some columns of its source row."""
+        """Send matches to the tasks of files or parts of them, each with some columns of its source row."""
         sent = [make_task_frame(self._engine.spark, files)]
         if found is not None:
-            numbers = {int(one.number): at for at, one in enumerate(files)}
-            fetch = tag_errors(shuffle_matches.fetch_values, self.source.reader, names, numbers, kept)
+            tasks = shuffle_matches.GroupTasks.of(files)
+            fetch = tag_errors(shuffle_matches.fetch_values, self.source.reader, names, tasks, kept)
             sent.append(self.send_to_source(select_kind(found, Kind.MATCHES)).mapInArrow(fetch, PACKET_SCHEMA))
         return exchange(sent, len(files))
 

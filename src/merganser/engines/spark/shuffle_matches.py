@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,11 +30,11 @@ from merganser.engines.spark.exchange import Kind, decode_inputs, decode_packet,
 from merganser.engines.spark.jobs import encode_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
-    from merganser.core.model.engine import AuditSpec, ScanFile, SourceSpec
+    from merganser.core.model.engine import AuditSpec, RewriteJob, ScanFile, SourceSpec
     from merganser.core.model.strategy import MergePolicy
     from merganser.core.storage.staging import Staging
     from merganser.engines.spark.exchange import Received
@@ -189,30 +189,51 @@ def list_value_columns(reader: SourceReader, wanted: frozenset[str]) -> list[str
     return [name for name in reader.schemas.target.names if name in wanted]
 
 
+@dataclass(frozen=True, slots=True)
+class GroupTasks:
+    """The task of each row group: its number in the job, by file and row group."""
+
+    groups: npt.NDArray[np.int64]
+    tasks: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, files: Sequence[ScanFile | RewriteJob]) -> GroupTasks:
+        """Let the task of a file, or of a part of it, have its row groups."""
+        pairs = [(int(one.number) << 32 | group, task) for task, one in enumerate(files) for group in one.groups]
+        found = np.array(sorted(pairs), np.int64).reshape(-1, 2)
+        return cls(found[:, 0].copy(), found[:, 1].copy())
+
+    def find(self, matches: pa.Table) -> npt.NDArray[np.int64]:
+        """Find the tasks of matches, -1 where there is none."""
+        file, group = (matches.column(name).to_numpy().astype(np.int64) for name in (col.FILE, col.ROW_GROUP))
+        wanted = file << 32 | group
+        at = np.minimum(np.searchsorted(self.groups, wanted), max(0, len(self.groups) - 1))
+        return np.where(self.groups[at] == wanted, self.tasks[at], -1) if len(self.groups) else np.full(len(wanted), -1)
+
+
 def fetch_values(
     reader: SourceReader,
     names: Sequence[str],
-    tasks: Mapping[int, int],
+    places: GroupTasks,
     kept: bool,  # noqa: FBT001  tasks get theirs by position
     batches: Batches,
 ) -> Batches:
-    """Send matches to the tasks of their target files, each with some columns of its source row."""
+    """Send matches to the tasks of their row groups, each with some columns of its source row."""
     received = receive(batches)
     if received is None:
         return
     matches = received.read(Kind.MATCHES, col.MATCH_SCHEMA)
     if not kept:
         matches = matches.filter(pc.not_equal(matches.column(col.ACTION), int(Action.KEEP)))
-    matches = matches.filter(pc.is_in(matches.column(col.FILE), pa.array(list(tasks), pa.int32())))
+    tasks = places.find(matches)
+    matches, tasks = matches.filter(pa.array(tasks >= 0)), tasks[tasks >= 0]
     if not matches.num_rows:
         return
-    numbers = np.zeros(max(tasks) + 1, np.int64)
-    numbers[list(tasks)] = list(tasks.values())
     values = reader.read_table(received.inputs, names) if names else pa.table({})
     taken = take(values, matches.column(col.ROW).to_numpy()).columns if names else []
     schema = _make_value_schema(reader, names)
     found = pa.table([*matches.columns, *taken], schema=schema)
-    yield from send(Kind.VALUES, split_rows(found.combine_chunks(), numbers[matches.column(col.FILE).to_numpy()]))
+    yield from send(Kind.VALUES, split_rows(found, tasks))
 
 
 def _make_value_schema(reader: SourceReader, names: Sequence[str]) -> pa.Schema:
@@ -246,8 +267,21 @@ def _receive_matches(
     return received, sent, values, matches
 
 
+def split_files(files: Sequence[ScanFile], max_rows: int) -> list[ScanFile]:
+    """Split files into parts, by row groups, of about as many rows as one task may compare."""
+    parts = []
+    for file in files:
+        part = np.cumsum([0, *(end - begin for begin, end in file.spans)])[:-1] // max_rows
+        for number in np.unique(part):
+            at = np.flatnonzero(part == number).tolist()
+            groups, spans = [file.groups[one] for one in at], [file.spans[one] for one in at]
+            is_whole = file.has_all_groups and len(at) == len(file.groups)
+            parts.append(replace(file, groups=groups, spans=spans, has_all_groups=is_whole))
+    return parts
+
+
 def compare_rows(reader: SourceReader, names: Sequence[str], spec: SourceSpec, batches: Batches) -> Batches:
-    """Decide about the matches of one file by comparing their values with the source rows."""
+    """Decide about the matches of a part of a file by comparing their values with the source rows."""
     found = _receive_matches(reader, names, batches)
     if found is None:
         return
