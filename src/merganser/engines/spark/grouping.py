@@ -6,15 +6,29 @@ rows has no result.
 
 from __future__ import annotations
 
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 
 from merganser.core.columnar.take import align_chunks, to_array
-from merganser.engines.spark.exchange import PACKET_SCHEMA, Kind, decode_inputs, exchange, receive, send, split_rows
+from merganser.engines.spark.columns import KIND, PACKET
+from merganser.engines.spark.exchange import (
+    PACKET_SCHEMA,
+    Kind,
+    decode_inputs,
+    decode_packet,
+    encode_inputs,
+    exchange,
+    receive,
+    send,
+    split_rows,
+)
 from merganser.engines.spark.jobs import (
     RESULT_SCHEMA,
     collect_results,
@@ -24,12 +38,14 @@ from merganser.engines.spark.jobs import (
     tag_errors,
 )
 from merganser.engines.spark.row_files import FILE_BYTES
+from merganser.engines.spark.source import keep_rows, read_blob
+from merganser.engines.spark.types import to_spark_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from merganser.engines.spark.row_files import SelectedRows
 
@@ -75,14 +91,82 @@ def _run_large(spark: SparkSession, grouping: Grouping, name: str) -> list[Any]:
     return collect_results(sent.mapInArrow(work, RESULT_SCHEMA), name)
 
 
+@contextmanager
+def group_frame(
+    frame: DataFrame,
+    schema: pa.Schema,
+    key: str,
+    work: Callable[[pa.Table], tuple[pa.Table, Any]],
+    made: pa.Schema,
+) -> Iterator[tuple[DataFrame, list[Any]]]:
+    """Make rows of another schema from all rows of some keys at a time; Spark keeps them while the block lasts.
+
+    Rows are of `schema`; `work` also returns a result, and there is one at least.
+    """
+    plain = frame.toDF(*(f"c{at}" for at in range(len(schema))))
+    with ExitStack() as stack:
+        kept = _persist(plain.mapInArrow(tag_errors(keep_rows, schema), PACKET_SCHEMA), stack)
+        size = sum(collect_results(kept.mapInArrow(tag_errors(_measure_rows), RESULT_SCHEMA), "stage rows"))
+        count = size // FILE_BYTES + 1
+        send_rows = tag_errors(_send_kept_rows, schema, key, count)
+        inputs = make_task_frame(frame.sparkSession, [None] * count)
+        sent = exchange([inputs, kept.mapInArrow(send_rows, PACKET_SCHEMA)], count)
+        done = _persist(sent.mapInArrow(tag_errors(_make_rows, schema, work), PACKET_SCHEMA), stack)
+        results = collect_results(
+            done.where(F.col(KIND) == int(Kind.INPUT)).mapInArrow(tag_errors(_read_results), RESULT_SCHEMA),
+            "group rows",
+        )
+        rows = done.where(F.col(KIND) == int(Kind.VALUES))
+        yield rows.mapInArrow(tag_errors(_read_rows, made), to_spark_schema(made)), results
+
+
+def _persist(frame: DataFrame, stack: ExitStack) -> DataFrame:
+    # On disk only: Spark would keep in memory what it reads back, as long as there is room.
+    persisted = frame.persist(StorageLevel.DISK_ONLY)
+    stack.callback(persisted.unpersist)
+    return persisted
+
+
+def _measure_rows(batches: Batches) -> Batches:
+    yield encode_result(0, sum(batch.nbytes for batch in batches))
+
+
+def _send_kept_rows(schema: pa.Schema, key: str, count: int, batches: Batches) -> Batches:
+    for _, blob in decode_inputs(batches):
+        table = pa.Table.from_batches(read_blob(blob, schema.names), schema)
+        yield from _send_table(table, key, count)
+
+
+def _make_rows(schema: pa.Schema, work: Callable[[pa.Table], tuple[pa.Table, Any]], batches: Batches) -> Batches:
+    received = _receive_rows(schema, batches)
+    if received is not None:
+        number, rows = received
+        made, result = work(rows)
+        yield from encode_inputs([(number, 0, result)]).to_batches()
+        yield from send(Kind.VALUES, [(number, 0, made)])
+
+
+def _read_results(batches: Batches) -> Batches:
+    for number, result in decode_inputs(batches):
+        yield encode_result(number, result)
+
+
+def _read_rows(schema: pa.Schema, batches: Batches) -> Batches:
+    for batch in batches:
+        for packet in batch.column(PACKET):
+            yield decode_packet(packet.as_py(), schema)
+
+
 def _send_rows(rows: SelectedRows, key: str, count: int, batches: Batches) -> Batches:
     """Send the rows of files to their groups."""
     for _, path in decode_inputs(batches):
-        table = align_chunks(pa.Table.from_batches(rows.read_batches(path), rows.schema))
-        numbers = _number_groups(to_array(table.column(key)), count)
-        # By position: a column may have any name.
-        named = table.rename_columns([f"value_{at}" for at in range(table.num_columns)])
-        yield from send(Kind.VALUES, split_rows(named, numbers))
+        yield from _send_table(pa.Table.from_batches(rows.read_batches(path), rows.schema), key, count)
+
+
+def _send_table(table: pa.Table, key: str, count: int) -> Batches:
+    # By position: a column may have any name.
+    named = table.rename_columns([f"value_{at}" for at in range(table.num_columns)])
+    yield from send(Kind.VALUES, split_rows(named, _number_groups(to_array(table.column(key)), count)))
 
 
 def _number_groups(keys: pa.Array, count: int) -> npt.NDArray[np.int64]:
@@ -96,6 +180,14 @@ def _number_groups(keys: pa.Array, count: int) -> npt.NDArray[np.int64]:
 
 
 def _run_group(schema: pa.Schema, work: Callable[[pa.Table], Any], batches: Batches) -> Batches:
+    received = _receive_rows(schema, batches)
+    if received is not None:
+        number, rows = received
+        yield encode_result(number, work(rows))
+
+
+def _receive_rows(schema: pa.Schema, batches: Batches) -> tuple[int, pa.Table] | None:
     received = receive(batches, pa.schema([pa.field(f"value_{at}", one) for at, one in enumerate(schema.types)]))
-    if received is not None and received.values is not None:
-        yield encode_result(received.number, work(received.values.rename_columns(schema.names)))
+    if received is None or received.values is None:
+        return None
+    return received.number, received.values.rename_columns(schema.names)

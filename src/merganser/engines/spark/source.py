@@ -162,7 +162,7 @@ def stage_frame(spark: SparkSession, frame: DataFrame, schemas: SourceSchemas, s
     """Evaluate a DataFrame once."""
     plain = frame.toDF(*(f"c{at}" for at in range(len(schemas.transport))))
     if staging is None:
-        kept = plain.mapInArrow(jobs.tag_errors(_keep_rows, schemas.transport), PACKET_SCHEMA).persist()
+        kept = plain.mapInArrow(jobs.tag_errors(keep_rows, schemas.transport), PACKET_SCHEMA).persist()
         return Source(SourceReader(schemas, read_blob), kept, None, None)
     work = jobs.tag_errors(_stage_rows, schemas, staging)
     found: list[StagedFile] = jobs.collect_results(plain.mapInArrow(work, jobs.RESULT_SCHEMA), "stage rows")
@@ -174,7 +174,7 @@ def _stage_rows(schemas: SourceSchemas, staging: Staging, batches: Batches) -> B
         yield jobs.encode_result(jobs.get_partition_id(), file)
 
 
-def _keep_rows(transport_schema: pa.Schema, batches: Batches) -> Batches:
+def keep_rows(transport_schema: pa.Schema, batches: Batches) -> Batches:
     """Encode the rows of a partition, to be kept by Spark."""
     cast = (cast_batch(batch, transport_schema) for batch in batches if batch.num_rows)
     blobs = map(encode_blob, coalesce_batches(cast, transport_schema))

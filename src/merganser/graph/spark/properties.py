@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import date
-from typing import Any, TypeAlias, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -25,9 +24,6 @@ _STORED_TYPES: dict[type[T.DataType], T.DataType] = {
 }
 
 
-# The first and last day that Python has, in days since 1970, and the microseconds of a day.
-_FIRST_DAY, _LAST_DAY = ((day - date(1970, 1, 1)).days for day in (date.min, date.max))
-_DAY = 24 * 60 * 60 * 1_000_000
 # Spark's own formats of times in JSON have no microseconds.
 _JSON_TIME_FORMATS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXXXX",
@@ -121,37 +117,3 @@ def is_orderable(data_type: T.DataType) -> bool:
 def to_orderable(column: Column, data_type: T.DataType) -> Column:
     """Make a column by which rows can be ordered and compared: its JSON, if its type cannot be ordered."""
     return column if is_orderable(data_type) else F.to_json(F.struct(column), _JSON_TIME_FORMATS)
-
-
-def is_not_finite(column: Column, data_type: T.DataType) -> Column | None:
-    """Make the condition that a number is not finite; None if its type has no such numbers."""
-    return F.isnan(column) | (F.abs(column) == float("inf")) if isinstance(data_type, T.DoubleType) else None
-
-
-def is_outside_years(column: Column, data_type: T.DataType) -> Column | None:
-    """Make the condition that a day is outside the years 1 to 9999, which are all that Python has."""
-    if isinstance(data_type, T.TimestampType):
-        # Compared in UTC, in which it is stored.
-        return ~F.unix_micros(column).between(_FIRST_DAY * _DAY, (_LAST_DAY + 1) * _DAY - 1)
-    if isinstance(data_type, T.DateType | T.TimestampNTZType):
-        return ~F.unix_date(column.cast("date")).between(_FIRST_DAY, _LAST_DAY)
-    return None
-
-
-def has_fault(
-    column: Column, data_type: T.DataType, fault: Callable[[Column, T.DataType], Column | None]
-) -> Column | None:
-    """Make the condition that a value, or one nested in it, has a fault; None if its type cannot have it."""
-    if isinstance(data_type, T.ArrayType):
-        element = data_type.elementType
-        if has_fault(column, element, fault) is None:
-            return None
-        # Not None for an item, because it is not None for the column.
-        return F.exists(column, lambda item: F.coalesce(cast("Column", has_fault(item, element, fault)), F.lit(False)))  # noqa: FBT003
-    if isinstance(data_type, T.MapType):
-        return has_fault(F.map_values(column), T.ArrayType(data_type.valueType), fault)
-    if isinstance(data_type, T.StructType):
-        found = [has_fault(column.getField(field.name), field.dataType, fault) for field in data_type.fields]
-        conditions = [F.coalesce(one, F.lit(False)) for one in found if one is not None]  # noqa: FBT003
-        return F.array_contains(F.array(*conditions), True) if conditions else None  # noqa: FBT003
-    return fault(column, data_type)

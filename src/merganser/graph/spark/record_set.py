@@ -122,13 +122,7 @@ class FileRecords(Records):
         schema = self.row_files.schema
         read = tag_errors(_read_files, self.row_files.without_files())
         tasks = make_task_frame(self.spark, [file.path for file in self.row_files.files])
-        flat = tasks.mapInArrow(read, to_spark_schema(schema))
-        structs = [
-            F.struct(*(to_column(column).alias(name) for name, column in columns.items())).alias(form)
-            for form, columns in self.columns.items()
-            if columns
-        ]
-        return flat.select(*self.keys, *structs, ROWS)
+        return nest_columns(tasks.mapInArrow(read, to_spark_schema(schema)), self.keys, self.columns)
 
     def read_tables(self, after: str) -> Iterator[pa.Table]:
         """Read the files one after another."""
@@ -151,6 +145,16 @@ class FileRecords(Records):
                 arrays = [table.column(column).chunk(0) for column in stored.values()]
                 columns[form] = pa.StructArray.from_arrays(arrays, list(stored))
         return pa.table(columns)
+
+
+def nest_columns(flat: DataFrame, keys: Sequence[str], columns: Mapping[str, Mapping[str, str]]) -> DataFrame:
+    """Make the struct of each form that has columns."""
+    structs = [
+        F.struct(*(to_column(column).alias(name) for name, column in stored.items())).alias(form)
+        for form, stored in columns.items()
+        if stored
+    ]
+    return flat.select(*keys, *structs, ROWS)
 
 
 def _read_files(row_files: RowFiles, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -180,9 +184,9 @@ def _collect_records(
     spark: SparkSession, plan: RecordPlan, store: Store, found: Sequence[tuple[pa.Schema, list[RowFile], FoldCounts]]
 ) -> FileRecords | MerganserError:
     counts = FoldCounts.add_up([one for _, _, one in found])
-    for (label, reason), count in counts.faults.items():
-        if reason or not plan.table.skip_null_keys:
-            return make_fault_error(label, reason, count)
+    error = find_fault(plan, counts)
+    if error is not None:
+        return error
     return FileRecords(
         rows=counts.rows,
         skipped=counts.skipped,
@@ -194,12 +198,15 @@ def _collect_records(
     )
 
 
-def make_fault_error(label: str, reason: str, count: int) -> MerganserError:
-    """Make the error of values that no record can hold, or of NULL in a key if there is no reason."""
-    rows = pluralize(count, "row")
-    if reason:
-        return PropertyValueError(f"{label} {reason} in {rows}. Make it NULL, or remove these rows.")
-    return KeyColumnError(
-        f"{label} is NULL in {rows}, and a record cannot be found without it. Skip such rows with "
-        "skip_null_keys=True, or clean the source."
-    )
+def find_fault(plan: RecordPlan, counts: FoldCounts) -> MerganserError | None:
+    """Find the first reason why rows cannot become records: NULL in a key, or a value that no record can hold."""
+    for (label, reason), count in counts.faults.items():
+        rows = pluralize(count, "row")
+        if reason:
+            return PropertyValueError(f"{label} {reason} in {rows}. Make it NULL, or remove these rows.")
+        if not plan.table.skip_null_keys:
+            return KeyColumnError(
+                f"{label} is NULL in {rows}, and a record cannot be found without it. Skip such rows with "
+                "skip_null_keys=True, or clean the source."
+            )
+    return None
