@@ -16,7 +16,7 @@ from tests.support import FIXTURES, assert_unchanged, open_dataset_io, to_plain_
 
 from merganser.cli.sources import open_source, use_target_types
 from merganser.core.dataset.snapshot import load_target as load_all
-from merganser.core.sources.formats import DEFAULTS
+from merganser.core.sources.read_options import DEFAULTS
 from merganser.core.sources.source import read_source
 from merganser.core.storage.location import locate
 from merganser.errors import UnsupportedFileError

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from merganser.cli.command import open_filesystem, pair
 from merganser.core.dataset.snapshot import load_target
-from merganser.core.sources.formats import DEFAULTS, READERS, ReadOptions
+from merganser.core.sources.formats import READERS
+from merganser.core.sources.read_options import DEFAULTS, ReadOptions
 from merganser.core.sources.source import open_path
 from merganser.errors import InvalidArgumentError, MerganserError, UnreadableFileError
 

@@ -17,10 +17,18 @@ from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.columnar.take import TARGET_CHUNK_BYTES, TARGET_CHUNK_ROWS
 from merganser.core.model.schema import check_same_columns
 from merganser.core.parquet.footer import load_footer
-from merganser.core.sources.formats import DEFAULTS, READERS, ReadOptions
+from merganser.core.sources.formats import READERS
+from merganser.core.sources.read_options import DEFAULTS, ReadOptions
 from merganser.core.storage.location import locate
 from merganser.core.storage.remote import RemoteStore
-from merganser.errors import InvalidArgumentError, MerganserError, SchemaMismatchError, UnreadableFileError
+from merganser.errors import (
+    ColumnTypeError,
+    ColumnValueError,
+    InvalidArgumentError,
+    MerganserError,
+    SchemaMismatchError,
+    UnreadableFileError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -157,6 +165,8 @@ def _translate_errors(path: str) -> Iterator[None]:
             yield
     except UnreadableFileError as error:
         raise UnreadableFileError(f"Cannot read the source file {path}: {error}") from error
+    except (ColumnTypeError, ColumnValueError) as error:
+        raise type(error)(f"Cannot read the source file {path}: {error}") from error
     except MerganserError:
         raise
     except FileNotFoundError as error:

@@ -11,7 +11,7 @@ import pyarrow.dataset as pads
 
 from merganser.core.dataset.read import open_dataset
 from merganser.core.sources.files import SourceFiles, check_folder, choose_batch_size, find_files
-from merganser.core.sources.formats import DEFAULTS, ReadOptions
+from merganser.core.sources.read_options import DEFAULTS, ReadOptions
 from merganser.errors import InvalidArgumentError
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")

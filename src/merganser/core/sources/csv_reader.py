@@ -1,0 +1,63 @@
+"""Reads CSV: an empty cell is NULL in every column, a quoted one is the empty string."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from merganser.core.columnar.threads import map_in_threads
+from merganser.core.sources.inference import infer_column, parse_column
+
+if TYPE_CHECKING:
+    from merganser.core.sources.read_options import ReadOptions
+
+_ROW = re.compile(r"Row #(\d+): ")
+
+
+def read_csv(stream: Any, options: ReadOptions, delimiter: str = ",") -> pa.Table:
+    """Read a stream of CSV; a type that is not given is inferred from all cells of the column."""
+    table = _read_cells(stream, options, delimiter)
+    names = table.column_names
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate is not None:
+        raise pa.ArrowInvalid(f"two columns are named {duplicate!r}")
+
+    def convert(name: str) -> pa.ChunkedArray:
+        cells = _decode(table.column(name), name)
+        data_type = options.types.get(name)
+        return infer_column(cells, name) if data_type is None else parse_column(cells, data_type, name)
+
+    return pa.table(map_in_threads(convert, names), names)
+
+
+def _read_cells(stream: Any, options: ReadOptions, delimiter: str) -> pa.Table:
+    arguments: dict[str, Any] = {
+        "parse_options": pacsv.ParseOptions(delimiter=options.delimiter or delimiter),
+        # Only bytes: Arrow does not name the column of a string that is not UTF-8.
+        "convert_options": pacsv.ConvertOptions(
+            default_column_type=pa.binary(),
+            null_values=["", *options.null_values],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    }
+    try:
+        return pacsv.read_csv(stream, **arguments)
+    except pa.ArrowInvalid:
+        stream.seek(0)
+    try:
+        # Arrow counts rows only without threads.
+        return pacsv.read_csv(stream, **arguments, read_options=pacsv.ReadOptions(use_threads=False))
+    except pa.ArrowInvalid as error:
+        # It counts the header as well.
+        raise pa.ArrowInvalid(_ROW.sub(lambda found: f"row {int(found[1]) - 1:,}: ", str(error))) from error
+
+
+def _decode(cells: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    try:
+        return cells.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise pa.ArrowInvalid(f"column {name!r} is not UTF-8; convert the file with iconv") from error
