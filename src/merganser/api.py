@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
+    import pyarrow as pa
+
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.planner import MergePlan
     from merganser.core.model.options import PartitionMove
@@ -47,6 +49,8 @@ def merge(
     max_rows_per_file: int = 5_000_000,
     row_group_size: int = 500_000,
     partition_by: Sequence[str] | str | None = None,
+    column_types: Mapping[str, str | pa.DataType] | None = None,
+    null_values: Sequence[str] | str | None = None,
     update_columns: Sequence[str] | str | None = None,
     insert_columns: Sequence[str] | str | None = None,
     dedup_order_by: Sequence[str] | str | None = None,
@@ -84,6 +88,9 @@ def merge(
         max_rows_per_file: Maximum number of rows in a new file.
         row_group_size: Maximum number of rows in a row group of a new file.
         partition_by: Another name for `partition_columns`.
+        column_types: Types of columns of CSV, JSON and Python rows, instead of inferred ones: `pa.string()`, "BIGINT",
+            "timestamp[us, tz=UTC]".
+        null_values: Unquoted CSV cells that are NULL, beside empty ones.
         update_columns: Columns that matched rows take from the source; default all.
         insert_columns: Columns that new rows take from the source; default all.
         dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
@@ -129,6 +136,8 @@ def plan(
     partition_columns: Sequence[str] | str | None = None,
     filesystem: Any = None,
     partition_by: Sequence[str] | str | None = None,
+    column_types: Mapping[str, str | pa.DataType] | None = None,
+    null_values: Sequence[str] | str | None = None,
     update_columns: Sequence[str] | str | None = None,
     insert_columns: Sequence[str] | str | None = None,
     dedup_order_by: Sequence[str] | str | None = None,
@@ -153,6 +162,9 @@ def plan(
         partition_columns: Partition columns of a new dataset; an existing one keeps its own.
         filesystem: fsspec filesystem of the dataset; by default that of its URL.
         partition_by: Another name for `partition_columns`.
+        column_types: Types of columns of CSV, JSON and Python rows, instead of inferred ones: `pa.string()`, "BIGINT",
+            "timestamp[us, tz=UTC]".
+        null_values: Unquoted CSV cells that are NULL, beside empty ones.
         update_columns: Columns that matched rows take from the source; default all.
         insert_columns: Columns that new rows take from the source; default all.
         dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
@@ -189,6 +201,8 @@ def write_dataset(
     max_rows_per_file: int = 5_000_000,
     row_group_size: int = 500_000,
     partition_by: Sequence[str] | str | None = None,
+    column_types: Mapping[str, str | pa.DataType] | None = None,
+    null_values: Sequence[str] | str | None = None,
     retain: int = 0,
     lock_timeout: float = 60.0,
     progress: ProgressCallback | None = None,
@@ -207,6 +221,9 @@ def write_dataset(
         max_rows_per_file: Maximum number of rows in a new file.
         row_group_size: Maximum number of rows in a row group of a new file.
         partition_by: Another name for `partition_columns`.
+        column_types: Types of columns of CSV, JSON and Python rows, instead of inferred ones: `pa.string()`, "BIGINT",
+            "timestamp[us, tz=UTC]".
+        null_values: Unquoted CSV cells that are NULL, beside empty ones.
         retain: Number of latest commits that can be undone; their replaced files are kept.
         lock_timeout: Seconds to wait for another writer.
         progress: Function that is called with a `Progress` at every step, from any thread.

@@ -182,7 +182,12 @@ def test_debug_shows_where_an_error_comes_from(orders: str) -> None:
 
 
 def test_every_option_of_the_library_is_an_option_here() -> None:
-    other_names = {"partition_columns": "partition_by", "filesystem": "storage_option"}
+    other_names = {
+        "partition_columns": "partition_by",
+        "filesystem": "storage_option",
+        "column_types": "column_type",
+        "null_values": "null_value",
+    }
     calls: dict[str, Call] = {"merge": "merge", "plan": "plan", "write": "write_dataset"}
     for command, call in calls.items():
         found = app.get_command(None, command)  # type: ignore[arg-type]

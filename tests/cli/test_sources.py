@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support import FIXTURES, assert_unchanged, open_dataset_io, to_plain_rows
 
-from merganser.cli.sources import open_source, use_target_types
+from merganser.cli.sources import open_source
 from merganser.core.dataset.snapshot import load_target as load_all
-from merganser.core.sources.read_options import DEFAULTS
-from merganser.core.sources.source import read_source
+from merganser.core.sources.files import FileSource
+from merganser.core.sources.source import add_target_types, read_source
 from merganser.core.storage.location import locate
 from merganser.errors import UnsupportedFileError
 
@@ -134,7 +134,7 @@ def test_files_of_every_kind_patterns_and_urls(tmp_path: Path) -> None:
             assert read_source(found).to_pylist() == ROWS.to_pylist(), text
     (tmp_path / "folder").mkdir()
     pq.write_table(ROWS, tmp_path / "folder" / "x.parquet")
-    assert open_source(f"file://{tmp_path}/folder", [("auto_mkdir", "false")]).read_all().num_rows == 2
+    assert read_source(open_source(f"file://{tmp_path}/folder", [("auto_mkdir", "false")])).num_rows == 2
 
 
 def test_storage_options_reach_the_filesystem(tmp_path: Path, cli: Callable[..., Result]) -> None:
@@ -224,7 +224,7 @@ def test_types_come_from_the_dataset_only_if_the_source_has_none(
         asked.append(location)
         return load_all(location, *rest)
 
-    monkeypatch.setattr("merganser.cli.sources.load_target", ask)
+    monkeypatch.setattr("merganser.core.sources.source.load_target", ask)
     (tmp_path / "a.csv").write_bytes(CSV)
     pq.write_table(ROWS, tmp_path / "a.parquet")
     for name in ("a.parquet", "a.csv", "a.parquet"):
@@ -236,4 +236,5 @@ def test_types_come_from_a_dataset_whose_timestamps_arrow_cannot_read(tmp_path: 
     shutil.copytree(FIXTURES / "arrow21_int96_far", tmp_path / "t/code=007")
     with pytest.raises(UnsupportedFileError):
         open_dataset_io("arrow").read(tmp_path / "t")
-    assert use_target_types("day.csv", DEFAULTS, locate(tmp_path / "t")).types == {"code": pa.string()}
+    found = add_target_types(FileSource("day.csv"), locate(tmp_path / "t"))
+    assert found.options.types["code"] == pa.string()

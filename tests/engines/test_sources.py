@@ -284,31 +284,6 @@ def test_csv_values_meet_the_types_of_the_target(io: AnyDatasetIO, lake: str) ->
     assert [row["day"] for row in read_rows(io, f"{lake}/t")] == [dt.date(2025, 1, 2), None]
 
 
-# E7
-def test_null_and_the_empty_string_are_two_values_in_text(io: AnyDatasetIO, lake: str) -> None:
-    Path(f"{lake}/1.csv").write_text('id,v,n\n1,,\n2,"",\n3,NA,5\n', "utf-8")
-    Path(f"{lake}/2.json").write_text('{"id": 3, "v": ""}\n{"id": 4, "v": null, "n": 6}\n', "utf-8")
-    for name in ("1.csv", "2.json"):
-        io.merge(f"{lake}/{name}", f"{lake}/t", key_columns="id")
-    assert [(row["v"], row["n"]) for row in read_rows(io, f"{lake}/t")] == [
-        (None, None),
-        ("", None),
-        ("", None),
-        (None, 6),
-    ]
-
-
-# E7
-def test_text_is_inferred_alike_by_every_engine(io: AnyDatasetIO, lake: str) -> None:
-    Path(f"{lake}/1.csv").write_text("id,day,at\n1,2025-01-06,2025-01-06T01:00:00.000+02:00\n", "utf-8")
-    Path(f"{lake}/2.json").write_text('{"id": 2, "day": "2025-01-06", "at": "2025-01-05T23:00:00Z"}\n', "utf-8")
-    for name in ("1.csv", "2.json"):
-        io.merge(f"{lake}/{name}", f"{lake}/t", key_columns="id")
-    found = load(io, f"{lake}/t")
-    assert found.schema.types == [pa.int64(), pa.date32(), pa.timestamp("us", "UTC")]
-    assert set(found.column("at").to_pylist()) == {dt.datetime(2025, 1, 5, 23, tzinfo=dt.UTC)}
-
-
 # S3
 @pytest.mark.parametrize(
     "source",

@@ -8,7 +8,13 @@ import shlex
 import click
 
 # Names of the library's parameters and functions that the command line spells in another way.
-_ALIASES = {"partition_columns": "partition_by", "target_file_bytes": "target_file_mb", "filesystem": "storage_option"}
+_ALIASES = {
+    "partition_columns": "partition_by",
+    "target_file_bytes": "target_file_mb",
+    "filesystem": "storage_option",
+    "column_types": "column_type",
+    "null_values": "null_value",
+}
 _COMMANDS = {"write_dataset": "write"}
 # Options of other commands that remedies name.
 _OTHER_OPTIONS = {"retain": click.Option(["--retain"]), "mode": click.Option(["--mode"])}

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import sqlite3
 import sys
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
 
-from merganser.cli.command import open_filesystem, pair
-from merganser.core.dataset.snapshot import load_target
+from merganser.cli.command import combine, open_filesystem, pair
+from merganser.core.model.type_names import parse_type
+from merganser.core.sources.files import FileSource
 from merganser.core.sources.formats import READERS
 from merganser.core.sources.read_options import DEFAULTS, ReadOptions
-from merganser.core.sources.source import open_path
-from merganser.errors import InvalidArgumentError, MerganserError, UnreadableFileError
+from merganser.core.sources.source import add_target_types
+from merganser.errors import InvalidArgumentError, UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,79 +31,52 @@ TABLE_SEPARATOR = "::"
 FORMATS = ("parquet", "csv", "tsv", "json", "arrow")
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _DATABASE_SUFFIXES = (".sqlite", ".sqlite3", ".db", ".duckdb")
-# Formats without column types.
-_UNTYPED_FORMATS = ("csv", "tsv", "json", "jsonl", "ndjson")
 _BATCH_ROWS = 50_000
 
 
-def open_source(text: str, options: Pairs = (), reading: ReadOptions = DEFAULTS, *, allow_path: bool = False) -> Any:
-    """Open a SOURCE argument; with `allow_path`, return the path of plain files for Spark to read itself."""
+def open_source(text: str, options: Pairs = (), reading: ReadOptions = DEFAULTS, target: Location | None = None) -> Any:
+    """Open a SOURCE argument; files are left to the engine to read."""
     if text == STDIN:
-        return _read_stdin(reading)
+        return _read_stdin(reading, target)
     file, mark, table = text.partition(TABLE_SEPARATOR)
     if mark and "://" not in text and not os.path.exists(text):
         return _read_table(file, table)
     if not mark and text.lower().endswith(_DATABASE_SUFFIXES):
         raise InvalidArgumentError(f"{text} is a database. Name one of its tables: {text}::TABLE.")
-    filesystem = open_filesystem(text, options)
-    if allow_path and filesystem is None and not (reading.file_format or reading.types or reading.delimiter):
-        return text
-    return open_path(text, filesystem, reading)
-
-
-def use_target_types(text: str, reading: ReadOptions, target: Location) -> ReadOptions:
-    """Use the target's column types for CSV and JSON where a guessed type could lose something."""
-    if (reading.file_format or _guess_format_from_name(text)) not in _UNTYPED_FORMATS:
-        return reading
-    try:
-        schema = load_target(target, [], None, {}).schema or ()
-    except (MerganserError, OSError):
-        # The merge reports it better.
-        return reading
-    kept = {field.name: field.type for field in schema if _is_ambiguous_type(field.type)}
-    return replace(reading, types={**kept, **reading.types})
-
-
-def _guess_format_from_name(text: str) -> str:
-    """Guess the format from a name; standard input may be CSV."""
-    stem = re.sub(r"\.(gz|bz2|zst|xz)$", "", text.lower())
-    return "csv" if text == STDIN else stem.rpartition(".")[2]
-
-
-def _is_ambiguous_type(data_type: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_decimal, pa.types.is_uint64)
-    return any(test(data_type) for test in tests)
+    return FileSource(text, open_filesystem(text, options), reading)
 
 
 def column_type(text: str) -> tuple[str, pa.DataType]:
     """Parse an option of the form `column=type`."""
     name, alias = pair(text)
-    decimal = re.fullmatch(r"decimal(?:128)?\((\d+), ?(\d+)\)", alias)
     try:
-        return name, pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else pa.type_for_alias(alias)
-    except (ValueError, pa.ArrowInvalid) as error:
-        examples = "string, int64, float64, bool, date32, timestamp[us], decimal128(38,0)"
-        raise click.BadParameter(f"{alias!r} is not a type. Examples: {examples}.") from error
+        return name, parse_type(alias)
+    except InvalidArgumentError as error:
+        raise click.BadParameter(str(error)) from error
 
 
-_TYPE_HELP = "Type of a CSV or JSON column, instead of a guess: string, int64, decimal128(38,0), … Repeatable."
-reading_options = (
+_TYPE_HELP = "Type of a CSV or JSON column, instead of an inferred one: string, BIGINT, list<string>, … Repeatable."
+_NULL_HELP = "Unquoted CSV cell that is NULL, beside the empty one. Repeatable."
+reading_options = combine(
     click.option("--format", "form", type=click.Choice(FORMATS), help="Format of SOURCE; default: by its extension."),
     click.option("--column-type", type=column_type, multiple=True, metavar="COLUMN=TYPE", help=_TYPE_HELP),
     click.option("--delimiter", help="Delimiter of CSV values; default: a comma."),
+    click.option("--null-value", multiple=True, help=_NULL_HELP),
 )
 
 
 def make_reading(given: Mapping[str, Any]) -> ReadOptions:
     """Collect the options of `reading_options`."""
-    return ReadOptions(given["form"], dict(given["column_type"]), given["delimiter"])
+    return ReadOptions(given["form"], dict(given["column_type"]), given["delimiter"], given["null_value"])
 
 
-def _read_stdin(reading: ReadOptions) -> pa.Table:
+def _read_stdin(reading: ReadOptions, target: Location | None) -> pa.Table:
     if sys.stdin is None:
         raise InvalidArgumentError("Standard input is closed. Send rows to it, or name a file.")
     data = sys.stdin.buffer.read()
     form = reading.file_format or _guess_format_from_bytes(data)
+    if target is not None:
+        reading = add_target_types(FileSource(f"{STDIN}.{form}", options=reading), target).options
     try:
         return READERS[f".{form}"](io.BytesIO(data), reading)
     except (pa.ArrowException, OSError) as error:

@@ -18,6 +18,7 @@ from merganser.cli.command import (
     columns_option,
     combine,
     confirm,
+    locate_target,
     open_filesystem,
     storage_option,
     wrap_command,
@@ -25,11 +26,12 @@ from merganser.cli.command import (
 from merganser.cli.dataset.plan_chart import format_plan
 from merganser.cli.dataset.progress import show_progress
 from merganser.cli.options import declared_options, to_arguments
-from merganser.cli.sources import make_reading, open_source, reading_options, use_target_types
+from merganser.cli.sources import make_reading, open_source, reading_options
 from merganser.core.merge.driver import WriteMode
 from merganser.core.model.options import ARGUMENTS
 from merganser.core.model.strategy import MergeStrategy
-from merganser.core.sources.source import stream_source
+from merganser.core.sources.files import FileSource
+from merganser.core.sources.source import add_target_types, stream_source
 from merganser.core.storage.location import locate
 from merganser.display import pluralize
 from merganser.engines import ENGINES
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from merganser.core.merge.planner import MergePlan
     from merganser.core.model.options import Call
     from merganser.core.model.result import MergeResult, WriteResult
+    from merganser.core.storage.location import Location
 
 
 def _source_options(call: Call) -> Decorator:
@@ -48,7 +51,7 @@ def _source_options(call: Call) -> Decorator:
         click.argument("source", type=click.Path()),
         click.argument("target", type=click.Path()),
         click.option("--engine", type=engines, default="duckdb", show_default=True, help="Engine that does the work."),
-        *reading_options,
+        reading_options,
         storage_option(),
         declared_options(call),
     )
@@ -82,7 +85,8 @@ def merge(source: str, target: str, *, dry_run: bool, yes: bool, **given: Any) -
         raise click.UsageError("--use-merge is for --engine duckdb. Leave it out, or choose that engine.")
     arguments = _make_merge_arguments("merge", source, target, given)
     if given["strategy"] == "full_merge" and not yes:
-        arguments["source"] = _confirm_if_empty(arguments["source"], target)
+        location = locate_target(target, given["storage_option"])
+        arguments["source"] = _confirm_if_empty(arguments["source"], target, location)
     with show_progress() as progress:
         result = merge_rows(**arguments, progress=progress)
     return CommandOutput(result.to_dict(), _format_merge(result, target))
@@ -140,12 +144,9 @@ def _make_arguments(call: Call, source: str, target: str, given: dict[str, Any])
     filesystem = open_filesystem(target, given["storage_option"])
     # A path on the command line may contain `..`; the library refuses paths that could lead out of a lake.
     path = os.path.abspath(target) if ".." in target.split("/") and "://" not in target else target
-    reading, on_spark = make_reading(given), given["engine"] == "spark"
-    if not on_spark:
-        location = locate(path, filesystem, ignore_table_format=given["ignore_table_format"])
-        reading = use_target_types(source, reading, location)
+    location = locate(path, filesystem, ignore_table_format=given["ignore_table_format"])
     return {
-        "source": open_source(source, given["storage_option"], reading, allow_path=on_spark),
+        "source": open_source(source, given["storage_option"], make_reading(given), location),
         "path": path,
         "engine": given["engine"],
         "filesystem": filesystem,
@@ -153,9 +154,9 @@ def _make_arguments(call: Call, source: str, target: str, given: dict[str, Any])
     }
 
 
-def _confirm_if_empty(source: Any, target: str) -> Any:
+def _confirm_if_empty(source: Any, target: str, location: Location) -> Any:
     """Ask before a full_merge of no rows, which deletes every row; returns a source that still has every row."""
-    found = stream_source(source)
+    found = stream_source(add_target_types(source, location) if isinstance(source, FileSource) else source)
     batches = iter(found.to_batches() if isinstance(found, pa.Table) else found)
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:

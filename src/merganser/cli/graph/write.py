@@ -106,9 +106,7 @@ _names_option = partial(click.option, type=columns, multiple=True)
     default=True,
     help="Warn if a merge is slow because an index is missing; on by default.",
 )
-@reading_options[0]
-@reading_options[1]
-@reading_options[2]
+@reading_options
 @schema_option
 @timeout_option
 @storage_option()

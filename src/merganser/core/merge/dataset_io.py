@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    import pyarrow as pa
+
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.planner import MergePlan
     from merganser.core.model.engine import Engine
@@ -34,6 +36,8 @@ class MergeOptions(TypedDict, total=False):
     max_rows_per_file: int
     row_group_size: int
     partition_by: Sequence[str] | str | None
+    column_types: Mapping[str, str | pa.DataType] | None
+    null_values: Sequence[str] | str | None
     update_columns: Sequence[str] | str | None
     insert_columns: Sequence[str] | str | None
     dedup_order_by: Sequence[str] | str | None
@@ -107,6 +111,8 @@ class DatasetIO(ABC):
         *,
         data: Any = None,
         partition_by: Sequence[str] | str | None = None,
+        column_types: Mapping[str, str | pa.DataType] | None = None,
+        null_values: Sequence[str] | str | None = None,
         update_columns: Sequence[str] | str | None = None,
         insert_columns: Sequence[str] | str | None = None,
         dedup_order_by: Sequence[str] | str | None = None,
@@ -143,6 +149,9 @@ class DatasetIO(ABC):
             row_group_size: Maximum number of rows in a row group of a new file.
             data: Another name for `source`.
             partition_by: Another name for `partition_columns`.
+            column_types: Types of columns of CSV, JSON and Python rows, instead of inferred ones: `pa.string()`,
+                "BIGINT", "timestamp[us, tz=UTC]".
+            null_values: Unquoted CSV cells that are NULL, beside empty ones.
             update_columns: Columns that matched rows take from the source; default all.
             insert_columns: Columns that new rows take from the source; default all.
             dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
@@ -182,6 +191,8 @@ class DatasetIO(ABC):
         *,
         data: Any = None,
         partition_by: Sequence[str] | str | None = None,
+        column_types: Mapping[str, str | pa.DataType] | None = None,
+        null_values: Sequence[str] | str | None = None,
         update_columns: Sequence[str] | str | None = None,
         insert_columns: Sequence[str] | str | None = None,
         dedup_order_by: Sequence[str] | str | None = None,
@@ -205,6 +216,9 @@ class DatasetIO(ABC):
             filesystem: fsspec filesystem of the dataset; by default that of its URL.
             data: Another name for `source`.
             partition_by: Another name for `partition_columns`.
+            column_types: Types of columns of CSV, JSON and Python rows, instead of inferred ones: `pa.string()`,
+                "BIGINT", "timestamp[us, tz=UTC]".
+            null_values: Unquoted CSV cells that are NULL, beside empty ones.
             update_columns: Columns that matched rows take from the source; default all.
             insert_columns: Columns that new rows take from the source; default all.
             dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
@@ -239,6 +253,8 @@ class DatasetIO(ABC):
         row_group_size: int = 500_000,
         *,
         partition_by: Sequence[str] | str | None = None,
+        column_types: Mapping[str, str | pa.DataType] | None = None,
+        null_values: Sequence[str] | str | None = None,
         retain: int = 0,
         lock_timeout: float = 60.0,
         progress: ProgressCallback | None = None,
@@ -256,6 +272,9 @@ class DatasetIO(ABC):
             max_rows_per_file: Maximum number of rows in a new file.
             row_group_size: Maximum number of rows in a row group of a new file.
             partition_by: Another name for `partition_columns`.
+            column_types: Types of columns of CSV, JSON and Python rows, instead of inferred ones: `pa.string()`,
+                "BIGINT", "timestamp[us, tz=UTC]".
+            null_values: Unquoted CSV cells that are NULL, beside empty ones.
             retain: Number of latest commits that can be undone; their replaced files are kept.
             lock_timeout: Seconds to wait for another writer.
             progress: Function that is called with a `Progress` at every step, from any thread.

@@ -22,6 +22,7 @@ from merganser.core.merge.prepare import fit_source, prepare, prepare_overwrite
 from merganser.core.merge.stage import check_row_count, make_layout, make_new_files, stage_merge, stage_schema_file
 from merganser.core.model.options import Request, make_request
 from merganser.core.model.result import WriteResult
+from merganser.core.sources.source import describe_source
 from merganser.core.storage.location import locate
 from merganser.core.storage.staging import explain_staging_errors
 from merganser.errors import InvalidArgumentError, TargetPathError
@@ -52,7 +53,7 @@ def merge(engine: Engine, source: Any, context: OperationContext) -> MergeResult
     location = _locate_target(context)
     _check_exists(location, request)
     feed = find_feed(options.audit, location, options.filesystem)
-    opened = engine.open(source)
+    opened = engine.open(describe_source(source, options, location))
     progress = ProgressReporter(options.progress)
     progress.begin("read")
     with open_session(location, options.lock_timeout, started, checked=True) as session:
@@ -83,7 +84,8 @@ def plan(engine: Engine, source: Any, context: OperationContext) -> MergePlan:
     location = _locate_target(context)
     check_no_pending_commit(location)
     _check_exists(location, request)
-    prepared = prepare(engine, engine.open(source), location, request, None)
+    opened = engine.open(describe_source(source, context.options, location))
+    prepared = prepare(engine, opened, location, request, None)
     decision = decide(engine, prepared)
     before = prepared.target.rows
     return MergePlan(
@@ -108,7 +110,7 @@ def write_dataset(engine: Engine, source: Any, context: OperationContext, mode: 
         raise InvalidArgumentError(f"Unknown mode {mode!r}. Choose append or overwrite.")
     started, options = time.monotonic(), context.options
     location = _locate_target(context)
-    opened = engine.open(source)
+    opened = engine.open(describe_source(source, options, location if mode == "append" else None))
     progress = ProgressReporter(options.progress)
     progress.begin("read")
     with (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.model.keys import normalize_keys
+from merganser.core.model.type_names import to_type
 from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -71,6 +72,23 @@ def _to_names_or_bool(columns: Any, name: str) -> bool | list[str]:
     return _to_nonempty_names(columns, name) or []
 
 
+def _to_types(given: Any, name: str) -> Mapping[str, Any] | None:
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise InvalidArgumentError(f"{name} must map columns to types, not {given!r}.")
+    return {column: to_type(data_type, column) for column, data_type in given.items()}
+
+
+def _to_strings(given: Any, name: str) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    strings = (given,) if isinstance(given, str) else given
+    if not isinstance(strings, list | tuple | set | frozenset) or not all(isinstance(one, str) for one in strings):
+        raise InvalidArgumentError(f"{name} must be a string or a list of strings, not {given!r}.")
+    return tuple(strings)
+
+
 def _to_value_lists(given: Any, name: str) -> Mapping[str, list[Any]] | None:
     if given is None:
         return None
@@ -107,6 +125,8 @@ SOME_COLUMNS = OptionType(_to_nonempty_names)
 COMPARED_COLUMNS = OptionType(_to_names_or_bool)
 VALUES = OptionType(_to_value_lists)
 OPERATION_VALUES = OptionType(_to_value_lists)
+COLUMN_TYPES = OptionType(_to_types)
+STRINGS = OptionType(_to_strings)
 BATCH_ID = _expect(
     "a string that identifies this batch and no other", lambda value: value is None or _is_nonempty_string(value)
 )

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    import pyarrow as pa
+
     from merganser.core.model.option_types import OptionType
     from merganser.core.model.strategy import MergeStrategy, Rule
     from merganser.progress import ProgressCallback
@@ -97,6 +99,21 @@ class Options:
         "Another name for `partition_columns`.",
         _ALL,
         help="Partition columns of a new dataset; an existing one keeps its own.",
+    )
+    column_types: Mapping[str, str | pa.DataType] | None = declare(
+        types.COLUMN_TYPES,
+        'Types of columns of CSV, JSON and Python rows, instead of inferred ones: `pa.string()`, "BIGINT", '
+        '"timestamp[us, tz=UTC]".',
+        _ALL,
+        has_flag=False,
+        is_recorded=False,
+    )
+    null_values: Sequence[str] | str | None = declare(
+        types.STRINGS,
+        "Unquoted CSV cells that are NULL, beside empty ones.",
+        _ALL,
+        has_flag=False,
+        is_recorded=False,
     )
     update_columns: Sequence[str] | str | None = declare(
         types.SOME_COLUMNS, "Columns that matched rows take from the source; default all.", _MERGES

@@ -39,6 +39,20 @@ _COMPRESSED = (".gz", ".bz2", ".zst", ".xz")
 
 
 @dataclass(frozen=True, slots=True)
+class FileSource:
+    """A path or pattern of source files, and how they are read."""
+
+    path: str
+    filesystem: Any = None
+    options: ReadOptions = DEFAULTS
+
+    @property
+    def file_format(self) -> str:
+        """The format that was given, or the extension of the path without that of a compression."""
+        return self.options.file_format or os.path.splitext(_strip_compression(self.path.lower()))[1].removeprefix(".")
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFileInfo:
     """The schema of a file, and for Parquet the bytes of each row group."""
 
@@ -108,9 +122,7 @@ class SourceFiles:
         return pa.RecordBatchReader.from_batches(schema, batches)
 
     def _read_table(self, name: str) -> pa.Table:
-        stem = name
-        for suffix in _COMPRESSED:
-            stem = stem.removesuffix(suffix)
+        stem = _strip_compression(name)
         ending = f".{self.options.file_format}" if self.options.file_format else os.path.splitext(stem)[1].lower()
         reader = READERS.get(ending)
         if reader is None:
@@ -121,12 +133,20 @@ class SourceFiles:
             return reader(stream, self.options)
 
 
-def find_files(path: str, filesystem: Any = None, options: ReadOptions = DEFAULTS) -> SourceFiles | Location:
+def _strip_compression(name: str) -> str:
+    for suffix in _COMPRESSED:
+        name = name.removesuffix(suffix)
+    return name
+
+
+def find_files(source: FileSource) -> SourceFiles | Location:
     """Resolve a path or pattern to source files, or to the folder of a dataset."""
-    location = locate(path, filesystem)
+    path = source.path
+    location = locate(path, source.filesystem)
     filesystem = location.store.filesystem if isinstance(location.store, RemoteStore) else fsspec.filesystem("file")
     path_type = location.store.get_path_type(location.root)
     if path_type == "directory":
+        check_untyped(source.options, path)
         return location
     found = [location.root] if path_type == "file" else []
     if not found and any(mark in location.root for mark in "*?["):
@@ -134,7 +154,17 @@ def find_files(path: str, filesystem: Any = None, options: ReadOptions = DEFAULT
     if not found:
         problem = f"No file matches {path}" if "*" in path else f"The source file {path} does not exist"
         raise InvalidArgumentError(f"{problem}. Check the path of the source.")
-    return SourceFiles(filesystem, tuple(found), path, options)
+    return SourceFiles(filesystem, tuple(found), path, source.options)
+
+
+def check_untyped(options: ReadOptions, label: str) -> None:
+    """Refuse options of reading text for a source whose columns have types."""
+    for name, given in (("column_types", options.types), ("null_values", options.null_values)):
+        if given:
+            raise InvalidArgumentError(
+                f"{name} is for CSV and JSON files, whose columns have no types; the source is {label}. Leave it out, "
+                "and cast the columns of the source."
+            )
 
 
 def check_folder(schema: pa.Schema, path: str) -> None:

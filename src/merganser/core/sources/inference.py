@@ -64,6 +64,8 @@ def infer_nested(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def parse_column(cells: pa.ChunkedArray, data_type: pa.DataType, name: str) -> pa.ChunkedArray:
     """Parse strings as a type that was given; the first row that is not of this type is reported."""
+    if cells.null_count == len(cells):
+        return pa.chunked_array([pa.nulls(len(cells), data_type)])
     filled = cells if _is_text(data_type) else _clear(cells)
     try:
         return _parse(filled, data_type)

@@ -68,7 +68,7 @@ def _count_from_one(message: str) -> str:
     changed = _CHANGED.match(message)
     if changed:
         name = changed[1].removeprefix("/")
-        return f"column {name!r} holds a {changed[3]} in row {int(changed[4]) + 1:,}, and not a {changed[2]} as before"
+        return f"column {name!r} holds a {changed[3]} in row {int(changed[4]) + 1:,}, where a {changed[2]} is expected"
     return _ROW.sub(lambda found: f" in row {int(found[1]) + 1:,}", message)
 
 

@@ -13,7 +13,7 @@ from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.dataset.read import to_arrow_dataset
 from merganser.core.dataset.snapshot import load_target
 from merganser.core.model.casts import cast_column
-from merganser.core.sources.files import SourceFiles, check_folder, find_files
+from merganser.core.sources.files import FileSource, SourceFiles, check_folder, find_files
 from merganser.core.storage.location import locate
 from merganser.core.storage.remote import RemoteStore
 from merganser.engines.spark.jobs import run_tasks
@@ -57,14 +57,14 @@ def is_in_memory(location: Location) -> bool:
     return isinstance(location.store, RemoteStore) and location.store.is_in_memory
 
 
-def open_files(spark: SparkSession, path: str) -> InputSplits | None:
+def open_files(spark: SparkSession, source: FileSource) -> InputSplits | None:
     """Find the files of a path and their columns; None if only this process can read them."""
-    if is_in_memory(locate(path)):
+    if is_in_memory(locate(source.path, source.filesystem)):
         return None
-    files = find_files(path)
+    files = find_files(source)
     if not isinstance(files, SourceFiles):
         found = split_dataset(files)
-        check_folder(found.schema, path)
+        check_folder(found.schema, source.path)
         return found
     if files.is_parquet and len(files.names) <= _MAX_DRIVER_FILES:
         infos = [files.read_info(name) for name in files.names]

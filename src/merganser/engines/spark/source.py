@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame as AnyDataFrame
 
 from merganser.core.columnar.take import coalesce_batches, split_batches
+from merganser.core.sources.files import FileSource
 from merganser.core.sources.source import stream_source
 from merganser.engines.spark import jobs
 from merganser.engines.spark.exchange import PACKET_SCHEMA, encode_inputs
@@ -85,7 +86,9 @@ def open_source(engine: SparkEngine, source: Any) -> OpenedSource:
         return OpenedSource(engine, to_arrow_schema(source), source)
     if isinstance(source, SelectedRows):
         return OpenedSource(engine, source.schema, source)
-    splits = open_files(engine.spark, os.fspath(source)) if isinstance(source, str | os.PathLike) else None
+    if isinstance(source, str | os.PathLike):
+        source = FileSource(os.fspath(source))
+    splits = open_files(engine.spark, source) if isinstance(source, FileSource) else None
     rows = stream_source(source) if splits is None else splits
     return OpenedSource(engine, rows.schema, rows)
 

@@ -28,8 +28,8 @@ FORMATS = ("csv", "json", "orc", "parquet", "text")
 # Options of Spark's readers that would hide unreadable rows and files.
 _LOSSY_OPTIONS = {"columnnameofcorruptrecord", "ignorecorruptfiles", "ignoremissingfiles"}
 _RESERVED_RULES = ("malformed", "cast ", "null key ")
-# Options of `merge` that the run itself sets.
-_RUN_OPTIONS = {"batch_id", "filesystem", "use_merge"}
+# Options of `merge` that the run itself sets, and those of reading files, which Spark's readers do.
+_RUN_OPTIONS = {"batch_id", "column_types", "filesystem", "null_values", "use_merge"}
 MERGE_OPTIONS = tuple(sorted(set(list_options("merge")) - _RUN_OPTIONS))
 
 
