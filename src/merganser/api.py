@@ -76,7 +76,7 @@ def merge(
     per key, the highest in `dedup_order_by`; `delete` deletes matched rows.
 
     Args:
-        source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+        source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.
         path: Folder or URL of the dataset.
         strategy: What happens to matched, new and missing rows.
         key_columns: Columns that identify a row.
@@ -153,7 +153,7 @@ def plan(
     """Report what `merge` would do to each file, and why, without doing it.
 
     Args:
-        source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+        source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.
         path: Folder or URL of the dataset.
         strategy: What happens to matched, new and missing rows.
         key_columns: Columns that identify a row.
@@ -211,7 +211,7 @@ def write_dataset(
     """Append rows to a dataset, or overwrite it; both are committed like a merge.
 
     Args:
-        source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+        source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.
         path: Folder or URL of the dataset.
         mode: Whether existing rows are kept or replaced.
         engine: Engine that does the work: duckdb, arrow or spark.

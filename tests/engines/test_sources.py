@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import fsspec
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -64,7 +65,15 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "pandas": TABLE.to_pandas,
     "pandas with Arrow types": lambda: TABLE.to_pandas(types_mapper=pd.ArrowDtype),
     "Polars": lambda: pl.from_arrow(TABLE),
+    "Polars query": lambda: pl.from_arrow(TABLE).lazy(),  # type: ignore[union-attr]
     "DuckDB relation": lambda: CONNECTION.from_arrow(TABLE),
+    "list of dicts": TABLE.to_pylist,
+    "dict of columns": TABLE.to_pydict,
+    "dict of arrays": lambda: {"id": np.array([2, 3]), "v": TABLE.column("v")},
+    "list of batches": TABLE.to_batches,
+    "generator of batches": lambda: iter(TABLE.to_batches(max_chunksize=1)),
+    "pandas frame with an index": lambda: TABLE.to_pandas().set_index("id"),
+    "pandas frame with a range": lambda: pd.DataFrame({"v": ["B", "c"]}, pd.RangeIndex(2, 4, name="id")),
     "stream capsule": lambda: OnlyStream(TABLE),
     "array capsule": lambda: OnlyArray(TABLE.to_batches()[0]),
 }
@@ -287,7 +296,7 @@ def test_csv_values_meet_the_types_of_the_target(io: AnyDatasetIO, lake: str) ->
 # S3
 @pytest.mark.parametrize(
     "source",
-    [3, 1.5, b"bytes", [{"id": 1}], {"id": [1]}, object(), {1, 2}, pa.array([1]), iter([])],
+    [3, 1.5, b"bytes", object(), {1, 2}, pa.array([1]), iter([]), [], [1], [TABLE], (one for one in [{"id": 1}])],
     ids=lambda source: type(source).__name__,
 )
 def test_an_object_without_rows_is_refused_by_its_type(io: AnyDatasetIO, lake: str, source: Any) -> None:

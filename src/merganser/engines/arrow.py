@@ -80,7 +80,7 @@ def merge_parquet_dataset_pyarrow(
     """Merge with PyArrow and return only the counts.
 
     Args:
-        source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+        source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.
         target_path: Folder or URL of the dataset.
         key_columns: Columns that identify a row.
         strategy: What happens to matched, new and missing rows.

@@ -138,7 +138,7 @@ class DatasetIO(ABC):
         row per key, the highest in `dedup_order_by`; `delete` deletes matched rows.
 
         Args:
-            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.
             path: Folder or URL of the dataset.
             strategy: What happens to matched, new and missing rows.
             key_columns: Columns that identify a row.
@@ -208,7 +208,7 @@ class DatasetIO(ABC):
         """Report what `merge` would do to each file, and why, without doing it.
 
         Args:
-            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.
             path: Folder or URL of the dataset.
             strategy: What happens to matched, new and missing rows.
             key_columns: Columns that identify a row.
@@ -263,7 +263,7 @@ class DatasetIO(ABC):
         """Append rows to a dataset, or overwrite it; both are committed like a merge.
 
         Args:
-            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.
             path: Folder or URL of the dataset.
             mode: Whether existing rows are kept or replaced.
             partition_columns: Partition columns of a new dataset; an existing one keeps its own.

@@ -63,7 +63,7 @@ def declare(option_type: OptionType, description: str, calls: Sequence[str], def
 
 # The parameters of the calls that are not options.
 ARGUMENTS = {
-    "source": "Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.",
+    "source": "Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.",
     "path": "Folder or URL of the dataset.",
     "strategy": "What happens to matched, new and missing rows.",
     "key_columns": "Columns that identify a row.",

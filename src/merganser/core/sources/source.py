@@ -1,18 +1,19 @@
-"""Sources: anything with the Arrow interface, or a path to files."""
+"""Sources: anything with the Arrow interface, rows of Python, or a path to files."""
 
 from __future__ import annotations
 
 import os
-import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from merganser.core.dataset.read import open_dataset
 from merganser.core.dataset.snapshot import load_target
-from merganser.core.model.schema import is_list_like
+from merganser.core.model.schema import is_castable, is_list_like
 from merganser.core.sources.files import (
     FileSource,
     SourceFiles,
@@ -21,6 +22,7 @@ from merganser.core.sources.files import (
     choose_batch_size,
     find_files,
 )
+from merganser.core.sources.python_rows import convert_rows, is_frame
 from merganser.core.sources.read_options import ReadOptions
 from merganser.errors import InvalidArgumentError, MerganserError
 
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 # Formats without column types, and with them.
 _TEXT_FORMATS = ("csv", "tsv", "json", "jsonl", "ndjson")
 _TYPED_FORMATS = ("parquet", "arrow", "feather", "ipc")
-_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 
 
 def read_source(source: Any) -> pa.Table:
@@ -56,28 +57,24 @@ def stream_source(source: Any) -> pa.Table | pa.RecordBatchReader:
         source = FileSource(os.fspath(source))
     if isinstance(source, FileSource):
         return _open_files(source)
-    if isinstance(source, pads.Dataset):
-        return _stream_dataset(source)
-    if isinstance(source, pads.Scanner):
-        return source.to_reader()
+    if isinstance(source, pads.Dataset | pads.Scanner):
+        return _stream_dataset(source) if isinstance(source, pads.Dataset) else source.to_reader()
     try:
-        if hasattr(source, "__arrow_c_stream__"):
-            return _drop_index(pa.RecordBatchReader.from_stream(source))
+        if hasattr(source, "__arrow_c_stream__") and not is_frame(source):
+            return pa.RecordBatchReader.from_stream(source)
         if hasattr(source, "__arrow_c_array__"):
             return pa.Table.from_batches([pa.record_batch(source)])
     except pa.ArrowInvalid as error:
         message = f"Cannot read rows from {type(source).__name__}: {error}. Convert it to a table."
         raise InvalidArgumentError(message) from error
-    raise InvalidArgumentError(
-        f"Cannot read rows from {type(source).__name__}. Give an Arrow table or reader, a pandas or Polars frame, a "
-        "DuckDB relation, any object with __arrow_c_stream__, or a path to Parquet, CSV, JSON or Arrow."
-    )
+    return convert_rows(source, {})
 
 
 def is_source(source: Any) -> bool:
     """Check whether `stream_source` accepts an object."""
     known = (pa.Table, pa.RecordBatchReader, str, os.PathLike, FileSource, pads.Dataset, pads.Scanner)
-    return isinstance(source, known) or hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
+    has_interface = hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
+    return isinstance(source, known) or has_interface or is_frame(source)
 
 
 def describe_source(source: Any, options: Options, target: Location | None) -> Any:
@@ -89,21 +86,45 @@ def describe_source(source: Any, options: Options, target: Location | None) -> A
         if source.file_format in _TYPED_FORMATS:
             check_untyped(source.options, source.path)
         return source if target is None else add_target_types(source, target)
-    check_untyped(reading, f"a {type(source).__name__}")
-    return source
+    is_plain = isinstance(source, list | tuple | Mapping)
+    check_untyped(replace(reading, types={}) if is_plain else reading, f"a {type(source).__name__}")
+    if is_plain or is_frame(source):
+        source = convert_rows(source, reading.types)
+    return _clear_empty_floats(source, target) if isinstance(source, pa.Table) and target is not None else source
+
+
+def _clear_empty_floats(table: pa.Table, target: Location) -> pa.Table:
+    """Make float columns without a number NULL where the target has another type: pandas has no empty string column."""
+    empty = [field.name for field in table.schema if pa.types.is_floating(field.type) and _is_empty(table, field.name)]
+    schema = _read_schema(target) if empty else None
+    for name in empty:
+        if schema is not None and name in schema.names and not is_castable(pa.float64(), schema.field(name).type):
+            table = table.set_column(table.column_names.index(name), name, pa.nulls(table.num_rows))
+    return table
+
+
+def _is_empty(table: pa.Table, name: str) -> bool:
+    column = table.column(name)
+    # The first value settles most columns.
+    first = column.slice(0, 1)
+    return all(pc.all(pc.is_null(some, nan_is_null=True), min_count=0).as_py() for some in (first, column))
 
 
 def add_target_types(source: FileSource, target: Location) -> FileSource:
     """Use the target's column types for CSV and JSON where an inferred type could be another one."""
     if source.file_format not in _TEXT_FORMATS:
         return source
-    try:
-        schema = load_target(target, [], None, {}).schema or ()
-    except (MerganserError, OSError):
-        # The merge reports it better.
-        return source
+    schema = _read_schema(target) or ()
     known = {field.name: field.type for field in schema if _is_ambiguous(field.type)}
     return replace(source, options=replace(source.options, types={**known, **source.options.types}))
+
+
+def _read_schema(target: Location) -> pa.Schema | None:
+    try:
+        return load_target(target, [], None, {}).schema
+    except (MerganserError, OSError):
+        # The merge reports it better.
+        return None
 
 
 def _is_ambiguous(data_type: pa.DataType) -> bool:
@@ -126,14 +147,6 @@ def _open_files(source: FileSource) -> pa.Table | pa.RecordBatchReader:
     dataset = open_dataset(found)
     check_folder(dataset.schema, source.path)
     return _stream_dataset(dataset)
-
-
-def _drop_index(reader: pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
-    """Drop the unnamed index of a pandas frame."""
-    if b"pandas" not in (reader.schema.metadata or {}):
-        return reader
-    table = reader.read_all()
-    return table.drop_columns([name for name in table.column_names if _UNNAMED_INDEX.fullmatch(name)])
 
 
 def _stream_dataset(dataset: pads.Dataset) -> pa.RecordBatchReader:

@@ -92,7 +92,7 @@ class DuckDBDatasetIO(DatasetIO):
         """Write a dataset, or merge into it if a strategy is given.
 
         Args:
-            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.
             path: Folder or URL of the dataset.
             strategy: Strategy of a merge; None writes without merging.
             key_columns: Columns that identify a row, for a merge.
@@ -199,7 +199,7 @@ class DuckDBParquetHandler:
         """Merge with DuckDB and return only the counts.
 
         Args:
-            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.
             target_path: Folder or URL of the dataset.
             key_columns: Columns that identify a row.
             strategy: What happens to matched, new and missing rows.
@@ -224,7 +224,7 @@ class DuckDBParquetHandler:
         """Write a dataset, or merge into it, as `DuckDBDatasetIO.write_parquet_dataset` does.
 
         Args:
-            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, or the path of files.
+            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.
             path: Folder or URL of the dataset.
             strategy: Strategy of a merge; None writes without merging.
             key_columns: Columns that identify a row, for a merge.
