@@ -51,10 +51,40 @@ def test_no_files_are_a_table_with_the_same_columns(results: dict[str, Any], tmp
     assert nothing.to_arrow().schema == results["merge"].to_arrow().schema
 
 
+def test_a_repr_fits_a_screen(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    rows = pa.table({"id": range(300), "part": range(300)})
+    loaded = merganser.merge(rows, path, key_columns="id", partition_by="part")
+    planned = merganser.plan(rows, path, key_columns="id")
+    merged = open_dataset_io("arrow").merge(rows, path, "upsert", "id", audit=True)
+    for result in (loaded, planned, merged, merganser.history(path)[0], inspect(path, "id")):
+        lines = repr(result).splitlines()
+        assert lines[0].startswith(f"{type(result).__name__}(")
+        assert len(lines) <= 30
+        assert max(map(len, lines)) <= 160
+    assert "inserted=300" in repr(loaded)
+    assert "… 299 more]" in repr(loaded)
+    assert "audit=<300 rows of id, merge_action>" in repr(merged)
+    short = merganser.MergeStats(inserted=1, updated=0, deleted=0, total=1)
+    assert repr(short) == "{'inserted': 1, 'updated': 0, 'deleted': 0, 'total': 1}"
+
+
+def test_a_notebook_shows_a_plan_as_a_map_of_partitions(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    rows = pa.table({"id": [1, 2], "part": ["<b>x&", "y"]})
+    merganser.merge(rows, path, key_columns="id", partition_by="part")
+    page = merganser.plan(rows.slice(1), path, key_columns="id")._repr_html_()
+    assert page.startswith("<pre")
+    assert '<span style="color:goldenrod">█</span>' in page
+    assert "upsert of 1 row into" in page
+    assert "<b>" not in page
+    assert "part=&lt;b&gt;x&amp;" in page or "part=%3Cb%3Ex&amp;" in page
+
+
 def test_a_notebook_shows_a_table_with_escaped_html(results: dict[str, Any]) -> None:
     for name, result in results.items():
         page = result._repr_html_()
-        assert page.startswith("<table>"), name
+        assert page.startswith("<pre" if name == "plan" else "<table>"), name
         assert "<b>" not in page, name
         assert "<i>" not in page, name
     assert "&lt;b&gt;&amp;t" in results["plan"]._repr_html_()

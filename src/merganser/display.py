@@ -1,4 +1,4 @@
-"""Results as plain values, as Arrow, and as HTML tables in notebooks."""
+"""Results as plain values, as Arrow, as text that fits a screen, and as HTML tables in notebooks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,25 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 _MAX_ITEMS = 50
+_LINE = 100
 
 
 class DisplayMixin:
-    """Adds `to_dict` and a notebook view to a dataclass."""
+    """Adds `to_dict` and a notebook view to a dataclass, and a short `repr` if it is declared with `repr=False`."""
 
     __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values: numbers, strings, times, lists and dicts; an Arrow table to a list of rows."""
         return to_plain(self)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        named = [f"{one.name}={_shorten(getattr(self, one.name))}" for one in fields(self)]  # type: ignore[arg-type]
+        text = f"{type(self).__name__}({', '.join(named)})"
+        if len(text) <= _LINE:
+            return text
+        lines = "".join(f"    {one},\n" for one in named)
+        return f"{type(self).__name__}(\n{lines})"
 
     def _repr_html_(self) -> str:
         return _render_table(self.to_dict())
@@ -61,6 +70,20 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: to_plain(one) for name, one in value.items()}
     return [to_plain(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _shorten(value: Any) -> str:
+    """Format a value in one line: the first item of a long list, and the size of a table."""
+    if isinstance(value, pa.Table):
+        return f"<{pluralize(value.num_rows, 'row')} of {', '.join(value.column_names)}>"
+    text = repr(value)
+    if isinstance(value, list | tuple) and len(value) > 1 and len(text) > _LINE:
+        return f"{text[0]}{_cut(repr(value[0]))}, … {len(value) - 1:,} more{text[-1]}"
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LINE else f"{text[: _LINE - 1]}…"
 
 
 def _render_table(values: Mapping[Any, Any]) -> str:

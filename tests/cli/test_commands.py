@@ -54,14 +54,7 @@ def test_a_csv_file_is_planned_merged_and_undone(orders: str, tmp_path: Any, cli
     assert cli("merge", source, orders, "--key", "id", "--dry-run").stdout == shown
     merged = cli("merge", source, orders, "--key", "id", "--retain", "1")
     assert "1 inserted, 1 updated, 0 deleted; 3 rows before, 4 after" in merged.stdout
-    told = [line.split(" ", 1)[1] for line in merged.stderr.splitlines()]
-    assert told == [
-        "reading the source",
-        "comparing keys, 2 rows",
-        "rewriting files, 0 of 1 file, 2 rows",
-        "writing new files, 2 rows",
-        "publishing files, 0 of 2 files, 2 rows",
-    ]
+    assert merged.stderr == ""
     assert prices(orders) == {1: 1.5, 2: 9.5, 3: 3.5, 4: 4.5}
     assert cli("history", orders).stdout.count("merge upsert") == 2
     cli("undo", orders, "--yes")

@@ -31,10 +31,6 @@ def rows(path: str) -> list[tuple[int, int]]:
     return sorted((row["id"], row["version"]) for row in to_plain_rows(load(open_dataset_io("arrow"), path)))
 
 
-def stages(result: Result) -> list[str]:
-    return [line.split(" ", 1)[1] for line in result.stderr.splitlines()]
-
-
 def test_compact_combines_files_and_then_has_nothing_to_do(orders: str, cli: Callable[..., Result]) -> None:
     before = rows(orders)
     with assert_unchanged(orders):
@@ -43,7 +39,7 @@ def test_compact_combines_files_and_then_has_nothing_to_do(orders: str, cli: Cal
     assert shown.stderr == ""
     done = cli("compact", orders, "--sort-by", "version,id", "--compression", "zstd", "--retain", "1")
     assert done.stdout == f"{orders}: 10 files compacted into 2, 0 left alone; 10 rows as before\n"
-    assert stages(done) == ["rewriting files, 0 of 10 files, 10 rows", "publishing files, 0 of 2 files, 10 rows"]
+    assert done.stderr == ""
     assert rows(orders) == before
     again = cli("compact", orders)
     assert again.stdout == f"{orders}: nothing to compact in 2 files\n"
@@ -78,7 +74,7 @@ def test_dedupe_keeps_the_highest_row_of_each_key(orders: str, cli: Callable[...
     before = snapshot(orders)
     done = cli("dedupe", orders, "--key", "id", "--order-by", "version", "--retain", "1", "--lock-timeout", "1")
     assert done.stdout == f"{orders}: {lines.format('', '', '')}"
-    assert stages(done) == ["comparing keys, 10 rows", "rewriting files, 10 rows", "publishing files, 10 rows"]
+    assert done.stderr == ""
     assert (1, 7) in rows(orders)
     assert (1, 1) not in rows(orders)
     again = cli("dedupe", orders, "--key", "id").stdout

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     Pairs: TypeAlias = Sequence[tuple[str, str]]
 
 FAILED, UNFINISHED = 1, 3
+_QUIET = "merganser.quiet"
 _COLOURED = re.compile("(\x1b\\[[0-9]+m[█▒·✕]\x1b\\[0m)")
 _UNESCAPED = re.compile(f"(?!\\n){CONTROL.pattern}")
 
@@ -62,9 +63,11 @@ def wrap_command(work: Callable[..., CommandOutput]) -> Callable[..., None]:
     """
 
     @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+    @click.option("--quiet", is_flag=True, help="Print errors and warnings only, and JSON if --json is given.")
     @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
     @functools.wraps(work)
-    def command(*, as_json: bool, debug: bool, **arguments: Any) -> None:
+    def command(*, as_json: bool, quiet: bool, debug: bool, **arguments: Any) -> None:
+        click.get_current_context().meta[_QUIET] = quiet
         try:
             output = work(**arguments)
         except click.ClickException as error:
@@ -75,9 +78,15 @@ def wrap_command(work: Callable[..., CommandOutput]) -> Callable[..., None]:
             if debug:
                 raise
             sys.exit(_report_failure(error, arguments, as_json=as_json))
-        _print([_to_json(output.values)] if as_json else map(_escape_line, output.lines))
+        if as_json or not quiet:
+            _print([_to_json(output.values)] if as_json else map(_escape_line, output.lines))
 
     return command
+
+
+def is_quiet() -> bool:
+    """Whether the command was called with `--quiet`."""
+    return bool(click.get_current_context().meta.get(_QUIET))
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -1,13 +1,12 @@
-"""Progress on standard error: a bar on a terminal, otherwise a line for each stage."""
+"""Progress on standard error: a bar on a terminal, otherwise nothing."""
 
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from merganser.cli.command import say
+from merganser.cli.command import is_quiet
 from merganser.display import pluralize
 
 if TYPE_CHECKING:
@@ -26,28 +25,16 @@ _BAR_WIDTH = 24
 
 
 @contextmanager
-def show_progress() -> Iterator[ProgressCallback]:
-    """Give a callback that displays progress."""
-    display = _Bar() if sys.stderr is not None and sys.stderr.isatty() else _Lines()
+def show_progress() -> Iterator[ProgressCallback | None]:
+    """Give a callback that displays progress; None without a terminal, or with `--quiet`."""
+    if is_quiet() or sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    bar = _Bar()
     try:
-        yield display
+        yield bar
     finally:
-        display.close()
-
-
-class _Lines:
-    """Prints a line for each stage."""
-
-    def __init__(self) -> None:
-        self._stage = ""
-
-    def __call__(self, progress: Progress) -> None:
-        if progress.stage != self._stage and progress.stage in STAGES:
-            self._stage = progress.stage
-            say(f"{time.strftime('%H:%M:%S')} {_format_progress(progress)}")
-
-    def close(self) -> None:
-        """Do nothing: the printed lines stay."""
+        bar.close()
 
 
 class _Bar:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -23,11 +24,11 @@ from merganser.cli.command import (
     storage_option,
     wrap_command,
 )
-from merganser.cli.dataset.plan_chart import format_plan
 from merganser.cli.dataset.progress import show_progress
 from merganser.cli.options import declared_options, to_arguments
 from merganser.cli.sources import make_reading, open_source, reading_options
 from merganser.core.merge.driver import WriteMode
+from merganser.core.merge.plan_chart import CELLS, format_plan
 from merganser.core.model.options import ARGUMENTS
 from merganser.core.model.strategy import MergeStrategy
 from merganser.core.sources.files import FileSource
@@ -125,11 +126,19 @@ def write(source: str, target: str, *, mode: str, yes: bool, **given: Any) -> Co
 
 
 _MAX_AUDIT_ROWS = 20
+_STYLES = {
+    CELLS["removed"]: click.style(CELLS["removed"], fg="red"),
+    CELLS["rewritten"]: click.style(CELLS["rewritten"], fg="yellow"),
+    CELLS["scanned"]: click.style(CELLS["scanned"], fg="cyan"),
+    CELLS["left out"]: click.style(CELLS["left out"], dim=True),
+}
+_CELL = re.compile(f"[{''.join(_STYLES)}]")
 
 
 def _make_plan(source: str, target: str, given: dict[str, Any]) -> CommandOutput:
     found: MergePlan = plan_rows(**_make_merge_arguments("plan", source, target, given))
-    return CommandOutput(found.to_dict(), format_plan(found, shutil.get_terminal_size((100, 24)).columns))
+    lines = format_plan(found, shutil.get_terminal_size((100, 24)).columns)
+    return CommandOutput(found.to_dict(), (_CELL.sub(lambda cell: _STYLES[cell[0]], line) for line in lines))
 
 
 def _make_merge_arguments(call: Call, source: str, target: str, given: dict[str, Any]) -> dict[str, Any]:

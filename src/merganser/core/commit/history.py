@@ -58,7 +58,7 @@ class HistoryFile:
     retained: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class HistoryRecord(FilesDisplayMixin):
     """One commit: its time, options and effects; counts that are not known are None.
 

@@ -44,7 +44,7 @@ class KeyRange:
     unbounded: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Inspection(DisplayMixin):
     """A dataset as its footers describe it; `findings` suggest improvements."""
 

@@ -56,7 +56,7 @@ class FilePlan:
     affected_groups: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MergePlan(FilesDisplayMixin):
     """What a merge would do. Print it."""
 
@@ -74,6 +74,11 @@ class MergePlan(FilesDisplayMixin):
     deleted: int
     skipped: int
     files: tuple[FilePlan, ...]
+
+    def _repr_html_(self) -> str:
+        from merganser.core.merge.plan_chart import render_plan  # noqa: PLC0415  it draws plans
+
+        return render_plan(self)
 
     def __str__(self) -> str:
         """Show the counts and then a line for each file."""

@@ -28,7 +28,7 @@ class MergeFileMetadata:
     size_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MergeResult(FilesDisplayMixin):
     """The outcome of a merge; `target_count_after` is always `target_count_before + inserted - deleted`.
 
@@ -67,7 +67,7 @@ class MergeResult(FilesDisplayMixin):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class WriteResult(FilesDisplayMixin):
     """The outcome of `write_dataset`: the files it wrote, and those an overwrite removed."""
 
@@ -79,7 +79,7 @@ class WriteResult(FilesDisplayMixin):
     removed_files: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CompactResult(FilesDisplayMixin):
     """The result of `compact`: the files that it removed, and the files that hold their rows; no row changes.
 
@@ -102,7 +102,7 @@ class CompactResult(FilesDisplayMixin):
     dry_run: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class DedupeResult(FilesDisplayMixin):
     """The outcome of `dedupe`: `duplicate_keys` stood in several rows, of which `deleted` rows are gone.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from html import escape
 from typing import TYPE_CHECKING
 
-import click
-
 from merganser.display import pluralize
+from merganser.printable import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,12 +16,10 @@ if TYPE_CHECKING:
     from merganser.core.merge.planner import FilePlan, MergePlan
 
 # Worst first: a cell for several files shows the worst of them.
-CELLS = {
-    "removed": click.style("✕", fg="red"),
-    "rewritten": click.style("█", fg="yellow"),
-    "scanned": click.style("▒", fg="cyan"),
-    "left out": click.style("·", dim=True),
-}
+CELLS = {"removed": "✕", "rewritten": "█", "scanned": "▒", "left out": "·"}
+_COLOURS = {"✕": "red", "█": "goldenrod", "▒": "teal", "·": "gray"}
+_RUN = re.compile(r"([✕█▒·])\1*")
+_HTML_WIDTH = 100
 _MAX_PARTITIONS = 40
 _MAX_NAME_WIDTH = 40
 _MAX_REASONS = 12
@@ -37,6 +36,13 @@ def format_plan(plan: MergePlan, width: int) -> Iterator[str]:
         yield from _draw_partitions(plan, width)
         yield ""
         yield from _list_reasons(plan.files)
+
+
+def render_plan(plan: MergePlan) -> str:
+    """Render the chart of a plan as HTML, for notebooks."""
+    text = escape("\n".join(map(escape_controls, format_plan(plan, _HTML_WIDTH))))
+    coloured = _RUN.sub(lambda cells: f'<span style="color:{_COLOURS[cells[1]]}">{cells[0]}</span>', text)
+    return f'<pre style="line-height:1.2">{coloured}</pre>'
 
 
 def _draw_partitions(plan: MergePlan, width: int) -> Iterator[str]:
@@ -81,6 +87,6 @@ def _list_reasons(files: Sequence[FilePlan]) -> Iterator[str]:
         groups = f"{file.affected_groups} of {pluralize(file.row_groups, 'row group')}"
         yield f"{file.action} {file.path}: {file.reason} ({groups})"
     if len(changed) > _MAX_REASONS:
-        yield f"… and {len(changed) - _MAX_REASONS:,} more; --json lists them all"
+        yield f"… and {len(changed) - _MAX_REASONS:,} more"
     for reason, count in Counter(file.reason for file in files if file.action == "preserve").most_common():
         yield f"leave {pluralize(count, 'file')} alone: {reason}"
