@@ -14,6 +14,7 @@ from merganser.core.maintenance.compact import compact
 from merganser.core.maintenance.dedupe import dedupe
 from merganser.core.maintenance.inspect import inspect
 from merganser.core.model.options import pick_options, suggest_names
+from merganser.core.storage.location import locate
 from merganser.engines import open_engine
 
 if TYPE_CHECKING:
@@ -29,7 +30,19 @@ if TYPE_CHECKING:
     from merganser.core.model.strategy import MergeStrategy
     from merganser.progress import ProgressCallback
 
-__all__ = ["compact", "dedupe", "history", "inspect", "merge", "plan", "recover", "undo", "vacuum", "write_dataset"]
+__all__ = [
+    "compact",
+    "dedupe",
+    "history",
+    "inspect",
+    "merge",
+    "plan",
+    "read",
+    "recover",
+    "undo",
+    "vacuum",
+    "write_dataset",
+]
 
 DEFAULT_ENGINE = "duckdb"
 
@@ -236,3 +249,30 @@ def write_dataset(
     """
     options = pick_options("write_dataset", locals())
     return open_engine(engine).write_dataset(source, path, mode, **options)
+
+
+def read(
+    path: str | os.PathLike[str],
+    columns: Sequence[str] | str | None = None,
+    where: str | None = None,
+    *,
+    filesystem: Any = None,
+    ignore_table_format: bool = False,
+) -> pa.Table:
+    """Read rows of a dataset as an Arrow table, with partition columns in their recorded types.
+
+    Args:
+        path: Folder or URL of the dataset.
+        columns: Columns to read; default all.
+        where: Condition of SQL, in DuckDB's dialect, that rows have to meet; it sees the columns and no files.
+        filesystem: fsspec filesystem of the dataset; by default that of its URL.
+        ignore_table_format: Read all Parquet files, although the folder has the log of a Delta Lake or other table.
+
+    >>> import tempfile, pyarrow as pa
+    >>> written = write_dataset(pa.table({"id": [1, 2], "v": ["a", "b"]}), lake := tempfile.mkdtemp())
+    >>> read(lake, columns="v", where="id > 1").to_pylist()
+    [{'v': 'b'}]
+    """
+    from merganser.engines.duckdb.reading import read_rows  # noqa: PLC0415  other calls may do without DuckDB
+
+    return read_rows(locate(path, filesystem, ignore_table_format=ignore_table_format), columns, where)

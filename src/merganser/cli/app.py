@@ -10,6 +10,7 @@ COMMANDS = {
     "merge": ("merganser.cli.dataset.write:merge", "Merge keyed rows into a dataset."),
     "plan": ("merganser.cli.dataset.write:plan", "Show what a merge would do to each file, and why."),
     "write": ("merganser.cli.dataset.write:write", "Append rows to a dataset, or overwrite it."),
+    "show": ("merganser.cli.dataset.show:show", "Show rows of a dataset."),
     "inspect": ("merganser.cli.dataset.inspect:inspect", "Describe a dataset and suggest improvements."),
     "history": ("merganser.cli.dataset.inspect:history", "List the commits to a dataset."),
     "compact": ("merganser.cli.dataset.maintenance:compact", "Rewrite small files into fewer large ones."),

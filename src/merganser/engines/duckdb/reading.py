@@ -1,0 +1,88 @@
+"""Reads rows of a dataset that meet a condition of SQL: DuckDB finds them, Arrow reads them in their own types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from merganser.core.columnar.take import take
+from merganser.core.dataset.read import open_dataset
+from merganser.core.model.option_types import to_column_names
+from merganser.core.model.schema import format_names, select_fields
+from merganser.errors import InvalidArgumentError, TargetPathError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+    import pyarrow.dataset as pads
+
+    from merganser.core.storage.location import Location
+
+_ROW = "merganser_row"
+# A condition may come from another user: it sees the columns, and no file, extension or setting.
+_CLOSED: dict[str, Any] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
+
+
+def read_rows(
+    location: Location, columns: Sequence[str] | str | None, where: str | None, limit: int | None = None
+) -> pa.Table:
+    """Read some columns of the rows that meet a condition, at most `limit` of them."""
+    dataset = open_dataset(location)
+    if not dataset.schema.names:
+        raise TargetPathError(f"There are no Parquet files below {location.display}. Check the path.")
+    names = to_column_names(columns, "columns") or dataset.schema.names
+    unknown = [name for name in names if name not in dataset.schema.names]
+    if unknown:
+        message = (
+            f"{location.display} has no column {unknown[0]!r}. Its columns are: {', '.join(dataset.schema.names)}."
+        )
+        raise InvalidArgumentError(message)
+    if where is None:
+        return dataset.to_table(columns=names) if limit is None else dataset.head(limit, columns=names)
+    tables, count = [pa.Table.from_batches([], select_fields(dataset.schema, names))], 0
+    for table in _filter_files(dataset, names, where):
+        tables.append(table if limit is None else table.slice(0, limit - count))
+        count += tables[-1].num_rows
+        if count == limit:
+            break
+    return pa.concat_tables(tables)
+
+
+def _filter_files(dataset: pads.Dataset, columns: Sequence[str], where: str) -> Iterator[pa.Table]:
+    """Read the rows of each file that meet the condition; other columns only if there are any."""
+    if not isinstance(where, str) or not where.strip():
+        raise InvalidArgumentError(f'where must be a condition of SQL, such as "amount > 5", not {where!r}.')
+    schema = dataset.schema
+    quoted = where.lower()
+    used = [name for name in schema.names if name.lower().replace('"', '""') in quoted]
+    with duckdb.connect(config=_CLOSED) as connection:
+        connection.execute("SET TimeZone = 'UTC'; SET lock_configuration = true")
+        for fragment in dataset.get_fragments():
+            rows = _find_rows(connection, fragment.to_table(schema=schema, columns=used), where, schema.names)
+            if len(rows):
+                yield take(fragment.to_table(schema=schema, columns=list(columns)), rows)
+
+
+def _find_rows(
+    connection: duckdb.DuckDBPyConnection, table: pa.Table, where: str, names: Sequence[str]
+) -> npt.NDArray[np.int64]:
+    numbered = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
+    try:
+        with_rows = connection.register(_ROW, numbered)
+        # The condition may end in a comment.
+        found = with_rows.execute(f"SELECT {_ROW} FROM {_ROW} WHERE (\n{where}\n) ORDER BY {_ROW}")
+        return found.fetchnumpy()[_ROW]
+    except duckdb.Error as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise InvalidArgumentError(
+            f"where {where!r} cannot be evaluated: {reason}. Write a condition of SQL over the columns "
+            f"{format_names(names)}."
+        ) from error

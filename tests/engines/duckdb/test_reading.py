@@ -1,0 +1,116 @@
+"""`merganser.read`: columns and rows by a condition of SQL, in the types of the dataset."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.support import put
+from tests.values import NESTED, PLAIN
+
+import merganser
+from merganser.core.columnar.take import take
+from merganser.errors import InvalidArgumentError, TargetPathError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROWS = pa.table(
+    {
+        "id": [1, 2, 3, 4],
+        "v": ["a", "", None, "b"],
+        "amount": pa.array([Decimal("1.50"), None, Decimal("2.00"), Decimal("9.99")], pa.decimal128(10, 2)),
+        "at": pa.array([0, 1, 2, 3], pa.timestamp("ms", "Europe/Paris")),
+        "day": [dt.date(2025, 1, 6), dt.date(2025, 1, 6), dt.date(2025, 1, 7), None],
+    }
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    path = str(tmp_path / "t")
+    merganser.write_dataset(ROWS, path, partition_by="day")
+    return path
+
+
+# O3
+def test_all_rows_and_columns_are_read_by_default(path: str) -> None:
+    found = merganser.read(path)
+    assert found.schema.names == ROWS.schema.names
+    assert found.schema.types == ROWS.schema.types
+    assert found.sort_by("id").to_pylist() == ROWS.to_pylist()
+
+
+# O3
+def test_columns_are_read_in_the_order_that_is_asked_for(path: str) -> None:
+    assert merganser.read(path, ["day", "id"]).schema.names == ["day", "id"]
+    assert merganser.read(path, columns="v").num_rows == 4
+
+
+@pytest.mark.parametrize(
+    ("where", "ids"),
+    [
+        ("id > 2", [3, 4]),
+        ("v = ''", [2]),
+        ("v IS NULL", [3]),
+        ("day = '2025-01-06' AND amount >= 1.5", [1]),
+        ("day IS NULL", [4]),
+        ('"ID" IN (1, 4) -- a comment', [1, 4]),
+        ("\"at\" >= TIMESTAMPTZ '1970-01-01 00:00:00.002+00'", [3, 4]),
+        ("true", [1, 2, 3, 4]),
+        ("false", []),
+    ],
+)
+def test_rows_that_meet_a_condition(path: str, where: str, ids: list[int]) -> None:
+    found = merganser.read(path, where=where)
+    assert found.schema.types == ROWS.schema.types
+    assert sorted(found.column("id").to_pylist()) == ids
+    assert sorted(merganser.read(path, "id", where).column("id").to_pylist()) == ids
+
+
+# S4
+def test_a_condition_changes_no_type_and_no_value(tmp_path: Path) -> None:
+    types = [one for one in (*PLAIN, *NESTED) if not pa.types.is_dictionary(one)]
+    table = pa.table({"id": [1, 2], **{f"c{at}": pa.nulls(2, one) for at, one in enumerate(types)}})
+    put(str(tmp_path / "t" / "a.parquet"), table)
+    found = merganser.read(tmp_path / "t", where="id = 2")
+    assert found.equals(merganser.read(tmp_path / "t").slice(1))
+
+
+def test_columns_are_read_only_from_files_that_have_rows(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+
+    def watch(table: pa.Table, rows: Any) -> pa.Table:
+        taken.append(table.num_rows)
+        return take(table, rows)
+
+    monkeypatch.setattr("merganser.engines.duckdb.reading.take", watch)
+    assert merganser.read(path, where="day = '2025-01-07'").num_rows == 1
+    assert taken == [1]
+
+
+# M11
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("nope > 1", 'Referenced column "nope" not found'),
+        ("id >", "cannot be evaluated: Parser Error"),
+        ("id IN (SELECT 1 FROM read_csv('/etc/passwd'))", "disabled by configuration"),
+        ("true); DROP TABLE x; SELECT (true", "cannot be evaluated"),
+        ("", "where must be a condition of SQL"),
+        (5, "where must be a condition of SQL"),
+    ],
+)
+def test_a_condition_that_cannot_be_evaluated_is_refused(path: str, where: Any, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        merganser.read(path, where=where)
+
+
+def test_what_does_not_exist_is_named(path: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"has no column 'w'\. Its columns are: id, v, amount, at, day"):
+        merganser.read(path, ["id", "w"])
+    with pytest.raises(TargetPathError, match="no Parquet files below"):
+        merganser.read(tmp_path / "none")
