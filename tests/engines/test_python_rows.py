@@ -116,6 +116,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: {"id": [1, 2], "v": [dt.date(2025, 1, 1), dt.datetime(2025, 1, 1, 5)]},  # noqa: DTZ001
         "'v' of the source mixes dates and times without a zone",
     ),
+    "floats of one name twice": (
+        lambda: pa.table([pa.array([1]), *[pa.nulls(1, pa.float64())] * 2], ["id", "v", "v"]),
+        "'v'",
+    ),
     "an index with the name of a column": (
         lambda: pd.DataFrame({"id": [1], "v": ["a"]}, pd.Index([5], name="id")),
         "both named 'id'",

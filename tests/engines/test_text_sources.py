@@ -119,10 +119,12 @@ def test_options_of_text_are_refused_for_other_sources(io: AnyDatasetIO, lake: s
         ({"column_types": {"v": 5}}, "type of column 'v' must be an Arrow type"),
         ({"column_types": ["v"]}, "column_types must map columns to types"),
         ({"null_values": 5}, "null_values must be a string or a list of strings"),
+        ({"null_values": "NA", "source": "1.json"}, "null_values is for CSV"),
+        ({"column_types": {"v": "string"}, "source": TABLE.to_batches()}, "record batches have them"),
     ],
     ids=str,
 )
 def test_wrong_options_of_text_are_refused(io: AnyDatasetIO, lake: str, option: dict[str, Any], message: str) -> None:
     put(f"{lake}/t/a.parquet", TABLE)
     with assert_unchanged(f"{lake}/t"), pytest.raises(InvalidArgumentError, match=message):
-        io.merge(f"{lake}/1.csv", f"{lake}/t", key_columns="id", **option)
+        io.merge(**{"source": f"{lake}/1.csv", "path": f"{lake}/t", "key_columns": "id", **option})

@@ -88,6 +88,9 @@ def _convert_items(items: Iterable[Any], types: Types) -> pa.Table | pa.RecordBa
     iterator = iter(items)
     first = next(iterator, None)
     if isinstance(first, pa.RecordBatch):
+        if types:
+            message = "column_types is for rows without types; record batches have them. Leave it out."
+            raise InvalidArgumentError(message)
         return pa.RecordBatchReader.from_batches(first.schema, _check_batches(first, iterator))
     if isinstance(first, Mapping) and isinstance(items, Sequence):
         return _convert_dicts(items, types)

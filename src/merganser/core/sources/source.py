@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from merganser.core.storage.location import Location
 
 # Formats without column types, and with them.
-_TEXT_FORMATS = ("csv", "tsv", "json", "jsonl", "ndjson")
+_JSON_FORMATS = ("json", "jsonl", "ndjson")
+_TEXT_FORMATS = ("csv", "tsv", *_JSON_FORMATS)
 _TYPED_FORMATS = ("parquet", "arrow", "feather", "ipc")
 
 
@@ -85,6 +86,8 @@ def describe_source(source: Any, options: Options, target: Location | None) -> A
     if isinstance(source, FileSource):
         if source.file_format in _TYPED_FORMATS:
             check_untyped(source.options, source.path)
+        if source.file_format in _JSON_FORMATS and source.options.null_values:
+            raise InvalidArgumentError(f"null_values is for CSV; {source.path} is JSON, which has null. Leave it out.")
         return source if target is None else add_target_types(source, target)
     is_plain = isinstance(source, list | tuple | Mapping)
     check_untyped(replace(reading, types={}) if is_plain else reading, f"a {type(source).__name__}")
@@ -95,19 +98,20 @@ def describe_source(source: Any, options: Options, target: Location | None) -> A
 
 def _clear_empty_floats(table: pa.Table, target: Location) -> pa.Table:
     """Make float columns without a number NULL where the target has another type: pandas has no empty string column."""
-    empty = [field.name for field in table.schema if pa.types.is_floating(field.type) and _is_empty(table, field.name)]
+    floats = [at for at, field in enumerate(table.schema) if pa.types.is_floating(field.type)]
+    empty = [at for at in floats if _is_empty(table.column(at))]
     schema = _read_schema(target) if empty else None
-    for name in empty:
+    for at in empty:
+        name = table.column_names[at]
         if schema is not None and name in schema.names and not is_castable(pa.float64(), schema.field(name).type):
-            table = table.set_column(table.column_names.index(name), name, pa.nulls(table.num_rows))
+            table = table.set_column(at, name, pa.nulls(table.num_rows))
     return table
 
 
-def _is_empty(table: pa.Table, name: str) -> bool:
-    column = table.column(name)
+def _is_empty(column: pa.ChunkedArray) -> bool:
     # The first value settles most columns.
-    first = column.slice(0, 1)
-    return all(pc.all(pc.is_null(some, nan_is_null=True), min_count=0).as_py() for some in (first, column))
+    parts = (column.slice(0, 1), column)
+    return len(column) > 0 and all(pc.all(pc.is_null(part, nan_is_null=True)).as_py() for part in parts)
 
 
 def add_target_types(source: FileSource, target: Location) -> FileSource:
