@@ -84,9 +84,10 @@ def wrap_command(work: Callable[..., CommandOutput]) -> Callable[..., None]:
     return command
 
 
-def is_quiet() -> bool:
-    """Whether the command was called with `--quiet`."""
-    return bool(click.get_current_context().meta.get(_QUIET))
+def shows_progress() -> bool:
+    """Whether a command shows its progress: standard error is a terminal, and `--quiet` is not given."""
+    is_quiet = click.get_current_context().meta.get(_QUIET)
+    return not is_quiet and sys.stderr is not None and sys.stderr.isatty()
 
 
 def _print(lines: Iterable[str]) -> None:

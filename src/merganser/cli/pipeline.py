@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from merganser.cli.command import CommandOutput, pair, say, wrap_command
+from merganser.cli.command import CommandOutput, pair, say, shows_progress, wrap_command
 from merganser.engines import load as load_extra
 from merganser.errors import ConfigurationError
 from merganser.pipeline.config.toml_file import load
@@ -45,9 +44,11 @@ def run(
     # Loaded here: a configuration is checked without Spark, and on machines that do not have it.
     open_session = load_extra("merganser.pipeline.runner.session", "open_session", "merganser[spark]")
     run_pipeline = load_extra("merganser.pipeline.runner.driver", "run", "merganser[spark]")
+    is_shown = shows_progress()
+    tell = say if is_shown else lambda _: None
     try:
-        with open_session(pipeline.name, master, dict(conf), progress=sys.stderr.isatty()) as spark:
-            outcome: RunOutcome = run_pipeline(pipeline, spark=spark, parameters=parameters, run_id=run_id, say=say)
+        with open_session(pipeline.name, master, dict(conf), progress=is_shown) as spark:
+            outcome: RunOutcome = run_pipeline(pipeline, spark=spark, parameters=parameters, run_id=run_id, say=tell)
     except ConfigurationError as error:
         raise ConfigurationError(error.message, error.table, error.key, file) from error
     reports = write_report(outcome, report or f"{pipeline.state.rstrip('/')}/reports")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from merganser.cli.command import is_quiet
+from merganser.cli.command import shows_progress
 from merganser.display import pluralize
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ _BAR_WIDTH = 24
 @contextmanager
 def show_progress() -> Iterator[ProgressCallback | None]:
     """Give a callback that displays progress; None without a terminal, or with `--quiet`."""
-    if is_quiet() or sys.stderr is None or not sys.stderr.isatty():
+    if not shows_progress():
         yield None
         return
     bar = _Bar()
