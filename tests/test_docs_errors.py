@@ -196,6 +196,24 @@ def bad_source(_: pytest.MonkeyPatch) -> None:
     mg.merge("monday.csv", ORDERS, key_columns="id")
 
 
+def not_of_its_type(_: pytest.MonkeyPatch) -> None:
+    Path("monday.csv").write_text("id,status\n1,new\nNA,new\n", "utf-8")
+    mg.merge("monday.csv", ORDERS, key_columns="id", column_types={"id": "BIGINT"})
+
+
+def too_many_digits(_: pytest.MonkeyPatch) -> None:
+    Path("monday.csv").write_text("id,status\n12345678901234567890,new\n", "utf-8")
+    mg.merge("monday.csv", ORDERS, key_columns="id")
+
+
+def no_such_column_type(_: pytest.MonkeyPatch) -> None:
+    mg.merge("monday.csv", ORDERS, key_columns="id", column_types={"id": "number"})
+
+
+def no_condition(_: pytest.MonkeyPatch) -> None:
+    mg.read(ORDERS, where="statu = 'new'")
+
+
 def bare_parquet(_: pytest.MonkeyPatch) -> None:
     put("lake/orders/day=mon/part-0", pa.table({"id": [1]}))
     upsert({"id": [1], "status": ["new"], "day": ["mon"]})
@@ -523,6 +541,8 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
         short_key,
         not_staged,
         two_onto_one,
+        no_such_column_type,
+        no_condition,
     ],
     "MissingExtraError": [no_package, no_java],
     "KeyColumnError": [no_key_column, null_key, no_file_has_the_key],
@@ -530,7 +550,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "SchemaMismatchError": [other_columns, files_disagree],
     "ColumnTypeError": [other_type, keys_of_two_types],
     "UnsupportedTypeError": [nested_key, deep_column],
-    "ColumnValueError": [too_large, unknown_operation],
+    "ColumnValueError": [too_large, unknown_operation, not_of_its_type, too_many_digits],
     "PartitionValueError": [empty_partition, out_of_scope],
     "PartitionMoveError": [moves],
     "TargetPathError": [a_file, dataset_below, dataset_above, two_mounts, no_dataset, nothing_there],

@@ -81,7 +81,7 @@ def _find_rows(
         found = with_rows.execute(f"SELECT {_ROW} FROM {_ROW} WHERE (\n{where}\n) ORDER BY {_ROW}")
         return found.fetchnumpy()[_ROW]
     except duckdb.Error as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
+        reason = str(error).partition("\n")[0].rstrip(".!")
         raise InvalidArgumentError(
             f"where {where!r} cannot be evaluated: {reason}. Write a condition of SQL over the columns "
             f"{format_names(names)}."
