@@ -105,6 +105,10 @@ def parsed_footer(path: str) -> Footer:
     return read_footer(LocalStore(), path, path)
 
 
+def open_like(path: str, schema: pa.Schema, footer: Footer) -> pq.ParquetWriter:
+    return open_writer_like(path, schema, derive_writer_options(footer), footer.metadata.metadata or {})
+
+
 @dataclass
 class Old:
     """A file on disk with what PyArrow knows of it."""
@@ -126,7 +130,7 @@ class Old:
             return splice(open_source_file(old, os.path.getsize(self.path)), parts, out)
 
     def rewrite(self, tables: Sequence[pa.Table], to: str) -> None:
-        with open_writer_like(to, self.groups[0].schema, self.footer) as writer:
+        with open_like(to, self.groups[0].schema, self.footer) as writer:
             for table in tables:
                 writer.write_table(table)
 
@@ -478,7 +482,7 @@ def test_a_file_without_row_groups_can_be_a_reference_file(tmp_path: Path) -> No
     # W3
     old, new = str(tmp_path / "old.parquet"), str(tmp_path / "new.parquet")
     pq.ParquetWriter(old, rich_table().schema.with_metadata({"owner": "us"})).close()
-    with open_writer_like(new, rich_table().schema, parsed_footer(old)) as writer:
+    with open_like(new, rich_table().schema, parsed_footer(old)) as writer:
         writer.write_table(rich_table())
     assert pq.read_table(new).equals(rich_table())
     assert pq.read_metadata(new).metadata == pq.read_metadata(old).metadata
@@ -567,7 +571,7 @@ def test_int96_is_copied_but_never_joined_by_int64(tmp_path: Path) -> None:
         old.splice(
             [encode_row_group(instants.to_batches(), instants.schema, derive_writer_options(old.footer, 0))], new
         )
-    with open_writer_like(new, instants.schema, old.footer) as writer:
+    with open_like(new, instants.schema, old.footer) as writer:
         writer.write_table(instants)
     assert pq.read_metadata(new).schema.column(0).physical_type == "INT64"
     assert pq.read_metadata(new).row_group(0).column(0).is_stats_set

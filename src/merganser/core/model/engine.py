@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from merganser.core.columnar.hashing import Hashes
     from merganser.core.columnar.threads import ItemT, ResultT
+    from merganser.core.model.file_shape import FileShape
     from merganser.core.model.strategy import MergePolicy, Rule
     from merganser.core.parquet.footer import Footer
     from merganser.core.storage.staging import Staging
@@ -79,6 +80,7 @@ class ScanFile:
     has_bounds: bool = True  # trusted statistics give the bounds of all keys to be read
     deletes_missing: bool = False  # rows without a source row are deleted
     footer: Footer | None = None  # saves reading it again
+    shape: FileShape | None = None  # how to read it in the schema of the dataset, if it has another one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +127,10 @@ class MatchCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteJob:
-    """One file to change: matched rows of `groups` have an action, `dropped_groups` are removed."""
+    """One file to change: matched rows of `groups` have an action, `dropped_groups` are removed.
+
+    With a `shape`, the file gets that schema.
+    """
 
     number: FileNumber
     path: str
@@ -134,6 +139,7 @@ class RewriteJob:
     dropped_groups: Sequence[GroupNumber]
     keeps_missing: bool  # rows of `groups` without a match stay
     footer: Footer | None = None  # saves reading it again
+    shape: FileShape | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +194,12 @@ class Engine(Protocol):
         """Open a source, to be read once."""
 
     def run_tasks(
-        self, task: Callable[[ItemT], ResultT], items: Sequence[ItemT], *, large: bool = False
+        self, task: Callable[[ItemT], ResultT], items: Sequence[ItemT], *, large: bool = False, in_driver: bool = True
     ) -> list[ResultT]:
-        """Run a task for each of many files, in order, where the engine has room; a large one reads entire columns."""
+        """Run a task for each of many files, in order, where the engine has room; a large one reads entire columns.
+
+        An engine with executors runs few tasks in the driver, unless `in_driver` is false.
+        """
 
     def run_merge(
         self, work: Callable[[Engine, ConformedSource], ResultT], source: ConformedSource, target: TargetSize

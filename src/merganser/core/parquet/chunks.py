@@ -30,7 +30,7 @@ _ENCODINGS = {
 }
 _ROW_GROUPS, _COLUMNS = 4, 1
 _META, _OFFSET_INDEX, _COLUMN_INDEX = 3, 4, 6
-_ENCODING_LIST, _PATH, _CODEC, _SIZE, _STATISTICS, _PAGES, _BLOOM = 2, 3, 4, 6, 12, 13, 14
+_ENCODING_LIST, _PATH, _CODEC, _SIZE, _COMPRESSED_SIZE, _STATISTICS, _PAGES, _BLOOM = 2, 3, 4, 6, 7, 12, 13, 14
 _MAX, _MIN, _NULL_COUNT, _MAX_EXACT, _MIN_EXACT = 5, 6, 3, 7, 8
 _MAX_ENCODINGS = 9  # more encodings than a writer uses in one chunk
 # The first bytes of a chunk's type, and of a list of so many encodings.
@@ -52,6 +52,7 @@ class Chunk(NamedTuple):
     encodings: frozenset[str]
     pages: list[tuple[int, int, int]]
     size: int
+    compressed_size: int
     null_count: int | None
     has_statistics: bool
     has_page_index: bool
@@ -95,6 +96,7 @@ def _read_chunk(chunk: Struct) -> Chunk:
         encodings=frozenset(_ENCODINGS.get(encoding, "") for encoding in get_list(meta, _ENCODING_LIST, thrift.I32)),
         pages=[(page.get(1), page.get(2), page.get(3)) for page in get_list(meta, _PAGES, thrift.STRUCT)],
         size=get_field(meta, _SIZE, thrift.I64) or 0,
+        compressed_size=get_field(meta, _COMPRESSED_SIZE, thrift.I64) or 0,
         null_count=None if statistics is None else get_field(statistics, _NULL_COUNT, thrift.I64),
         has_statistics=statistics is not None,
         has_page_index=any(get_field(chunk, index, thrift.I64) is not None for index in (_OFFSET_INDEX, _COLUMN_INDEX)),

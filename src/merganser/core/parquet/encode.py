@@ -19,7 +19,7 @@ from merganser.core.parquet import thrift
 from merganser.errors import UnreadableFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from merganser.core.parquet.chunks import Chunk
     from merganser.core.parquet.footer import Footer
@@ -103,13 +103,45 @@ def encode_row_group(batches: Iterable[pa.RecordBatch], schema: pa.Schema, optio
     return sink.getvalue()
 
 
-def open_writer_like(where: Any, schema: pa.Schema, footer: Footer) -> pq.ParquetWriter:
-    """Open a writer for a whole file with the encodings and the key-value metadata, verbatim, of an old one."""
-    writer = pq.ParquetWriter(where, schema.remove_metadata(), **derive_writer_options(footer))
-    key_values: Any = footer.metadata.metadata
+def open_writer_like(
+    where: Any, schema: pa.Schema, options: Mapping[str, Any], key_values: Mapping[bytes, bytes]
+) -> pq.ParquetWriter:
+    """Open a writer for a whole file with the writer options and the key-value metadata, verbatim, of an old one."""
+    writer = pq.ParquetWriter(where, schema.remove_metadata(), **options)
     if key_values:
-        writer.add_key_value_metadata(key_values)
+        writer.add_key_value_metadata(dict(key_values))
     return writer
+
+
+def rename_options(options: Mapping[str, Any], origins: Mapping[str, str], encoded: Collection[str]) -> dict[str, Any]:
+    """Convert writer options of an old schema to those of a new one, whose columns have these old names, if any.
+
+    Columns that are `encoded` in another type lose a special encoding; new ones get dictionaries and statistics.
+    """
+    names = {old: new for new, old in origins.items()}
+    added = [name for name in encoded if name not in origins]
+    converted = dict(options)
+    for key in ("use_dictionary", "write_statistics"):
+        if isinstance(paths := options.get(key), list):
+            converted[key] = [new for path in paths if (new := _rename_path(path, names))] + added
+    if isinstance(codecs := options.get("compression"), dict):
+        renamed = {new: codec for path, codec in codecs.items() if (new := _rename_path(path, names))}
+        converted["compression"] = dict.fromkeys(added, next(iter(codecs.values()))) | renamed
+    if encodings := options.get("column_encoding"):
+        kept = {old: new for old, new in names.items() if new not in encoded}
+        special = {new: one for path, one in encodings.items() if (new := _rename_path(path, kept))}
+        converted["column_encoding"] = special or None
+        if special and converted.get("use_dictionary") is True:
+            converted["use_dictionary"] = [name for name in (*origins, *added) if name not in special]
+    return converted
+
+
+def _rename_path(path: str, names: Mapping[str, str]) -> str | None:
+    """Rename the column of a leaf's path, whose name may itself contain dots; None if the column is gone."""
+    if path in names:
+        return names[path]
+    column = next((name for name in names if path.startswith(f"{name}.")), None)
+    return None if column is None else names[column] + path[len(column) :]
 
 
 def derive_writer_options(footer: Footer, row_group: int = 0) -> dict[str, Any]:

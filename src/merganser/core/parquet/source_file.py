@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_COLUMN_CHUNKS = 20_000  # about a second of parsing; a file with more is fully rewritten
 MAX_FOOTER_BYTES = 256 << 20
 
-_SCHEMA, NUM_ROWS, ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS, _ENCRYPTION, _SIGNING_KEY = 2, 3, 4, 6, 7, 8, 9
+SCHEMA, NUM_ROWS, ROW_GROUPS, _CREATED_BY, _COLUMN_ORDERS, _ENCRYPTION, _SIGNING_KEY = 2, 3, 4, 6, 7, 8, 9
 COLUMNS, GROUP_ROWS = 1, 3
 _FILE_PATH, META, _CRYPTO, _ENCRYPTED_META = 1, 3, 8, 9
 _TYPE, _PATH, _NUM_VALUES, COMPRESSED_SIZE, DATA_PAGE, INDEX_PAGE, DICTIONARY_PAGE = 1, 3, 5, 7, 9, 10, 11
@@ -88,19 +88,24 @@ def _open(file: BinaryIO, size: int) -> SourceFile:
     return SourceFile(file, size, footer, *_parse(footer, size - 8 - length))
 
 
-def open_new_columns(old: SourceFile, buffer: pa.Buffer) -> tuple[SourceFile, list[int]]:
-    """Open some or all columns of new rows; returns them with the number of each leaf in the old file."""
+def open_columns(buffer: pa.Buffer) -> SourceFile:
+    """Open a Parquet file in memory."""
     reader: Any = pa.BufferReader(buffer)
-    new = _open(reader, buffer.size)
+    return _open(reader, buffer.size)
+
+
+def open_new_columns(leaves: Sequence[Leaf], buffer: pa.Buffer) -> tuple[SourceFile, list[int]]:
+    """Open some or all columns of new rows; returns them with the number of each leaf among those of the file."""
+    new = open_columns(buffer)
     numbers: list[int] = []
-    ahead = enumerate(old.leaves)
+    ahead = enumerate(leaves)
     for after in new.leaves:
         number, before = next(((number, leaf) for number, leaf in ahead if leaf.path == after.path), (0, None))
         if before is None or not is_stored_alike(before, after):
             raise CannotSpliceError(f"the new rows store a column in another way: {before} and {after}")
         numbers.append(number)
     columns, have = {leaf.path[0] for leaf in new.leaves}, set(numbers)
-    if any(leaf.path[0] in columns and number not in have for number, leaf in enumerate(old.leaves)):
+    if any(leaf.path[0] in columns and number not in have for number, leaf in enumerate(leaves)):
         raise CannotSpliceError("the new rows have only a part of a column")
     return new, numbers
 
@@ -111,7 +116,7 @@ def _parse(footer: bytes, data_end: int) -> tuple[Struct, tuple[Leaf, ...]]:
         if _count_chunks(footer) > MAX_COLUMN_CHUNKS:
             raise ThriftError(f"it has more than {MAX_COLUMN_CHUNKS} column chunks")  # noqa: TRY301  handled below
         tree, end = thrift.read_struct_at(footer, 0, thrift.FILE_METADATA)
-        leaves = read_leaves(tree[_SCHEMA])
+        leaves = read_leaves(tree[SCHEMA])
     except ThriftError as error:
         error_class = _EncryptedError if _has_encryption_fields(footer) else CannotSpliceError
         raise error_class(f"the footer is not understood: {error}") from error

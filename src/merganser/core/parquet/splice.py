@@ -5,7 +5,8 @@ chunk from the old file or from new columns, and then the old footer with new ro
 schema, created_by, column orders and key-value metadata stay verbatim.
 
 A new chunk is read through the old schema, so it is allowed only if its own schema means the same. In doubt,
-`CannotSpliceError` asks for a full rewrite.
+`CannotSpliceError` asks for a full rewrite. With a `ReshapedFile`, the old file's chunks are copied into a new schema,
+and the footer is that one's.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from merganser.core.parquet.reshape import ReshapedFile
+
 COPY_BUFFER_BYTES, MIN_KERNEL_COPY = 8 << 20, 64 << 10  # below the latter, a read and a write are cheaper
 
 _GROUP_SIZE, _SORTING, _GROUP_OFFSET, _GROUP_COMPRESSED, _ORDINAL = 2, 4, 5, 6, 7
@@ -61,10 +64,12 @@ class NewRowGroup:
 
 def check_fits(old: SourceFile, new: pa.Buffer) -> None:
     """Raise `CannotSpliceError` if columns of `new` cannot be spliced into `old`; `new` needs no rows."""
-    open_new_columns(old, new)
+    open_new_columns(old.leaves, new)
 
 
-def splice(old: SourceFile, groups: Iterable[int | NewRowGroup], out: BinaryIO) -> int:
+def splice(
+    old: SourceFile, groups: Iterable[int | NewRowGroup], out: BinaryIO, reshaped: ReshapedFile | None = None
+) -> int:
     """Write a file of old row groups, given by number, and new ones; returns its number of rows.
 
     The iterable is consumed as the file grows. After a `CannotSpliceError`, `out` is unusable.
@@ -72,13 +77,14 @@ def splice(old: SourceFile, groups: Iterable[int | NewRowGroup], out: BinaryIO) 
     output = _Output(old, out)
     written: list[_WrittenGroup] = []
     for group in groups:
-        if isinstance(group, int):
+        if isinstance(group, int) and reshaped is None:
             copied = old.row_group(group)
             written.append(_write_group(copied, [_ChunkRef(old, chunk) for chunk in copied[COLUMNS]], output))
         else:
-            written += [_write_group(*combined, output) for combined in _combine_columns(old, group)]
+            new = NewRowGroup((), group) if isinstance(group, int) else group
+            written += [_write_group(*combined, output) for combined in _combine_columns(old, new, reshaped)]
     _write_page_indexes(written, output)
-    return _write_footer(old, written, output)
+    return _write_footer(old if reshaped is None else reshaped.template, written, output)
 
 
 class _ChunkRef(NamedTuple):
@@ -86,28 +92,46 @@ class _ChunkRef(NamedTuple):
     chunk: Struct
 
 
-def _combine_columns(old: SourceFile, group: NewRowGroup) -> list[tuple[Struct, list[_ChunkRef]]]:
+def _combine_columns(
+    old: SourceFile, group: NewRowGroup, reshaped: ReshapedFile | None
+) -> list[tuple[Struct, list[_ChunkRef]]]:
     """Combine new columns with the rest of an old row group; the result has the row groups of the new columns."""
-    opened = [open_new_columns(old, buffer) for buffer in group.columns]
+    leaves_after = (old if reshaped is None else reshaped.template).leaves
+    opened = [open_new_columns(leaves_after, buffer) for buffer in group.columns]
     counts = {len(new.tree[ROW_GROUPS]) for new, _ in opened}
-    rest = None if group.source_row_group is None else old.row_group(group.source_row_group)
+    rest, copied = None, dict[int, _ChunkRef]()
+    if group.source_row_group is not None:
+        rest, copied = _list_copied(old, group.source_row_group, reshaped)
+        counts = counts or ({1} if reshaped is not None else set())
     if len(counts) != 1 or (rest is not None and counts != {1}):
         raise CannotSpliceError("the new columns do not have the same row groups")
     combined = []
     for number in range(counts.pop()):
-        pieces = {} if rest is None else {leaf: _ChunkRef(old, chunk) for leaf, chunk in enumerate(rest[COLUMNS])}
+        pieces = dict(copied)
         rows = [] if rest is None else [rest[GROUP_ROWS]]
         for new, leaves in opened:
             new_group = new.tree[ROW_GROUPS][number]
             rows.append(new_group[GROUP_ROWS])
             for leaf, chunk in zip(leaves, new_group[COLUMNS], strict=True):
-                pieces[leaf] = _ChunkRef(new, _drop_order_statistics(chunk) if old.leaves[leaf].has_no_order else chunk)
-        if len(pieces) != len(old.leaves) or len(set(rows)) != 1:
+                has_no_order = leaves_after[leaf].has_no_order
+                pieces[leaf] = _ChunkRef(new, _drop_order_statistics(chunk) if has_no_order else chunk)
+        if len(pieces) != len(leaves_after) or len(set(rows)) != 1:
             raise CannotSpliceError("the new columns and the rest do not make a row group")
         replaced = {leaf for _, leaves in opened for leaf in leaves}
         chunks = [pieces[leaf] for leaf in sorted(pieces)]
         combined.append(_describe_group(new_group if rest is None else rest, chunks, replaced))
     return combined
+
+
+def _list_copied(old: SourceFile, number: int, reshaped: ReshapedFile | None) -> tuple[Struct, dict[int, _ChunkRef]]:
+    """Return an old row group and its chunks that may be copied, by the number of their leaf in the new file."""
+    group = old.row_group(number)
+    if reshaped is None:
+        return group, {leaf: _ChunkRef(old, chunk) for leaf, chunk in enumerate(group[COLUMNS])}
+    chunks = {
+        leaf: _ChunkRef(old, reshaped.copy_chunk(leaf, group[COLUMNS][at])) for at, leaf in reshaped.copied.items()
+    }
+    return reshaped.copy_sorting(group), chunks
 
 
 def _describe_group(group: Struct, pieces: list[_ChunkRef], replaced: set[int]) -> tuple[Struct, list[_ChunkRef]]:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.columnar.threads import open_pool
 from merganser.core.model.casts import cast_column
+from merganser.core.model.file_shape import apply_shape
 from merganser.core.model.keys import join_keys, name_key_columns, to_canonical
 from merganser.core.model.schema import to_plain_type
 from merganser.core.parquet.footer import load_footer
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from merganser.core.model.engine import ScanFile
+    from merganser.core.model.file_shape import FileShape
     from merganser.core.parquet.footer import Footer
     from merganser.core.storage.store import Store
 
@@ -36,11 +38,15 @@ _BATCH_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class OpenFile:
-    """A data file that is open, with its footer; `options` are those of `pq.ParquetFile`."""
+    """A data file that is open, with its footer; `options` are those of `pq.ParquetFile`.
+
+    With a `shape`, its columns are read in that schema.
+    """
 
     footer: Footer
     stream: pa.NativeFile
     options: Mapping[str, Any]
+    shape: FileShape | None = None
 
     @property
     def metadata(self) -> pq.FileMetaData:
@@ -49,6 +55,16 @@ class OpenFile:
 
     def read(self, group: int, columns: Sequence[str] | None) -> pa.Table:
         """Decode a row group."""
+        if self.shape is None:
+            return self._read_stored(group, columns)
+        shaped, rows = self.shape.select(columns), self.metadata.row_group(group).num_rows
+        names = list(dict.fromkeys(column.origin for column in shaped if column.origin is not None))
+        table = self._read_stored(group, names) if names else pa.table({})
+        if names and table.num_rows != rows:
+            return table
+        return apply_shape(table, shaped, rows, self.footer.display_path)
+
+    def _read_stored(self, group: int, columns: Sequence[str] | None) -> pa.Table:
         int96 = self.footer.int96_columns
         if not (int96 if columns is None else int96.intersection(columns)):
             return self._file.read_row_group(group, columns=columns, use_threads=False)
@@ -74,9 +90,15 @@ class OpenFile:
 
 
 def open_parquet(
-    store: Store, path: str, footer: Footer | None = None, *, read_ahead: bool = False, dictionaries: Sequence[str] = ()
+    store: Store,
+    path: str,
+    footer: Footer | None = None,
+    *,
+    read_ahead: bool = False,
+    dictionaries: Sequence[str] = (),
+    shape: FileShape | None = None,
 ) -> OpenFile:
-    """Open a data file as all of merganser reads one.
+    """Open a data file as all of merganser reads one, in its own schema or in that of a shape.
 
     Columns of strings or bytes may be read as `dictionaries`, if they are stored as such.
 
@@ -86,7 +108,8 @@ def open_parquet(
     stream = store.open_input(path)
     if footer is None:
         footer = load_footer(stream, path)
-    return OpenFile(footer, stream, {"pre_buffer": read_ahead, "read_dictionary": list(dictionaries)})
+    stored = [name if shape is None else shape.origins[name] for name in dictionaries]
+    return OpenFile(footer, stream, {"pre_buffer": read_ahead, "read_dictionary": stored}, shape)
 
 
 def read_group(
@@ -153,7 +176,7 @@ def _read_keys(
     store: Store, file: ScanFile, groups: Sequence[int], keys: Sequence[str], schema: pa.Schema
 ) -> list[pa.RecordBatch]:
     batches: list[pa.RecordBatch] = []
-    with open_parquet(store, file.path, file.footer) as parquet:
+    with open_parquet(store, file.path, file.footer, shape=file.shape) as parquet:
         for group in groups:
             rows = parquet.metadata.row_group(group).num_rows
             columns = [to_canonical(column) for _, column in read_columns(parquet, group, file, keys)]
@@ -170,7 +193,7 @@ def read_rows(
     rows: dict[str, pa.ChunkedArray] = {}
     if not columns:
         return rows
-    with open_parquet(store, file.path, file.footer, read_ahead=not store.is_local) as parquet:
+    with open_parquet(store, file.path, file.footer, read_ahead=not store.is_local, shape=file.shape) as parquet:
         for name, column in read_columns(parquet, group, file, columns):
             # Arrow's `take` does not support views.
             taken = (

@@ -65,6 +65,7 @@ class LocalEngine:
         items: Sequence[ItemT],
         *,
         large: bool = False,  # noqa: ARG002  there is one place only
+        in_driver: bool = True,  # noqa: ARG002  as above
     ) -> list[ResultT]:
         return map_in_threads(task, items)
 
@@ -233,7 +234,8 @@ def rewrite_rows(
             load_rows = partial(_take_new_values, rows, matches.source_row[at][replaced])
             removed, stay = position[~(replaced | kept)], None if job.keeps_missing else position[kept]
             changes[group] = GroupChange(position[replaced], columns, load_rows, removed, stay)
-    done = rewrite_file(staging.location.store, job.path, staging.make_path(), changes, workers, job.footer)
+    store, staged = staging.location.store, staging.make_path()
+    done = rewrite_file(store, job.path, staged, changes, workers, job.footer, job.shape)
     staging.on_file_done()
     return done
 

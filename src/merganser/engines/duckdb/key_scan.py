@@ -109,6 +109,7 @@ class KeyScan:
         read = [name for name in self.keys if name not in file.constants]
         return (
             file.has_bounds
+            and (file.shape is None or all(map(file.shape.copies, read)))
             and not _GLOB_CHARACTERS & set(file.path)
             and not _VIRTUAL_COLUMNS & set(names)
             and all(names.count(name.lower()) == 1 for name in read)

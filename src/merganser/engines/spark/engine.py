@@ -80,10 +80,10 @@ class SparkEngine:
         return open_source(self, source)
 
     def run_tasks(
-        self, task: Callable[[ItemT], ResultT], items: Sequence[ItemT], *, large: bool = False
+        self, task: Callable[[ItemT], ResultT], items: Sequence[ItemT], *, large: bool = False, in_driver: bool = True
     ) -> list[ResultT]:
         few, size = (_MAX_DRIVER_LARGE_FILES, 1) if large else (MAX_DRIVER_FILES, _FILES_PER_TASK)
-        if len(items) <= few:
+        if len(items) <= (few if in_driver else 0):
             return map_in_threads(task, items)
         chunks = [items[start : start + size] for start in range(0, len(items), size)]
         found = run_tasks(self.spark, partial(map_in_threads, task), chunks, "inspect target files")

@@ -1,0 +1,162 @@
+"""The shape of a data file: how its columns are read, and written, in a schema other than its own.
+
+A column of the new schema is copied from one of the file, cast from one, or the same value in every row. Key scans read
+files in the schema of the dataset this way, and a rewrite gives a file its new schema (E1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from merganser.core.columnar.take import null_array
+from merganser.core.model.casts import cast_column
+from merganser.core.model.schema import encode_schema, is_same_logical_type, to_plain_type
+from merganser.core.parquet.encode import rename_options
+from merganser.core.parquet.reshape import ARROW_SCHEMA, update_key_values
+from merganser.errors import ColumnValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnShape:
+    """One column of the new schema: `origin` is the column of the file that has its values, if there is one."""
+
+    field: pa.Field
+    origin: str | None
+    is_copied: bool  # the column of the file is of this type already
+    default: pa.Array | None = None  # the one value of a column without origin; None for NULL
+
+    @property
+    def name(self) -> str:
+        """The name of the column in the new schema."""
+        return str(self.field.name)
+
+
+@dataclass(frozen=True, slots=True)
+class FileShape:
+    """The columns of a file in its new schema, in order."""
+
+    columns: tuple[ColumnShape, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the file afterwards, without metadata."""
+        return pa.schema([column.field for column in self.columns])
+
+    @property
+    def encoded(self) -> list[str]:
+        """The columns whose chunks cannot be copied."""
+        return [column.name for column in self.columns if not column.is_copied]
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """The column of the file that has the values of each column, by its new name."""
+        return {column.name: column.origin for column in self.columns if column.origin is not None}
+
+    def copies(self, name: str) -> bool:
+        """Whether a column is in the file, under this name and in this type."""
+        return any(column.is_copied and column.name == column.origin == name for column in self.columns)
+
+    def select(self, names: Sequence[str] | None) -> list[ColumnShape]:
+        """Return the shapes of some columns, or of all, in this order."""
+        by_name = {column.name: column for column in self.columns}
+        return [by_name[name] for name in (by_name if names is None else names)]
+
+
+def make_shape(
+    own: pa.Schema,
+    wanted: Iterable[pa.Field],
+    origins: Mapping[str, str] | None = None,
+    defaults: Mapping[str, pa.Array] | None = None,
+    *,
+    is_ordered: bool = False,
+) -> FileShape | None:
+    """Make the shape that gives a file of schema `own` the wanted columns; None if it has them already.
+
+    `origins` has the old name of each column that is not new, by its new name; by default, names do not change. With
+    `is_ordered`, columns in another order are others.
+    """
+    fields = {field.name: field for field in own}
+    columns = []
+    for field in wanted:
+        name = field.name if origins is None else origins.get(field.name)
+        origin = None if name is None else fields.get(name)
+        is_copied = origin is not None and is_same_logical_type(origin.type, field.type)
+        columns.append(
+            ColumnShape(
+                field=_make_field(field, origin, is_copied=is_copied),
+                origin=None if origin is None else name,
+                is_copied=is_copied,
+                default=None if defaults is None else defaults.get(field.name),
+            )
+        )
+    names, compare = [column.name for column in columns], list if is_ordered else sorted
+    is_same = all(column.is_copied and column.name == column.origin for column in columns)
+    return None if is_same and compare(names) == compare(own.names) else FileShape(tuple(columns))
+
+
+def _make_field(field: pa.Field, origin: pa.Field | None, *, is_copied: bool) -> pa.Field:
+    """Make the field of a column: as in the file if it is copied, else as nullable as it was."""
+    if origin is not None and is_copied:
+        return origin.with_name(field.name)
+    # Field ids belong to one file, and would clash in another.
+    return field.remove_metadata().with_nullable(origin is None or origin.nullable)
+
+
+def apply_shape(table: pa.Table, columns: Sequence[ColumnShape], rows: int, path: str) -> pa.Table:
+    """Convert rows of a file to columns of its new schema; a value that does not fit is an error."""
+    arrays = [_make_column(table, column, rows, path) for column in columns]
+    return pa.table(arrays, names=[column.name for column in columns])
+
+
+def _make_column(table: pa.Table, column: ColumnShape, rows: int, path: str) -> pa.ChunkedArray:
+    data_type = to_plain_type(column.field.type)
+    if column.origin is None:
+        if column.default is None:
+            return pa.chunked_array([null_array(rows, data_type)])
+        return cast_column(pa.chunked_array([pa.repeat(column.default[0], rows)]), data_type, column.name)
+    found = table.column(column.origin)
+    if column.is_copied:
+        return found
+    try:
+        return cast_column(found, data_type, column.name)
+    except ColumnValueError as error:
+        message = f"{path} cannot get its new schema: {error}"
+        raise ColumnValueError(message) from error
+
+
+def shape_options(options: Mapping[str, Any], shape: FileShape) -> dict[str, Any]:
+    """Convert the writer options of a file to those of its new schema."""
+    return rename_options(options, shape.origins, shape.encoded)
+
+
+def make_shaped_key_values(old: Mapping[bytes, bytes], shape: FileShape) -> dict[bytes, bytes]:
+    """Return the key-value metadata of a file with its new schema; see `make_evolved_key_values`."""
+    copied = {column.name: column.origin for column in shape.columns if column.is_copied and column.origin is not None}
+    return make_evolved_key_values(old, shape.schema, copied)
+
+
+def make_evolved_key_values(
+    old: Mapping[bytes, bytes], schema: pa.Schema, copied: Mapping[str, str]
+) -> dict[bytes, bytes]:
+    """Return the key-value metadata for a new schema: copies of the schema agree with it or are left out (E6).
+
+    Arrow's copy is there if the file had one, or if a new column needs it to keep its type.
+    """
+    kept = update_key_values(old, copied)
+    if ARROW_SCHEMA in old or any(_needs_arrow_schema(field.type) for field in schema if field.name not in copied):
+        kept[ARROW_SCHEMA] = encode_schema(pa.schema(list(schema), kept)).encode()
+    return kept
+
+
+def _needs_arrow_schema(data_type: pa.DataType) -> bool:
+    """Whether Parquet itself has no such type."""
+    if pa.types.is_duration(data_type) or pa.types.is_fixed_size_list(data_type):
+        return True
+    nested = (data_type.field(at).type for at in range(data_type.num_fields)) if pa.types.is_nested(data_type) else ()
+    return any(map(_needs_arrow_schema, nested))
