@@ -3,6 +3,7 @@ from merganser import api as api
 from merganser import core as core
 from merganser import engines as engines
 from merganser import graph as graph
+from merganser.api import alter as alter
 from merganser.api import compact as compact
 from merganser.api import dedupe as dedupe
 from merganser.api import history as history
@@ -14,6 +15,7 @@ from merganser.api import recover as recover
 from merganser.api import undo as undo
 from merganser.api import vacuum as vacuum
 from merganser.api import write_dataset as write_dataset
+from merganser.core import AlterResult as AlterResult
 from merganser.core import CompactResult as CompactResult
 from merganser.core import DedupeResult as DedupeResult
 from merganser.core import HistoryRecord as HistoryRecord

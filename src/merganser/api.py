@@ -15,6 +15,7 @@ from merganser.core.maintenance.dedupe import dedupe
 from merganser.core.maintenance.inspect import inspect
 from merganser.core.model.options import pick_options, suggest_names
 from merganser.core.storage.location import locate
+from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.engines import open_engine
 
 if TYPE_CHECKING:
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
 
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.planner import MergePlan
-    from merganser.core.model.options import PartitionMove
-    from merganser.core.model.result import MergeResult, WriteResult
+    from merganser.core.model.options import PartitionMove, SchemaMode
+    from merganser.core.model.result import AlterResult, MergeResult, WriteResult
     from merganser.core.model.strategy import MergeStrategy
     from merganser.progress import ProgressCallback
 
 __all__ = [
+    "alter",
     "compact",
     "dedupe",
     "history",
@@ -64,6 +66,7 @@ def merge(
     partition_by: Sequence[str] | str | None = None,
     column_types: Mapping[str, str | pa.DataType] | None = None,
     null_values: Sequence[str] | str | None = None,
+    schema_mode: SchemaMode = "strict",
     update_columns: Sequence[str] | str | None = None,
     insert_columns: Sequence[str] | str | None = None,
     dedup_order_by: Sequence[str] | str | None = None,
@@ -104,6 +107,8 @@ def merge(
         column_types: Types of columns of CSV, JSON and Python rows, instead of inferred ones: `pa.string()`, "BIGINT",
             "timestamp[us, tz=UTC]".
         null_values: Unquoted CSV cells that are NULL, beside empty ones.
+        schema_mode: Whether a source with other columns is refused, or new columns are added to the target and types
+            widened.
         update_columns: Columns that matched rows take from the source; default all.
         insert_columns: Columns that new rows take from the source; default all.
         dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
@@ -151,6 +156,7 @@ def plan(
     partition_by: Sequence[str] | str | None = None,
     column_types: Mapping[str, str | pa.DataType] | None = None,
     null_values: Sequence[str] | str | None = None,
+    schema_mode: SchemaMode = "strict",
     update_columns: Sequence[str] | str | None = None,
     insert_columns: Sequence[str] | str | None = None,
     dedup_order_by: Sequence[str] | str | None = None,
@@ -178,6 +184,8 @@ def plan(
         column_types: Types of columns of CSV, JSON and Python rows, instead of inferred ones: `pa.string()`, "BIGINT",
             "timestamp[us, tz=UTC]".
         null_values: Unquoted CSV cells that are NULL, beside empty ones.
+        schema_mode: Whether a source with other columns is refused, or new columns are added to the target and types
+            widened.
         update_columns: Columns that matched rows take from the source; default all.
         insert_columns: Columns that new rows take from the source; default all.
         dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
@@ -216,6 +224,7 @@ def write_dataset(
     partition_by: Sequence[str] | str | None = None,
     column_types: Mapping[str, str | pa.DataType] | None = None,
     null_values: Sequence[str] | str | None = None,
+    schema_mode: SchemaMode = "strict",
     retain: int = 0,
     lock_timeout: float = 60.0,
     progress: ProgressCallback | None = None,
@@ -237,6 +246,8 @@ def write_dataset(
         column_types: Types of columns of CSV, JSON and Python rows, instead of inferred ones: `pa.string()`, "BIGINT",
             "timestamp[us, tz=UTC]".
         null_values: Unquoted CSV cells that are NULL, beside empty ones.
+        schema_mode: Whether a source with other columns is refused, or new columns are added to the target and types
+            widened.
         retain: Number of latest commits that can be undone; their replaced files are kept.
         lock_timeout: Seconds to wait for another writer.
         progress: Function that is called with a `Progress` at every step, from any thread.
@@ -249,6 +260,58 @@ def write_dataset(
     """
     options = pick_options("write_dataset", locals())
     return open_engine(engine).write_dataset(source, path, mode, **options)
+
+
+@suggest_names
+def alter(
+    path: str | os.PathLike[str],
+    *,
+    add: Mapping[str, str | pa.DataType] | None = None,
+    default: Mapping[str, Any] | None = None,
+    drop: Sequence[str] | str | None = None,
+    rename: Mapping[str, str] | None = None,
+    widen: Mapping[str, str | pa.DataType] | None = None,
+    unify: bool = False,
+    plan: bool = False,
+    engine: str = DEFAULT_ENGINE,
+    retain: int = 0,
+    lock_timeout: float = LOCK_TIMEOUT,
+    progress: ProgressCallback | None = None,
+    filesystem: Any = None,
+    ignore_table_format: bool = False,
+) -> AlterResult:
+    """Change the schema of all files of a dataset, in one commit.
+
+    Columns that stay as they are, in values and type, are copied byte for byte. A change that is made already changes
+    nothing: adding a column that exists with this type, dropping or renaming one that is gone.
+
+    Args:
+        path: Folder or URL of the dataset.
+        add: New columns and their types, by name; they are the last columns.
+        default: Value of new columns in existing rows; default NULL.
+        drop: Columns to remove with their values.
+        rename: New names of columns, by their old names.
+        widen: Wider types of columns, which hold every value of the old ones.
+        unify: Give files with different columns or types one schema.
+        plan: Report which files would change, and change nothing.
+        engine: Engine that does the work: duckdb, arrow or spark.
+        retain: Number of latest commits that can be undone; their replaced files are kept.
+        lock_timeout: Seconds to wait for another writer.
+        progress: Function that is called with a `Progress` at every step, from any thread.
+        filesystem: fsspec filesystem of the dataset; by default that of its URL.
+        ignore_table_format: Treat the target as plain Parquet files, although it has the log of a Delta Lake, Iceberg,
+            Hudi, Lance or DuckLake table.
+
+    >>> import tempfile, pyarrow as pa
+    >>> written = write_dataset(pa.table({"id": [1, 2]}), lake := tempfile.mkdtemp())
+    >>> alter(lake, add={"discount": pa.float64()}, default={"discount": 0.5}, rename={"id": "order_id"}).changes
+    ["rename column 'id' to 'order_id'", "add column 'discount' (double)"]
+    >>> read(lake).to_pylist()
+    [{'order_id': 1, 'discount': 0.5}, {'order_id': 2, 'discount': 0.5}]
+    """
+    given = {name: value for name, value in locals().items() if name not in ("path", "engine")}
+    result: AlterResult = open_engine(engine).alter(path, **given)
+    return result
 
 
 def read(

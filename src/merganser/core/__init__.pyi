@@ -23,6 +23,8 @@ from merganser.core.merge.planner import FilePlan as FilePlan
 from merganser.core.merge.planner import MergePlan as MergePlan
 from merganser.core.model.keys import normalize_keys as normalize_keys
 from merganser.core.model.partitions import parse_hive_partition_path as parse_hive_partition_path
+from merganser.core.model.result import AlteredFile as AlteredFile
+from merganser.core.model.result import AlterResult as AlterResult
 from merganser.core.model.result import CompactResult as CompactResult
 from merganser.core.model.result import DedupeResult as DedupeResult
 from merganser.core.model.result import MergeFileMetadata as MergeFileMetadata

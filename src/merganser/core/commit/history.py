@@ -9,7 +9,7 @@ import json
 import os
 import re
 import uuid
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +24,8 @@ from merganser.safe_json import load_json
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
+
     from merganser.core.model.options import Options, Request
     from merganser.core.model.result import MergeResult, WriteResult
     from merganser.core.storage.store import Store
@@ -34,7 +36,7 @@ _ID_PATTERN = re.compile(r"(\d{8}T\d{6}\.\d{6}Z)-[0-9a-f]{8}")
 _SUFFIX = ".json"
 UNCOMMITTED = datetime.min.replace(tzinfo=UTC)
 
-Operation = Literal["merge", "write_dataset", "compact", "dedupe", "undo"]
+Operation = Literal["merge", "write_dataset", "compact", "dedupe", "alter", "undo"]
 FileChange = Literal["rewritten", "inserted", "removed"]
 
 
@@ -64,7 +66,8 @@ class HistoryRecord(FilesDisplayMixin):
 
     `id`, `committed_at` and `duration`, the seconds until the journal was written, are set by the commit itself.
     `options` are those that differ from the defaults. `undoes` is the id of the record that an undo reversed, and
-    `partitions_before` the partition record, if the commit changed it.
+    `partitions_before` the partition record, if the commit changed it. `schema_before` and `schema_after` are the types
+    of all columns by name, if the commit changed the schema.
     """
 
     file_class = HistoryFile
@@ -90,6 +93,8 @@ class HistoryRecord(FilesDisplayMixin):
     files: list[HistoryFile] = field(default_factory=list)
     audit_files: list[str] = field(default_factory=list)
     partitions_before: dict[str, Any] | None = None
+    schema_before: dict[str, str] | None = None
+    schema_after: dict[str, str] | None = None
 
     @classmethod
     def from_plain(cls, found: Mapping[str, Any]) -> HistoryRecord:
@@ -210,6 +215,12 @@ def make_maintenance_record(
         updated=0,
         deleted=before - after,
     )
+
+
+def record_schemas(record: HistoryRecord, before: pa.Schema, after: pa.Schema) -> HistoryRecord:
+    """Add a change of the schema to a record."""
+    described = ({field.name: str(field.type) for field in schema} for schema in (before, after))
+    return replace(record, schema_before=next(described), schema_after=next(described))
 
 
 def _list_changed_options(options: Options) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from merganser.core.model.keys import to_canonical_type
-from merganser.core.model.schema import check_same_schema, is_same_logical_type
+from merganser.core.model.schema import check_unique, is_same_logical_type
 from merganser.core.parquet.footer import read_footer, read_key_bounds
 from merganser.core.storage.store import FileInfo
 from merganser.errors import SchemaMismatchError
@@ -74,6 +74,19 @@ class Summaries:
         at = list(self.key_types).index(key)
         return self.groups.column(f"min_{at}"), self.groups.column(f"max_{at}")
 
+    def retype(self, key_types: Mapping[str, pa.DataType]) -> Summaries:
+        """Return the statistics for keys of other types; bounds that do not compare with these are dropped."""
+        if key_types == self.key_types:
+            return self
+        columns = {"rows": self.groups.column("rows")}
+        for at, (name, data_type) in enumerate(key_types.items()):
+            canonical, before = to_canonical_type(data_type), self.key_types.get(name)
+            unbounded = pa.nulls(self.groups.num_rows, canonical)
+            keeps = before is not None and _has_same_canonical_form(before, data_type)
+            sides = self.get_bounds(name) if keeps else (unbounded, unbounded)
+            columns[f"min_{at}"], columns[f"max_{at}"] = sides
+        return replace(self, groups=pa.table(columns), key_types=dict(key_types))
+
     def take(self, files: npt.NDArray[np.int64]) -> Summaries:
         """Select files, in this order."""
         counts = self.group_counts[files]
@@ -134,7 +147,7 @@ class ReferenceFile:
     keeps_footers: bool = False  # for few files only: the footers of many would fill memory
 
     def summarise(self, file: DataFile) -> FileSummary:
-        """Read the footer of a file; columns that differ from the reference file's are refused."""
+        """Read the footer of a file; its columns may differ from the reference file's."""
         is_first = file.rel == self.file.rel
         path = self.location.to_display(file.rel)
         footer = self.footer if is_first else read_footer(self.location.store, self.location.to_path(file.rel), path)
@@ -142,7 +155,7 @@ class ReferenceFile:
         own = None
         if not (is_first or metadata.schema.equals(self.footer.metadata.schema)):
             own = footer.schema.remove_metadata()
-            self.check_columns(own, path)
+            check_unique(own, "target")
         schema = self.schema if own is None else own
         for name, data_type in self.partition_types.items():
             own_type = schema.field(name).type if name in schema.names and name not in file.folders else data_type
@@ -153,15 +166,29 @@ class ReferenceFile:
                 )
         return FileSummary(
             tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)),
-            {name: read_key_bounds(footer, name, data_type) for name, data_type in self.key_types.items()},
+            {name: _read_bounds(footer, schema, name, data_type) for name, data_type in self.key_types.items()},
             own,
             footer if self.keeps_footers else None,
         )
 
-    def check_columns(self, schema: pa.Schema, display_path: str) -> None:
-        """Refuse a schema that differs from the reference file's in other than partition columns."""
-        here, there = drop_columns(self.schema, self.partition_types), drop_columns(schema, self.partition_types)
-        check_same_schema(here, there, self.location.to_display(self.file.rel), display_path)
+
+def _read_bounds(footer: Footer, schema: pa.Schema, name: str, data_type: pa.DataType) -> list[Bound]:
+    """Read the bounds of a key column; a column of another type is unbounded unless its bounds compare alike."""
+    if name in schema.names and not _has_same_order(schema.field(name).type, data_type):
+        return [None] * footer.metadata.num_row_groups
+    return read_key_bounds(footer, name, data_type)
+
+
+def _has_same_order(own: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether the bounds of a column can be converted to the canonical form of a key of another type."""
+    if pa.types.is_timestamp(own) and pa.types.is_timestamp(wanted):
+        return (own.tz is None) == (wanted.tz is None)
+    return _has_same_canonical_form(own, wanted)
+
+
+def _has_same_canonical_form(one: pa.DataType, other: pa.DataType) -> bool:
+    kinds = (pa.types.is_signed_integer, pa.types.is_floating)
+    return is_same_logical_type(one, other) or any(is_kind(one) and is_kind(other) for is_kind in kinds)
 
 
 def drop_columns(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:

@@ -6,11 +6,13 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from merganser.core.columnar.threads import map_in_threads
 from merganser.core.dataset.file_statistics import DataFile, ReferenceFile, drop_columns
 from merganser.core.dataset.listing import find_partition_columns, list_files
+from merganser.core.dataset.mixed_schemas import unify_schemas
 from merganser.core.dataset.nesting import check_above
 from merganser.core.dataset.statistics_cache import summarise_files
 from merganser.core.dataset.target import Target, Template
@@ -32,7 +34,7 @@ from merganser.safe_json import load_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from merganser.core.dataset.file_statistics import FileSummary
+    from merganser.core.dataset.file_statistics import FileSummary, Summaries
     from merganser.core.parquet.footer import Footer
     from merganser.core.storage.location import Location
 
@@ -72,29 +74,41 @@ def load_target(
     first = read_footer(location.store, location.to_path(files[0].rel), location.to_display(files[0].rel))
     first_schema = first.schema
     check_unique(first_schema, "target")
-    file_schema = drop_columns(first_schema, names)
-    schema = pa.schema([*file_schema, *types.items()])
-    check_key_columns(schema, keys, "target")
+    own_schema = drop_columns(first_schema, names)
+    first_types = {field.name: field.type for field in own_schema} | types
     reference = ReferenceFile(
         location=location,
         file=files[0],
         footer=first,
         schema=first_schema,
         partition_types=types,
-        key_types={name: schema.field(name).type for name in keys},
+        key_types={name: first_types[name] for name in keys if name in first_types},
     )
     summaries, footers, cache_update = summarise_files(reference, files, listed_at, run_tasks)
+    file_schema = _unify_schemas(location, files, summaries, names)
+    schema = pa.schema([*file_schema, *types.items()])
+    check_key_columns(schema, keys, "target")
     return Target(
         location=location,
         files=tuple(files),
-        summaries=summaries,
+        summaries=summaries.retype({name: schema.field(name).type for name in [*summaries.key_types, *keys]}),
         partition_types=types,
         file_schema=file_schema,
-        template=_make_template(first, first_schema, file_schema),
+        template=_make_template(first, first_schema, own_schema).fit(own_schema, file_schema),
         listed_at=listed_at,
         footers=footers,
         cache_update=cache_update,
     )
+
+
+def _unify_schemas(
+    location: Location, files: Sequence[DataFile], summaries: Summaries, partition_columns: Sequence[str]
+) -> pa.Schema:
+    numbers, first = np.unique(summaries.schema_numbers, return_index=True)
+    # The first file decides on order and metadata.
+    by_file = sorted(zip(first.tolist(), numbers.tolist(), strict=True))
+    schemas = [summaries.schemas[number] for _, number in by_file]
+    return unify_schemas(schemas, [location.to_display(files[at].rel) for at, _ in by_file], partition_columns)
 
 
 def _make_template(footer: Footer, schema: pa.Schema, file_schema: pa.Schema) -> Template:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merganser.core.model.engine import TargetSize
+from merganser.core.model.file_shape import make_shape, make_shaped_key_values, shape_options
 from merganser.core.model.keys import to_canonical
 from merganser.core.model.partitions import UNKNOWN, Unknown, from_token, parse
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from merganser.core.dataset.file_statistics import DataFile, Footers, Summaries
     from merganser.core.dataset.statistics_cache import CacheUpdate
     from merganser.core.model.engine import FileNumber, GroupNumber
+    from merganser.core.model.file_shape import FileShape
     from merganser.core.storage.location import Location
 
 
@@ -35,6 +37,14 @@ class Template:
     bloom_filter_columns: frozenset[str] = frozenset()
     has_int96: bool = False
 
+    def fit(self, own: pa.Schema, schema: pa.Schema) -> Template:
+        """Return the properties for files of another schema than the first file's own."""
+        shape = make_shape(own, schema)
+        if shape is None:
+            return self
+        key_values = None if self.key_values is None else make_shaped_key_values(self.key_values, shape)
+        return replace(self, key_values=key_values, writer_options=shape_options(self.writer_options, shape))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
@@ -44,8 +54,9 @@ class Target:
     files: tuple[DataFile, ...] = ()
     summaries: Summaries | None = None
     partition_types: Mapping[str, pa.DataType]
-    file_schema: pa.Schema | None = None
+    file_schema: pa.Schema | None = None  # of all files, whether they have it already or are to get it
     template: Template | None = None
+    schema_before: pa.Schema | None = None  # if this is the schema that a merge gives it, the one before
     listed_at: int = 0  # when the listing began, in nanoseconds
     footers: Footers = field(default_factory=dict)  # kept so that each is read once only
     cache_update: CacheUpdate | None = None  # statistics to save in the cache
@@ -62,6 +73,41 @@ class Target:
             return None
         fields = [pa.field(name, data_type) for name, data_type in self.partition_types.items()]
         return pa.schema([*self.file_schema, *fields], self.file_schema.metadata)
+
+    def evolve(self, file_schema: pa.Schema) -> Target:
+        """Return the dataset with the schema that a merge gives its files."""
+        summaries, first = cast("Summaries", self.summaries), cast("pa.Schema", self.file_schema)
+        types = {name: self._find_type(file_schema, name) for name in summaries.key_types}
+        return replace(
+            self,
+            file_schema=file_schema,
+            schema_before=self.schema,
+            summaries=summaries.retype(types),
+            template=None if self.template is None else self.template.fit(first, file_schema),
+        )
+
+    def _find_type(self, file_schema: pa.Schema, name: str) -> pa.DataType:
+        return self.partition_types[name] if name in self.partition_types else file_schema.field(name).type
+
+    @cached_property
+    def is_mixed(self) -> bool:
+        """Whether files differ from the schema of the dataset in columns or types."""
+        return self.summaries is not None and any(
+            self._shapes[number] is not None for number in np.unique(self.summaries.schema_numbers).tolist()
+        )
+
+    def get_shape(self, file: int) -> FileShape | None:
+        """Return how a file is read and rewritten in the schema of the dataset; None if it has that schema."""
+        return self._shapes[int(cast("Summaries", self.summaries).schema_numbers[file])]
+
+    @cached_property
+    def _shapes(self) -> Sequence[FileShape | None]:
+        return [make_shape(schema, self.list_fields(schema)) for schema in cast("Summaries", self.summaries).schemas]
+
+    def list_fields(self, own: pa.Schema) -> list[pa.Field]:
+        """List the fields of a file of schema `own` in the schema of the dataset, its partition columns last."""
+        held = [field for field in own if field.name in self.partition_types]
+        return [*cast("pa.Schema", self.file_schema), *held]
 
     @cached_property
     def rows(self) -> int:
@@ -93,12 +139,13 @@ class Target:
         return frozenset(field.name for schema in schemas for field in schema if not field.nullable)
 
     def get_columns(self, file: int) -> frozenset[str]:
-        """Return the columns that a file itself holds."""
+        """Return the columns that a file itself holds, in the schema of the dataset."""
         return self._columns[int(cast("Summaries", self.summaries).schema_numbers[file])]
 
     @cached_property
     def _columns(self) -> Sequence[frozenset[str]]:
-        return [frozenset(schema.names) for schema in cast("Summaries", self.summaries).schemas]
+        schemas = cast("Summaries", self.summaries).schemas
+        return [frozenset(field.name for field in self.list_fields(schema)) for schema in schemas]
 
     @cached_property
     def partitions(self) -> list[tuple[Hashable | Unknown, ...]]:

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from merganser.core.model.casts import cast_column, conform
 from merganser.core.model.keys import count_null_keys
-from merganser.core.model.schema import check_types, check_unique, decode_dictionary, to_plain_type
+from merganser.core.model.schema import check_unique, decode_dictionary, to_plain_type
+from merganser.core.model.schema_checks import check_types
 from merganser.core.model.validation import check_key_columns, check_null_keys
 from merganser.errors import ColumnTypeError, InvalidArgumentError, KeyColumnError
 

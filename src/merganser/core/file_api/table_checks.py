@@ -19,7 +19,8 @@ from merganser.core.model.keys import (
     to_canonical_keys,
 )
 from merganser.core.model.option_types import to_column_names
-from merganser.core.model.schema import check_columns, check_types, check_unique
+from merganser.core.model.schema import check_unique
+from merganser.core.model.schema_checks import check_columns, check_types
 from merganser.core.model.validation import check_key_columns, check_moves, check_null_keys, check_partition_columns
 from merganser.errors import InvalidArgumentError
 

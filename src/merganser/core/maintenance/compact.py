@@ -18,6 +18,7 @@ from merganser.core.commit.history import make_maintenance_record
 from merganser.core.commit.staged_files import commit_files, list_preserved, make_journal, make_new_file, read_footers
 from merganser.core.dataset.file_statistics import drop_columns
 from merganser.core.dataset.listing import check_target, has_files
+from merganser.core.dataset.mixed_schemas import check_one_schema
 from merganser.core.dataset.snapshot import load_existing, make_no_files_error
 from merganser.core.maintenance.compact_writer import CompactFile, CompactOptions, pack, sort_by_bounds
 from merganser.core.model.engine import Layout
@@ -143,6 +144,7 @@ def _find_empty(target: Target) -> list[int]:
 
 
 def _find_bundles(target: Target, options: CompactOptions) -> list[_Bundle]:
+    check_one_schema(target)
     check_order_columns(target.schema, options.sort_by, "sort_by", "target")
     constant = [name for name in options.sort_by if name in target.partition_columns]
     if constant:

@@ -14,6 +14,7 @@ from merganser.core.commit.commit import check_no_pending_commit, has_pending_co
 from merganser.core.commit.history import make_maintenance_record
 from merganser.core.commit.staged_files import NewFile, commit_files, list_preserved, make_journal, read_footers
 from merganser.core.dataset.listing import check_target, has_files
+from merganser.core.dataset.mixed_schemas import check_one_schema
 from merganser.core.dataset.snapshot import load_existing, make_no_files_error
 from merganser.core.maintenance.duplicates import find_duplicates
 from merganser.core.model.keys import normalize_keys
@@ -127,6 +128,7 @@ def dedupe(
 
 def _load_duplicates(location: Location, request: _Request, reporter: ProgressReporter) -> tuple[Target, Duplicates]:
     target = load_existing(location, request.keys, refuse_nested=True)
+    check_one_schema(target)
     check_order_columns(target.schema, request.order_by, "order_by", "target")
     reporter.begin("plan", rows=target.rows)
     return target, find_duplicates(target, request.keys, request.order_by)

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.merge import driver
+from merganser.core.merge.alter import alter as alter_dataset
 from merganser.core.model.options import DECLARATIONS, Options, pick_options, pick_source, suggest_names
+from merganser.core.model.schema_changes import make_changes
+from merganser.core.storage.lock import LOCK_TIMEOUT
 
 if TYPE_CHECKING:
     import os
@@ -21,8 +24,8 @@ if TYPE_CHECKING:
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.planner import MergePlan
     from merganser.core.model.engine import Engine
-    from merganser.core.model.options import Call, PartitionMove
-    from merganser.core.model.result import MergeResult, WriteResult
+    from merganser.core.model.options import Call, PartitionMove, SchemaMode
+    from merganser.core.model.result import AlterResult, MergeResult, WriteResult
     from merganser.core.model.strategy import MergeStrategy
     from merganser.progress import ProgressCallback
 
@@ -38,6 +41,7 @@ class MergeOptions(TypedDict, total=False):
     partition_by: Sequence[str] | str | None
     column_types: Mapping[str, str | pa.DataType] | None
     null_values: Sequence[str] | str | None
+    schema_mode: SchemaMode
     update_columns: Sequence[str] | str | None
     insert_columns: Sequence[str] | str | None
     dedup_order_by: Sequence[str] | str | None
@@ -113,6 +117,7 @@ class DatasetIO(ABC):
         partition_by: Sequence[str] | str | None = None,
         column_types: Mapping[str, str | pa.DataType] | None = None,
         null_values: Sequence[str] | str | None = None,
+        schema_mode: SchemaMode = "strict",
         update_columns: Sequence[str] | str | None = None,
         insert_columns: Sequence[str] | str | None = None,
         dedup_order_by: Sequence[str] | str | None = None,
@@ -152,6 +157,8 @@ class DatasetIO(ABC):
             column_types: Types of columns of CSV, JSON and Python rows, instead of inferred ones: `pa.string()`,
                 "BIGINT", "timestamp[us, tz=UTC]".
             null_values: Unquoted CSV cells that are NULL, beside empty ones.
+            schema_mode: Whether a source with other columns is refused, or new columns are added to the target and
+                types widened.
             update_columns: Columns that matched rows take from the source; default all.
             insert_columns: Columns that new rows take from the source; default all.
             dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
@@ -193,6 +200,7 @@ class DatasetIO(ABC):
         partition_by: Sequence[str] | str | None = None,
         column_types: Mapping[str, str | pa.DataType] | None = None,
         null_values: Sequence[str] | str | None = None,
+        schema_mode: SchemaMode = "strict",
         update_columns: Sequence[str] | str | None = None,
         insert_columns: Sequence[str] | str | None = None,
         dedup_order_by: Sequence[str] | str | None = None,
@@ -219,6 +227,8 @@ class DatasetIO(ABC):
             column_types: Types of columns of CSV, JSON and Python rows, instead of inferred ones: `pa.string()`,
                 "BIGINT", "timestamp[us, tz=UTC]".
             null_values: Unquoted CSV cells that are NULL, beside empty ones.
+            schema_mode: Whether a source with other columns is refused, or new columns are added to the target and
+                types widened.
             update_columns: Columns that matched rows take from the source; default all.
             insert_columns: Columns that new rows take from the source; default all.
             dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
@@ -255,6 +265,7 @@ class DatasetIO(ABC):
         partition_by: Sequence[str] | str | None = None,
         column_types: Mapping[str, str | pa.DataType] | None = None,
         null_values: Sequence[str] | str | None = None,
+        schema_mode: SchemaMode = "strict",
         retain: int = 0,
         lock_timeout: float = 60.0,
         progress: ProgressCallback | None = None,
@@ -275,6 +286,8 @@ class DatasetIO(ABC):
             column_types: Types of columns of CSV, JSON and Python rows, instead of inferred ones: `pa.string()`,
                 "BIGINT", "timestamp[us, tz=UTC]".
             null_values: Unquoted CSV cells that are NULL, beside empty ones.
+            schema_mode: Whether a source with other columns is refused, or new columns are added to the target and
+                types widened.
             retain: Number of latest commits that can be undone; their replaced files are kept.
             lock_timeout: Seconds to wait for another writer.
             progress: Function that is called with a `Progress` at every step, from any thread.
@@ -284,6 +297,54 @@ class DatasetIO(ABC):
         context = OperationContext("write_dataset", path, self._make_options("write_dataset", locals()))
         with self._open(context) as engine:
             return driver.write_dataset(engine, source, context, mode)
+
+    @suggest_names
+    def alter(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        add: Mapping[str, str | pa.DataType] | None = None,
+        default: Mapping[str, Any] | None = None,
+        drop: Sequence[str] | str | None = None,
+        rename: Mapping[str, str] | None = None,
+        widen: Mapping[str, str | pa.DataType] | None = None,
+        unify: bool = False,
+        plan: bool = False,
+        retain: int = 0,
+        lock_timeout: float = LOCK_TIMEOUT,
+        progress: ProgressCallback | None = None,
+        filesystem: Any = None,
+        ignore_table_format: bool = False,
+    ) -> AlterResult:
+        """Change the schema of all files of a dataset, in one commit; see `merganser.alter`.
+
+        Args:
+            path: Folder or URL of the dataset.
+            add: New columns and their types, by name; they are the last columns.
+            default: Value of new columns in existing rows; default NULL.
+            drop: Columns to remove with their values.
+            rename: New names of columns, by their old names.
+            widen: Wider types of columns, which hold every value of the old ones.
+            unify: Give files with different columns or types one schema.
+            plan: Report which files would change, and change nothing.
+            retain: Number of latest commits that can be undone; their replaced files are kept.
+            lock_timeout: Seconds to wait for another writer.
+            progress: Function that is called with a `Progress` at every step, from any thread.
+            filesystem: fsspec filesystem of the dataset; by default that of its URL.
+            ignore_table_format: Treat the target as plain Parquet files, although it has the log of a Delta Lake,
+                Iceberg, Hudi, Lance or DuckLake table.
+        """
+        changes = make_changes(add=add, default=default, drop=drop, rename=rename, widen=widen, unify=unify)
+        options = Options(
+            retain=retain,
+            lock_timeout=lock_timeout,
+            progress=progress,
+            filesystem=self._choose_filesystem(filesystem),
+            ignore_table_format=ignore_table_format,
+        )
+        context = OperationContext("alter", path, options)
+        with self._open(context) as engine:
+            return alter_dataset(engine, context, changes, plans=plan)
 
     def _merge(self, source: Any, context: OperationContext) -> MergeResult:
         with self._open(context) as engine:

@@ -15,11 +15,22 @@ from merganser.core.commit.commit import check_no_pending_commit, has_pending_co
 from merganser.core.commit.history import make_write_record
 from merganser.core.commit.staged_files import commit_files, make_journal
 from merganser.core.dataset.listing import check_target
+from merganser.core.dataset.mixed_schemas import find_differences
 from merganser.core.merge.audit import find_feed
+from merganser.core.merge.evolution import describe_changes
 from merganser.core.merge.filter_pruning import save_filters
-from merganser.core.merge.planner import MergePlan, decide
+from merganser.core.merge.planner import MergePlan, decide, make_schema_jobs
 from merganser.core.merge.prepare import fit_source, prepare, prepare_overwrite
-from merganser.core.merge.stage import check_row_count, make_layout, make_new_files, stage_merge, stage_schema_file
+from merganser.core.merge.stage import (
+    add_schemas,
+    check_row_count,
+    make_layout,
+    make_new_files,
+    make_rewritten_files,
+    stage_merge,
+    stage_schema_file,
+)
+from merganser.core.model.engine import FileNumber
 from merganser.core.model.options import Request, make_request
 from merganser.core.model.result import WriteResult
 from merganser.core.sources.source import describe_source
@@ -87,12 +98,13 @@ def plan(engine: Engine, source: Any, context: OperationContext) -> MergePlan:
     opened = engine.open(describe_source(source, context.options, location))
     prepared = prepare(engine, opened, location, request, None)
     decision = decide(engine, prepared)
-    before = prepared.target.rows
+    target, before = prepared.target, prepared.target.rows
+    schema_before = target.schema_before if prepared.facts.rows else None
     return MergePlan(
         path=location.display,
         strategy=request.strategy,
         key_columns=tuple(request.keys),
-        partition_columns=tuple(prepared.target.partition_columns),
+        partition_columns=tuple(target.partition_columns),
         source_count=prepared.source_count,
         target_count_before=before,
         target_count_after=before + decision.inserted - decision.deleted,
@@ -101,6 +113,8 @@ def plan(engine: Engine, source: Any, context: OperationContext) -> MergePlan:
         deleted=decision.deleted,
         skipped=decision.skipped,
         files=decision.files,
+        schema_changes=tuple(describe_changes(schema_before, target.schema)) if schema_before and target.schema else (),
+        schema_differences=tuple(find_differences(target)),
     )
 
 
@@ -108,6 +122,9 @@ def write_dataset(engine: Engine, source: Any, context: OperationContext, mode: 
     """Append rows to a dataset, or replace all its rows."""
     if mode not in get_args(WriteMode):
         raise InvalidArgumentError(f"Unknown mode {mode!r}. Choose append or overwrite.")
+    if mode == "overwrite" and context.options.schema_mode != "strict":
+        message = "schema_mode does not go with mode='overwrite', which takes the schema of the source. Leave it out."
+        raise InvalidArgumentError(message)
     started, options = time.monotonic(), context.options
     location = _locate_target(context)
     opened = engine.open(describe_source(source, options, location if mode == "append" else None))
@@ -123,13 +140,13 @@ def write_dataset(engine: Engine, source: Any, context: OperationContext, mode: 
             prepared = prepare_overwrite(opened, location, options, staging)
         with explain_staging_errors(staging):
             progress.begin("add", rows=prepared.facts.rows)
-            appended, removed = _stage_write(prepared, staging, overwrites=mode == "overwrite")
-            written = [new.to_metadata(location) for new in appended]
+            staged, removed = _stage_write(prepared, staging, overwrites=mode == "overwrite")
+            written = [new.to_metadata(location) for new in staged]
             removed_files = [location.to_display(prepared.target.files[number].rel) for number in removed]
             result = WriteResult(mode, prepared.facts.rows, written, removed_files)
-            if appended:
-                progress.begin("commit", len(appended))
-                journal = _make_write_journal(engine.name, prepared, appended, removed, result)
+            if staged:
+                progress.begin("commit", len(staged))
+                journal = _make_write_journal(engine.name, prepared, staged, removed, result)
                 commit_files(session, staging, journal, prepared.target)
     progress.begin("done")
     return result
@@ -137,24 +154,25 @@ def write_dataset(engine: Engine, source: Any, context: OperationContext, mode: 
 
 def _stage_write(prepared: PreparedMerge, staging: Staging, *, overwrites: bool) -> tuple[list[NewFile], Sequence[int]]:
     target, facts = prepared.target, prepared.facts
-    _, staged = prepared.source.match((), facts).stage((), make_layout(prepared), staging)
-    appended = make_new_files(prepared, staged, staging)
     removed: Sequence[int] = range(len(target.files)) if overwrites else ()
+    if facts.rows and not target.rows:
+        # New files have the schema now, so those without rows are removed (W3).
+        removed = removed or target.unlinked
+    jobs = [] if overwrites else make_schema_jobs(prepared, {*map(FileNumber, removed)})
+    done, staged = prepared.source.match((), facts).stage(jobs, make_layout(prepared), staging)
+    appended = make_new_files(prepared, staged, staging)
     if not appended and (removed or not target.files):
         appended = [stage_schema_file(prepared, staging)]
-    elif appended and not removed and not target.rows:
-        # New files have the schema now, so those without rows are removed (W3).
-        removed = target.unlinked
     check_row_count(facts.rows, appended)
-    return appended, removed
+    return [*make_rewritten_files(prepared, jobs, done, staging), *appended], removed
 
 
 def _make_write_journal(
-    engine: str, prepared: PreparedMerge, appended: Sequence[NewFile], removed: Sequence[int], result: WriteResult
+    engine: str, prepared: PreparedMerge, staged: Sequence[NewFile], removed: Sequence[int], result: WriteResult
 ) -> Journal:
     target, options = prepared.target, prepared.request.options
     record = make_write_record(engine, options, result, target.rows if result.mode == "append" else None)
-    journal = make_journal(target, appended, removed, record, options.retain)
+    journal = make_journal(target, staged, removed, add_schemas(record, prepared), options.retain)
     return replace(journal, record=prepared.partition_record)
 
 

@@ -176,7 +176,7 @@ class _FilterProbe:
         # A file that cannot be read here is left to the scan, which reads it in another way or refuses it.
         with (
             suppress(UnreadableFileError, pa.ArrowException),
-            open_parquet(self.store, scan.path, scan.footer) as parquet,
+            open_parquet(self.store, scan.path, scan.footer, shape=scan.shape) as parquet,
         ):
             for group in scan.groups:
                 built = make_filter(hash_keys(self._read_keys(parquet, group, scan)))

@@ -31,6 +31,7 @@ def format_plan(plan: MergePlan, width: int) -> Iterator[str]:
     yield f"{plan.strategy} of {pluralize(plan.source_count, 'row')} into {plan.path} on {', '.join(plan.key_columns)}:"
     yield f"  {plan.inserted:,} inserted, {plan.updated:,} updated, {plan.deleted:,} deleted{skipped}"
     yield f"  {pluralize(plan.target_count_before, 'row')} before, {plan.target_count_after:,} after"
+    yield from (f"  schema: {line}" for line in plan.list_schema_lines())
     if plan.files:
         yield ""
         yield from _draw_partitions(plan, width)

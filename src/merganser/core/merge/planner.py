@@ -25,10 +25,11 @@ from merganser.errors import PartitionMoveError
 from merganser.printable import escape_controls
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy.typing as npt
 
+    from merganser.core.dataset.mixed_schemas import SchemaDifference
     from merganser.core.dataset.target import Target
     from merganser.core.merge.filter_pruning import FilterPruning
     from merganser.core.merge.prepare import PreparedMerge
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 FileAction = Literal["rewrite", "remove", "preserve"]
 
 _PRUNED_BY_FILTERS = "no source key passes the filter of its keys"
-# Why a file without a match is rewritten: every file is, or it is the last one.
-_UNMATCHED_REASONS = {True: "every file is rewritten", False: "it keeps the schema of a dataset without rows"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,11 @@ class FilePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class MergePlan(FilesDisplayMixin):
-    """What a merge would do. Print it."""
+    """What a merge would do. Print it.
+
+    `schema_changes` are those that the merge makes. If `schema_differences` lists columns in which files differ, a
+    merge with `schema_mode="evolve"` unifies them, and any other refuses them.
+    """
 
     file_class = FilePlan
 
@@ -74,6 +77,8 @@ class MergePlan(FilesDisplayMixin):
     deleted: int
     skipped: int
     files: tuple[FilePlan, ...]
+    schema_changes: tuple[str, ...] = ()
+    schema_differences: tuple[SchemaDifference, ...] = ()
 
     def _repr_html_(self) -> str:
         from merganser.core.merge.plan_chart import render_plan  # noqa: PLC0415  it draws plans
@@ -89,12 +94,17 @@ class MergePlan(FilesDisplayMixin):
             f"{self.inserted:,} inserted, {self.updated:,} updated, {self.deleted:,} deleted{skipped}; "
             f"{pluralize(self.target_count_before, 'row')} before, {self.target_count_after:,} after"
         )
+        schema = [f"  schema: {line}" for line in self.list_schema_lines()]
         lines = [
             f"  {file.action:<8} {file.path}: {file.reason} "
             f"({file.affected_groups} of {pluralize(file.row_groups, 'row group')}, {pluralize(file.rows, 'row')})"
             for file in self.files
         ]
-        return "\n".join(map(escape_controls, [head, *lines]))
+        return "\n".join(map(escape_controls, [head, *schema, *lines]))
+
+    def list_schema_lines(self) -> list[str]:
+        """List how the schema changes, and in what files differ now."""
+        return [*self.schema_changes, *(f"unify files: {one}" for one in self.schema_differences)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +240,7 @@ def plan_scans(
                 has_bounds=not any(unbounded[name][own][groups].any() for name in keys if name not in constants),
                 deletes_missing=bool(deletes_missing) and deletes_missing[file],
                 footer=target.footers.get(target.files[file].rel),
+                shape=target.get_shape(file),
             )
         )
     return tuple(scans)
@@ -266,6 +277,7 @@ def _assign_file_actions(
     rule, counts = prepared.policy.rule, matched.counts
     tally = _count_group_rows(prepared, counts)
     jobs, removed = _make_jobs(prepared, counts, tally)
+    jobs |= {job.number: job for job in make_schema_jobs(prepared, {*jobs, *removed})}
     rows, replaced, taken = (int(column.sum()) for column in (counts.rows, counts.replaced, counts.removed))
     return Decision(
         matched=matched,
@@ -301,13 +313,26 @@ def _make_jobs(
             removed.append(file)
         else:
             kept = np.flatnonzero((changed | rewrites_all) & ((left > 0) | ~changed))
-            jobs[file] = _make_job(target, file, tally, columns, kept, np.flatnonzero(changed & (left == 0)))
+            dropped = np.flatnonzero(changed & (left == 0))
+            keeps_missing = not tally.deletes_missing[file]
+            jobs[file] = _make_job(target, file, columns, kept, dropped, keeps_missing=keeps_missing)
     if removed and len(removed) == len(target.files) and not (counts.new_rows or counts.moved):
         # A dataset left without rows keeps one file without rows, so that its schema survives (W3).
         first = removed.pop(0)
         everything = np.arange(target.group_counts[first])
-        jobs[first] = _make_job(target, first, tally, columns, everything[:0], everything)
+        jobs[first] = _make_job(target, first, columns, everything[:0], everything)
     return jobs, removed
+
+
+def make_schema_jobs(prepared: PreparedMerge, touched: Collection[FileNumber] = ()) -> list[RewriteJob]:
+    """Make jobs that only give files the schema of the dataset, for those that are not touched otherwise (E1)."""
+    target, jobs = prepared.target, []
+    # A merge of no rows brings no columns.
+    for file in map(FileNumber, range(len(target.files)) if prepared.facts.rows and target.is_mixed else ()):
+        if file not in touched and target.get_shape(file) is not None:
+            nothing = np.arange(0)
+            jobs.append(_make_job(target, file, frozenset(), nothing, nothing))
+    return jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +361,13 @@ def _count_group_rows(prepared: PreparedMerge, counts: MatchCounts) -> _GroupCou
 
 
 def _make_job(
-    target: Target, file: FileNumber, tally: _GroupCounts, replaced: frozenset[str], groups: Groups, dropped: Groups
+    target: Target,
+    file: FileNumber,
+    replaced: frozenset[str],
+    groups: Groups,
+    dropped: Groups,
+    *,
+    keeps_missing: bool = True,
 ) -> RewriteJob:
     # A copy inside the file of a column that is in the path stays as it is: the path wins (H1).
     in_path = {name for name in target.partition_columns if target.get_path_value(file, name) is not UNKNOWN}
@@ -347,8 +378,9 @@ def _make_job(
         columns=target.get_columns(file) & replaced - in_path,
         groups=groups.tolist(),
         dropped_groups=dropped.tolist(),
-        keeps_missing=not tally.deletes_missing[file],
+        keeps_missing=keeps_missing,
         footer=target.footers.get(rel),
+        shape=target.get_shape(file),
     )
 
 
@@ -369,7 +401,7 @@ def _make_file_plans(
         affected = 0
         if job is not None:
             action, affected = "rewrite", len(job.groups) + len(job.dropped_groups)
-            reason = "it holds matched rows" if matched[file] else _UNMATCHED_REASONS[bool(job.groups)]
+            reason = "it holds matched rows" if matched[file] else _explain_unmatched_rewrite(job)
         elif file in removed:
             action, affected = "remove", groups
             reason = _explain_removal(target, file, is_matched=matched[file] > 0)
@@ -390,6 +422,12 @@ def _make_file_plans(
             )
         )
     return tuple(plans)
+
+
+def _explain_unmatched_rewrite(job: RewriteJob) -> str:
+    if job.shape is not None and not job.dropped_groups:
+        return "its schema changes"
+    return "every file is rewritten" if job.groups else "it keeps the schema of a dataset without rows"
 
 
 def _explain_removal(target: Target, file: FileNumber, *, is_matched: bool) -> str:

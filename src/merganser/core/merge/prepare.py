@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from merganser.core.dataset.listing import find_partition_columns, list_files
+from merganser.core.dataset.mixed_schemas import check_one_schema
 from merganser.core.dataset.snapshot import load_target, make_record, read_record
 from merganser.core.dataset.target import Target
+from merganser.core.merge.evolution import evolve_target
 from merganser.core.merge.scope import check_source, make_scope
 from merganser.core.model import validation
 from merganser.core.model.casts import make_operation_field
@@ -18,7 +20,8 @@ from merganser.core.model.option_checks import OPERATIONS
 from merganser.core.model.options import Request, check_order
 from merganser.core.model.partitions import UNKNOWN, check_partition_type, list_tokens, make_folder_name, render
 from merganser.core.model.projection import drop_operation_column, find_projection, uses_column
-from merganser.core.model.schema import check_columns, check_types, check_unique, to_stored_schema, to_value_type
+from merganser.core.model.schema import check_unique, to_stored_schema, to_value_type
+from merganser.core.model.schema_checks import check_columns, check_types
 from merganser.core.model.strategy import Action, MergePolicy, find_rule
 from merganser.errors import InvalidArgumentError, PartitionValueError
 
@@ -85,9 +88,14 @@ def fit_source(
 ) -> FittedMerge:
     """Validate the columns of the source against the target."""
     target, source_schema = _load_target(engine, opened, location, request)
+    evolves = request.options.schema_mode == "evolve"
     if staging is None:
         # Without the lock, files may be replaced while they are read.
         target = replace(target, footers={})
+    elif not evolves:
+        # A plan reports what differs; a merge refuses it.
+        check_one_schema(target, ", or pass schema_mode='evolve'")
+    target = evolve_target(target, source_schema, request)
     schema = target.schema
     if schema is None:
         validation.check_supported_types(source_schema, "source")
@@ -96,10 +104,11 @@ def fit_source(
     _check_partition_columns(target.partition_columns, schema)
     order = "dedup_order_by" if request.options.dedup_order_by else "sequence_column"
     validation.check_order_columns(schema, request.order_by, order, "target" if target.files else "source")
-    projection = find_projection(request, schema, target.partition_columns)
+    given = frozenset(source_schema.names) if evolves else None
+    projection = find_projection(request, schema, target.partition_columns, given)
     is_partitioned = set(target.partition_columns) <= projection.columns
     spec = SourceSpec(
-        schema=_project_schema(source_schema, schema, projection, request.options),
+        schema=_project_schema(source_schema, target, schema, projection, request.options),
         keys=request.keys,
         partition_columns=target.partition_columns if is_partitioned else [],
         policy=projection.policy,
@@ -151,13 +160,17 @@ def _load_target(
     return target, drop_operation_column(schema, target.schema, options)
 
 
-def _project_schema(source: pa.Schema, target: pa.Schema, projection: Projection, options: Options) -> pa.Schema:
-    check_columns(source, target, projection.columns)
-    fields = [field for field in target if field.name in projection.columns]
-    schema = pa.schema(fields, target.metadata)
+def _project_schema(
+    source: pa.Schema, target: Target, stored: pa.Schema, projection: Projection, options: Options
+) -> pa.Schema:
+    evolves, path = options.schema_mode == "evolve", target.location.display
+    # Columns that the merge does not use are not added to the target.
+    known = {*stored.names} if evolves else {*source.names}
+    check_columns(pa.schema([field for field in source if field.name in known]), stored, projection.columns, path)
+    schema = pa.schema([field for field in stored if field.name in projection.columns], stored.metadata)
     validation.check_supported_types(pa.schema([source.field(name) for name in schema.names]), "source")
-    validation.check_supported_types(target, "target")
-    check_types(source, schema)
+    validation.check_supported_types(stored, "target")
+    check_types(source, schema, path, evolves=evolves)
     if options.operation_column is None:
         return schema
     return schema.append(make_operation_field(options.operation_column, options.operation_values or OPERATIONS))

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from merganser.core.columnar.take import empty_table
 from merganser.core.commit.batches import make_batch
-from merganser.core.commit.history import make_merge_record
+from merganser.core.commit.history import make_merge_record, record_schemas
 from merganser.core.commit.journal import Move
 from merganser.core.commit.staged_files import NewFile, list_preserved, make_journal, make_new_file, read_footers
 from merganser.core.dataset.target import Template
@@ -32,12 +32,20 @@ from merganser.errors import CountMismatchError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from merganser.core.commit.history import HistoryRecord
     from merganser.core.commit.journal import Journal
     from merganser.core.merge.audit import Audit
     from merganser.core.merge.filter_pruning import FilterPruning
     from merganser.core.merge.planner import Decision
     from merganser.core.merge.prepare import FittedMerge, PreparedMerge
-    from merganser.core.model.engine import AppendedFile, ConformedSource, Engine, FileNumber, RewrittenFile
+    from merganser.core.model.engine import (
+        AppendedFile,
+        ConformedSource,
+        Engine,
+        FileNumber,
+        RewriteJob,
+        RewrittenFile,
+    )
     from merganser.core.storage.location import Location
     from merganser.core.storage.staging import Staging
     from merganser.progress import ProgressReporter
@@ -101,14 +109,21 @@ def _stage_files(prepared: PreparedMerge, decision: Decision, staging: Staging) 
     appended: Sequence[AppendedFile] = ()
     if decision.jobs or layout is not None:
         rewritten, appended = decision.matched.stage(decision.jobs, layout, staging)
-    footers = read_footers(staging, [one.staged_path for one in rewritten])
-    new_files = [
-        NewFile(one.staged_path, prepared.target.files[job.number].rel, footer, job.number)
-        for job, one, footer in zip(decision.jobs, rewritten, footers, strict=True)
-    ]
+    new_files = make_rewritten_files(prepared, decision.jobs, rewritten, staging)
     added = make_new_files(prepared, appended, staging)
     check_row_count(decision.appended, added)
     return _Staged(new_files, added, sum(one.replaced for one in rewritten), sum(one.removed for one in rewritten))
+
+
+def make_rewritten_files(
+    prepared: PreparedMerge, jobs: Sequence[RewriteJob], rewritten: Sequence[RewrittenFile], staging: Staging
+) -> list[NewFile]:
+    """Give each staged replacement the path of its file."""
+    footers = read_footers(staging, [one.staged_path for one in rewritten])
+    return [
+        NewFile(one.staged_path, prepared.target.files[job.number].rel, footer, job.number)
+        for job, one, footer in zip(jobs, rewritten, footers, strict=True)
+    ]
 
 
 def make_new_files(prepared: PreparedMerge, appended: Sequence[AppendedFile], staging: Staging) -> list[NewFile]:
@@ -154,6 +169,14 @@ def check_row_count(expected: int, appended: Sequence[NewFile]) -> None:
         raise CountMismatchError(
             f"Internal error: {staged} rows were staged, {expected} planned. Nothing was published; please report this."
         )
+
+
+def add_schemas(record: HistoryRecord, prepared: PreparedMerge) -> HistoryRecord:
+    """Record the schema before and after, if files get another one."""
+    target, before = prepared.target, prepared.target.schema_before
+    if before is None or target.schema is None or not prepared.facts.rows:
+        return record
+    return record_schemas(record, before, target.schema)
 
 
 def _make_result(prepared: PreparedMerge, decision: Decision, staged: _Staged, audit: Audit) -> MergeResult:
@@ -211,7 +234,7 @@ def _make_journal(
     batch = None if result.batch_id is None else make_batch(result.batch_id, result)
     if not (staged.files or removed or batch):
         return None
-    record = make_merge_record(engine, request, result)
+    record = add_schemas(make_merge_record(engine, request, result), prepared)
     journal = make_journal(prepared.target, staged.files, removed, record, request.options.retain)
     partitions = prepared.partition_record if staged.files or removed else None
     feed = [Move(path.rpartition("/")[2], final) for path, final in audit.files]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 PartitionMove = Literal["refuse", "move"]
+SchemaMode = Literal["strict", "evolve"]
 Call = Literal["merge", "plan", "write_dataset"]
 
 _ALL = get_args(Call)
@@ -114,6 +115,12 @@ class Options:
         _ALL,
         has_flag=False,
         is_recorded=False,
+    )
+    schema_mode: SchemaMode = declare(
+        types.choose_from(*get_args(SchemaMode)),
+        "Whether a source with other columns is refused, or new columns are added to the target and types widened.",
+        _ALL,
+        default="strict",
     )
     update_columns: Sequence[str] | str | None = declare(
         types.SOME_COLUMNS, "Columns that matched rows take from the source; default all.", _MERGES

@@ -37,8 +37,13 @@ def uses_column(request: Request, name: str) -> bool:
     )
 
 
-def find_projection(request: Request, schema: pa.Schema, partition_columns: Sequence[str]) -> Projection:
-    """Find the columns that matched and new rows take from the source: all unless the caller names some (M2)."""
+def find_projection(
+    request: Request, schema: pa.Schema, partition_columns: Sequence[str], given: frozenset[str] | None = None
+) -> Projection:
+    """Find the columns that matched and new rows take from the source: all unless the caller names some (M2).
+
+    Where the schema evolves, all are those `given` by the source.
+    """
     options, rule, keys = request.options, request.rule, frozenset(request.keys)
     for argument in ("update_columns", "insert_columns"):
         for name in getattr(options, argument) or ():
@@ -47,7 +52,7 @@ def find_projection(request: Request, schema: pa.Schema, partition_columns: Sequ
                     f"{argument} names {name!r}, which the target lacks. Its columns are: {', '.join(schema.names)}."
                 )
     moves = options.on_partition_move == "move"
-    everything = frozenset(schema.names)
+    everything = frozenset(schema.names if given is None else [*given.intersection(schema.names), *partition_columns])
     updates, inserts = (
         frozenset() if not wanted else everything if named is None else frozenset(named)
         for wanted, named in ((rule.replaces, options.update_columns), (rule.inserts or moves, options.insert_columns))
@@ -63,7 +68,8 @@ def find_projection(request: Request, schema: pa.Schema, partition_columns: Sequ
         compared_columns=_find_compared_columns(options.skip_unchanged, updates - keys),
         takes_partition=movable <= updates,
     )
-    columns = frozenset(name for name in schema.names if uses_column(request, name))
+    named = {*request.keys, *request.order_by, *(options.update_columns or ()), *(options.insert_columns or ())}
+    columns = frozenset(name for name in everything | named if uses_column(request, name))
     return Projection(policy, columns, inserts, appends=rule.inserts or moves)
 
 

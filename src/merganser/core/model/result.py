@@ -124,6 +124,36 @@ class DedupeResult(FilesDisplayMixin):
     dry_run: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlteredFile:
+    """One data file of an altered dataset: stored bytes that are copied, and of columns that are encoded anew."""
+
+    path: str
+    row_count: int
+    operation: FileOperation
+    bytes_copied: int
+    bytes_encoded: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class AlterResult(FilesDisplayMixin):
+    """The result of `alter`: what changed in the schema, and in which files; with `is_plan`, what would change."""
+
+    file_class = AlteredFile
+
+    path: str
+    changes: list[str]
+    schema_before: dict[str, str]
+    schema_after: dict[str, str]
+    row_count: int
+    files: list[AlteredFile]
+    rewritten_files: list[str]
+    preserved_files: list[str]
+    bytes_copied: int
+    bytes_encoded: int
+    is_plan: bool = False
+
+
 class MergeStats(dict[str, int]):
     """Merge counts as a dict with attributes: inserted, updated, deleted, and total, the rows after.
 

@@ -1,4 +1,4 @@
-"""Schemas: whether columns of source and target match, which types can be cast, and types in plain form.
+"""Schemas: which types can be cast, which hold the same values, and types in plain form.
 
 A source column fits a target column when all of its values do (S3). `is_castable` decides from the types alone which
 pairs are allowed; whether each value fits is decided by the cast.
@@ -12,22 +12,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from merganser.errors import ColumnTypeError, SchemaMismatchError
+from merganser.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
-
-
-def check_columns(source: pa.Schema, target: pa.Schema, needed: Collection[str] | None = None) -> None:
-    """Refuse a source with columns that the target lacks, or without those `needed`, by default all (S2)."""
-    have, want = set(source.names), set(target.names)
-    missing = [name for name in target.names if name not in have and (needed is None or name in needed)]
-    unknown = [name for name in source.names if name not in want]
-    if missing or unknown:
-        raise SchemaMismatchError(
-            f"Source and target columns differ: missing from the source: {format_names(missing)}; "
-            f"unknown to the target: {format_names(unknown)}. Select, rename or add columns in the source."
-        )
 
 
 def check_unique(schema: pa.Schema, side: str) -> None:
@@ -36,33 +24,6 @@ def check_unique(schema: pa.Schema, side: str) -> None:
     if duplicates:
         message = f"The {side} has several columns named {format_names(duplicates)}. Rename them to unique names."
         raise SchemaMismatchError(message)
-
-
-def check_types(source: pa.Schema, target: pa.Schema) -> None:
-    """Refuse source types that cannot be cast to the target's without loss (S3, K6)."""
-    for field in target:
-        have = source.field(field.name).type
-        if not is_castable(have, field.type):
-            are_times = pa.types.is_timestamp(have) and pa.types.is_timestamp(field.type)
-            hint = " A timestamp with a time zone and one without cannot be compared." if are_times else ""
-            raise ColumnTypeError(
-                f"Column {field.name!r} has type {have} in the source and {field.type} in the target, which cannot be "
-                f"cast without loss.{hint} Cast the column in the source."
-            )
-
-
-def check_same_schema(first: pa.Schema, other: pa.Schema, first_path: str, other_path: str) -> None:
-    """Refuse two files of a dataset with different columns or types."""
-    differing = sorted(set(first.names) ^ set(other.names)) or [
-        name for name in first.names if not is_same_logical_type(first.field(name).type, other.field(name).type)
-    ]
-    if differing:
-        name = differing[0]
-        types = [str(s.field(name).type) if name in s.names else "absent" for s in (first, other)]
-        raise SchemaMismatchError(
-            f"The files of the dataset disagree about column {name!r}: {types[0]} in {first_path}, {types[1]} in "
-            f"{other_path}. Rewrite the dataset with one schema first (write_dataset with mode='overwrite')."
-        )
 
 
 def check_same_columns(first: pa.Schema, other: pa.Schema, first_path: str, other_path: str) -> None:

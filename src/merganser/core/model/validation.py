@@ -90,7 +90,8 @@ def check_insert_columns(missing: Sequence[str]) -> None:
     """Refuse new rows without a column that the target requires."""
     if missing:
         raise ColumnValueError(
-            f"insert_columns leaves out {', '.join(map(repr, missing))}, which the target declares NOT NULL. Add it."
+            f"New rows lack {', '.join(map(repr, missing))}, which the target declares NOT NULL. Add it to the source, "
+            "and to insert_columns if these are given."
         )
 
 

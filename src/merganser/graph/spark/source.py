@@ -9,7 +9,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.core.model.casts import conform
-from merganser.core.model.schema import check_types, is_same_logical_type
+from merganser.core.model.schema import is_same_logical_type
+from merganser.core.model.schema_checks import check_types
 from merganser.engines.spark.jobs import tag_errors, watch_job
 from merganser.errors import InvalidArgumentError
 from merganser.graph.spark.columns import KEY_COLUMNS, TIME_COLUMNS, to_column_name
