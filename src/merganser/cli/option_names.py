@@ -17,13 +17,18 @@ _ALIASES = {
 }
 _COMMANDS = {"write_dataset": "write"}
 # Options of other commands that remedies name.
-_OTHER_OPTIONS = {"retain": click.Option(["--retain"]), "mode": click.Option(["--mode"])}
+_OTHER_OPTIONS = {
+    name: click.Option([f"--{name.replace('_', '-')}"])
+    for name in ("retain", "mode", "add", "drop", "rename", "widen", "unify", "schema_mode")
+}
 
 _LITERAL = r"'[^']*'|\w+(?:\.\w+)*"
-_ARGUMENT = re.compile(rf"(?:([a-z_]+)=)?({_LITERAL}|<[^>]*>)")
+_MAPPING = r"\{[^{}]*\}"
+_ARGUMENT = re.compile(rf"(?:([a-z_]+)=)?({_MAPPING}|{_LITERAL}|<[^>]*>)")
+_PAIR = re.compile(r"'([^']*)': '([^']*)'")
 _TOKENS = re.compile(
     # Calls are the only place where quoted text is translated: recover('lake/orders').
-    r"(?:(?P<call>[Cc])all )?\b(?P<function>[a-z_]+)\((?P<arguments>[^()]*)\)"
+    r"(?:(?P<call>[Cc])all )?\b(?P<function>[a-z_]+)\((?P<arguments>(?:'[^']*'|[^()'])*)\)"
     # What the user or the data named stays: quoted text, lists of columns, example keys.
     r"|(?<!\w)'(?:\\.|[^'\\])*'(?!\w)|\"[^\"]*\"|[Cc]olumns[^.:]*: [^.]*|for example .*?(?=\. |$)"
     rf"|(?P<verb>\b(?:[Uu]se|[Pp]ass|[Ss]et|[Gg]ive|with|or) )(?P<option>[a-z_]+)=(?P<value>{_LITERAL})"
@@ -46,6 +51,8 @@ def name_options(message: str) -> str:
         option = (_OTHER_OPTIONS | options).get(name)
         if option is None:
             return None
+        if value.startswith("{"):
+            return " ".join(f"{option.opts[-1]} {shlex.quote('='.join(one))}" for one in _PAIR.findall(value))
         if value in {"True", "False"}:
             return next(iter(option.opts if value == "True" else option.secondary_opts), None)
         return f"{option.opts[-1]} {_quote(value)}"

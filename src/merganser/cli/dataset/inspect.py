@@ -95,5 +95,7 @@ def format_record(record: HistoryRecord) -> str:
     name = " ".join(filter(None, (record.operation, record.strategy or record.mode)))
     found = {word: getattr(record, word) for word in ("inserted", "updated", "deleted")}
     changes = ", ".join(f"{count:,} {word}" for word, count in found.items() if count) or "no row changed"
+    if record.schema_after != record.schema_before:
+        changes = f"{changes}, columns changed"
     batch = f" (batch {record.batch_id})" if record.batch_id else ""
     return f"{record.committed_at:%Y-%m-%d %H:%M:%S} UTC  {name}: {changes}{batch}"

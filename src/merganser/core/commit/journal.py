@@ -44,7 +44,8 @@ class Journal:
     `record` is the new partition record, if it changes, and `batch` that of a batch with an id; an undo has the id to
     `forget`. `feed` are moves to change feeds outside the dataset; `mark` is the identity of the staging folder's
     marker, by which recovery of a copied dataset knows that a feed is the original's. `history` is the record of the
-    commit. The files that the last `retain` commits replaced or removed are retained.
+    commit. The files that the last `retain` commits replaced or removed are retained. `stale` are summary files that
+    no longer describe the data files, and are removed first.
     """
 
     moves: Sequence[Move]
@@ -56,6 +57,7 @@ class Journal:
     history: HistoryRecord | None = None
     retain: int = 0
     forget: str | None = None
+    stale: Sequence[str] = ()
     mark: str | None = None
 
     @property

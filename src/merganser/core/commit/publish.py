@@ -25,6 +25,8 @@ def publish(location: Location, control: str, staging: Staging, journal: Journal
     _write_control_files(location, control, journal)
     replaced = ReplacedFiles(staging, journal.replaced)
     removed = _find_removed(location, replaced, journal.removals)
+    for rel in journal.stale:
+        _remove_with_checksum(location, rel)
     _move_files(location, staging, journal, replaced, recovering=recovering)
     _remove_files(location, removed)
     touched = [location.to_path(move.target) for move in journal.moves]
@@ -89,8 +91,13 @@ def _remove_files(location: Location, removals: Mapping[str, str]) -> None:
     found = location.list_all_files() if removals else {}
     for rel, identity in removals.items():
         if rel in found and found[rel].identity == identity:
-            location.store.remove(_make_checksum_path(location.to_path(rel)))
-            location.store.remove(location.to_path(rel))
+            _remove_with_checksum(location, rel)
+
+
+def _remove_with_checksum(location: Location, rel: str) -> None:
+    path = location.to_path(rel)
+    location.store.remove(_make_checksum_path(path))
+    location.store.remove(path)
 
 
 def _check_replaced(location: Location, staging: Staging, replaced: ReplacedFiles, move: Move) -> None:

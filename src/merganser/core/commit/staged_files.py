@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from merganser.core.columnar.threads import map_in_threads
 from merganser.core.commit.history import HistoryFile
 from merganser.core.commit.journal import Journal, Move, Removal
+from merganser.core.dataset.listing import FOOTER_SUMMARY
 from merganser.core.dataset.snapshot import check_listing
 from merganser.core.dataset.statistics_cache import save_cache
 from merganser.core.model.result import MergeFileMetadata
@@ -91,7 +92,13 @@ def make_journal(
     moves = [Move(one.staged.rpartition("/")[2], one.rel, old) for one, old in zip(new, identities, strict=True)]
     removals = [Removal(target.files[number].rel, target.files[number].identity) for number in removed]
     history = replace(record, files=_list_touched_files(target, new, removed))
-    return Journal(moves, removals, history=history, retain=retain)
+    return Journal(moves, removals, history=history, retain=retain, stale=_find_stale(target, record))
+
+
+def _find_stale(target: Target, record: HistoryRecord) -> list[str]:
+    """Find summary files that a commit makes wrong: those of footers, and those of the schema if that changes (E6)."""
+    changes_schema = record.schema_after is not None or record.mode == "overwrite"
+    return [rel for rel in target.summary_files if changes_schema or rel.rpartition("/")[2] == FOOTER_SUMMARY]
 
 
 def commit_files(session: Session, staging: Staging, journal: Journal, target: Target) -> None:

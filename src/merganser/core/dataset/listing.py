@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from merganser.core.dataset.file_statistics import DataFile
 from merganser.core.dataset.nesting import check_above, check_below, is_marker
@@ -21,8 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from merganser.core.storage.location import Location
+    from merganser.core.storage.store import FileInfo
 
 SUFFIX = ".parquet"
+# Copies of all footers, or of the schema, that some writers leave beside the data files.
+FOOTER_SUMMARY, SCHEMA_SUMMARY = "_metadata", "_common_metadata"
+
+
+class Listing(NamedTuple):
+    """The data files of a dataset in name order, and the paths of summary files, which describe data files."""
+
+    files: list[DataFile]
+    summary_files: list[str]
 
 
 def list_dataset_files(
@@ -45,21 +55,26 @@ def list_dataset_files(
 
 def list_files(location: Location, *, refuse_nested: bool = False) -> list[DataFile]:
     """List the data files below a root (P7); a listing that fails is an error, never an empty dataset (P6)."""
+    return list_dataset(location, refuse_nested=refuse_nested).files
+
+
+def list_dataset(location: Location, *, refuse_nested: bool = False) -> Listing:
+    """List data files as `list_files` does, and summary files."""
     # Writers pass `refuse_nested`: another dataset below the root is an error for them (M10).
-    files, others = _find_files(location, refuse_nested=refuse_nested)
+    files, others, summaries = _find_files(location, refuse_nested=refuse_nested)
     for rel in others:
         _check_suffix(location, rel)
-    return sorted(files, key=attrgetter("rel"))
+    return Listing(sorted(files, key=attrgetter("rel")), sorted(summaries))
 
 
-def _find_files(location: Location, *, refuse_nested: bool) -> tuple[list[DataFile], list[str]]:
-    """Find data files and other visible files, in no order; tables of other formats and nested datasets are refused."""
+def _find_files(location: Location, *, refuse_nested: bool) -> tuple[list[DataFile], list[str], list[str]]:
+    """Find data files, other visible files and summary files; tables of other formats, nested datasets are refused."""
     if not _exists(location):
-        return [], []
-    files: list[DataFile] = []
+        return [], [], []
+    found: list[FileInfo] = []
     others: list[str] = []
+    summaries: list[str] = []
     markers: list[str] = []  # paths that reveal another dataset or a table of another format
-    parse_folder = cache(parse_hive_partition_path)
 
     def enter(folder: str) -> bool:
         name = folder.rpartition("/")[2]
@@ -68,28 +83,35 @@ def _find_files(location: Location, *, refuse_nested: bool) -> tuple[list[DataFi
         return _is_visible(name)
 
     for info in location.store.walk(location.root, enter):
-        folder, slash, name = info.rel.rpartition("/")
-        if not _is_visible(name):
-            continue
-        if name.endswith(SUFFIX):
-            file = DataFile(
-                rel=info.rel,
-                size=info.size,
-                identity=info.identity,
-                version=info.version,
-                changed=info.changed,
-                real=info.real,
-                folders=parse_folder(folder + slash),
-            )
-            files.append(file)
-            if is_ducklake(name):
-                markers.append(info.rel)
-        elif info.identity != DANGLING:
+        name = info.rel.rpartition("/")[2]
+        if name in (FOOTER_SUMMARY, SCHEMA_SUMMARY):
+            summaries.append(info.rel)
+        elif _is_visible(name) and name.endswith(SUFFIX):
+            found.append(info)
+        elif _is_visible(name) and info.identity != DANGLING:
             others.append(info.rel)
+    markers += [info.rel for info in found if is_ducklake(info.rel.rpartition("/")[2])]
     check_tables(location, markers)
     if refuse_nested:
-        check_below(location, markers, (file.real for file in files if file.real is not None))
-    return files, others
+        check_below(location, markers, (info.real for info in found if info.real is not None))
+    return _parse_folders(found), others, summaries
+
+
+def _parse_folders(found: Iterable[FileInfo]) -> list[DataFile]:
+    """Add the partition values of their paths to files; files of a folder share one mapping."""
+    parse_folder = cache(parse_hive_partition_path)
+    return [
+        DataFile(
+            rel=info.rel,
+            size=info.size,
+            identity=info.identity,
+            version=info.version,
+            changed=info.changed,
+            real=info.real,
+            folders=parse_folder(info.rel[: info.rel.rfind("/") + 1]),
+        )
+        for info in found
+    ]
 
 
 def check_target(location: Location, *, lists_later: bool = False) -> None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from merganser.core.dataset.file_statistics import Summaries
     from merganser.core.dataset.target import Target
 
-_SHOWN_FILES = 3
 _SHOWN_COLUMNS = 5
 MISSING = "missing"
 
@@ -33,15 +32,13 @@ class SchemaDifference:
     files: Mapping[str, Sequence[str]]
 
     def __str__(self) -> str:
-        """Name the column, its types and some files of each."""
+        """Name the column, its types and a file of each."""
         return f"{self.column!r} is " + ", ".join(_format_files(one, files) for one, files in self.files.items())
 
 
 def _format_files(data_type: str, files: Sequence[str]) -> str:
-    more = ", …" if len(files) > _SHOWN_FILES else ""
-    listed = ", ".join(files[:_SHOWN_FILES])
-    preposition = "from" if data_type == MISSING else "in"
-    return f"{data_type} {preposition} {pluralize(len(files), 'file')} ({listed}{more})"
+    preposition, example = "from" if data_type == MISSING else "in", "like " if len(files) > 1 else ""
+    return f"{data_type} {preposition} {pluralize(len(files), 'file')} ({example}{files[0]})"
 
 
 def unify_schemas(schemas: Sequence[pa.Schema], paths: Sequence[str], partition_columns: Sequence[str]) -> pa.Schema:
@@ -91,6 +88,19 @@ def find_differences(target: Target) -> list[SchemaDifference]:
 def _differ(name: str, schemas: Sequence[pa.Schema]) -> bool:
     types = [schema.field(name).type for schema in schemas if name in schema.names]
     return 0 < len(types) < len(schemas) or any(not is_same_logical_type(types[0], one) for one in types[1:])
+
+
+def find_reordered(target: Target) -> list[str]:
+    """Find the files whose columns are in another order than those of the dataset."""
+    if target.file_schema is None or target.summaries is None:
+        return []
+    partitions = target.partition_columns
+    orders = [drop_columns(schema, partitions).names for schema in target.summaries.schemas]
+    return [
+        target.location.to_display(target.files[at].rel)
+        for at, number in enumerate(target.summaries.schema_numbers.tolist())
+        if orders[number] != target.file_schema.names
+    ]
 
 
 def check_one_schema(target: Target, remedy: str = "") -> None:

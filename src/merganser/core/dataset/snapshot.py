@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from merganser.core.columnar.threads import map_in_threads
 from merganser.core.dataset.file_statistics import DataFile, ReferenceFile, drop_columns
-from merganser.core.dataset.listing import find_partition_columns, list_files
+from merganser.core.dataset.listing import find_partition_columns, list_dataset, list_files
 from merganser.core.dataset.mixed_schemas import unify_schemas
 from merganser.core.dataset.nesting import check_above
 from merganser.core.dataset.statistics_cache import summarise_files
@@ -56,7 +56,7 @@ def load_target(
     if not refuse_nested:
         check_above(location, refuse_nested=False)
     listed_at = time.time_ns()
-    files = list_files(location, refuse_nested=refuse_nested)
+    files, summary_files = list_dataset(location, refuse_nested=refuse_nested)
     found = find_partition_columns(files)
     if files and partition_columns is not None and list(partition_columns) != found:
         raise InvalidArgumentError(
@@ -70,7 +70,7 @@ def load_target(
     for name, data_type in types.items():
         check_partition_type(data_type, name)
     if not files:
-        return Target(location=location, partition_types=types)
+        return Target(location=location, partition_types=types, summary_files=tuple(summary_files))
     first = read_footer(location.store, location.to_path(files[0].rel), location.to_display(files[0].rel))
     first_schema = first.schema
     check_unique(first_schema, "target")
@@ -91,6 +91,7 @@ def load_target(
     return Target(
         location=location,
         files=tuple(files),
+        summary_files=tuple(summary_files),
         summaries=summaries.retype({name: schema.field(name).type for name in [*summaries.key_types, *keys]}),
         partition_types=types,
         file_schema=file_schema,

@@ -52,6 +52,7 @@ class Target:
 
     location: Location
     files: tuple[DataFile, ...] = ()
+    summary_files: tuple[str, ...] = ()  # `_metadata` and the like, which describe the files
     summaries: Summaries | None = None
     partition_types: Mapping[str, pa.DataType]
     file_schema: pa.Schema | None = None  # of all files, whether they have it already or are to get it
@@ -141,6 +142,11 @@ class Target:
     def get_columns(self, file: int) -> frozenset[str]:
         """Return the columns that a file itself holds, in the schema of the dataset."""
         return self._columns[int(cast("Summaries", self.summaries).schema_numbers[file])]
+
+    def get_stored_columns(self, file: int) -> frozenset[str]:
+        """Return the columns that a file has now."""
+        summaries = cast("Summaries", self.summaries)
+        return frozenset(summaries.schemas[int(summaries.schema_numbers[file])].names)
 
     @cached_property
     def _columns(self) -> Sequence[frozenset[str]]:

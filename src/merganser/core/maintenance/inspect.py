@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merganser.core.dataset.mixed_schemas import find_differences, find_reordered
 from merganser.core.dataset.snapshot import load_existing
 from merganser.core.maintenance.duplicates import find_duplicates
 from merganser.core.model.keys import normalize_keys, to_python_value
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    from merganser.core.dataset.mixed_schemas import SchemaDifference
     from merganser.core.dataset.target import Target
 
 # A smaller file costs more to open than to read.
@@ -46,7 +48,10 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Inspection(DisplayMixin):
-    """A dataset as its footers describe it; `findings` suggest improvements."""
+    """A dataset as its footers describe it; `findings` suggest improvements.
+
+    `schema_differences` are the columns in which files differ; `columns` are then those of the schema that holds all.
+    """
 
     path: str
     rows: int
@@ -61,6 +66,7 @@ class Inspection(DisplayMixin):
     largest_file: int
     keys: list[KeyRange] = field(default_factory=list)
     duplicate_keys: int | None = None
+    schema_differences: list[SchemaDifference] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
 
 
@@ -93,7 +99,7 @@ def inspect(
     location = locate(path, filesystem, ignore_table_format=ignore_table_format)
     keys = normalize_keys(key_columns) if key_columns else []
     target = load_existing(location, keys)
-    sizes = np.array([file.size for file in target.files])
+    sizes, differences = np.array([file.size for file in target.files]), find_differences(target)
     ranges = [_make_key_range(target, name) for name in keys]
     # Ordered by the key itself, rows of one key are equal, so none are refused for differing.
     duplicate_keys = find_duplicates(target, keys, order_by=keys).key_count if keys else None
@@ -111,7 +117,9 @@ def inspect(
         largest_file=int(sizes.max()),
         keys=ranges,
         duplicate_keys=duplicate_keys,
+        schema_differences=differences,
         findings=[
+            *_list_schema_findings(target, differences),
             *_list_size_findings(target, sizes),
             *_list_key_findings(ranges, len(sizes)),
             *_list_duplicate_findings(duplicate_keys or 0),
@@ -141,6 +149,21 @@ def _make_key_range(target: Target, name: str) -> KeyRange:
         most_files=int(opened.max()) + len(set(np.asarray(target.group_file)[~known].tolist()) - set(order.tolist())),
         mean_files=float(opened.mean()),
     )
+
+
+def _list_schema_findings(target: Target, differences: Sequence[SchemaDifference]) -> list[str]:
+    location = target.location
+    advice = f"Give all files one schema with alter({location.display!r}, unify=True)."
+    found = [f"Files differ: {one}. {advice}" for one in differences]
+    reordered = [] if differences else find_reordered(target)
+    if reordered:
+        files = pluralize(len(reordered), "file")
+        found.append(f"Columns have another order in {files}, for example {reordered[0]}. {advice}")
+    return found + [
+        f"{location.to_display(rel)} holds a copy of footers or of the schema, which is wrong once these have changed. "
+        "The next commit that changes them removes it."
+        for rel in target.summary_files
+    ]
 
 
 def _list_size_findings(target: Target, sizes: np.ndarray[Any, np.dtype[np.int64]]) -> list[str]:

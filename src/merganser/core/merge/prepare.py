@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from merganser.core.dataset.listing import find_partition_columns, list_files
+from merganser.core.dataset.listing import find_partition_columns, list_dataset
 from merganser.core.dataset.mixed_schemas import check_one_schema
 from merganser.core.dataset.snapshot import load_target, make_record, read_record
 from merganser.core.dataset.target import Target
@@ -223,7 +223,7 @@ def prepare_overwrite(opened: OpenedSource, location: Location, options: Options
     check_unique(source_schema, "source")
     validation.check_supported_types(source_schema, "source")
     validation.check_storable(source_schema)
-    files = list_files(location, refuse_nested=True)
+    files, summary_files = list_dataset(location, refuse_nested=True)
     columns = options.partition_columns
     if columns is None:
         columns = [name for name in find_partition_columns(files) if name in source_schema.names]
@@ -242,7 +242,7 @@ def prepare_overwrite(opened: OpenedSource, location: Location, options: Options
     source = opened.conform(spec)
     facts = source.collect_facts(None)
     validation.check_required(facts, [field.name for field in source_schema if not field.nullable])
-    target = Target(location=location, files=tuple(files), partition_types=types)
+    target = Target(location=location, files=tuple(files), summary_files=tuple(summary_files), partition_types=types)
     return PreparedMerge(
         request=Request("insert", [], options),
         spec=spec,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _OPERATIONS = b"merganser:operations"
+_REMEDY = "Correct the value, cast the column in the source, or widen it in the target with alter."
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -69,7 +70,7 @@ def conform_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(field.name, to_plain_type(field.type)) for field in schema])
 
 
-def cast_column(column: pa.ChunkedArray, data_type: pa.DataType, name: str) -> pa.ChunkedArray:
+def cast_column(column: pa.ChunkedArray, data_type: pa.DataType, name: str, remedy: str = _REMEDY) -> pa.ChunkedArray:
     """Cast one column, or raise an error that quotes the first value that does not fit."""
     if column.type == data_type:
         return column
@@ -81,8 +82,7 @@ def cast_column(column: pa.ChunkedArray, data_type: pa.DataType, name: str) -> p
     except (pa.ArrowInvalid, OverflowError) as error:
         value = _find_misfit(column, data_type)
         raise ColumnValueError(
-            f"Column {name!r} holds {value} ({column.type}), which does not fit the target's {data_type}. "
-            "Correct the value, or cast the column in the source."
+            f"Column {name!r} holds {value} ({column.type}), which does not fit the target's {data_type}. {remedy}"
         ) from error
 
 

@@ -16,7 +16,6 @@ from merganser.core.model.casts import cast_column
 from merganser.core.model.schema import encode_schema, is_same_logical_type, to_plain_type
 from merganser.core.parquet.encode import rename_options
 from merganser.core.parquet.reshape import ARROW_SCHEMA, update_key_values
-from merganser.errors import ColumnValueError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -123,11 +122,7 @@ def _make_column(table: pa.Table, column: ColumnShape, rows: int, path: str) -> 
     found = table.column(column.origin)
     if column.is_copied:
         return found
-    try:
-        return cast_column(found, data_type, column.name)
-    except ColumnValueError as error:
-        message = f"{path} cannot get its new schema: {error}"
-        raise ColumnValueError(message) from error
+    return cast_column(found, data_type, column.name, f"Correct or remove that row of {path} first.")
 
 
 def shape_options(options: Mapping[str, Any], shape: FileShape) -> dict[str, Any]:

@@ -188,6 +188,12 @@ def is_list_like(data_type: pa.DataType) -> bool:
     return any(check(data_type) for check in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
 
 
+def is_text(data_type: pa.DataType) -> bool:
+    """Check for strings or bytes, in any layout."""
+    data_type = to_plain_type(data_type)
+    return bool(pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type))
+
+
 def to_storage(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Replace an extension type with its storage type, and a dictionary with its values."""
     if isinstance(column.type, pa.BaseExtensionType):

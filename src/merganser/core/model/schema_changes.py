@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from merganser.core.model.option_types import to_column_names
-from merganser.core.model.schema import is_same_logical_type, to_stored_schema
+from merganser.core.model.schema import is_same_logical_type, is_text, to_stored_schema
 from merganser.core.model.schema_checks import check_name_differs
 from merganser.core.model.type_names import to_type
 from merganser.core.model.validation import check_storable, check_supported_types
@@ -126,6 +126,8 @@ class SchemaChanges:
         try:
             if isinstance(field.type, pa.BaseExtensionType):
                 return pa.ExtensionArray.from_storage(field.type, pa.array([value], field.type.storage_type))
+            if isinstance(value, str) and not is_text(field.type):
+                return pa.array([value]).cast(field.type)
             return pa.array([value], field.type)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             message = (

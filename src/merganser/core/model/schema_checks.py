@@ -31,9 +31,9 @@ def check_columns(
 def _find_remedy(unknown: Collection[pa.Field], path: str | None) -> str:
     if path is None:
         return "Select, rename or add columns in the source."
-    call = f"add them with alter({path!r}, add={_format_types(unknown)}), " if unknown else ""
-    effect = "which adds columns" if unknown else "which keeps the old values of missing columns, NULL in new rows"
-    return f"Select, rename or add columns in the source, {call}or pass schema_mode='evolve', {effect}."
+    if unknown:
+        return f"Change the source, call alter({path!r}, add={_format_types(unknown)}), or pass schema_mode='evolve'."
+    return "Change the source, or pass schema_mode='evolve', which keeps the old values of missing columns."
 
 
 def _format_types(fields: Collection[pa.Field]) -> str:

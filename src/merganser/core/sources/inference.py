@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.model.schema import is_list_like, to_plain_type
+from merganser.core.model.schema import is_list_like, is_text
 from merganser.errors import ColumnTypeError, ColumnValueError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def parse_column(cells: pa.ChunkedArray, data_type: pa.DataType, name: str) -> p
     """Parse strings as a type that was given; the first row that is not of this type is reported."""
     if cells.null_count == len(cells):
         return pa.chunked_array([pa.nulls(len(cells), data_type)])
-    filled = cells if _is_text(data_type) else _clear(cells)
+    filled = cells if is_text(data_type) else _clear(cells)
     try:
         return _parse(filled, data_type)
     except pa.ArrowNotImplementedError as error:
@@ -140,11 +140,6 @@ def _trim(cells: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.ascii_trim_whitespace(cells)
 
 
-def _is_text(data_type: pa.DataType) -> bool:
-    data_type = to_plain_type(data_type)
-    return bool(pa.types.is_large_string(data_type) or pa.types.is_large_binary(data_type))
-
-
 def _try_parse(strings: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray | None:
     try:
         return _parse(strings, data_type)
@@ -155,7 +150,7 @@ def _try_parse(strings: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedAr
 def _parse(strings: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
     if isinstance(data_type, pa.BaseExtensionType) or pa.types.is_nested(data_type):
         raise pa.ArrowNotImplementedError("a string is not parsed as this type")
-    if _is_text(data_type):
+    if is_text(data_type):
         return strings.cast(data_type)
     trimmed = _trim(strings)
     if pa.types.is_time(data_type):
