@@ -113,6 +113,20 @@ def other_columns(_: pytest.MonkeyPatch) -> None:
     upsert({"id": [1], "state": ["new"], "day": ["mon"]})
 
 
+def files_differ(_: pytest.MonkeyPatch) -> None:
+    put("lake/mixed/a.parquet", pa.table({"id": [1]}))
+    put("lake/mixed/b.parquet", pa.table({"id": pa.array([2], pa.int32())}))
+    upsert({"id": [1]}, "lake/mixed")
+
+
+def no_column_to_widen(_: pytest.MonkeyPatch) -> None:
+    mg.alter("lake/orders", widen={"prize": "int64"})
+
+
+def a_type_that_loses_values(_: pytest.MonkeyPatch) -> None:
+    mg.alter("lake/orders", widen={"status": "int64"})
+
+
 def files_disagree(_: pytest.MonkeyPatch) -> None:
     put("lake/mixed/a.parquet", pa.table({"id": [1]}))
     put("lake/mixed/b.parquet", pa.table({"id": ["one"]}))
@@ -547,8 +561,8 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "MissingExtraError": [no_package, no_java],
     "KeyColumnError": [no_key_column, null_key, no_file_has_the_key],
     "DuplicateKeyError": [repeated_key, repeated_key_of_an_update],
-    "SchemaMismatchError": [other_columns, files_disagree],
-    "ColumnTypeError": [other_type, keys_of_two_types],
+    "SchemaMismatchError": [other_columns, files_differ, files_disagree, no_column_to_widen],
+    "ColumnTypeError": [a_type_that_loses_values, other_type, keys_of_two_types],
     "UnsupportedTypeError": [nested_key, deep_column],
     "ColumnValueError": [too_large, unknown_operation, not_of_its_type, too_many_digits],
     "PartitionValueError": [empty_partition, out_of_scope],

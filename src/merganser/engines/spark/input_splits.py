@@ -129,8 +129,8 @@ def _read_fragments(schema: pa.Schema, columns: Sequence[str], fragments: Sequen
             if {*fragment.physical_schema.names} != names:
                 # Arrow would read a column that is gone as NULL.
                 raise UnreadableFileError(
-                    f"{fragment.path} has other columns than when this DataFrame was made: the dataset was altered since. "
-                    "Make the DataFrame again."
+                    f"{fragment.path} has other columns than when this DataFrame was made, because its dataset was "
+                    "altered. Make the DataFrame again."
                 )
             with translate_memory_errors(f"reading {fragment.path}"):
                 yield from fragment.to_batches(schema=schema, columns=list(columns))
