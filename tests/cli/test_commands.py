@@ -73,7 +73,7 @@ def test_what_json_holds_stays_the_same(orders: str, tmp_path: Any, answer: Call
     place = ["--key", "id"]
     assert list(answer("plan", source, orders, *place)) == [
         "path", "strategy", "key_columns", "partition_columns", "source_count", "target_count_before",
-        "target_count_after", "inserted", "updated", "deleted", "skipped", "files",
+        "target_count_after", "inserted", "updated", "deleted", "skipped", "files", "schema_changes", "schema_differences",
     ]  # fmt: skip
     merged = answer("merge", source, orders, *place, "--audit", "rows", "--retain", "1")
     assert list(merged) == [

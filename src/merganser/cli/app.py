@@ -13,7 +13,7 @@ COMMANDS = {
     "show": ("merganser.cli.dataset.show:show", "Show rows of a dataset."),
     "inspect": ("merganser.cli.dataset.inspect:inspect", "Describe a dataset and suggest improvements."),
     "history": ("merganser.cli.dataset.inspect:history", "List the commits to a dataset."),
-    "alter": ("merganser.cli.dataset.alter:alter", "Add, drop, rename and widen columns."),
+    "alter": ("merganser.cli.dataset.alter:alter", "Add, drop, rename and widen columns of a dataset, in one commit."),
     "compact": ("merganser.cli.dataset.maintenance:compact", "Rewrite small files into fewer large ones."),
     "dedupe": ("merganser.cli.dataset.maintenance:dedupe", "Remove rows with duplicate keys."),
     "undo": ("merganser.cli.dataset.recovery:undo", "Undo the last commit."),

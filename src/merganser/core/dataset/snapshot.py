@@ -57,24 +57,13 @@ def load_target(
         check_above(location, refuse_nested=False)
     listed_at = time.time_ns()
     files, summary_files = list_dataset(location, refuse_nested=refuse_nested)
-    found = find_partition_columns(files)
-    if files and partition_columns is not None and list(partition_columns) != found:
-        raise InvalidArgumentError(
-            f"partition_columns {list(partition_columns)} differ from those of {location.display}, {found}. Leave "
-            "partition_columns out, or rewrite the dataset with write_dataset(mode='overwrite')."
-        )
-    names = found if files else list(partition_columns or [])
-    # A record without files means that someone removed them: the types then come from the source.
-    record = read_record(location) if files else {}
-    types = {name: to_value_type(record.get(name) or source_types.get(name) or pa.string()) for name in names}
-    for name, data_type in types.items():
-        check_partition_type(data_type, name)
+    types = _find_partition_types(location, files, partition_columns, source_types)
     if not files:
         return Target(location=location, partition_types=types, summary_files=tuple(summary_files))
     first = read_footer(location.store, location.to_path(files[0].rel), location.to_display(files[0].rel))
     first_schema = first.schema
     check_unique(first_schema, "target")
-    own_schema = drop_columns(first_schema, names)
+    own_schema = drop_columns(first_schema, types)
     first_types = {field.name: field.type for field in own_schema} | types
     reference = ReferenceFile(
         location=location,
@@ -85,7 +74,7 @@ def load_target(
         key_types={name: first_types[name] for name in keys if name in first_types},
     )
     summaries, footers, cache_update = summarise_files(reference, files, listed_at, run_tasks)
-    file_schema = _unify_schemas(location, files, summaries, names)
+    file_schema = _unify_schemas(location, files, summaries, list(types))
     schema = pa.schema([*file_schema, *types.items()])
     check_key_columns(schema, keys, "target")
     return Target(
@@ -100,6 +89,27 @@ def load_target(
         footers=footers,
         cache_update=cache_update,
     )
+
+
+def _find_partition_types(
+    location: Location,
+    files: Sequence[DataFile],
+    partition_columns: Sequence[str] | None,
+    source_types: Mapping[str, pa.DataType],
+) -> dict[str, pa.DataType]:
+    found = find_partition_columns(files)
+    if files and partition_columns is not None and list(partition_columns) != found:
+        raise InvalidArgumentError(
+            f"partition_columns {list(partition_columns)} differ from those of {location.display}, {found}. Leave "
+            "partition_columns out, or rewrite the dataset with write_dataset(mode='overwrite')."
+        )
+    names = found if files else list(partition_columns or [])
+    # A record without files means that someone removed them: the types then come from the source.
+    record = read_record(location) if files else {}
+    types = {name: to_value_type(record.get(name) or source_types.get(name) or pa.string()) for name in names}
+    for name, data_type in types.items():
+        check_partition_type(data_type, name)
+    return types
 
 
 def _unify_schemas(

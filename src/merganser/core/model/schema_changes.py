@@ -83,7 +83,7 @@ class SchemaChanges:
         missing += [old for old, new in self.rename.items() if old not in known and new not in known]
         if missing:
             raise SchemaMismatchError(
-                f"The dataset has no column {missing[0]!r}. Its columns are: {', '.join(schema.names)}."
+                f"The dataset has no column {missing[0]!r}. Its columns are: {', '.join([*schema.names, *partition_columns])}."
             )
         stay = known.difference(self.drop, self.rename)
         for old, new in self.rename.items():
