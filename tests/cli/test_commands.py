@@ -73,7 +73,8 @@ def test_what_json_holds_stays_the_same(orders: str, tmp_path: Any, answer: Call
     place = ["--key", "id"]
     assert list(answer("plan", source, orders, *place)) == [
         "path", "strategy", "key_columns", "partition_columns", "source_count", "target_count_before",
-        "target_count_after", "inserted", "updated", "deleted", "skipped", "files", "schema_changes", "schema_differences",
+        "target_count_after", "inserted", "updated", "deleted", "skipped", "files", "schema_changes",
+        "schema_differences",
     ]  # fmt: skip
     merged = answer("merge", source, orders, *place, "--audit", "rows", "--retain", "1")
     assert list(merged) == [
@@ -86,7 +87,8 @@ def test_what_json_holds_stays_the_same(orders: str, tmp_path: Any, answer: Call
     assert list(answer("write", source, f"{orders}-copy")) == ["mode", "row_count", "files", "removed_files"]
     assert list(answer("inspect", orders, *place)) == [
         "path", "rows", "size_bytes", "file_count", "row_group_count", "partition_columns", "partition_count",
-        "columns", "smallest_file", "median_file", "largest_file", "keys", "duplicate_keys", "findings",
+        "columns", "smallest_file", "median_file", "largest_file", "keys", "duplicate_keys",
+        "schema_differences", "findings",
     ]  # fmt: skip
     (newest, _) = answer("history", orders)
     assert newest["operation"] == "merge"

@@ -82,9 +82,8 @@ class SchemaChanges:
         missing = [name for name in self.widen if name not in known]
         missing += [old for old, new in self.rename.items() if old not in known and new not in known]
         if missing:
-            raise SchemaMismatchError(
-                f"The dataset has no column {missing[0]!r}. Its columns are: {', '.join([*schema.names, *partition_columns])}."
-            )
+            listed = ", ".join([*schema.names, *partition_columns])
+            raise SchemaMismatchError(f"The dataset has no column {missing[0]!r}. Its columns are: {listed}.")
         stay = known.difference(self.drop, self.rename)
         for old, new in self.rename.items():
             if old in known and new in stay:
