@@ -71,6 +71,26 @@ def test_rows_that_meet_a_condition(path: str, where: str, ids: list[int]) -> No
     assert sorted(merganser.read(path, "id", where).column("id").to_pylist()) == ids
 
 
+def test_a_condition_sees_all_columns_that_it_does_not_name(path: str) -> None:
+    assert merganser.read(path, "id", "COLUMNS(*) IS NOT NULL").column("id").to_pylist() == [1]
+    assert sorted(merganser.read(path, "id", "#1 >= 3").column("id").to_pylist()) == [3, 4]
+
+
+def test_a_condition_reads_the_columns_that_it_names(tmp_path: Path) -> None:
+    # DuckDB has no decimals of this size.
+    table = pa.table({"id": [1, 2], "d": pa.nulls(2, pa.decimal256(60, 1)), "merganser_row": [9, 1], 'a "b': [1, 2]})
+    put(str(tmp_path / "t" / "a.parquet"), table)
+    for where in ("id = 2", "merganser_row = 1", '"a ""b" = 2'):
+        assert merganser.read(tmp_path / "t", "id", where).column("id").to_pylist() == [2]
+
+
+def test_columns_that_differ_in_case_only_are_ambiguous(tmp_path: Path) -> None:
+    put(str(tmp_path / "t" / "a.parquet"), pa.table({"id": [1, 2], "a": [1, 2], "A": [2, 1]}))
+    assert merganser.read(tmp_path / "t", "id", "id = 2").num_rows == 1
+    with pytest.raises(InvalidArgumentError, match="'a' and 'A' differ in case only"):
+        merganser.read(tmp_path / "t", "id", '"A" = 1')
+
+
 # S4
 def test_a_condition_changes_no_type_and_no_value(tmp_path: Path) -> None:
     types = [one for one in (*PLAIN, *NESTED) if not pa.types.is_dictionary(one)]
@@ -100,6 +120,8 @@ def test_columns_are_read_only_from_files_that_have_rows(path: str, monkeypatch:
         ("id >", "cannot be evaluated: Parser Error"),
         ("id IN (SELECT 1 FROM read_csv('/etc/passwd'))", "disabled by configuration"),
         ("true); DROP TABLE x; SELECT (true", "cannot be evaluated"),
+        ("false) OR (true", "cannot be evaluated: Parser Error"),
+        ("false); SELECT 0 AS merganser_row WHERE (true", "cannot be evaluated: Parser Error"),
         ("", "where must be a condition of SQL"),
         (5, "where must be a condition of SQL"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from merganser.core.storage.location import Location
 
 _ROW = "merganser_row"
+_WORD = re.compile(r"\w+")
+# Columns that a condition does not name: COLUMNS(*), #1.
+_ANY_COLUMN = re.compile(r"\bcolumns\b|#")
 # A condition may come from another user: it sees the columns, and no file, extension or setting.
 _CLOSED: dict[str, Any] = {
     "enable_external_access": "false",
@@ -61,8 +65,7 @@ def _filter_files(dataset: pads.Dataset, columns: Sequence[str], where: str) -> 
     if not isinstance(where, str) or not where.strip():
         raise InvalidArgumentError(f'where must be a condition of SQL, such as "amount > 5", not {where!r}.')
     schema = dataset.schema
-    quoted = where.lower()
-    used = [name for name in schema.names if name.lower().replace('"', '""') in quoted]
+    used = _list_used_columns(schema.names, where)
     with duckdb.connect(config=_CLOSED) as connection:
         connection.execute("SET TimeZone = 'UTC'; SET lock_configuration = true")
         for fragment in dataset.get_fragments():
@@ -71,15 +74,39 @@ def _filter_files(dataset: pads.Dataset, columns: Sequence[str], where: str) -> 
                 yield take(fragment.to_table(schema=schema, columns=list(columns)), rows)
 
 
+def _list_used_columns(names: Sequence[str], where: str) -> list[str]:
+    """List the columns that a condition may use; upper and lower case are the same to SQL."""
+    text = where.lower()
+    words = set(_WORD.findall(text))
+    lowered = {name: name.lower().replace('"', '""') for name in names}
+    uses_any = _ANY_COLUMN.search(text) is not None
+    used = [
+        name for name, one in lowered.items() if uses_any or (one in words if _WORD.fullmatch(one) else one in text)
+    ]
+    by_lower = {lowered[name]: name for name in used}
+    clash = next((name for name in used if by_lower[lowered[name]] != name), None)
+    if clash is not None:
+        raise InvalidArgumentError(
+            f"where {where!r} is ambiguous: the columns {clash!r} and {by_lower[lowered[clash]]!r} differ in case "
+            "only, which SQL ignores. Rename one of them."
+        )
+    return used
+
+
 def _find_rows(
     connection: duckdb.DuckDBPyConnection, table: pa.Table, where: str, names: Sequence[str]
 ) -> npt.NDArray[np.int64]:
-    numbered = table.append_column(_ROW, pa.array(np.arange(table.num_rows)))
+    row = _ROW
+    while row in map(str.lower, names):
+        row += "_"
+    numbered = table.append_column(row, pa.array(np.arange(table.num_rows)))
     try:
+        # Without parentheses around it, a condition that closes them is not SQL.
+        connection.extract_statements(f"SELECT\n{where}\n")
         with_rows = connection.register(_ROW, numbered)
         # The condition may end in a comment.
-        found = with_rows.execute(f"SELECT {_ROW} FROM {_ROW} WHERE (\n{where}\n) ORDER BY {_ROW}")
-        return found.fetchnumpy()[_ROW]
+        found = with_rows.execute(f"SELECT {row} FROM {_ROW} WHERE (\n{where}\n) ORDER BY {row}")
+        return found.fetchnumpy()[row]
     except duckdb.Error as error:
         reason = str(error).partition("\n")[0].rstrip(".!")
         raise InvalidArgumentError(
