@@ -112,6 +112,19 @@ def test_columns_are_read_only_from_files_that_have_rows(path: str, monkeypatch:
     assert taken == [1]
 
 
+def test_one_row_group_at_a_time_is_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    merganser.write_dataset({"id": range(10), "v": range(10)}, tmp_path / "t", row_group_size=3)
+    taken: list[int] = []
+
+    def watch(table: pa.Table, rows: Any) -> pa.Table:
+        taken.append(table.num_rows)
+        return take(table, rows)
+
+    monkeypatch.setattr("merganser.engines.duckdb.reading.take", watch)
+    assert merganser.read(tmp_path / "t", where="id % 5 = 4").column("v").to_pylist() == [4, 9]
+    assert taken == [3, 1]
+
+
 # M11
 @pytest.mark.parametrize(
     ("where", "message"),

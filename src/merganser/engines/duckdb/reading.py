@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -52,7 +53,7 @@ def read_rows(
     if where is None:
         return dataset.to_table(columns=names) if limit is None else dataset.head(limit, columns=names)
     tables, count = [pa.Table.from_batches([], select_fields(dataset.schema, names))], 0
-    for table in _filter_files(dataset, names, where):
+    for table in _filter_row_groups(dataset, names, where):
         tables.append(table if limit is None else table.slice(0, limit - count))
         count += tables[-1].num_rows
         if count == limit:
@@ -60,18 +61,18 @@ def read_rows(
     return pa.concat_tables(tables)
 
 
-def _filter_files(dataset: pads.Dataset, columns: Sequence[str], where: str) -> Iterator[pa.Table]:
-    """Read the rows of each file that meet the condition; other columns only if there are any."""
+def _filter_row_groups(dataset: pads.Dataset, columns: Sequence[str], where: str) -> Iterator[pa.Table]:
+    """Read the rows of each row group that meet the condition; other columns only if there are any."""
     if not isinstance(where, str) or not where.strip():
         raise InvalidArgumentError(f'where must be a condition of SQL, such as "amount > 5", not {where!r}.')
     schema = dataset.schema
     used = _list_used_columns(schema.names, where)
     with duckdb.connect(config=_CLOSED) as connection:
         connection.execute("SET TimeZone = 'UTC'; SET lock_configuration = true")
-        for fragment in dataset.get_fragments():
-            rows = _find_rows(connection, fragment.to_table(schema=schema, columns=used), where, schema.names)
+        for group in chain.from_iterable(fragment.split_by_row_group() for fragment in dataset.get_fragments()):
+            rows = _find_rows(connection, group.to_table(schema=schema, columns=used), where, schema.names)
             if len(rows):
-                yield take(fragment.to_table(schema=schema, columns=list(columns)), rows)
+                yield take(group.to_table(schema=schema, columns=list(columns)), rows)
 
 
 def _list_used_columns(names: Sequence[str], where: str) -> list[str]:
