@@ -143,6 +143,24 @@ def test_integers_beyond_64_bits_are_refused_and_may_be_decimals(number: str) ->
 
 
 # E7
+@pytest.mark.parametrize("name", ["größe", 'a"b', "a\\b", "a/b", "a\tb", "😀", "a.*b"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_integers_beyond_64_bits_are_refused_however_the_name_is_spelled(name: str, ascii_only: bool) -> None:  # noqa: FBT001
+    rows = [{name: 1.5}, {name: 12345678901234567890}]
+    text = "\n".join(json.dumps(row, ensure_ascii=ascii_only) for row in rows)
+    for spelled in (text, text.replace("/", "\\/"), text.replace("\\u00f6", "\\u00F6"), text.replace(": ", " :\n")):
+        with pytest.raises(ColumnValueError, match="has numbers like 12345678901234567890"):
+            from_json(spelled)
+
+
+# E7
+def test_digits_are_checked_in_long_rows() -> None:
+    row = json.dumps({"v": 1.5, "long": "x" * (3 << 20)})
+    with pytest.raises(ColumnValueError, match="'v' has numbers like 9223372036854775808"):
+        from_json(f'{row}\n{{"v": 9223372036854775808}}\n')
+
+
+# E7
 def test_a_number_that_no_float_holds_is_refused() -> None:
     with pytest.raises(ColumnValueError, match="'v' has numbers like 1e400"):
         from_csv("v,w\n1.5,1\n1e400,2\n")

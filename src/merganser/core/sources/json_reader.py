@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 
 from merganser.core.model.schema import is_list_like
@@ -108,13 +108,27 @@ def _list_names(stream: Any, table: pa.Table, given: Mapping[str, pa.DataType]) 
 
 def _check_digits(stream: Any, column: pa.ChunkedArray, name: str) -> None:
     """Refuse integers inferred as floats that do not hold all of their digits."""
-    for path, numbers in _list_floats(column, name):
+    for field, numbers in _list_floats(column, name):
         if holds_large_floats(numbers):
             stream.seek(0)
-            pattern = rf'"{re.escape(path)}"\s*:\s*(?:\[(?:[^"{{}}]*[\[,\s])?)?(?P<number>-?[0-9]{{16,}})\s*[,}}\]]'
-            found = pc.extract_regex(_read_lines(stream), pattern).drop_null()
-            if len(found):
-                refuse_digits(found[0]["number"].as_py().decode(), name)
+            found = _find_integers(field).search(stream.read())
+            if found:
+                refuse_digits(found["number"].decode(), name)
+
+
+def _find_integers(field: str) -> re.Pattern[bytes]:
+    """Make a pattern of integers with many digits in a field, or in a list there."""
+    name = "".join(map(_spell, field))
+    number = r"(?P<number>-?[0-9]{16,})"
+    return re.compile(rf'"{name}"\s*:\s*(?:\[(?:[^"{{}}]*[\[,\s])?)?{number}\s*[,}}\]]'.encode())
+
+
+def _spell(character: str) -> str:
+    """Make a pattern of a character as JSON has it: as it is, or escaped."""
+    units = character.encode("utf-16-be").hex()
+    numbers = "".join(rf"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    plain = re.escape(json.dumps(character, ensure_ascii=False)[1:-1])
+    return rf"(?:{plain}|(?i:{numbers})|\\/)" if character == "/" else rf"(?:{plain}|(?i:{numbers}))"
 
 
 def _list_floats(column: pa.ChunkedArray, name: str) -> Iterator[tuple[str, pa.ChunkedArray]]:
@@ -126,10 +140,3 @@ def _list_floats(column: pa.ChunkedArray, name: str) -> Iterator[tuple[str, pa.C
             yield from _list_floats(pc.struct_field(column, [at]), field.name)
     elif pa.types.is_list(column.type):
         yield from _list_floats(pc.list_flatten(column), name)
-
-
-def _read_lines(stream: Any) -> pa.ChunkedArray:
-    parsing = pacsv.ParseOptions(delimiter="\x01", quote_char=False, escape_char=False)
-    conversion = pacsv.ConvertOptions(column_types={"line": pa.binary()})
-    reading = pacsv.ReadOptions(column_names=["line"])
-    return pacsv.read_csv(stream, reading, parsing, conversion).column(0)
