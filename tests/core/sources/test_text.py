@@ -145,7 +145,7 @@ def test_integers_beyond_64_bits_are_refused_and_may_be_decimals(number: str) ->
 # E7
 @pytest.mark.parametrize("name", ["größe", 'a"b', "a\\b", "a/b", "a\tb", "😀", "a.*b"])
 @pytest.mark.parametrize("ascii_only", [True, False])
-def test_integers_beyond_64_bits_are_refused_however_the_name_is_spelled(name: str, ascii_only: bool) -> None:  # noqa: FBT001
+def test_integers_beyond_64_bits_are_refused_however_the_name_is_spelled(name: str, ascii_only: bool) -> None:
     rows = [{name: 1.5}, {name: 12345678901234567890}]
     text = "\n".join(json.dumps(row, ensure_ascii=ascii_only) for row in rows)
     for spelled in (text, text.replace("/", "\\/"), text.replace("\\u00f6", "\\u00F6"), text.replace(": ", " :\n")):
@@ -207,6 +207,21 @@ def test_pandas_reads_the_same_values_but_for_quoted_empty_cells(tmp_path: Path)
     ours = from_csv(CELLS).to_pylist()
     assert (rows[1].pop("text"), ours[1].pop("text")) == (None, "")
     assert rows == [row | {"day": row["day"] and str(row["day"])} for row in ours]
+
+
+@pytest.mark.parametrize(
+    ("read", "data", "label"),
+    [
+        (read_csv, b"id,v\n1,a\n2,\xff\n", "column 'v'"),
+        (read_csv, b"id,v\xff\n1,a\n", "the name of a column"),
+        (read_json, b'{"v": "a"}\n{"v": "\xff"}\n', "column 'v'"),
+        (read_json, b'{"v": [{"w": "\xff"}]}\n', "column 'v'"),
+        (read_json, b'{"v\xff": "a"}\n', "the name of a column"),
+    ],
+)
+def test_text_that_is_not_utf8_is_refused(read: Any, data: bytes, label: str) -> None:
+    with pytest.raises(pa.ArrowInvalid, match=f"{label} is not UTF-8; convert the file with iconv"):
+        read(io.BytesIO(data), DEFAULTS)
 
 
 # E7

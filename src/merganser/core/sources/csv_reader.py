@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from merganser.core.columnar.threads import map_in_threads
-from merganser.core.sources.inference import infer_column, parse_column
+from merganser.core.sources.inference import infer_column, parse_column, refuse_encoding
 
 if TYPE_CHECKING:
     from merganser.core.sources.read_options import ReadOptions
@@ -20,7 +20,10 @@ _ROW = re.compile(r"Row #(\d+): ")
 def read_csv(stream: Any, options: ReadOptions, delimiter: str = ",") -> pa.Table:
     """Read a stream of CSV; a type that is not given is inferred from all cells of the column."""
     table = _read_cells(stream, options, delimiter)
-    names = table.column_names
+    try:
+        names = table.column_names
+    except UnicodeDecodeError:
+        refuse_encoding("the name of a column")
     duplicate = next((name for name in names if names.count(name) > 1), None)
     if duplicate is not None:
         raise pa.ArrowInvalid(f"two columns are named {duplicate!r}")
@@ -59,5 +62,5 @@ def _read_cells(stream: Any, options: ReadOptions, delimiter: str) -> pa.Table:
 def _decode(cells: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     try:
         return cells.cast(pa.string())
-    except pa.ArrowInvalid as error:
-        raise pa.ArrowInvalid(f"column {name!r} is not UTF-8; convert the file with iconv") from error
+    except pa.ArrowInvalid:
+        refuse_encoding(f"column {name!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -115,6 +115,11 @@ def refuse_digits(number: str, name: str) -> None:
         f"Column {name!r} has numbers like {number}, which would lose digits as floats. Set the type of the column "
         "with column_types to string or decimal128(38, 0)."
     )
+
+
+def refuse_encoding(label: str) -> NoReturn:
+    """Refuse text that is not UTF-8."""
+    raise pa.ArrowInvalid(f"{label} is not UTF-8; convert the file with iconv")
 
 
 def holds_large_floats(column: pa.ChunkedArray) -> bool:

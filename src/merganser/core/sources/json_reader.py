@@ -13,7 +13,13 @@ import pyarrow.compute as pc
 import pyarrow.json as pajson
 
 from merganser.core.model.schema import is_list_like
-from merganser.core.sources.inference import holds_large_floats, infer_nested, parse_nested, refuse_digits
+from merganser.core.sources.inference import (
+    holds_large_floats,
+    infer_nested,
+    parse_nested,
+    refuse_digits,
+    refuse_encoding,
+)
 from merganser.safe_json import DepthLimitedJson
 
 if TYPE_CHECKING:
@@ -31,6 +37,13 @@ def read_json(stream: Any, options: ReadOptions) -> pa.Table:
     stream.seek(0)
     if start.startswith(b"["):
         raise pa.ArrowInvalid("it is an array; convert it to one object per line, with jq -c '.[]'")
+    try:
+        return _read_columns(stream, options)
+    except UnicodeDecodeError:
+        refuse_encoding("the name of a column")
+
+
+def _read_columns(stream: Any, options: ReadOptions) -> pa.Table:
     given = {name: _to_read_type(data_type) for name, data_type in options.types.items()}
     table = _parse(stream, given)
     # Arrow takes some strings for times, and drops their offsets: these columns are read again as strings.
@@ -42,6 +55,7 @@ def read_json(stream: Any, options: ReadOptions) -> pa.Table:
     columns = {}
     for name in names:
         column, data_type = table.column(name), options.types.get(name)
+        _check_encoding(column, name)
         columns[name] = infer_nested(column) if data_type is None else parse_nested(column, data_type, name)
         if data_type is None:
             _check_digits(stream, column, name)
@@ -104,6 +118,14 @@ def _list_names(stream: Any, table: pa.Table, given: Mapping[str, pa.DataType]) 
             first = reader.schema.names
             names = [*first, *(name for name in names if name not in first)]
     return names
+
+
+def _check_encoding(column: pa.ChunkedArray, name: str) -> None:
+    # Arrow's reader takes strings as they are.
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        refuse_encoding(f"column {name!r}")
 
 
 def _check_digits(stream: Any, column: pa.ChunkedArray, name: str) -> None:
