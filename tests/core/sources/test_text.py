@@ -241,8 +241,11 @@ def test_errors_count_rows_from_one() -> None:
             read(text, options)
 
 
-def test_a_json_row_may_be_longer_than_a_block() -> None:
+def test_a_row_may_be_longer_than_a_block() -> None:
     long = "x" * (5 << 20)
+    assert from_csv(f"id,v\n1,a\n2,{long}\n").column("v").to_pylist() == ["a", long]
+    with pytest.raises(pa.ArrowInvalid, match="row 3: Expected 2 columns"):
+        from_csv(f"id,v\n1,a\n2,{long}\n3\n")
     assert from_json(f'{{"id": 1, "v": "a"}}\n{{"id": 2, "v": "{long}"}}\n').column("v").to_pylist() == ["a", long]
 
 

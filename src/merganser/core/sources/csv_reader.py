@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from merganser.core.sources.read_options import ReadOptions
 
 _ROW = re.compile(r"Row #(\d+): ")
+_MAX_ROW_BYTES = 1 << 30
 
 
 def read_csv(stream: Any, options: ReadOptions, delimiter: str = ",") -> pa.Table:
@@ -51,9 +52,10 @@ def _read_cells(stream: Any, options: ReadOptions, delimiter: str) -> pa.Table:
         return pacsv.read_csv(stream, **arguments)
     except pa.ArrowInvalid:
         stream.seek(0)
+    # Arrow counts rows only without threads; a row may be longer than one of its usual blocks.
+    reading = pacsv.ReadOptions(use_threads=False, block_size=_MAX_ROW_BYTES)
     try:
-        # Arrow counts rows only without threads.
-        return pacsv.read_csv(stream, **arguments, read_options=pacsv.ReadOptions(use_threads=False))
+        return pacsv.read_csv(stream, **arguments, read_options=reading)
     except pa.ArrowInvalid as error:
         # It counts the header as well.
         raise pa.ArrowInvalid(_ROW.sub(lambda found: f"row {int(found[1]) - 1:,}: ", str(error))) from error

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _CHANGED = re.compile(r"JSON parse error: Column\((.*)\) changed from (\w+) to (\w+) in row (\d+)")
 _ROW = re.compile(r"\.? in row (\d+)$")
+# The largest that Arrow takes.
+_MAX_BLOCK_BYTES = (1 << 31) - 1
 
 
 def read_json(stream: Any, options: ReadOptions) -> pa.Table:
@@ -70,7 +72,7 @@ def _parse(stream: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
         stream.seek(0)
     # Arrow counts rows from the start of a block, and a row may be longer than one.
     data = stream.read()
-    reading = pajson.ReadOptions(use_threads=False, block_size=max(1, len(data)))
+    reading = pajson.ReadOptions(use_threads=False, block_size=min(max(1, len(data)), _MAX_BLOCK_BYTES))
     try:
         return pajson.read_json(DepthLimitedJson(io.BytesIO(data)), reading, parsing)
     except pa.ArrowInvalid as error:
