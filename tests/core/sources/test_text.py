@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import datetime as dt
+import gzip
 import io
 import json
+import lzma
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +19,21 @@ import pytest
 from merganser.core.sources.csv_reader import read_csv
 from merganser.core.sources.json_reader import read_json
 from merganser.core.sources.read_options import DEFAULTS, ReadOptions
-from merganser.errors import ColumnTypeError, ColumnValueError
+from merganser.core.sources.source import read_source
+from merganser.errors import ColumnTypeError, ColumnValueError, UnreadableFileError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 STAMP, INSTANT = pa.timestamp("us"), pa.timestamp("us", "UTC")
 UTC = dt.UTC
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda data: pa.compress(data, codec="zstd", asbytes=True),
+}
 
 
 def from_csv(text: str, options: ReadOptions = DEFAULTS) -> pa.Table:
@@ -272,3 +283,15 @@ def test_types_that_text_does_not_have_are_refused() -> None:
     for data_type in (pa.list_(pa.string()), pa.duration("s"), pa.uuid()):
         with pytest.raises(ColumnTypeError, match="'v' cannot be read as"):
             from_csv("id,v\n1,x\n", ReadOptions(types={"v": data_type}))
+
+
+def test_files_of_every_compression_are_read_twice_where_needed(tmp_path: Path) -> None:
+    text = '{"at": "2025-01-06T10:11:12Z"}\n'
+    for suffix, compress in COMPRESSIONS.items():
+        path = tmp_path / f"rows.json{suffix}"
+        path.write_bytes(compress(text.encode()))
+        assert read_source(path).schema.field("at").type == INSTANT
+        path = tmp_path / f"rows.csv{suffix}"
+        path.write_bytes(compress(b"id,v\n1,2\n3\n"))
+        with pytest.raises(UnreadableFileError, match="row 2: Expected 2 columns"):
+            read_source(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import lzma
 import os
 import zlib
@@ -130,7 +131,8 @@ class SourceFiles:
             raise InvalidArgumentError(f"The format of {name} is unknown. Its name must end in one of {known}.")
         compression = None if stem == name else "infer"
         with _translate_errors(name), self.filesystem.open(name, "rb", compression=compression) as stream:
-            return reader(stream, self.options)
+            # Readers go back to the start, which a stream of zstd cannot.
+            return reader(io.BytesIO(stream.read()) if name.endswith(".zst") else stream, self.options)
 
 
 def _strip_compression(name: str) -> str:
