@@ -185,6 +185,9 @@ def test_an_empty_cell_is_null_and_a_quoted_one_is_the_empty_string() -> None:
     assert table.column("text").to_pylist() == [None, "", "a"]
     assert table.column("number").to_pylist() == [None, None, 5]
     assert from_csv('id,text\n1,""\n2,\n').column("text").to_pylist() == ["", None]
+    dates = [from_csv('v,w\n"",1\n2025-01-06,2\n'), from_json('{"v": ""}\n{"v": "2025-01-06"}\n')]
+    assert [table.column("v").to_pylist() for table in dates] == [[None, dt.date(2025, 1, 6)]] * 2
+    assert from_json('{"v": ""}\n{"v": null}\n').column("v").to_pylist() == ["", None]
 
 
 # E7

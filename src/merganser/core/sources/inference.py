@@ -42,8 +42,7 @@ def infer_column(cells: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
         found = _try_parse(filled, pa.bool_())
         if found is not None:
             return found
-    found = infer_times(filled)
-    return cells if found is filled else found
+    return infer_times(cells)
 
 
 def infer_times(strings: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -51,9 +50,10 @@ def infer_times(strings: pa.ChunkedArray) -> pa.ChunkedArray:
 
     Times of day stay strings, because not every engine has a type for them.
     """
-    if not _DATE.match(_find_sample(strings)):
+    filled = _clear(strings)
+    if not _DATE.match(_find_sample(filled)):
         return strings
-    attempts = (_try_parse(strings, data_type) for data_type in _TIMES)
+    attempts = (_try_parse(filled, data_type) for data_type in _TIMES)
     return next((found for found in attempts if found is not None), strings)
 
 
