@@ -58,6 +58,7 @@ TEXTS: dict[str, tuple[list[str], pa.DataType, list[Any]]] = {
     "floats": (["1.5", "2", "1e3"], pa.float64(), [1.5, 2.0, 1000.0]),
     "large floats": (["1e20", "0.12345678901234567890"], pa.float64(), [1e20, 0.12345678901234568]),
     "booleans": (["true", "false"], pa.bool_(), [True, False]),
+    "booleans and numbers": (["true", "1", "0"], pa.string(), ["true", "1", "0"]),
     "codes": (["00123", "00045"], pa.string(), ["00123", "00045"]),
     "codes and numbers": (["x1", "007"], pa.string(), ["x1", "007"]),
     "plus signs": (["+491234", "+5"], pa.string(), ["+491234", "+5"]),
@@ -112,7 +113,8 @@ def test_csv_and_json_infer_the_same_from_the_same_text(name: str) -> None:
     expected = pa.table({"id": range(len(texts) + 1), "v": pa.array([*values, None], data_type)})
     cells = "".join(f"{at},{text}\n" for at, text in enumerate([*texts, ""]))
     assert from_csv(f"id,v\n{cells}").equals(expected)
-    tokens = [*(text if is_json(text) else json.dumps(text) for text in texts), "null"]
+    is_text = data_type == pa.string()
+    tokens = [*(text if is_json(text) and not is_text else json.dumps(text) for text in texts), "null"]
     assert from_json("".join(f'{{"id": {at}, "v": {token}}}\n' for at, token in enumerate(tokens))).equals(expected)
 
 

@@ -40,7 +40,8 @@ def infer_column(cells: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
             return found
     if _BOOLEAN.fullmatch(sample):
         found = _try_parse(filled, pa.bool_())
-        if found is not None:
+        # Arrow would read 1 and 0 as well.
+        if found is not None and not pc.any(pc.match_substring_regex(filled, "[01]")).as_py():
             return found
     return infer_times(cells)
 
