@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import datetime as dt
 import gzip
+import importlib
 import io
 import json
 import lzma
@@ -263,6 +264,32 @@ def test_a_row_may_be_longer_than_a_block() -> None:
     with pytest.raises(pa.ArrowInvalid, match="row 3: Expected 2 columns"):
         from_csv(f"id,v\n1,a\n2,{long}\n3\n")
     assert from_json(f'{{"id": 1, "v": "a"}}\n{{"id": 2, "v": "{long}"}}\n').column("v").to_pylist() == ["a", long]
+
+
+@pytest.mark.parametrize(
+    ("read", "function", "text"),
+    [
+        (from_csv, "pyarrow.csv.read_csv", "id,v\n1,a\n2,b\n"),
+        (from_json, "pyarrow.json.read_json", '{"id": 1, "v": "a"}\n{"id": 2, "v": "b"}\n'),
+    ],
+)
+def test_a_failed_attempt_that_still_reads_ahead_takes_nothing_from_the_next(
+    read: Any, function: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, _, name = function.rpartition(".")
+    original = getattr(importlib.import_module(module), name)
+    failed: list[Any] = []
+
+    def fail_first(stream: Any, *arguments: Any, **options: Any) -> pa.Table:
+        if not failed:
+            failed.append(stream)
+            stream.read(4)
+            raise pa.ArrowInvalid("straddling object")
+        assert failed[0].read(4) == b""
+        return original(stream, *arguments, **options)
+
+    monkeypatch.setattr(function, fail_first)
+    assert read(text).column("v").to_pylist() == ["a", "b"]
 
 
 # E7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.csv as pacsv
 
 from merganser.core.columnar.threads import map_in_threads
 from merganser.core.sources.inference import infer_column, parse_column, refuse_encoding
+from merganser.core.sources.rewind import rewind
 
 if TYPE_CHECKING:
     from merganser.core.sources.read_options import ReadOptions
@@ -48,14 +50,13 @@ def _read_cells(stream: Any, options: ReadOptions, delimiter: str) -> pa.Table:
             quoted_strings_can_be_null=False,
         ),
     }
-    try:
-        return pacsv.read_csv(stream, **arguments)
-    except pa.ArrowInvalid:
-        stream.seek(0)
+    with suppress(pa.ArrowInvalid), rewind(stream) as start:
+        return pacsv.read_csv(start, **arguments)
     # Arrow counts rows only without threads; a row may be longer than one of its usual blocks.
     reading = pacsv.ReadOptions(use_threads=False, block_size=_MAX_ROW_BYTES)
     try:
-        return pacsv.read_csv(stream, **arguments, read_options=reading)
+        with rewind(stream) as start:
+            return pacsv.read_csv(start, **arguments, read_options=reading)
     except pa.ArrowInvalid as error:
         # It counts the header as well.
         raise pa.ArrowInvalid(_ROW.sub(lambda found: f"row {int(found[1]) - 1:,}: ", str(error))) from error

@@ -20,6 +20,7 @@ from merganser.core.sources.inference import (
     refuse_digits,
     refuse_encoding,
 )
+from merganser.core.sources.rewind import rewind
 from merganser.safe_json import DepthLimitedJson
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ _MAX_BLOCK_BYTES = (1 << 31) - 1
 def read_json(stream: Any, options: ReadOptions) -> pa.Table:
     """Read a stream of JSON; a type that is not given is inferred from all values of the column."""
     start = stream.read(64).lstrip()
-    stream.seek(0)
     if start.startswith(b"["):
         raise pa.ArrowInvalid("it is an array; convert it to one object per line, with jq -c '.[]'")
     try:
@@ -52,7 +52,6 @@ def _read_columns(stream: Any, options: ReadOptions) -> pa.Table:
     times = {field.name: text for field in table.schema if (text := _to_text_type(field.type)) != field.type}
     names = _list_names(stream, table, given)
     if times:
-        stream.seek(0)
         table = _parse(stream, given | times)
     columns = {}
     for name in names:
@@ -66,12 +65,11 @@ def _read_columns(stream: Any, options: ReadOptions) -> pa.Table:
 
 def _parse(stream: Any, types: Mapping[str, pa.DataType]) -> pa.Table:
     parsing = pajson.ParseOptions(explicit_schema=pa.schema(dict(types)) if types else None)
-    try:
-        return pajson.read_json(DepthLimitedJson(stream), parse_options=parsing)
-    except pa.ArrowInvalid:
-        stream.seek(0)
+    with suppress(pa.ArrowInvalid), rewind(stream) as start:
+        return pajson.read_json(DepthLimitedJson(start), parse_options=parsing)
     # Arrow counts rows from the start of a block, and a row may be longer than one.
-    data = stream.read()
+    with rewind(stream) as start:
+        data = start.read()
     reading = pajson.ReadOptions(use_threads=False, block_size=min(max(1, len(data)), _MAX_BLOCK_BYTES))
     try:
         return pajson.read_json(DepthLimitedJson(io.BytesIO(data)), reading, parsing)
@@ -111,12 +109,11 @@ def _to_text_type(data_type: pa.DataType) -> pa.DataType:
 
 def _list_names(stream: Any, table: pa.Table, given: Mapping[str, pa.DataType]) -> list[str]:
     """List the columns in the order of the file: Arrow begins with those of given types, even if no line has them."""
-    stream.seek(0)
     names: list[str] = table.column_names
     if any(table.column(name).null_count == len(table) for name in given):
         names = _parse(stream, {}).column_names
     elif given:
-        with suppress(pa.ArrowInvalid), pajson.open_json(stream) as reader:
+        with suppress(pa.ArrowInvalid), rewind(stream) as start, pajson.open_json(start) as reader:
             first = reader.schema.names
             names = [*first, *(name for name in names if name not in first)]
     return names
@@ -134,8 +131,8 @@ def _check_digits(stream: Any, column: pa.ChunkedArray, name: str) -> None:
     """Refuse integers inferred as floats that do not hold all of their digits."""
     for field, numbers in _list_floats(column, name):
         if holds_large_floats(numbers):
-            stream.seek(0)
-            found = _find_integers(field).search(stream.read())
+            with rewind(stream) as start:
+                found = _find_integers(field).search(start.read())
             if found:
                 refuse_digits(found["number"].decode(), name)
 
