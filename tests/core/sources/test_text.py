@@ -258,6 +258,34 @@ def test_errors_count_rows_from_one() -> None:
             read(text, options)
 
 
+# E7
+def test_rows_are_counted_by_objects_and_not_by_items_of_lists() -> None:
+    types = {"v": pa.list_(pa.date32()), "w": pa.struct({"at": STAMP})}
+    row = '{"v": ["2025-01-06", "2025-01-07"], "w": {"at": "2025-01-06"}}\n'
+    message = r"'v' holds \['x'\] in row 3, which is not list<item: date32\[day\]>\. Correct it, or set another type"
+    with pytest.raises(ColumnValueError, match=message):
+        from_json(f'{row}{row}{{"v": ["x"]}}\n', ReadOptions(types=types))
+    with pytest.raises(ColumnValueError, match=r"'w' holds \{'at': 'x'\} in row 2"):
+        from_json(f'{row}{{"w": {{"at": "x"}}}}\n', ReadOptions(types=types))
+
+
+# E7
+def test_nested_values_that_are_all_null_are_read_from_several_blocks() -> None:
+    rows = 100_000
+    text = '{"v": [null], "w": {"at": null, "n": 1}}\n' * rows
+    found = from_json(text, ReadOptions(types={"v": pa.list_(STAMP), "w": pa.struct({"at": STAMP, "n": pa.int64()})}))
+    assert found.column("v").num_chunks > 1
+    assert found.slice(rows - 1).to_pylist() == [{"v": [None], "w": {"at": None, "n": 1}}]
+
+
+# E7
+def test_remedies_name_what_json_can_do() -> None:
+    with pytest.raises(ColumnValueError, match=r"with column_types to decimal128\(38, 0\)\."):
+        from_json('{"v": 12345678901234567890}\n')
+    found = from_json('{"v": 12345678901234567890}\n', ReadOptions(types={"v": pa.decimal128(38, 0)}))
+    assert found.column("v").to_pylist() == [Decimal(12345678901234567890)]
+
+
 def test_a_row_may_be_longer_than_a_block() -> None:
     long = "x" * (5 << 20)
     assert from_csv(f"id,v\n1,a\n2,{long}\n").column("v").to_pylist() == ["a", long]

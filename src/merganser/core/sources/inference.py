@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 _CODE = r"^(\+|-?0[0-9xX])"
 _LARGE = r"^[-+]?[0-9]{16,}$"  # integers with more digits than a double holds
 _LARGE_VALUE = 1e15
+_MAX_VALUE_WIDTH = 200
 _NUMBER = re.compile(r"[-.0-9]|nan|inf", re.IGNORECASE)
 _BOOLEAN = re.compile(r"true|false", re.IGNORECASE)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -64,28 +64,43 @@ def infer_nested(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def parse_column(cells: pa.ChunkedArray, data_type: pa.DataType, name: str) -> pa.ChunkedArray:
-    """Parse strings as a type that was given; the first row that is not of this type is reported."""
-    if cells.null_count == len(cells):
-        return pa.chunked_array([pa.nulls(len(cells), data_type)])
-    filled = cells if is_text(data_type) else _clear(cells)
-    try:
-        return _parse(filled, data_type)
-    except pa.ArrowNotImplementedError as error:
-        message = f"Column {name!r} cannot be read as {data_type} from text. Set its type to string with column_types."
-        raise ColumnTypeError(message) from error
-    except pa.ArrowInvalid as error:
-        row = _find_misfit(filled, partial(_parse, data_type=data_type))
-        raise ColumnValueError(
-            f"Column {name!r} holds {filled[row].as_py()!r} in row {row + 1:,}, which is not {data_type}. Correct it, "
-            "set another type with column_types, or set null_values if it stands for NULL."
-        ) from error
+    """Parse CSV cells as a type that was given; the first row that is not of this type is reported."""
+    remedy = "Correct it, set another type with column_types, or set null_values if it stands for NULL."
+    return _parse_rows(cells, data_type, name, lambda some: _parse_given(some, data_type), remedy)
 
 
 def parse_nested(column: pa.ChunkedArray, data_type: pa.DataType, name: str) -> pa.ChunkedArray:
     """Parse the strings of a JSON column whose type was given."""
     if pa.types.is_null(column.type):
         return column
-    return _map_strings(column, data_type, lambda strings, wanted: parse_column(strings, wanted, name))
+    remedy = "Correct it, or set another type with column_types."
+    return _parse_rows(column, data_type, name, lambda some: _map_strings(some, data_type, _parse_given), remedy)
+
+
+def _parse_rows(
+    column: pa.ChunkedArray,
+    data_type: pa.DataType,
+    name: str,
+    parse: Callable[[pa.ChunkedArray], pa.ChunkedArray],
+    remedy: str,
+) -> pa.ChunkedArray:
+    try:
+        return parse(column)
+    except pa.ArrowNotImplementedError as error:
+        message = f"Column {name!r} cannot be read as {data_type} from text. Set its type to string with column_types."
+        raise ColumnTypeError(message) from error
+    except pa.ArrowInvalid as error:
+        row = _find_misfit(column, parse)
+        value = f"{column[row].as_py()!r:.{_MAX_VALUE_WIDTH}}"
+        message = f"Column {name!r} holds {value} in row {row + 1:,}, which is not {data_type}. {remedy}"
+        raise ColumnValueError(message) from error
+
+
+def _parse_given(strings: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    if strings.null_count == len(strings):
+        # A nested column needs one chunk for each of its own.
+        return pa.chunked_array([pa.nulls(len(chunk), data_type) for chunk in strings.chunks], data_type)
+    return _parse(strings if is_text(data_type) else _clear(strings), data_type)
 
 
 def _infer_number(cells: pa.ChunkedArray, name: str) -> pa.ChunkedArray | None:
@@ -107,14 +122,14 @@ def _check_digits(cells: pa.ChunkedArray, numbers: pa.ChunkedArray, name: str) -
     for some, pattern in ((large, _LARGE), (endless, "[0-9]")):
         refused = some.filter(pc.match_substring_regex(some, pattern))
         if len(refused):
-            refuse_digits(refused[0].as_py(), name)
+            refuse_digits(refused[0].as_py(), name, "string or decimal128(38, 0)")
 
 
-def refuse_digits(number: str, name: str) -> None:
-    """Refuse a number that would lose digits as a float."""
+def refuse_digits(number: str, name: str, types: str) -> None:
+    """Refuse a number that would lose digits as a float, but not as one of some types."""
     raise ColumnValueError(
         f"Column {name!r} has numbers like {number}, which would lose digits as floats. Set the type of the column "
-        "with column_types to string or decimal128(38, 0)."
+        f"with column_types to {types}."
     )
 
 

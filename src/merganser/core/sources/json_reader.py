@@ -134,7 +134,8 @@ def _check_digits(stream: Any, column: pa.ChunkedArray, name: str) -> None:
             with rewind(stream) as start:
                 found = _find_integers(field).search(start.read())
             if found:
-                refuse_digits(found["number"].decode(), name)
+                # JSON numbers are not read as strings.
+                refuse_digits(found["number"].decode(), name, "decimal128(38, 0)")
 
 
 def _find_integers(field: str) -> re.Pattern[bytes]:
