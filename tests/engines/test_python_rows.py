@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,8 @@ import pyarrow as pa
 import pytest
 from tests.support import assert_unchanged, load, put, read_rows
 
-from merganser.errors import MerganserError
+import merganser
+from merganser.errors import ColumnTypeError, ColumnValueError, MerganserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +39,65 @@ def test_types_of_python_rows_may_be_given(io: AnyDatasetIO, lake: str) -> None:
         io.write_dataset(source, f"{lake}/t", "overwrite", column_types=types)
         assert load(io, f"{lake}/t").schema.types == [pa.int32(), pa.decimal128(38, 0)]
         assert [row["n"] for row in read_rows(io, f"{lake}/t")] == [Decimal(2**70), None]
+
+
+NOON = dt.datetime(2025, 1, 6, 12, 0, 0, 5)  # noqa: DTZ001  without a zone
+DAY = dt.date(2025, 1, 6)
+# Values that Arrow would change on the way to a type, inferred from them if there is none.
+CHANGED: dict[str, tuple[list[Any] | Any, str | None]] = {
+    "a fraction as an integer": ([1, 2.5], "int64"),
+    "a decimal as an integer": ([Decimal("2.5")], "int64"),
+    "a fraction in a list": ([[1, 2.5]], "list<int64>"),
+    "a fraction in a map": ([{"a": 2.5}], "map<string, int64>"),
+    "a time as a date": ([NOON], "date32"),
+    "an offset without a zone": ([NOON.replace(tzinfo=dt.UTC)], "timestamp[us]"),
+    "a time in a zone": ([NOON], "timestamp[us, tz=UTC]"),
+    "microseconds as seconds": ([NOON], "timestamp[s]"),
+    "a time of day as seconds": ([NOON.time()], "time32[s]"),
+    "a time of day with an offset": ([NOON.time().replace(tzinfo=dt.UTC)], None),
+    "a duration as seconds": ([dt.timedelta(microseconds=5)], "duration[s]"),
+    "nanoseconds of pandas": ([pd.Timestamp("2025-01-06 10:11:12.123456789")], None),
+    "dates and times in a list": ([[DAY, NOON]], None),
+    "times in two zones and none": ([{"at": NOON}, {"at": NOON.replace(tzinfo=dt.UTC)}], None),
+    "an array of times as dates": (np.array(["2025-01-06T12:00"], "datetime64[s]"), "date32"),
+    "an array in a zone": (np.array(["2025-01-06T12:00"], "datetime64[s]"), "timestamp[s, tz=UTC]"),
+    "a series without its zone": (pd.Series([pd.Timestamp("2025-01-06", tz="UTC")]), "timestamp[ns]"),
+    "objects of two kinds": (np.array([DAY, NOON], object), None),
+}
+
+
+# S3, E7
+@pytest.mark.parametrize("name", CHANGED)
+def test_no_value_changes_on_the_way_to_a_type(lake: str, name: str) -> None:
+    values, data_type = CHANGED[name]
+    types = None if data_type is None else {"v": data_type}
+    with pytest.raises((ColumnValueError, ColumnTypeError), match="Column 'v' of the source"):
+        merganser.write_dataset({"v": values}, f"{lake}/t", column_types=types)
+    assert not Path(f"{lake}/t").exists()
+
+
+# S3, E7
+def test_values_that_a_type_holds_are_taken(lake: str) -> None:
+    stamp = pd.Timestamp("2025-01-06 10:11:12.123456789")
+    cases: list[tuple[Any, str, list[Any]]] = [
+        ([1, 2.0, None], "int64", [1, 2, None]),
+        ([DAY], "date32", [DAY]),
+        ([NOON, None], "timestamp[us]", [NOON, None]),
+        ([stamp], "timestamp[ns]", [stamp]),
+        ([NOON.replace(microsecond=0)], "timestamp[ms]", [NOON.replace(microsecond=0)]),
+        (pa.chunked_array([[1], [2]]), "int32", [1, 2]),
+        (pd.Series([1.0, None]), "int64", [1, None]),
+        (pd.Series([1, np.nan, pd.NA], dtype=object), "int64", [1, None, None]),
+        ([dt.timedelta(seconds=5)], "duration[s]", [dt.timedelta(seconds=5)]),
+        (
+            pd.Series([NOON.replace(tzinfo=dt.UTC), pd.NaT], dtype=object),
+            "timestamp[us, tz=UTC]",
+            [NOON.replace(tzinfo=dt.UTC), None],
+        ),
+    ]
+    for at, (values, data_type, expected) in enumerate(cases):
+        merganser.write_dataset({"v": values}, f"{lake}/{at}", column_types={"v": data_type})
+        assert merganser.read(f"{lake}/{at}").column("v").to_pylist() == expected
 
 
 # S3
@@ -125,6 +186,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "both named 'id'",
     ),
     "a frame with one name twice": (lambda: pd.DataFrame([[1, 2]], columns=["id", "id"]), "Duplicate column names"),
+    "a frame of dates and times": (
+        lambda: pd.DataFrame({"id": [1, 2], "v": [DAY, NOON]}, dtype=object),
+        "'v' of the source mixes dates and times without a zone",
+    ),
+    "a frame with integers beyond 64 bits": (
+        lambda: pd.DataFrame({"id": [2**70], "v": ["a"]}),
+        "Cannot read rows from",
+    ),
     "a frame with two types in a column": (lambda: pd.DataFrame({"id": [1, 2], "v": [1, "a"]}), "for column v"),
 }
 

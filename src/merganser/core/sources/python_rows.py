@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -10,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from merganser.core.sources.python_values import check_values
 from merganser.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError, SchemaMismatchError
 
 Types = Mapping[str, pa.DataType]
@@ -60,11 +60,17 @@ def _convert_frame(frame: Any) -> pa.Table:
     if clash:
         message = f"The index of the DataFrame and one of its columns are both named {clash[0]!r}. Rename one of them."
         raise InvalidArgumentError(message)
+    frame = frame.reset_index(level=levels) if levels else frame
     try:
-        return pa.Table.from_pandas(frame.reset_index(level=levels) if levels else frame, preserve_index=False)
-    except (pa.ArrowException, ValueError, TypeError) as error:
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
         message = f"Cannot read rows from DataFrame: {error}. Give each column one type, and one name."
         raise InvalidArgumentError(message) from error
+    for at, field in enumerate(table.schema):
+        is_checked = pa.types.is_nested(field.type) or pa.types.is_temporal(field.type)
+        if is_checked and str(frame.dtypes.iloc[at]) == "object":
+            check_values(frame.iloc[:, at].tolist(), field.type, field.name, is_given=False)
+    return table
 
 
 def _convert_columns(columns: Mapping[Any, Any], types: Types) -> pa.Table:
@@ -128,36 +134,32 @@ def _convert_dicts(rows: Sequence[Mapping[Any, Any]], types: Types) -> pa.Table:
 
 
 def _make_array(values: Any, data_type: pa.DataType | None, name: str) -> pa.Array | pa.ChunkedArray:
-    if isinstance(values, pa.Array | pa.ChunkedArray) and data_type is None:
-        return values
+    from_pandas = _is_instance(values, "pandas", "Series") or None
+    is_list = not hasattr(values, "__array__") or str(getattr(values, "dtype", "")) == "object"
     try:
-        listed = values if hasattr(values, "__array__") or isinstance(values, list) else list(values)
-        array = pa.array(listed, data_type, from_pandas=_is_instance(values, "pandas", "Series") or None)
+        if not is_list:
+            array = values if isinstance(values, pa.ChunkedArray) else pa.array(values, from_pandas=from_pandas)
+            return array if data_type is None else _cast(array, data_type)
+        values = values if isinstance(values, list) else list(values)
+        array = pa.array(values, data_type, from_pandas=from_pandas)
     except OverflowError as error:
         message = (
-            f"Column {name!r} holds an integer beyond 64 bits. Set its type with column_types to decimal128(38, 0) or "
-            "string."
+            f"Column {name!r} holds an integer beyond 64 bits. Set its type with column_types to decimal128(38, 0), or "
+            "give strings."
         )
         raise ColumnValueError(message) from error
     except (pa.ArrowException, ValueError, TypeError) as error:
-        reason = str(error).rstrip(".")
-        message = f"Column {name!r} of the source has no single type: {reason}. Correct it, or set column_types."
+        problem = "has no single type" if data_type is None else f"does not fit {data_type}"
+        message = f"Column {name!r} of the source {problem}: {str(error).rstrip('.')}. Correct it, or set column_types."
         raise ColumnTypeError(message) from error
-    is_time = pa.types.is_date(array.type) or pa.types.is_timestamp(array.type)
-    if is_time and data_type is None and isinstance(listed, list):
-        _check_times(listed, name)
+    check_values(values, array.type, name, is_given=data_type is not None)
     return array
 
 
-def _check_times(values: list[Any], name: str) -> None:
-    """Refuse what Arrow would mix: dates with times, and times with and without a time zone."""
-    kinds = {_name_kind(value) for value in values if isinstance(value, dt.date)}
-    if len(kinds) > 1:
-        message = f"Column {name!r} of the source mixes {' and '.join(sorted(kinds))}. Give all values one kind."
-        raise ColumnTypeError(message)
-
-
-def _name_kind(value: dt.date) -> str:
-    if not isinstance(value, dt.datetime):
-        return "dates"
-    return "times without a zone" if value.tzinfo is None else "times with a zone"
+def _cast(array: pa.Array | pa.ChunkedArray, data_type: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """Cast values that have a type, without loss."""
+    if pa.types.is_timestamp(array.type):
+        has_zone = pa.types.is_timestamp(data_type) and data_type.tz is not None
+        if pa.types.is_date(data_type) or has_zone != (array.type.tz is not None):
+            raise TypeError(f"{array.type} would lose something")
+    return array.cast(data_type)
