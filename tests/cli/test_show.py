@@ -44,6 +44,19 @@ def test_wide_rows_are_cut(tmp_path: Path, cli: Callable[..., Result], monkeypat
     assert lines[-1] == "columns not shown: c2, c3; --columns selects them"
 
 
+def test_days_that_python_lacks_are_shown(
+    tmp_path: Path, cli: Callable[..., Result], answer: Callable[..., Any]
+) -> None:
+    merganser.write_dataset({"id": [1], "day": pa.array([10_000_000], pa.date32())}, tmp_path / "t")
+    assert cli("show", str(tmp_path / "t")).stdout == "id  day\n1   29349-01-26\n1 row\n"
+    assert answer("show", str(tmp_path / "t")) == [{"id": 1, "day": "29349-01-26"}]
+
+
+def test_columns_are_aligned_where_characters_are_escaped(tmp_path: Path, cli: Callable[..., Result]) -> None:
+    merganser.write_dataset({"v": ["a\nb", "c"], "n": [1, 2]}, tmp_path / "t")
+    assert cli("show", str(tmp_path / "t")).stdout == "v     n\na\\nb  1\nc     2\n2 rows\n"
+
+
 def test_what_cannot_be_shown_is_refused(path: str, tmp_path: Path, cli: Callable[..., Result]) -> None:
     assert "no Parquet files below" in cli("show", str(tmp_path / "none"), code=1).stderr
     assert "has no column 'w'" in cli("show", path, "--columns", "w", code=1).stderr

@@ -11,6 +11,7 @@ from merganser.cli.command import CommandOutput, columns_option, open_filesystem
 from merganser.cli.options import table_format_option
 from merganser.core.storage.location import locate
 from merganser.display import pluralize
+from merganser.printable import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,19 +42,32 @@ def show(target: str, *, columns: list[str], where: str | None, limit: int, **gi
     found = read_rows(location, columns, where, limit + 1)
     rows = found.slice(0, limit)
     width = shutil.get_terminal_size((100, 24)).columns
-    return CommandOutput(rows.to_pylist(), _format_rows(rows, width, has_more=found.num_rows > limit))
+    values = {name: _to_values(rows.column(name)) for name in rows.column_names}
+    listed = [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+    return CommandOutput(listed, _format_rows(values, len(listed), width, has_more=found.num_rows > limit))
 
 
-def _format_rows(rows: pa.Table, width: int, *, has_more: bool) -> Iterator[str]:
+def _to_values(column: pa.ChunkedArray) -> list[Any]:
+    try:
+        found: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        # Python has the years from 1 to 9999 only.
+        found = column.cast("string").to_pylist()
+    return found
+
+
+def _format_rows(values: dict[str, list[Any]], count: int, width: int, *, has_more: bool) -> Iterator[str]:
     """Draw rows as a table; columns that do not fit are left out and named below it."""
-    cells = {name: [name, *map(_format_value, rows.column(name).to_pylist())] for name in rows.column_names}
-    texts = {name: [_shorten(text) for text in column] for name, column in cells.items()}
+    texts = {
+        name: [_shorten(escape_controls(text)) for text in (name, *map(_format_value, column))]
+        for name, column in values.items()
+    }
     fitting = _choose_columns(texts, width)
     widths = [max(map(len, texts[name])) for name in fitting]
     for line in zip(*(texts[name] for name in fitting), strict=True):
         yield _GAP.join(f"{text:<{size}}" for text, size in zip(line, widths, strict=True)).rstrip()
-    yield f"{pluralize(rows.num_rows, 'row')}{'; --limit shows more' if has_more else ''}"
-    hidden = rows.column_names[len(fitting) :]
+    yield f"{pluralize(count, 'row')}{'; --limit shows more' if has_more else ''}"
+    hidden = list(values)[len(fitting) :]
     if hidden:
         yield f"columns not shown: {', '.join(hidden)}; --columns selects them"
 
