@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.values import NESTED, PLAIN
 
@@ -36,6 +36,9 @@ def test_every_type_can_be_given_as_it_is_printed(data_type: pa.DataType) -> Non
 
 # E7
 @given(FIELDS)
+@example(">")
+@example(">,")
+@example(")")
 def test_fields_of_a_struct_may_have_almost_any_name(name: str) -> None:
     data_type = pa.struct([(name, pa.int64()), ("b", pa.list_(pa.string()))])
     found = parse_type(str(data_type))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -73,13 +74,13 @@ def parse_type(name: str) -> pa.DataType:
     >>> parse_type("timestamp[us, tz=UTC]"), parse_type("DECIMAL(10,2)"), parse_type("list<string>")
     (TimestampType(timestamp[us, tz=UTC]), Decimal128Type(decimal128(10, 2)), ListType(list<item: string>))
     """
-    reader = _Reader(name.strip())
+    with suppress(_NotATypeError, pa.ArrowException, ValueError, RecursionError):
+        return _Reader(name.strip(), has_empty_structs=True).read_all()
     try:
-        found = reader.read_type()
-        reader.expect_end()
+        # The name of the first field of a struct may begin as a struct without fields ends.
+        return _Reader(name.strip(), has_empty_structs=False).read_all()
     except (_NotATypeError, pa.ArrowException, ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{name!r} is not a type. Examples: {_EXAMPLES}.") from error
-    return found
 
 
 def to_type(given: Any, column: str) -> pa.DataType:
@@ -102,9 +103,17 @@ class _NotATypeError(Exception):
 class _Reader:
     """Reads types from left to right."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, has_empty_structs: bool) -> None:
         self._text = text
         self._at = 0
+        self._has_empty_structs = has_empty_structs
+
+    def read_all(self) -> pa.DataType:
+        """Read the type that the whole text names."""
+        found = self.read_type()
+        if self._at < len(self._text):
+            raise _NotATypeError
+        return found
 
     def read_type(self) -> pa.DataType:
         self._match(_SPACES)
@@ -116,10 +125,6 @@ class _Reader:
             self._need("]")
             found = pa.list_(found, int(size[1])) if size else pa.list_(found)
         return found
-
-    def expect_end(self) -> None:
-        if self._at < len(self._text):
-            raise _NotATypeError
 
     def _read_named(self, word: str) -> pa.DataType:  # noqa: PLR0911  one for each form
         if word in _LISTS and self._skip("<"):
@@ -167,10 +172,11 @@ class _Reader:
         return field
 
     def _read_fields(self, end: str) -> list[pa.Field]:
-        fields: list[pa.Field] = []
+        if self._has_empty_structs and self._skip(end):
+            return []
+        fields = [self._read_field(end)]
         while not self._skip(end):
-            if fields:
-                self._need(",")
+            self._need(",")
             fields.append(self._read_field(end))
         return fields
 
