@@ -21,7 +21,7 @@ from merganser.core.sources.csv_reader import read_csv
 from merganser.core.sources.json_reader import read_json
 from merganser.core.sources.read_options import DEFAULTS, ReadOptions
 from merganser.core.sources.source import read_source
-from merganser.errors import ColumnTypeError, ColumnValueError, UnreadableFileError
+from merganser.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError, UnreadableFileError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -355,3 +355,15 @@ def test_files_of_every_compression_are_read_twice_where_needed(tmp_path: Path) 
         path.write_bytes(compress(b"id,v\n1,2\n3\n"))
         with pytest.raises(UnreadableFileError, match="row 2: Expected 2 columns"):
             read_source(path)
+
+
+def test_a_value_that_the_type_of_all_files_lacks_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("id,v\n1,1.5\n")
+    (tmp_path / "2.csv").write_text("id,v\n2,9007199254740993\n")
+    with pytest.raises(ColumnValueError, match=r"9007199254740993 not in range.*column_types, if they are text"):
+        read_source(tmp_path / "*.csv")
+
+
+def test_a_delimiter_is_one_character() -> None:
+    with pytest.raises(InvalidArgumentError, match="The delimiter must be one character, not ';;'"):
+        from_csv("id;;v\n1;;2\n", ReadOptions(delimiter=";;"))

@@ -12,6 +12,7 @@ import pyarrow.csv as pacsv
 from merganser.core.columnar.threads import map_in_threads
 from merganser.core.sources.inference import infer_column, parse_column, refuse_encoding
 from merganser.core.sources.rewind import rewind
+from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from merganser.core.sources.read_options import ReadOptions
@@ -40,8 +41,11 @@ def read_csv(stream: Any, options: ReadOptions, delimiter: str = ",") -> pa.Tabl
 
 
 def _read_cells(stream: Any, options: ReadOptions, delimiter: str) -> pa.Table:
+    delimiter = options.delimiter or delimiter
+    if len(delimiter) != 1:
+        raise InvalidArgumentError(f"The delimiter must be one character, not {delimiter!r}.")
     arguments: dict[str, Any] = {
-        "parse_options": pacsv.ParseOptions(delimiter=options.delimiter or delimiter),
+        "parse_options": pacsv.ParseOptions(delimiter=delimiter),
         # Only bytes: Arrow does not name the column of a string that is not UTF-8.
         "convert_options": pacsv.ConvertOptions(
             default_column_type=pa.binary(),

@@ -94,8 +94,8 @@ class SourceFiles:
             return pa.unify_schemas(schemas, promote_options="permissive")
         except pa.ArrowException as error:
             raise SchemaMismatchError(
-                f"The files that {self.path} matches disagree about a column: {error}. Give them one schema, or pass "
-                "them one by one."
+                f"The files that {self.path} matches disagree about a column: {error}. Give them one schema "
+                "(column_types, if they are text), or pass them one by one."
             ) from error
 
     def read_batches(
@@ -186,7 +186,13 @@ def _list_group_sizes(metadata: pq.FileMetaData) -> Iterator[int]:
 
 
 def _cast_table(schema: pa.Schema, table: pa.Table) -> pa.Table:
-    return (table if table.column_names == schema.names else table.select(schema.names)).cast(schema)
+    try:
+        return (table if table.column_names == schema.names else table.select(schema.names)).cast(schema)
+    except pa.ArrowInvalid as error:
+        raise ColumnValueError(
+            f"A value of one source file does not fit the type that all of them have in common: {error}. Give them one "
+            "schema (column_types, if they are text), or pass them one by one."
+        ) from error
 
 
 @contextmanager
