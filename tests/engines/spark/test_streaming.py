@@ -59,6 +59,21 @@ def test_a_repeated_batch_is_merged_once(io: AnyDatasetIO, spark: Any, lake: str
     assert [row["v"] for row in read_rows(io, f"{lake}/t")] == ["anew", "anew", "second", "third", "anew"]
 
 
+# X7, E3
+def test_a_stream_may_bring_new_columns(io: AnyDatasetIO, spark: Any, lake: str) -> None:
+    io.merge(pa.table({"id": pa.array([1, 2], pa.int32()), "kept": ["a", "b"]}), f"{lake}/t", key_columns="id")
+    arrive(lake, "a", [2, 3], "new")
+    evolving = io.foreach_batch(  # type: ignore[attr-defined]
+        f"{lake}/t", "upsert", "id", query_name="feed", schema_mode="evolve"
+    )
+    run(spark, lake, evolving, "checkpoint")
+    assert read_rows(io, f"{lake}/t") == [
+        {"id": 1, "kept": "a", "v": None},
+        {"id": 2, "kept": "b", "v": "new"},
+        {"id": 3, "kept": None, "v": "new"},
+    ]
+
+
 # X7
 @pytest.mark.parametrize(
     ("options", "match"),

@@ -143,11 +143,6 @@ class Target:
         """Return the columns that a file itself holds, in the schema of the dataset."""
         return self._columns[int(cast("Summaries", self.summaries).schema_numbers[file])]
 
-    def get_stored_columns(self, file: int) -> frozenset[str]:
-        """Return the columns that a file has now."""
-        summaries = cast("Summaries", self.summaries)
-        return frozenset(summaries.schemas[int(summaries.schema_numbers[file])].names)
-
     @cached_property
     def _columns(self) -> Sequence[frozenset[str]]:
         schemas = cast("Summaries", self.summaries).schemas

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from merganser.core.commit.commit import check_no_pending_commit, has_pending_commit, open_session
 from merganser.core.commit.history import make_maintenance_record, record_schemas
-from merganser.core.commit.staged_files import NewFile, commit_files, make_journal, read_footers
+from merganser.core.commit.staged_files import NewFile, commit_files, make_journal, make_new_file, read_footers
 from merganser.core.dataset.listing import check_target, has_files
 from merganser.core.dataset.mixed_schemas import check_one_schema, find_differences
 from merganser.core.dataset.snapshot import load_existing, make_no_files_error
@@ -50,26 +50,30 @@ def alter(engine: Engine, context: OperationContext, changes: SchemaChanges, *, 
     check_target(location, lists_later=True)
     if plans:
         check_no_pending_commit(location)
-        altered = _apply(load_existing(location, refuse_nested=True), changes)
-        return altered.make_result(engine.run_tasks(partial(_measure_file, location.store), altered.items), plans=True)
+        target = load_existing(location, refuse_nested=True)
+        altered = _apply(target, changes)
+        sizes = engine.run_tasks(partial(_measure_file, location.store), altered.items)
+        return altered.make_result(sizes, [target.files[item.number].rel for item in altered.items], plans=True)
     if not has_files(location) and not has_pending_commit(location):
         raise make_no_files_error(location)
     progress = ProgressReporter(options.progress)
     with open_session(location, options.lock_timeout, started, checked=True) as session:
-        altered = _apply(load_existing(location, refuse_nested=True), changes)
-        target, staged = altered.target, list[_StagedFile]()
+        target = load_existing(location, refuse_nested=True)
+        altered = _apply(target, changes)
+        staged, new = list[_StagedFile](), list[NewFile]()
         if altered.items:
             progress.begin("rewrite", len(altered.items), target.rows)
             with session.staging(progress.on_file_done) as staging, explain_staging_errors(staging):
                 task = partial(_stage_file, staging)
                 staged = engine.run_tasks(task, altered.items, large=True, in_driver=False)
                 new = _make_new_files(altered, staged, staging)
+                removed = [item.number for item in altered.items if item.needs_new_path]
                 progress.begin("commit", len(new))
                 record = make_maintenance_record("alter", options, changes.to_plain(), (target.rows, target.rows))
                 record = record_schemas(record, altered.before, altered.after)
-                commit_files(session, staging, make_journal(target, new, [], record, options.retain), target)
+                commit_files(session, staging, make_journal(target, new, removed, record, options.retain), target)
     progress.begin("done")
-    return altered.make_result([one.sizes for one in staged], plans=False)
+    return altered.make_result([one.sizes for one in staged], [one.rel for one in new], plans=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,8 @@ class _FileItem:
     path: str
     display_path: str
     shape: FileShape
+    # A reader that planned with the old file would read NULL for a column that has gone, unless the path has gone, too.
+    needs_new_path: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +112,17 @@ class _AlteredTarget:
     lines: Sequence[str]
     items: Sequence[_FileItem]
 
-    def make_result(self, sizes: Sequence[_Sizes], *, plans: bool) -> AlterResult:
-        """Make the result for the files that changed, or would."""
-        target, unchanged = self.target, _Sizes(0, 0)
-        changed = {item.number: size for item, size in zip(self.items, sizes, strict=True)}
+    def make_result(self, sizes: Sequence[_Sizes], paths: Sequence[str], *, plans: bool) -> AlterResult:
+        """Make the result for the files that changed, or would, with the bytes and the path of each."""
+        target = self.target
+        changed = {item.number: at for at, item in enumerate(self.items)}
         files = [
             AlteredFile(
-                path=target.location.to_display(file.rel),
+                path=target.location.to_display(file.rel if (at := changed.get(number)) is None else paths[at]),
                 row_count=target.file_rows[number],
-                operation="rewritten" if number in changed else "preserved",
-                bytes_copied=changed.get(number, unchanged).copied,
-                bytes_encoded=changed.get(number, unchanged).encoded,
+                operation="preserved" if at is None else "rewritten",
+                bytes_copied=0 if at is None else sizes[at].copied,
+                bytes_encoded=0 if at is None else sizes[at].encoded,
             )
             for number, file in enumerate(target.files)
         ]
@@ -144,12 +150,15 @@ def _apply(target: Target, changes: SchemaChanges) -> _AlteredTarget:
     origins = {**altered.origins, **{name: name for name in partitions}}
     summaries = cast("Summaries", target.summaries)
     shapes = [
-        make_shape(
+        (
             own,
-            [*altered.schema, *(field for field in own if field.name in partitions)],
-            origins,
-            altered.defaults,
-            is_ordered=changes.unify,
+            make_shape(
+                own,
+                [*altered.schema, *(field for field in own if field.name in partitions)],
+                origins,
+                altered.defaults,
+                is_ordered=changes.unify,
+            ),
         )
         for own in summaries.schemas
     ]
@@ -159,9 +168,12 @@ def _apply(target: Target, changes: SchemaChanges) -> _AlteredTarget:
             path=target.location.to_path(file.rel),
             display_path=target.location.to_display(file.rel),
             shape=shape,
+            # A file behind a link stays where it is.
+            needs_new_path=file.real is None and not {*own.names} <= {*shape.kept},
         )
         for number, file in enumerate(target.files)
-        if (shape := shapes[int(summaries.schema_numbers[number])]) is not None
+        for own, shape in [shapes[int(summaries.schema_numbers[number])]]
+        if shape is not None
     ]
     renamed = {new: name for new, name in altered.origins.items() if new != name}
     same_names = pa.schema([field.with_name(renamed.get(field.name, field.name)) for field in altered.schema])
@@ -204,7 +216,7 @@ def _stage_file(staging: Staging, item: _FileItem) -> _StagedFile:
 
 
 def _make_new_files(altered: _AlteredTarget, staged: Sequence[_StagedFile], staging: Staging) -> list[NewFile]:
-    """Give each staged file the path of the one that it replaces; it must have as many rows."""
+    """Give each staged file the path of the one that it replaces, or a new one; it must have as many rows."""
     target, footers = altered.target, read_footers(staging, [one.path for one in staged])
     new = []
     for item, one, footer in zip(altered.items, staged, footers, strict=True):
@@ -214,5 +226,8 @@ def _make_new_files(altered: _AlteredTarget, staged: Sequence[_StagedFile], stag
                 f"Internal error: {rows} rows of {item.display_path} were staged, {target.file_rows[item.number]} were "
                 "planned. Nothing was published; please report this."
             )
-        new.append(NewFile(one.path, target.files[item.number].rel, footer, item.number))
+        rel = target.files[item.number].rel
+        folder = rel[: rel.rfind("/") + 1]
+        replacement = NewFile(one.path, rel, footer, item.number)
+        new.append(make_new_file(one.path, folder, footer) if item.needs_new_path else replacement)
     return new

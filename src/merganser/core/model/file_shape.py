@@ -57,6 +57,11 @@ class FileShape:
         """The column of the file that has the values of each column, by its new name."""
         return {column.name: column.origin for column in self.columns if column.origin is not None}
 
+    @property
+    def kept(self) -> list[str]:
+        """The columns of the file that keep their names."""
+        return [column.name for column in self.columns if column.name == column.origin]
+
     def copies(self, name: str) -> bool:
         """Whether a column is in the file, under this name and in this type."""
         return any(column.is_copied and column.name == column.origin == name for column in self.columns)

@@ -84,8 +84,7 @@ def splice(
             new = NewRowGroup((), group) if isinstance(group, int) else group
             written += [_write_group(*combined, output) for combined in _combine_columns(old, new, reshaped)]
     _write_page_indexes(written, output)
-    template = old if reshaped is None else reshaped.template
-    return _write_footer(template, written, output, pads=reshaped is not None)
+    return _write_footer(old if reshaped is None else reshaped.template, written, output)
 
 
 class _ChunkRef(NamedTuple):
@@ -248,8 +247,7 @@ def _write_page_indexes(written: Sequence[_WrittenGroup], output: _Output) -> No
                     output.write(index)
 
 
-def _write_footer(old: SourceFile, written: Sequence[_WrittenGroup], output: _Output, *, pads: bool) -> int:
-    """Write the footer; a file that `pads` gets another size than the old one."""
+def _write_footer(old: SourceFile, written: Sequence[_WrittenGroup], output: _Output) -> int:
     groups = []
     for ordinal, item in enumerate(written):
         changes: dict[int, object] = {COLUMNS: ThriftList(thrift.STRUCT, item.chunks)}
@@ -258,10 +256,6 @@ def _write_footer(old: SourceFile, written: Sequence[_WrittenGroup], output: _Ou
         groups.append(item.group.replace(changes))
     rows: int = sum(group[GROUP_ROWS] for group in groups)
     footer = thrift.write_struct(old.tree.replace({NUM_ROWS: rows, ROW_GROUPS: ThriftList(thrift.STRUCT, groups)}))
-    if pads and output.position + len(footer) + 8 == old.size:
-        # A reader that planned with the old file finds the footer by its size: with another one it fails, instead of
-        # reading by the old schema.
-        output.write(b"\x00")
     output.write(footer + binary.pack("<I", len(footer)) + MAGIC)
     return rows
 

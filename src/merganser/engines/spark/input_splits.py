@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,13 +33,6 @@ if TYPE_CHECKING:
 _SPLIT_BYTES = 64 << 20
 # Files whose footers the driver reads by itself.
 _MAX_DRIVER_FILES = 16
-
-
-class _Fragment(NamedTuple):
-    """A file or part of one, and the columns that the file had when it was listed."""
-
-    fragment: pads.Fragment
-    columns: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +88,18 @@ def split_dataset(location: Location, columns: Sequence[str] | None = None) -> I
             message = f"{location.display} has no column {lacking[0]!r}. Its columns are: {', '.join(schema.names)}."
             raise InvalidArgumentError(message)
         schema = pa.schema([schema.field(name) for name in columns])
-    splits: list[list[_Fragment]] = []
+    splits: list[list[pads.Fragment]] = []
     size = _SPLIT_BYTES
     counts = target.group_counts.tolist()
-    for number, fragment in enumerate(dataset.get_fragments()):
-        file, count, names = target.files[number], counts[number], target.get_stored_columns(number)
+    for fragment, file, count in zip(dataset.get_fragments(), target.files, counts, strict=True):
         if file.size > _SPLIT_BYTES and count > 1:
-            runs = _split_row_groups([file.size // count] * count)
-            splits += [[_Fragment(fragment.subset(row_group_ids=run), names)] for run in runs]
+            splits += [[fragment.subset(row_group_ids=run)] for run in _split_row_groups([file.size // count] * count)]
             size = _SPLIT_BYTES
         elif size + file.size > _SPLIT_BYTES:
-            splits.append([_Fragment(fragment, names)])
+            splits.append([fragment])
             size = file.size
         else:
-            splits[-1].append(_Fragment(fragment, names))
+            splits[-1].append(fragment)
             size += file.size
     return InputSplits(schema, splits, partial(_read_fragments, dataset.schema, schema.names))
 
@@ -123,18 +114,17 @@ def _read_file(files: SourceFiles, schema: pa.Schema, split: tuple[str, Sequence
     return files.read_batches(name, schema, groups)
 
 
-def _read_fragments(schema: pa.Schema, columns: Sequence[str], fragments: Sequence[_Fragment]) -> Batches:
-    for fragment, names in fragments:
+def _read_fragments(schema: pa.Schema, columns: Sequence[str], fragments: Sequence[pads.Fragment]) -> Batches:
+    for fragment in fragments:
         try:
-            if {*fragment.physical_schema.names} != names:
-                # Arrow would read a column that is gone as NULL.
-                raise UnreadableFileError(
-                    f"{fragment.path} has other columns than when this DataFrame was made, because its dataset was "
-                    "altered. Make the DataFrame again."
-                )
             with translate_memory_errors(f"reading {fragment.path}"):
                 yield from fragment.to_batches(schema=schema, columns=list(columns))
         except MerganserError:
             raise
+        except FileNotFoundError as error:
+            raise UnreadableFileError(
+                f"{fragment.path} no longer exists, because its dataset changed after this DataFrame was made. Make "
+                "the DataFrame again."
+            ) from error
         except (OSError, pa.ArrowException) as error:
             raise UnreadableFileError(f"Cannot read {fragment.path}: {error}. Restore or remove the file.") from error
