@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ import pyarrow.dataset as pads
 
 from merganser.core.dataset.read import open_dataset
 from merganser.core.dataset.snapshot import load_target
-from merganser.core.model.schema import is_castable, is_list_like
+from merganser.core.model.casts import cast_column
+from merganser.core.model.schema import is_castable, is_list_like, to_plain_type
 from merganser.core.sources.files import (
     FileSource,
     SourceFiles,
@@ -24,7 +26,7 @@ from merganser.core.sources.files import (
 )
 from merganser.core.sources.python_rows import convert_rows, is_frame
 from merganser.core.sources.read_options import ReadOptions
-from merganser.errors import InvalidArgumentError, MerganserError
+from merganser.errors import ColumnValueError, InvalidArgumentError, MerganserError
 
 if TYPE_CHECKING:
     from merganser.core.model.options import Options
@@ -91,19 +93,43 @@ def describe_source(source: Any, options: Options, target: Location | None) -> A
         return source if target is None else add_target_types(source, target)
     is_plain = isinstance(source, list | tuple | Mapping)
     check_untyped(replace(reading, types={}) if is_plain else reading, f"a {type(source).__name__}")
-    if is_plain or is_frame(source):
+    is_pandas = is_frame(source)
+    if is_plain or is_pandas:
         source = convert_rows(source, reading.types)
-    return _clear_empty_floats(source, target) if isinstance(source, pa.Table) and target is not None else source
+    if target is None or not isinstance(source, pa.Table):
+        return source
+    source = _clear_empty_floats(source, target, is_pandas=is_pandas)
+    has_inferred_types = (is_plain or is_pandas) and options.schema_mode == "evolve"
+    return _narrow_types(source, target, options.column_types or {}) if has_inferred_types else source
 
 
-def _clear_empty_floats(table: pa.Table, target: Location) -> pa.Table:
-    """Make float columns without a number NULL where the target has another type: pandas has no empty string column."""
+def _narrow_types(table: pa.Table, target: Location, given: Mapping[str, Any]) -> pa.Table:
+    """Cast columns to the target's types where all values fit: an inferred type is no reason to widen these.
+
+    Integers of Python have 64 bits, and times of pandas nanoseconds, whatever their values.
+    """
+    for field in _read_schema(target) or ():
+        at = table.schema.get_field_index(field.name)
+        if at >= 0 and field.name not in given and is_castable(table.schema.field(at).type, field.type):
+            with suppress(ColumnValueError):
+                column = cast_column(table.column(at), to_plain_type(field.type), field.name)
+                table = table.set_column(at, field.name, column)
+    return table
+
+
+def _clear_empty_floats(table: pa.Table, target: Location, *, is_pandas: bool) -> pa.Table:
+    """Make float columns without a number NULL where the target has another type: pandas has no empty string column.
+
+    A new column of pandas gets the type null, too, which takes the type of the first values (E4).
+    """
     floats = [at for at, field in enumerate(table.schema) if pa.types.is_floating(field.type)]
     empty = [at for at in floats if _is_empty(table.column(at))]
     schema = _read_schema(target) if empty else None
     for at in empty:
         name = table.column_names[at]
-        if schema is not None and name in schema.names and not is_castable(pa.float64(), schema.field(name).type):
+        known = None if schema is None or name not in schema.names else schema.field(name).type
+        is_new = is_pandas and schema is not None and known is None
+        if is_new or (known is not None and not is_castable(pa.float64(), known)):
             table = table.set_column(at, name, pa.nulls(table.num_rows))
     return table
 
