@@ -99,8 +99,13 @@ def describe_source(source: Any, options: Options, target: Location | None) -> A
     if target is None or not isinstance(source, pa.Table):
         return source
     source = _clear_empty_floats(source, target, is_pandas=is_pandas)
-    has_inferred_types = (is_plain or is_pandas) and options.schema_mode == "evolve"
-    return _narrow_types(source, target, options.column_types or {}) if has_inferred_types else source
+    # Not every engine has nanoseconds; other types are cast by the merge, unless it would widen the target.
+    is_wide = options.schema_mode == "evolve" or any(_is_nanoseconds(field.type) for field in source.schema)
+    return _narrow_types(source, target, reading.types) if is_wide and (is_plain or is_pandas) else source
+
+
+def _is_nanoseconds(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(data_type) and data_type.unit == "ns")
 
 
 def _narrow_types(table: pa.Table, target: Location, given: Mapping[str, Any]) -> pa.Table:
