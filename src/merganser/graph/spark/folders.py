@@ -24,7 +24,7 @@ from merganser.safe_json import load_json
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -140,14 +140,15 @@ class Folder:
         if data is None or done is None:
             return None
         try:
-            return make_merge_result(done, **load_json(data))
-        except (ValueError, TypeError) as error:
+            found = load_json(data)
+            return make_merge_result(done, found["rows"], found["skipped"])
+        except (ValueError, TypeError, KeyError) as error:
             raise UnreadableFileError(f"{self._make_batch_path(batch_id)} is damaged: {error}. Remove it.") from error
 
-    def write_batch(self, batch_id: str | None, *, rows: int, skipped: int, widened: Collection[str]) -> None:
+    def write_batch(self, batch_id: str | None, *, rows: int, skipped: int) -> None:
         """Record what the dataset's own record of a batch does not hold, before that record is written."""
         if batch_id is not None:
-            record = {"rows": rows, "skipped": skipped, "widened": sorted(widened)}
+            record = {"rows": rows, "skipped": skipped}
             self._root.store.make_folder(f"{self._control_path}/batches")
             self._root.store.write_small(self._make_batch_path(batch_id), json.dumps(record).encode())
 

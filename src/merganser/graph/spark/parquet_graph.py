@@ -6,19 +6,16 @@ from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.engines.spark import SparkDatasetIO
 from merganser.engines.spark.jobs import watch_job
-from merganser.engines.spark.types import to_spark_schema
 from merganser.errors import ColumnTypeError, ColumnValueError, InvalidArgumentError
 from merganser.graph.spark import exchange
-from merganser.graph.spark.columns import TIME_COLUMNS
 from merganser.graph.spark.endpoints import EndpointIds, MissingPolicy, check_missing, drop_missing, refuse_missing
 from merganser.graph.spark.folders import Folder, list_types
-from merganser.graph.spark.reading import to_column, union_types
+from merganser.graph.spark.reading import union_types
 from merganser.graph.spark.record_set import FrameRecords
 from merganser.graph.spark.records import EdgeMerge, NodeMerge, fold_edges, fold_nodes
 from merganser.graph.spark.results import GraphMergeResult, make_merge_result
@@ -287,15 +284,10 @@ class ParquetGraph:
             source = RecordRows(records, folder, schema)
             overwritten = source.overwritten_columns
             needs_ids = records.has_differences and schema is not None and bool(overwritten)
-            widened: set[str] = set()
-            if source.missing_columns:
-                source.check_values(self._read_known_ids(folder, is_needed=needs_ids))
-                check_hold()
-                widened = self._add_columns(folder, source)
             rows = source.make_rows(self._read_known_ids(folder, is_needed=needs_ids))
             check_hold()
             folder.write_match_names(records.match_names)
-            folder.write_batch(batch_id, rows=records.rows, skipped=records.skipped, widened=widened)
+            folder.write_batch(batch_id, rows=records.rows, skipped=records.skipped)
             done = self._io.merge(
                 rows,
                 folder.path,
@@ -306,21 +298,14 @@ class ParquetGraph:
                 skip_unchanged=overwritten or False,
                 batch_id=batch_id,
                 lock_timeout=self._lock_timeout,
+                # A property that no record had before is a new column.
+                schema_mode="evolve",
             )
-        return make_merge_result(done, records.rows, records.skipped, widened)
+        return make_merge_result(done, records.rows, records.skipped)
 
     def _read_known_ids(self, folder: Folder, *, is_needed: bool) -> DataFrame | None:
         # Spark underestimates the size of what a Python function returns, and would broadcast it.
         return self._io.read_columns(folder.path, "id").hint("merge") if is_needed else None
-
-    def _add_columns(self, folder: Folder, source: RecordRows) -> set[str]:
-        """Add the columns that a dataset lacks, NULL in every row, and return the files that this wrote."""
-        old = self._io.read(folder.path)
-        missing = to_spark_schema(pa.schema(source.missing_columns)).fields
-        added = [F.lit(None).cast(field.dataType).alias(field.name) for field in missing]
-        rows = old.select(*(to_column(name) for name in old.columns if name not in TIME_COLUMNS), *added, *TIME_COLUMNS)
-        done = self._io.write_dataset(rows, folder.path, "overwrite", lock_timeout=self._lock_timeout)
-        return {file.path for file in done.files}
 
 
 @contextmanager

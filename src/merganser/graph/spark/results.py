@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from merganser.display import DisplayMixin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from merganser.core.model.result import MergeResult
 
 
@@ -32,16 +30,15 @@ class GraphMergeResult(DisplayMixin):
     replayed: bool
 
 
-def make_merge_result(done: MergeResult, rows: int, skipped: int, widened: Iterable[str]) -> GraphMergeResult:
-    """Derive the result from that of the dataset; `widened` are the files rewritten before to add columns."""
-    changed = {*widened, *done.rewritten_files, *done.inserted_files}
+def make_merge_result(done: MergeResult, rows: int, skipped: int) -> GraphMergeResult:
+    """Derive the result from that of the dataset."""
     return GraphMergeResult(
         rows=rows,
         created=done.inserted,
         matched=rows - done.inserted - skipped,
         changed=done.updated,
         skipped=skipped,
-        files_written=len(changed),
-        files_preserved=len({*done.preserved_files} - changed),
+        files_written=len(done.rewritten_files) + len(done.inserted_files),
+        files_preserved=len(done.preserved_files),
         replayed=done.replayed,
     )

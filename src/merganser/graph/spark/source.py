@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from merganser.core.model.casts import conform
-from merganser.core.model.schema import is_same_logical_type
 from merganser.core.model.schema_checks import check_types
-from merganser.engines.spark.jobs import tag_errors, watch_job
+from merganser.core.model.widening import find_common_type
 from merganser.errors import InvalidArgumentError
 from merganser.graph.spark.columns import KEY_COLUMNS, TIME_COLUMNS, to_column_name
-from merganser.graph.spark.reading import to_column
 from merganser.graph.spark.record_set import FileRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from pyspark.sql import Column, DataFrame
 
     from merganser.engines.spark.row_files import SelectedRows
@@ -39,14 +34,13 @@ class RecordRows:
         self._found = self._map_columns("found")
         self._check_case()
         self._now = time.time_ns() // 1000
-        # The columns whose values may not fit, each with the type that it has in the dataset.
-        self._cast_schema = pa.schema([])
         if schema is not None:
             have = self._make_schema()
             both = [field for field in schema if field.name in have.names]
-            check_types(pa.schema([have.field(field.name) for field in both]), pa.schema(both))
-            different = [field for field in both if not _is_same_type(have.field(field.name).type, field.type)]
-            self._cast_schema = pa.schema(different)
+            # Columns whose types have a common one are widened to that.
+            check_types(
+                have, pa.schema([one for one in both if not find_common_type(one.type, have.field(one.name).type)])
+            )
 
     @property
     def overwritten_columns(self) -> list[str]:
@@ -57,15 +51,6 @@ class RecordRows:
     def columns(self) -> list[str]:
         """All columns of the rows."""
         return list(self._make_schema().names)
-
-    @property
-    def missing_columns(self) -> dict[str, pa.DataType]:
-        """The columns that the dataset lacks."""
-        return {
-            column: data_type
-            for column, (_, data_type) in self._new.items()
-            if self._existing_columns and column not in self._existing_columns
-        }
 
     def make_rows(self, known: DataFrame | None) -> DataFrame | SelectedRows:
         """Make a row for each record; `known` are the ids that exist, if it matters."""
@@ -88,13 +73,6 @@ class RecordRows:
             ),
             *(now.alias(name) for name in TIME_COLUMNS),
         )
-
-    def check_values(self, known: DataFrame | None) -> None:
-        """Refuse values that a column of the dataset cannot hold; the merge checks them after columns are added."""
-        if self._cast_schema:
-            values = self._make_frame(known).select(*(to_column(name) for name in self._cast_schema.names))
-            with watch_job("check values"):
-                values.mapInArrow(tag_errors(_check_castable, self._cast_schema), "nothing int").collect()
 
     def _make_schema(self) -> pa.Schema:
         keys = dict.fromkeys(KEY_COLUMNS[self._folder.kind], pa.string())
@@ -126,14 +104,3 @@ class RecordRows:
                     f"The {self._folder.kind} of type {self._folder.type!r} have a property {before!r}, which differs "
                     f"from {name!r} only in case. Use its name."
                 )
-
-
-def _is_same_type(have: pa.DataType, want: pa.DataType) -> bool:
-    return bool(pa.types.is_null(have)) or is_same_logical_type(have, want)
-
-
-def _check_castable(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Cast rows to a schema, only to refuse values that cannot be cast."""
-    for batch in batches:
-        conform(pa.Table.from_batches([batch]), schema)
-    yield from ()
