@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from merganser.core.columnar.take import null_array
 from merganser.core.model.schema import format_names, format_value, is_list_like, to_plain_type, to_storage
 from merganser.errors import ColumnTypeError, ColumnValueError
 
@@ -87,6 +88,9 @@ def cast_column(column: pa.ChunkedArray, data_type: pa.DataType, name: str, reme
 
 
 def _cast(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    if pa.types.is_null(column.type):
+        # Arrow has no such cast to all types, for example to float16.
+        return pa.chunked_array([null_array(len(column), data_type)], data_type)
     if isinstance(data_type, pa.BaseExtensionType):
         storage = _cast(column, data_type.storage_type)
         chunks = [pa.ExtensionArray.from_storage(data_type, chunk) for chunk in storage.chunks]
