@@ -17,7 +17,9 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from unittest import mock
 
+import duckdb
 import fsspec
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.memory import MemoryFileSystem
@@ -25,6 +27,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from merganser import DuckDBDatasetIO
 from merganser.core.merge.dataset_io import OperationContext
 from merganser.core.model.options import Options
+from merganser.core.model.schema import is_same_logical_type
 from merganser.core.parquet import thrift
 from merganser.core.storage.local import LocalStore
 from merganser.engines import ENGINES, open_engine
@@ -230,6 +233,42 @@ def list_data_files(path: str) -> list[str]:
     """List the data files below a folder by their relative paths, in order."""
     root = Path(path)
     return sorted(str(file.relative_to(root)) for file in root.rglob("*.parquet"))
+
+
+def read_everywhere(path: str) -> list[dict[str, Any]]:
+    """Read the data files of a local dataset with PyArrow, DuckDB and Polars, without options (E1).
+
+    All files must have one schema, whose copies in the footers agree with it (E6), and all readers the same rows.
+    """
+    files = [f"{path}/{name}" for name in list_data_files(path)]
+    schemas = {pq.read_schema(file).remove_metadata() for file in files}
+    assert len(schemas) == 1, schemas
+    for file in files:
+        _check_schema_copies(file, schemas.copy().pop())
+    tables = {
+        "pyarrow": pa.concat_tables([pq.ParquetFile(file).read() for file in files]),
+        "duckdb": duckdb.connect().read_parquet(files, hive_partitioning=False).to_arrow_table(),  # type: ignore[arg-type]
+        "polars": pl.read_parquet(files, hive_partitioning=False).to_arrow(),
+    }
+    rows = {reader: sorted(table.to_pylist(), key=repr) for reader, table in tables.items()}
+    assert rows["duckdb"] == rows["pyarrow"]
+    assert rows["polars"] == rows["pyarrow"]
+    return rows["pyarrow"]
+
+
+def _check_schema_copies(file: str, schema: pa.Schema) -> None:
+    """Assert that the copies of the schema in a footer have its columns (E6)."""
+    stored = pq.read_metadata(file).metadata or {}
+    if b"ARROW:schema" in stored:
+        copy = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored[b"ARROW:schema"])))
+        assert copy.names == schema.names
+        assert [is_same_logical_type(*pair) for pair in zip(copy.types, schema.types, strict=True)] == [True] * len(
+            copy
+        )
+    if b"pandas" in stored:
+        assert {one["field_name"] for one in json.loads(stored[b"pandas"])["columns"]} <= {*schema.names}
+    spark = stored.get(b"org.apache.spark.sql.parquet.row.metadata")
+    assert spark is None or [one["name"] for one in json.loads(spark)["fields"]] == schema.names
 
 
 def copy_fixture(name: str, lake: str) -> str:

@@ -146,7 +146,7 @@ def _apply(target: Target, changes: SchemaChanges) -> _AlteredTarget:
     if not changes.unify:
         check_one_schema(target)
     old, partitions = cast("pa.Schema", target.file_schema), target.partition_columns
-    altered = changes.apply(old, partitions)
+    altered = changes.leave_out_done(old.names).apply(old, partitions)
     origins = {**altered.origins, **{name: name for name in partitions}}
     summaries = cast("Summaries", target.summaries)
     shapes = [
@@ -175,16 +175,16 @@ def _apply(target: Target, changes: SchemaChanges) -> _AlteredTarget:
         for own, shape in [shapes[int(summaries.schema_numbers[number])]]
         if shape is not None
     ]
-    renamed = {new: name for new, name in altered.origins.items() if new != name}
-    same_names = pa.schema([field.with_name(renamed.get(field.name, field.name)) for field in altered.schema])
+    kept = pa.schema([old.field(name).with_name(new) for new, name in altered.origins.items()])
     return _AlteredTarget(
         target=target,
         before=cast("pa.Schema", target.schema),
         after=pa.schema([*altered.schema, *target.partition_types.items()]),
         lines=[
             *(f"unify files: {one}" for one in find_differences(target)),
-            *(f"rename column {name!r} to {new!r}" for new, name in renamed.items()),
-            *describe_changes(old, same_names),
+            *(f"rename column {name!r} to {new!r}" for new, name in altered.origins.items() if new != name),
+            *describe_changes(kept, altered.schema),
+            *(f"drop column {name!r}" for name in old.names if name not in altered.origins.values()),
         ],
         items=items,
     )

@@ -7,7 +7,7 @@ type, dropping one that does not exist, renaming one that has its new name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -56,6 +56,12 @@ class SchemaChanges:
         }
         return {name: value for name, value in given.items() if value}
 
+    def leave_out_done(self, names: Sequence[str]) -> SchemaChanges:
+        """Return the changes without what earlier renames made: the column is not dropped, and widens as it is now."""
+        done = {old: new for old, new in self.rename.items() if old not in names and new in names}
+        drop = [name for name in self.drop if name not in done.values()]
+        return replace(self, drop=drop, widen={done.get(name, name): kind for name, kind in self.widen.items()})
+
     def apply(self, schema: pa.Schema, partition_columns: Sequence[str]) -> AlteredSchema:
         """Apply the changes to the schema of a dataset's files."""
         self._check_names(schema, partition_columns)
@@ -90,7 +96,7 @@ class SchemaChanges:
                 raise SchemaMismatchError(
                     f"{old!r} cannot be renamed to {new!r}, which exists. Drop or rename that one."
                 )
-            check_name_differs(new, stay)
+            check_name_differs(new, {*stay, *self.rename.values()})
 
     def _widen(self, field: pa.Field) -> pa.Field:
         wanted = self.widen.get(field.name)
@@ -109,7 +115,7 @@ class SchemaChanges:
         new = []
         for name, data_type in self.add.items():
             if name not in have:
-                check_name_differs(name, have)
+                check_name_differs(name, {*have, *self.add})
                 new.append(pa.field(name, data_type))
             elif not is_same_logical_type(have[name], data_type):
                 raise SchemaMismatchError(
