@@ -37,7 +37,7 @@ def evolve_target(target: Target, source: pa.Schema, request: Request) -> Target
         names = target.schema.names
         new = pa.schema([field for field in used if field.name not in names])
         for name in new.names:
-            check_name_differs(name, names)
+            check_name_differs(name, [*names, *new.names])
         check_supported_types(new, "source")
         check_storable(new)
         # What the source requires of its own rows does not hold for those of the target.

@@ -104,7 +104,9 @@ def fit_source(
     _check_partition_columns(target.partition_columns, schema)
     order = "dedup_order_by" if request.options.dedup_order_by else "sequence_column"
     validation.check_order_columns(schema, request.order_by, order, "target" if target.files else "source")
-    given = frozenset(source_schema.names) if evolves else None
+    # A row that moves has nothing but what the source has, so none of its columns may be missing there.
+    keeps_columns = evolves and request.options.on_partition_move != "move"
+    given = frozenset(source_schema.names) if keeps_columns else None
     projection = find_projection(request, schema, target.partition_columns, given)
     is_partitioned = set(target.partition_columns) <= projection.columns
     spec = SourceSpec(
@@ -166,7 +168,8 @@ def _project_schema(
     evolves, path = options.schema_mode == "evolve", target.location.display
     # Columns that the merge does not use are not added to the target.
     known = {*stored.names} if evolves else {*source.names}
-    check_columns(pa.schema([field for field in source if field.name in known]), stored, projection.columns, path)
+    given = pa.schema([field for field in source if field.name in known])
+    check_columns(given, stored, projection.columns, None if evolves else path)
     schema = pa.schema([field for field in stored if field.name in projection.columns], stored.metadata)
     validation.check_supported_types(pa.schema([source.field(name) for name in schema.names]), "source")
     validation.check_supported_types(stored, "target")

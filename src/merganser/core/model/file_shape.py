@@ -105,11 +105,11 @@ def make_shape(
 
 
 def _make_field(field: pa.Field, origin: pa.Field | None, *, is_copied: bool) -> pa.Field:
-    """Make the field of a column: as in the file if it is copied, else as nullable as it was."""
-    if origin is not None and is_copied:
-        return origin.with_name(field.name)
+    """Make the field of a column: as in the file, but for its name and, if it is not copied, its type."""
+    if origin is not None:
+        return origin.with_name(field.name) if is_copied else origin.with_name(field.name).with_type(field.type)
     # Field ids belong to one file, and would clash in another.
-    return field.remove_metadata().with_nullable(origin is None or origin.nullable)
+    return field.remove_metadata().with_nullable(True)  # noqa: FBT003  Arrow's own signature
 
 
 def apply_shape(table: pa.Table, columns: Sequence[ColumnShape], rows: int, path: str) -> pa.Table:
