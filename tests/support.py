@@ -244,7 +244,7 @@ def read_everywhere(path: str) -> list[dict[str, Any]]:
     schemas = {pq.read_schema(file).remove_metadata() for file in files}
     assert len(schemas) == 1, schemas
     for file in files:
-        _check_schema_copies(file, schemas.copy().pop())
+        check_schema_copies(file, schemas.copy().pop())
     tables = {
         "pyarrow": pa.concat_tables([pq.ParquetFile(file).read() for file in files]),
         "duckdb": duckdb.connect().read_parquet(files, hive_partitioning=False).to_arrow_table(),  # type: ignore[arg-type]
@@ -256,7 +256,7 @@ def read_everywhere(path: str) -> list[dict[str, Any]]:
     return rows["pyarrow"]
 
 
-def _check_schema_copies(file: str, schema: pa.Schema) -> None:
+def check_schema_copies(file: str, schema: pa.Schema) -> None:
     """Assert that the copies of the schema in a footer have its columns (E6)."""
     stored = pq.read_metadata(file).metadata or {}
     if b"ARROW:schema" in stored:

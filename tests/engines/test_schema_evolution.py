@@ -614,3 +614,25 @@ def test_metadata_of_schema_and_fields_survives(io: AnyDatasetIO, lake: str) -> 
         found = pq.read_schema(f"{path}/{name}")
         assert found.field("id").metadata[b"unit"] == b"piece", name
         assert found.field("w").metadata[b"lang"] == b"en", name
+
+
+# E1, E3
+def test_field_ids_of_a_source_do_not_enter_the_target(io: AnyDatasetIO, lake: str) -> None:
+    def field(name: str, kind: pa.DataType, number: int) -> pa.Field:
+        return pa.field(name, kind, metadata={"PARQUET:field_id": str(number)})
+
+    path = f"{lake}/t"
+    inner = pa.struct([field("a", pa.int32(), 3)])
+    schema = pa.schema([field("id", pa.int64(), 1), field("s", inner, 2)])
+    put(f"{path}/a.parquet", pa.table([[1], [{"a": 1}]], schema=schema))
+    wider = pa.struct([field("a", pa.int64(), 2), field("b", pa.string(), 3)])
+    given = pa.schema([field("id", pa.int64(), 3), field("s", wider, 1), field("x", wider, 2)])
+    new = {"a": 2, "b": "b"}
+    io.merge(pa.table([[1, 2], [new, new], [new, new]], schema=given), path, "upsert", "id", **EVOLVE)
+    found = [pq.read_schema(f"{path}/{name}") for name in list_data_files(path)]
+    assert found[0].equals(found[1], check_metadata=True)
+    for schema in found:
+        ids = {one.name: (one.metadata or {}).get(b"PARQUET:field_id") for one in schema}
+        assert ids == {"id": b"1", "s": b"2", "x": None}
+        assert [one.metadata for name in ("s", "x") for one in schema.field(name).type] == [None] * 4
+    assert by_id(read_everywhere(path)) == [{"id": one, "s": new, "x": new} for one in (1, 2)]

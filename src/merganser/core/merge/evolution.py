@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from merganser.core.model.projection import uses_column
-from merganser.core.model.schema import is_same_logical_type, to_stored_schema
+from merganser.core.model.schema import is_same_logical_type, remove_nested_metadata, to_stored_schema
 from merganser.core.model.schema_checks import check_name_differs
 from merganser.core.model.validation import check_storable, check_supported_types
 from merganser.core.model.widening import fill_null_types, find_common_type
@@ -30,7 +30,7 @@ def evolve_target(target: Target, source: pa.Schema, request: Request) -> Target
     evolves = request.options.schema_mode == "evolve"
     choose_type = _widen_type if evolves else fill_null_types
     fields = [
-        field.with_type(choose_type(field.type, types[field.name])) if field.name in types else field
+        _change_type(field, choose_type(field.type, types[field.name])) if field.name in types else field
         for field in target.file_schema
     ]
     if evolves:
@@ -41,9 +41,13 @@ def evolve_target(target: Target, source: pa.Schema, request: Request) -> Target
         check_supported_types(new, "source")
         check_storable(new)
         # What the source requires of its own rows does not hold for those of the target.
-        fields += [field.with_nullable(True).remove_metadata() for field in new]  # noqa: FBT003  Arrow's own signature
+        fields += [pa.field(field.name, remove_nested_metadata(field.type)) for field in new]
     schema = to_stored_schema(pa.schema(fields, target.file_schema.metadata), ())
     return target if schema.equals(target.file_schema) else target.evolve(schema)
+
+
+def _change_type(field: pa.Field, data_type: pa.DataType) -> pa.Field:
+    return field if data_type == field.type else field.with_type(remove_nested_metadata(data_type))
 
 
 def _widen_type(have: pa.DataType, given: pa.DataType) -> pa.DataType:

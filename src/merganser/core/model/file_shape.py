@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from merganser.core.columnar.take import null_array
 from merganser.core.model.casts import cast_column
-from merganser.core.model.schema import encode_schema, is_same_logical_type, to_plain_type
+from merganser.core.model.schema import encode_schema, is_same_logical_type, remove_nested_metadata, to_plain_type
 from merganser.core.parquet.encode import rename_options
 from merganser.core.parquet.reshape import ARROW_SCHEMA, update_key_values
 
@@ -106,10 +106,10 @@ def make_shape(
 
 def _make_field(field: pa.Field, origin: pa.Field | None, *, is_copied: bool) -> pa.Field:
     """Make the field of a column: as in the file, but for its name and, if it is not copied, its type."""
-    if origin is not None:
-        return origin.with_name(field.name) if is_copied else origin.with_name(field.name).with_type(field.type)
-    # Field ids belong to one file, and would clash in another.
-    return field.remove_metadata().with_nullable(True)  # noqa: FBT003  Arrow's own signature
+    if origin is not None and is_copied:
+        return origin.with_name(field.name)
+    data_type = remove_nested_metadata(field.type)
+    return pa.field(field.name, data_type) if origin is None else origin.with_name(field.name).with_type(data_type)
 
 
 def apply_shape(table: pa.Table, columns: Sequence[ColumnShape], rows: int, path: str) -> pa.Table:

@@ -65,6 +65,11 @@ def _map_children(data_type: pa.DataType, change: Callable[[pa.Field], pa.Field]
     return data_type
 
 
+def remove_nested_metadata(data_type: pa.DataType) -> pa.DataType:
+    """Return a type whose nested fields have no metadata: field ids belong to one file, and would clash in another."""
+    return _map_children(data_type, lambda field: field.remove_metadata().with_type(remove_nested_metadata(field.type)))
+
+
 def to_plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return a schema in plain types, with its metadata."""
     return pa.schema([_to_plain_field(field) for field in schema], schema.metadata)
