@@ -235,6 +235,11 @@ def list_data_files(path: str) -> list[str]:
     return sorted(str(file.relative_to(root)) for file in root.rglob("*.parquet"))
 
 
+@cache
+def _connect_duckdb() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect()
+
+
 def read_everywhere(path: str) -> list[dict[str, Any]]:
     """Read the data files of a local dataset with PyArrow, DuckDB and Polars, without options (E1).
 
@@ -247,7 +252,7 @@ def read_everywhere(path: str) -> list[dict[str, Any]]:
         check_schema_copies(file, schemas.copy().pop())
     tables = {
         "pyarrow": pa.concat_tables([pq.ParquetFile(file).read() for file in files]),
-        "duckdb": duckdb.connect().read_parquet(files, hive_partitioning=False).to_arrow_table(),  # type: ignore[arg-type]
+        "duckdb": _connect_duckdb().read_parquet(files, hive_partitioning=False).to_arrow_table(),  # type: ignore[arg-type]
         "polars": pl.read_parquet(files, hive_partitioning=False).to_arrow(),
     }
     rows = {reader: sorted(table.to_pylist(), key=repr) for reader, table in tables.items()}

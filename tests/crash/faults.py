@@ -206,14 +206,14 @@ class DatasetFolder:
             return {}
         return {path[len(root) + 1 :]: filesystem.cat_file(path) for path in sorted(filesystem.find(root))}
 
-    def read_rows(self) -> list[tuple[str, int, str]]:
-        """Return every row with its folder, read file by file with PyArrow."""
+    def read_rows(self) -> list[tuple[Any, ...]]:
+        """Return every row with its folder, read file by file with PyArrow: `id`, `v` and what other columns it has."""
         found = []
         for rel, data in self.read_files().items():
             if rel.endswith(".parquet"):
                 table = pq.ParquetFile(pa.BufferReader(data)).read()
                 folder = rel.rpartition("/")[0]
-                found += [(folder, row["id"], row["v"]) for row in table.to_pylist()]
+                found += [(folder, *row.values()) for row in table.to_pylist()]
         return sorted(found)
 
     def list_staging(self) -> list[str]:
@@ -397,6 +397,26 @@ def _dedupe(place: DatasetFolder) -> object:
     return merganser.dedupe(place.path, "id", order_by="v", retain=1)
 
 
+def _alter(place: DatasetFolder) -> object:
+    """Change every file, those of a dataset without one schema too."""
+    changes: Any = {"add": {"x": "int64"}, "default": {"x": 7}, "drop": "w", "unify": True}
+    return merganser.alter(place.path, **changes, retain=1, engine="arrow")
+
+
+def _write_mixed_files(place: DatasetFolder) -> None:
+    """Put a file with one column more beside the others."""
+    _write_three_files(place)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": pa.array([50], pa.int32()), "v": ["old"], "w": [1.5]}), sink)
+    place.write("g.parquet", sink.getvalue().to_pybytes())
+
+
+def _evolve(place: DatasetFolder) -> object:
+    """Update a row, add one, add a column to every file, and unify them."""
+    rows = _make_source(id=[1, 99], x=["new"] * 2)
+    return merganser.merge(rows, place.path, "upsert", "id", schema_mode="evolve", engine="arrow", retain=1)
+
+
 SCENARIOS = {
     "upsert": Scenario(_write_three_files, _upsert),
     "full_merge": Scenario(_write_three_files, _full_merge),
@@ -414,4 +434,6 @@ SCENARIOS = {
     "compact": Scenario(_write_small_files, _compact),
     "sorted_compact": Scenario(_write_small_files, _sorted_compact),
     "dedupe": Scenario(_write_repeated_keys, _dedupe),
+    "alter": Scenario(_write_mixed_files, _alter),
+    "evolve": Scenario(_write_mixed_files, _evolve),
 }

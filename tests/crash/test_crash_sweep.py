@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tests.crash.faults import Mode
 
-Rows = list[tuple[str, int, str]]
+Rows = list[tuple[Any, ...]]
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +140,12 @@ FAULTS: list[tuple[str, str, Mode]] = [
     ("dedupe", "local", "before"),
     ("dedupe", "local", "dead"),
     ("dedupe", "memory", "dead"),
+    ("alter", "local", "before"),
+    ("alter", "local", "dead"),
+    ("alter", "memory", "dead"),
+    ("evolve", "local", "after"),
+    ("evolve", "local", "dead"),
+    ("evolve", "memory", "dead"),
 ]
 QUICK = [("upsert", "local", "before"), ("first_load", "local", "dead"), ("append", "memory", "dead")]
 
@@ -149,7 +155,7 @@ QUICK = [("upsert", "local", "before"), ("first_load", "local", "dead"), ("appen
     [pytest.param(*fault, marks=() if fault in QUICK else pytest.mark.slow) for fault in FAULTS],
 )
 def test_a_fault_at_any_step_leaves_the_old_dataset_or_the_new_one(name: str, kind: str, mode: Mode, lake: str) -> None:
-    # C3, C4, C7
+    # C3, C4, C7, E1, E2, E3
     outcome = undisturbed(name, kind, lake)
     seen: set[bool] = set()
     for place, fault, old in sweep(name, kind, lake, mode):
@@ -208,7 +214,10 @@ def data_files(found: dict[str, bytes]) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "kind"), [("full_merge", "local"), ("partitioned_merge", "memory")])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("full_merge", "local"), ("partitioned_merge", "memory"), ("alter", "local"), ("evolve", "local")],
+)
 def test_the_next_merge_recovers_as_well(name: str, kind: str, lake: str) -> None:
     # C4, C7: running the same change again gives the new dataset, whatever the first run left
     outcome = undisturbed(name, kind, lake)
@@ -294,7 +303,15 @@ def _commit_by_hand(place: DatasetFolder, fault: Fault) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "mode"), [("full_merge", "before"), ("overwrite", "after"), ("undo", "before"), ("dedupe", "after")]
+    ("name", "mode"),
+    [
+        ("full_merge", "before"),
+        ("overwrite", "after"),
+        ("undo", "before"),
+        ("dedupe", "after"),
+        ("alter", "before"),
+        ("evolve", "after"),
+    ],
 )
 def test_a_process_that_ends_at_any_step_leaves_a_dataset_to_recover(name: str, mode: Mode, lake: str) -> None:
     # C4, C5: real processes, ended without any cleanup, in the merge and again in the recovery after it
