@@ -141,10 +141,8 @@ FAULTS: list[tuple[str, str, Mode]] = [
     ("dedupe", "local", "dead"),
     ("dedupe", "memory", "dead"),
     ("alter", "local", "before"),
-    ("alter", "local", "dead"),
     ("alter", "memory", "dead"),
     ("evolve", "local", "after"),
-    ("evolve", "local", "dead"),
     ("evolve", "memory", "dead"),
 ]
 QUICK = [("upsert", "local", "before"), ("first_load", "local", "dead"), ("append", "memory", "dead")]
@@ -216,7 +214,7 @@ def data_files(found: dict[str, bytes]) -> dict[str, bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("full_merge", "local"), ("partitioned_merge", "memory"), ("alter", "local"), ("evolve", "local")],
+    [("full_merge", "local"), ("partitioned_merge", "memory"), ("evolve", "local")],
 )
 def test_the_next_merge_recovers_as_well(name: str, kind: str, lake: str) -> None:
     # C4, C7: running the same change again gives the new dataset, whatever the first run left
