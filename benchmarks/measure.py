@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks import oracle
+from benchmarks.contenders import FLOOR
 from benchmarks.data import build_once
 from benchmarks.digest import Digest
 from benchmarks.environments import Failed
 from benchmarks.process import in_process
 from benchmarks.report_lines import Figures, Line
-from benchmarks.task import Merge, Task
+from benchmarks.task import CHANGED_TYPES, Merge, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,6 +90,8 @@ class Bench:
         wanted = None
         if scenario.action == "merge":
             wanted = oracle.expected(files, merged, scenario.keys[-1], scenario.update_columns)
+        elif scenario.action in CHANGED_TYPES:
+            wanted = oracle.expected_altered(files, CHANGED_TYPES[scenario.action])
         small = replace(dataset, row_count=1_000, files=2, groups=1)
         known = replace(scenario, ids=lambda _: np.arange(250, 750 if scenario.update_columns else 1_250))
         warm_batch = self._write(f"{scenario.id}-warm", known.batch(small))
@@ -107,7 +110,7 @@ class Bench:
                 if contender.id in failed or (known is not None and known.seconds > LONG):
                     continue
                 try:
-                    figures = self.run(setting, contender, compare=turn == 0)
+                    figures = self.run(setting, contender, compare=turn == 0 and contender.kind != FLOOR)
                 except (Failed, oracle.WrongResultError) as error:
                     failed[contender.id] = str(error)
                     found.pop(contender.id, None)
@@ -134,6 +137,8 @@ class Bench:
             wanted = setting.wanted
             total = wanted.total if measured.total is None else measured.total
             oracle.check(Digest(measured.rows, total), wanted)
+        if compare:
+            oracle.check_types(measured.types, CHANGED_TYPES.get(setting.scenario.action, {}))
         return Figures(measured.seconds, measured.peak_mb, written, measured.scan_seconds)
 
     def forget(self, dataset: Dataset) -> None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from benchmarks.digest import Digest, digest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 
@@ -32,6 +32,17 @@ def expected(dataset: Path, batch: pa.Table, key: str, update_columns: Sequence[
     return found if update_columns else found + digest(batch.to_batches())
 
 
+def expected_altered(dataset: Path, columns: Mapping[str, str]) -> Digest:
+    """Fingerprint the dataset with these columns, NULL where it lacks them; the width of numbers does not matter."""
+    found = Digest()
+    for file in sorted(dataset.glob("*.parquet")):
+        table = pq.read_table(file)
+        for name in columns.keys() - {*table.column_names}:
+            table = table.append_column(name, pa.nulls(table.num_rows, columns[name]))
+        found += digest(table.to_batches())
+    return found
+
+
 def later(earlier: pa.Table, batch: pa.Table, key: str) -> pa.Table:
     """Combine two batches that are merged one after the other."""
     gone = pc.is_in(earlier[key], batch[key].combine_chunks())
@@ -44,6 +55,13 @@ def check(found: Digest, wanted: Digest) -> None:
         raise WrongResultError(f"wrong result: {found.rows:,} rows, not {wanted.rows:,}")
     if found != wanted:
         raise WrongResultError("wrong result: as many rows as there should be, but not the same")
+
+
+def check_types(found: Mapping[str, str], wanted: Mapping[str, str]) -> None:
+    """Refuse columns of another type than expected."""
+    for name, data_type in wanted.items():
+        if found.get(name) != data_type:
+            raise WrongResultError(f"wrong result: {name} is of type {found.get(name)}, not {data_type}")
 
 
 def _replace_matched(matched: pa.Table, batch: pa.Table, key: str, update_columns: Sequence[str]) -> pa.Table:

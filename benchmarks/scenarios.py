@@ -7,7 +7,7 @@ larger one has no more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from benchmarks.data import Ids, MakeRows
+    from benchmarks.task import Action
 
 BATCH_SEED = 1_000_000
 SMALL_FILES = 10_000
@@ -61,7 +62,7 @@ class Scenario:
     dataset: Callable[[int], Dataset]
     ids: Callable[[Dataset], Ids]
     before: Callable[[Dataset], Ids] | None = None
-    action: Literal["merge", "plan"] = "merge"
+    action: Action = "merge"
     keys: tuple[str, ...] = ("id",)
     update_columns: tuple[str, ...] = ()
     skip_unchanged: bool = False

@@ -18,12 +18,13 @@ def scenario_table(lines: list[Line]) -> str:
     """Write the contenders of one scenario."""
     ours = best([line for line in lines if line.is_ours])
     reference = ours.figures.seconds if ours and ours.figures else None
-    return f"### {lines[0].scenario}: {lines[0].title}\n\n{_table(HEAD, [_cells(line, reference) for line in lines])}"
+    cells = [_cells(line, reference) for line in lines]
+    return f"### {lines[0].scenario}: {lines[0].title}\n\n{markdown_table(HEAD, cells)}"
 
 
 def goal_table(goals: list[Goal]) -> str:
     """Write the goals."""
-    return _table(GOAL_HEAD, [_goal_cells(goal) for goal in goals])
+    return markdown_table(GOAL_HEAD, [_goal_cells(goal) for goal in goals])
 
 
 def _goal_cells(goal: Goal) -> list[str]:
@@ -48,6 +49,7 @@ def _cells(line: Line, reference: float | None) -> list[str]:
     return [line.name, f"{figures.seconds:.3f}", f"{figures.peak_mb:,.0f}", written, scan, ratio]
 
 
-def _table(head: tuple[str, ...], lines: list[list[str]]) -> str:
+def markdown_table(head: tuple[str, ...], lines: list[list[str]]) -> str:
+    """Write a table."""
     rows = [list(head), ["---"] * len(head), *lines]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in rows)

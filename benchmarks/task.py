@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 # Exit codes of a contender's process that exceeded a limit.
 OUT_OF_TIME = 75
 OUT_OF_MEMORY = 76
+Action: TypeAlias = Literal["merge", "plan", "add_column", "widen_column"]
+# The columns that change, and their types afterwards.
+ADDED = {"discount": "double"}
+WIDENED = {"customer": "int64"}
+CHANGED_TYPES: dict[Action, dict[str, str]] = {"add_column": ADDED, "widen_column": WIDENED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +30,8 @@ class Task:
     """One step of one contender.
 
     `prepare` converts the Parquet files in `files` to the contender's own table in the folder `place`; `merge` merges
-    the batch into it; `measure` times a merge or plan, after a first merge of `warm_batch` into a table of
-    `warm_files`. With `compare` the rows are read back and fingerprinted.
+    the batch into it; `measure` times the action, after a first one with `warm_batch` on a table of `warm_files`. With
+    `compare` the rows are read back and fingerprinted.
     """
 
     step: Literal["prepare", "merge", "measure"]
@@ -37,7 +42,7 @@ class Task:
     batch: str = ""
     warm_files: str = ""
     warm_batch: str = ""
-    action: Literal["merge", "plan"] = "merge"
+    action: Action = "merge"
     compare: bool = False
     limit: float = 150.0
 
@@ -58,11 +63,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Measurements by a contender's process; `total` is set if the task has `compare`."""
+    """Measurements by a contender's process, and the types of all columns; `total` is set if the task has `compare`."""
 
     seconds: float = 0.0
     peak_mb: float = 0.0
     scan_seconds: float | None = None
     rows: int | None = None
     total: int | None = None
+    types: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)

@@ -17,19 +17,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.contenders import CONTENDERS
+from benchmarks.contenders import ALTERING, CONTENDERS
 from benchmarks.digest import digest
-from benchmarks.task import OUT_OF_MEMORY, OUT_OF_TIME, Measured, Task
+from benchmarks.task import CHANGED_TYPES, OUT_OF_MEMORY, OUT_OF_TIME, Measured, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pyarrow as pa
-
     from benchmarks.contenders import Table
-    from benchmarks.task import Merge
 
 # The share of the machine's memory that one contender may use.
 MEMORY_SHARE = 0.6
@@ -42,7 +38,7 @@ def main() -> None:
 
 def run_step(task: Task) -> Measured:
     """Run a step; only a measured one has figures."""
-    contender = CONTENDERS[task.contender]
+    contender = (CONTENDERS | ALTERING)[task.contender]
     table = contender.open()
     if task.step == "measure":
         return measure(task, table, {package: version(package) for package in contender.packages})
@@ -54,7 +50,7 @@ def run_step(task: Task) -> Measured:
 
 
 def measure(task: Task, table: Table, versions: dict[str, str]) -> Measured:
-    """Take the time of a merge or plan, then of reading all rows."""
+    """Take the time of an action, then of reading all rows."""
     batch = pq.read_table(task.batch)
     place = Path(task.place)
     _warm_up(task, table)
@@ -63,10 +59,14 @@ def measure(task: Task, table: Table, versions: dict[str, str]) -> Measured:
     if task.action == "plan":
         return Measured(seconds, peak, versions=versions)
     start = time.perf_counter()
-    rows = sum(part.num_rows for part in table.read(place))
+    rows, schema = 0, pa.schema([])
+    for part in table.read(place):
+        rows += part.num_rows
+        schema = part.schema
     scanned = time.perf_counter() - start
     total = digest(table.read(place)).total if task.compare else None
-    return Measured(seconds, peak, scanned, rows, total, versions)
+    types = {field.name: str(field.type) for field in schema}
+    return Measured(seconds, peak, scanned, rows, total, types, versions)
 
 
 def peak_memory() -> float:
@@ -76,11 +76,11 @@ def peak_memory() -> float:
 
 
 def _warm_up(task: Task, table: Table) -> None:
-    """Merge a few rows: a job starts its engine once and merges many times, so the first merge is not measured."""
+    """Do the same with a few rows: a job starts its engine once and merges many times, so the first is not measured."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "warm")
         table.prepare(_files(task.warm_files), place)
-        _get_action(task, table)(pq.read_table(task.warm_batch), place, task.merge)
+        _act(task, table, pq.read_table(task.warm_batch), place)
 
 
 def _time_action(task: Task, table: Table, batch: pa.Table, place: Path) -> float:
@@ -88,16 +88,19 @@ def _time_action(task: Task, table: Table, batch: pa.Table, place: Path) -> floa
     watch = threading.Thread(target=_watch, args=(task.limit, finished), daemon=True)
     watch.start()
     start = time.perf_counter()
-    _get_action(task, table)(batch, place, task.merge)
+    _act(task, table, batch, place)
     seconds = time.perf_counter() - start
     finished.set()
     watch.join()
     return seconds
 
 
-def _get_action(task: Task, table: Any) -> Callable[[pa.Table, Path, Merge], None]:
-    doing: Callable[[pa.Table, Path, Merge], None] = getattr(table, task.action)
-    return doing
+def _act(task: Task, table: Any, batch: pa.Table, place: Path) -> None:
+    action = getattr(table, task.action)
+    if task.action in CHANGED_TYPES:
+        action(place)
+    else:
+        action(batch, place, task.merge)
 
 
 def _watch(limit: float, finished: threading.Event) -> None:

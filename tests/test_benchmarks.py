@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from benchmarks import measure, worker
-from benchmarks.contenders import CONTENDERS
+from benchmarks import alter, measure, worker
+from benchmarks.contenders import ALTERING, CONTENDERS
+from benchmarks.contenders.engines import Engine
 from benchmarks.contenders.polars_by_hand import PolarsByHand
 from benchmarks.data import rows, uuids
 from benchmarks.digest import digest
@@ -59,6 +60,38 @@ def test_every_scenario_gives_figures_of_every_contender_of_this_environment(sce
     assert len(told["lines"]) == len(lines)
     ET.fromstring((tmp_path / "out" / "merge.svg").read_text())  # noqa: S314  our own picture
     assert f"### {scenario}: " in (tmp_path / "out" / "merge.md").read_text()
+
+
+def test_schema_changes_give_figures_of_every_contender_of_this_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = Bench(tmp_path, ROWS, repeat=1, start=here)
+    lines = alter.run(bench, 4, [one for one in ALTERING.values() if one.environment is None])
+    assert [line.failure for line in lines] == [None] * len(lines)
+    assert [(line.scenario, line.contender) for line in lines] == [
+        (scenario, contender) for scenario in ("add", "widen") for contender in ("duckdb", "arrow", "whole", "copy")
+    ]
+    printed = capsys.readouterr().out
+    assert f"### add: add a column to {ROWS:,} rows in 4 files" in printed
+    assert "not measured" not in printed
+
+
+@pytest.mark.parametrize(
+    ("scenario", "failure"),
+    [
+        ("add", "wrong result: as many rows as there should be, but not the same"),
+        ("widen", "wrong result: customer is of type int32, not int64"),
+    ],
+)
+def test_a_schema_that_did_not_change_is_a_wrong_result(
+    scenario: str, failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Engine, "add_column", lambda *_: None)
+    monkeypatch.setattr(Engine, "widen_column", lambda *_: None)
+    bench = Bench(tmp_path, ROWS, repeat=1, start=here)
+    (selected,) = (one for one in alter.make_scenarios(4) if one.id == scenario)
+    (line,) = bench.compare(bench.setting(selected), [ALTERING["arrow"]])
+    assert line.failure == failure
 
 
 def test_a_wrong_row_is_a_wrong_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,22 +7,24 @@ of merganser, merganser itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
 
     from benchmarks.task import Merge
 
-Kind = Literal["merganser", "copy on write", "merge on read"]
+Kind = Literal["merganser", "copy on write", "merge on read", "floor"]
 OURS: Kind = "merganser"
 COPIES: Kind = "copy on write"
 READS: Kind = "merge on read"
+# A copy without the change, which is no slower.
+FLOOR: Kind = "floor"
 
 
 class Table(Protocol):
@@ -94,10 +96,24 @@ CONTENDERS = {
 }
 
 
-def find_contenders(names: Iterable[str]) -> list[Contender]:
+# Those of the benchmark of schema changes; all have a method `add_column`, some have `widen_column`.
+ALTERING = {
+    contender.id: contender
+    for contender in (
+        CONTENDERS["duckdb"],
+        CONTENDERS["arrow"],
+        replace(CONTENDERS["whole"], name="DuckDB, every file rewritten"),
+        Contender("copy", "copy of every file", FLOOR, "file_copy", ("pyarrow",)),
+        replace(CONTENDERS["delta"], name="delta-rs, metadata only"),
+        replace(CONTENDERS["lance"], name="Lance, metadata only"),
+    )
+}
+
+
+def find_contenders(names: Iterable[str], known: Mapping[str, Contender] = CONTENDERS) -> list[Contender]:
     """Find contenders by id; all by default."""
     wanted = list(names)
-    unknown = [name for name in wanted if name not in CONTENDERS]
+    unknown = [name for name in wanted if name not in known]
     if unknown:
-        raise ValueError(f"There is no contender {unknown[0]}. Choose of {', '.join(CONTENDERS)}.")
-    return [one for one in CONTENDERS.values() if not wanted or one.id in wanted]
+        raise ValueError(f"There is no contender {unknown[0]}. Choose of {', '.join(known)}.")
+    return [one for one in known.values() if not wanted or one.id in wanted]

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
+
+from benchmarks.contenders.plain import flush
+from benchmarks.task import ADDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,6 +43,14 @@ class DeltaRs:
             merger.when_matched_update({name: f"s.{name}" for name in merge.update_columns}).execute()
         else:
             merger.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    def add_column(self, place: Path) -> None:
+        """Add a column to the schema in the log: no data file changes."""
+        log = place / "t" / "_delta_log"
+        known = {*log.iterdir()}
+        ((name, data_type),) = ADDED.items()
+        DeltaTable(place / "t").alter.add_columns(Field(name, PrimitiveType(data_type)))
+        flush([*({*log.iterdir()} - known), log])
 
     def read(self, place: Path) -> Iterable[pa.RecordBatch]:
         """Read all rows."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import duckdb
 
-from benchmarks.contenders.plain import PlainTable
+from benchmarks.contenders.plain import PlainTable, flush
+from benchmarks.task import ADDED, WIDENED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,6 +40,16 @@ class DuckDBByHand(PlainTable):
         shutil.rmtree(old)
         new.rename(old)
 
+    def add_column(self, place: Path) -> None:
+        """Rewrite every file with one more column."""
+        ((name, data_type),) = ADDED.items()
+        _rewrite_files(place, f"SELECT *, NULL::{data_type} AS {name}")
+
+    def widen_column(self, place: Path) -> None:
+        """Rewrite every file with one column in another type."""
+        ((name, data_type),) = WIDENED.items()
+        _rewrite_files(place, f"SELECT * REPLACE ({name}::{data_type} AS {name})")
+
     def read(self, place: Path) -> Iterable[pa.RecordBatch]:
         """Read all rows."""
         with duckdb.connect() as connection:
@@ -46,6 +59,22 @@ class DuckDBByHand(PlainTable):
 def open_table(_variant: str) -> DuckDBByHand:
     """Open the only variant."""
     return DuckDBByHand()
+
+
+def _rewrite_files(place: Path, select: str) -> None:
+    """Copy each file to a new one, on all cores, flush the new ones, and replace the old ones with them."""
+    old, new = place / "t", place / "new"
+    new.mkdir()
+    with duckdb.connect() as connection, ThreadPoolExecutor(os.cpu_count()) as pool:
+
+        def rewrite(file: Path) -> None:
+            connection.cursor().execute(f"COPY ({select} FROM '{file}') TO '{new / file.name}' (FORMAT parquet)")
+
+        list(pool.map(rewrite, old.glob("*.parquet")))
+    flush([*new.iterdir(), new])
+    shutil.rmtree(old)
+    new.rename(old)
+    flush([place])
 
 
 def _query(files: str, merge: Merge) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import merganser as mg
 from benchmarks.contenders.plain import PlainTable
+from benchmarks.task import ADDED, WIDENED
 from merganser.engines import open_engine
 
 if TYPE_CHECKING:
@@ -32,6 +33,14 @@ class Engine(PlainTable):
         """Plan a merge."""
         strategy, options = _to_options(merge)
         mg.plan(batch, place / "t", strategy, merge.keys, engine=self.engine, **options)
+
+    def add_column(self, place: Path) -> None:
+        """Add a column to every file; the commit flushes them."""
+        mg.alter(place / "t", add=ADDED, engine=self.engine)
+
+    def widen_column(self, place: Path) -> None:
+        """Widen a column of every file."""
+        mg.alter(place / "t", widen=WIDENED, engine=self.engine)
 
     def read(self, place: Path) -> Iterable[pa.RecordBatch]:
         """Read all rows."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import lance
+import pyarrow as pa
 import pyarrow.parquet as pq
+
+from benchmarks.contenders.plain import flush
+from benchmarks.task import ADDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
-
-    import pyarrow as pa
 
     from benchmarks.task import Merge
 
@@ -30,6 +32,13 @@ class Lance:
         if not merge.update_columns:
             merger = merger.when_not_matched_insert_all()
         merger.execute(batch)
+
+    def add_column(self, place: Path) -> None:
+        """Add a column of NULLs to the schema in a new manifest: no data file changes."""
+        known = {*place.rglob("*")}
+        lance.dataset(place / "t").add_columns(pa.schema(ADDED.items()))
+        new = {*place.rglob("*")} - known
+        flush(new | {path.parent for path in new})
 
     def read(self, place: Path) -> Iterable[pa.RecordBatch]:
         """Read all rows."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     import pyarrow as pa
 
     from benchmarks.task import Merge
+
+FLUSH_THREADS = 8
 
 
 class PlainTable:
@@ -24,6 +28,20 @@ class PlainTable:
         (place / "t").mkdir(parents=True)
         for file in files:
             shutil.copyfile(file, place / "t" / file.name)
+
+
+def flush(paths: Iterable[Path]) -> None:
+    """Write files and folders to disk, several at once."""
+    with ThreadPoolExecutor(FLUSH_THREADS) as pool:
+        list(pool.map(_fsync, paths))
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def fill_missing_columns(batch: pa.Table, old: pa.Table, merge: Merge) -> pa.Table:
