@@ -48,6 +48,8 @@ def empty_table(schema: pa.Schema) -> pa.Table:
 
 def null_array(rows: int, data_type: pa.DataType) -> pa.Array:
     """Return an array of NULLs; `pa.nulls` would also put NULLs into required fields of structs."""
+    if pa.types.is_primitive(data_type):
+        return pa.nulls(rows, data_type)
     try:
         return pa.array([None], data_type).take(pa.array(np.zeros(rows, np.int64)))
     except pa.ArrowNotImplementedError:
