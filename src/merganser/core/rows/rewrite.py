@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -52,8 +52,11 @@ if TYPE_CHECKING:
     Changes = Mapping[int, "GroupChange | None"]
     Columns = Mapping[str, pa.ChunkedArray]
     Positions = npt.NDArray[np.int64]
+    # Encoded columns of one value, by rows, schema and writer options.
+    Constants = dict[tuple[int, pa.Schema, str], pa.Buffer]
 
 _SLICE = 1 << 17
+_MAX_CONSTANTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +100,18 @@ def rewrite_file(
     workers: int = WORKERS,
     footer: Footer | None = None,
     shape: FileShape | None = None,
+    constants: Constants | None = None,
 ) -> RewrittenFile:
     """Stage a copy of a file, row groups changed or (None) dropped; other column chunks are copied where possible.
 
-    With a `shape`, the copy has that schema, and changes are to its columns.
+    With a `shape`, the copy has that schema, and changes are to its columns. Files that get the same new columns may
+    share `constants`.
     """
     with open_parquet(store, path, footer, read_ahead=not store.is_local, shape=shape) as parquet:
         metadata = parquet.metadata
         try:
-            _stage_changed(_Rewrite(store, path, parquet, changes, workers), staged)
+            shared = {} if constants is None else constants
+            _stage_changed(_Rewrite(store, path, parquet, changes, workers, shared), staged)
         except ThriftError as error:
             message = f"The Parquet footer of {path} cannot be read: {error}. Restore or remove the file."
             raise UnreadableFileError(message) from error
@@ -125,7 +131,7 @@ class _Rewrite:
     parquet: OpenFile
     changes: Changes
     workers: int
-    constants: dict[tuple[int, tuple[str, ...]], pa.Buffer] = field(default_factory=dict)
+    constants: Constants
 
     @property
     def footer(self) -> Footer:
@@ -210,6 +216,9 @@ def _reshape_checked(opened: SourceFile, rewrite: _Rewrite) -> ReshapedFile | No
         encoded = _encode_empty(rewrite, names, rewrite.options[0]) if names else None
         columns = [ReshapedColumn(one.name, one.origin, one.is_copied) for one in rewrite.shape.columns]
         reshaped = reshape(opened, columns, encoded, rewrite.key_values)
+        if not rewrite.changes:
+            # The columns to encode are those of `encoded`, which the new schema was made from.
+            return reshaped
     changed = rewrite.encoded_columns
     if names := [name for name in rewrite.schema.names if any(name in some for some in changed.values())]:
         template = opened if reshaped is None else reshaped.template
@@ -280,12 +289,14 @@ def _encode_share(rewrite: _Rewrite, group: int, names: Sequence[str]) -> pa.Buf
 
 def _encode_constants(rewrite: _Rewrite, rows: int, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Buffer:
     """Encode columns that have one value in every row, once for all row groups of as many rows."""
-    key = rows, tuple(schema.names)
-    if key not in rewrite.constants:
+    constants, key = rewrite.constants, (rows, schema, repr(options))
+    if (found := constants.get(key)) is None:
         shaped = [] if rewrite.shape is None else rewrite.shape.select(schema.names)
         table = _to_plain_table(apply_shape(pa.table({}), shaped, rows, rewrite.path), schema)
-        rewrite.constants[key] = encode_row_group(table.to_batches(), schema, options)
-    return rewrite.constants[key]
+        if len(constants) >= _MAX_CONSTANTS:
+            constants.clear()
+        found = constants[key] = encode_row_group(table.to_batches(), schema, options)
+    return found
 
 
 def _encode(
