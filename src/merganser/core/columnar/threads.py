@@ -17,7 +17,7 @@ TaskP = ParamSpec("TaskP")
 # Row groups or files in work at a time, on which memory depends.
 WORKERS = max(2, min(8, os.cpu_count() or 2))
 _READ_THREADS = 8
-_WORK_THREADS = 4
+_WORK_THREADS = min(4, WORKERS)  # more than there are cores would only take turns
 _WAIT_THRESHOLD_SECONDS = 0.0005  # a read from disk takes at least this long; one from the page cache a tenth of it
 _WORK_THRESHOLD_SECONDS = 0.005  # work below this is not worth a thread
 _MIN_SHARE_BYTES = 1 << 18  # columns of fewer bytes are not worth a thread
