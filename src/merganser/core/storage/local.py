@@ -208,7 +208,7 @@ class LocalStore(Store):
 
     def remove_folder(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            for _, _, names, folder in os.fwalk(path):
+            for _, _, names, folder in os.fwalk(path) if hasattr(os, "fwalk") else ():
                 # Freeing the space of large files takes long; threads free several at once. Few are not worth a thread.
                 with open_pool(len(names) // 4, REMOVE_THREADS, "remove") as pool:
                     for done in [pool.submit(os.unlink, name, dir_fd=folder) for name in names]:
