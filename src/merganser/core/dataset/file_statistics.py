@@ -12,6 +12,7 @@ import pyarrow as pa
 from merganser.core.model.keys import to_canonical_type
 from merganser.core.model.schema import check_unique, is_same_logical_type
 from merganser.core.parquet.footer import read_footer, read_key_bounds
+from merganser.core.parquet.reshape import ARROW_SCHEMA
 from merganser.core.storage.store import FileInfo
 from merganser.errors import SchemaMismatchError
 
@@ -153,7 +154,7 @@ class ReferenceFile:
         footer = self.footer if is_first else read_footer(self.location.store, self.location.to_path(file.rel), path)
         metadata = footer.metadata
         own = None
-        if not (is_first or metadata.schema.equals(self.footer.metadata.schema)):
+        if not (is_first or self._has_types_of(footer)):
             own = footer.schema.remove_metadata()
             check_unique(own, "target")
         schema = self.schema if own is None else own
@@ -169,6 +170,18 @@ class ReferenceFile:
             {name: _read_bounds(footer, schema, name, data_type) for name, data_type in self.key_types.items()},
             own,
             footer if self.keeps_footers else None,
+        )
+
+    def _has_types_of(self, footer: Footer) -> bool:
+        """Whether a file has the Parquet schema of the reference file, and types that only Arrow's copy of it has."""
+        metadata = self.footer.metadata
+        if not footer.metadata.schema.equals(metadata.schema):
+            return False
+        copy = (metadata.metadata or {}).get(ARROW_SCHEMA)
+        is_same = ARROW_SCHEMA not in footer.raw if copy is None else copy in footer.raw
+        # Durations and lists of a fixed size are integers and lists to Parquet.
+        return is_same or all(
+            is_same_logical_type(*types) for types in zip(self.schema.types, footer.schema.types, strict=True)
         )
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from merganser.core.dataset.file_statistics import drop_columns
 from merganser.core.model.schema import is_same_logical_type
+from merganser.core.model.schema_checks import check_name_differs
 from merganser.core.model.widening import find_common_type
 from merganser.display import pluralize
 from merganser.errors import SchemaMismatchError
@@ -101,6 +102,13 @@ def find_reordered(target: Target) -> list[str]:
         for at, number in enumerate(target.summaries.schema_numbers.tolist())
         if orders[number] != target.file_schema.names
     ]
+
+
+def check_names_differ(target: Target) -> None:
+    """Refuse to give files one schema if a column of only some of them differs from another only in case."""
+    for difference in find_differences(target):
+        if MISSING in difference.files:
+            check_name_differs(difference.column, cast("pa.Schema", target.schema).names)
 
 
 def check_one_schema(target: Target, remedy: str = "") -> None:

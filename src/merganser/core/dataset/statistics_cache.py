@@ -130,8 +130,9 @@ def _find_path_columns(reference: ReferenceFile, schema: pa.Schema) -> frozenset
 
 
 def _format_parquet_schema(reference: ReferenceFile) -> str:
-    # The first line has its memory address.
-    return str(reference.footer.metadata.schema).partition("\n")[2]
+    # The first line has its memory address. Some types are in Arrow's copy of the schema only.
+    stored = str(reference.footer.metadata.schema).partition("\n")[2]
+    return "\n".join([stored, *map(str, reference.schema.types)])
 
 
 def _encode_cache(update: CacheUpdate) -> bytes:

@@ -17,7 +17,7 @@ from merganser.core.commit.commit import check_no_pending_commit, has_pending_co
 from merganser.core.commit.history import make_maintenance_record, record_schemas
 from merganser.core.commit.staged_files import NewFile, commit_files, make_journal, make_new_file, read_footers
 from merganser.core.dataset.listing import check_target, has_files
-from merganser.core.dataset.mixed_schemas import check_one_schema, find_differences
+from merganser.core.dataset.mixed_schemas import check_names_differ, check_one_schema, find_differences
 from merganser.core.dataset.snapshot import load_existing, make_no_files_error
 from merganser.core.merge.evolution import describe_changes
 from merganser.core.model.file_shape import make_shape
@@ -144,7 +144,9 @@ class _AlteredTarget:
 
 def _apply(target: Target, changes: SchemaChanges) -> _AlteredTarget:
     """Apply changes to the schema of a dataset, and find the files that they change."""
-    if not changes.unify:
+    if changes.unify:
+        check_names_differ(target)
+    else:
         check_one_schema(target)
     old, partitions = cast("pa.Schema", target.file_schema), target.partition_columns
     altered = changes.leave_out_done(old.names).apply(old, partitions)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from merganser.core.dataset.listing import find_partition_columns, list_dataset
-from merganser.core.dataset.mixed_schemas import check_one_schema
+from merganser.core.dataset.mixed_schemas import check_names_differ, check_one_schema
 from merganser.core.dataset.snapshot import load_target, make_record, read_record
 from merganser.core.dataset.target import Target
 from merganser.core.merge.evolution import evolve_target
@@ -92,7 +92,9 @@ def fit_source(
     if staging is None:
         # Without the lock, files may be replaced while they are read.
         target = replace(target, footers={})
-    elif not evolves:
+    elif evolves:
+        check_names_differ(target)
+    else:
         # A plan reports what differs; a merge refuses it.
         check_one_schema(target, ", or pass schema_mode='evolve'")
     target = evolve_target(target, source_schema, request)
