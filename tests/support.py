@@ -252,7 +252,7 @@ def read_everywhere(path: str) -> list[dict[str, Any]]:
         check_schema_copies(file, schemas.copy().pop())
     tables = {
         "pyarrow": pa.concat_tables([pq.ParquetFile(file).read() for file in files]),
-        "duckdb": _connect_duckdb().read_parquet(files, hive_partitioning=False).to_arrow_table(),  # type: ignore[arg-type]
+        "duckdb": _connect_duckdb().read_parquet(files, hive_partitioning=False).to_arrow_table(),
         "polars": pl.read_parquet(files, hive_partitioning=False).to_arrow(),
     }
     rows = {reader: sorted(table.to_pylist(), key=repr) for reader, table in tables.items()}

@@ -118,7 +118,7 @@ def test_a_replay_with_skip_unchanged_writes_nothing(io: AnyDatasetIO, lake: str
     source = pa.table(
         {"id": range(3, 9), "n": pa.array(range(6), pa.int64()), "x": [{"a": one} if one else None for one in range(6)]}
     )
-    options = {"skip_unchanged": True} if strategy != "insert" else {}
+    options: Any = {"skip_unchanged": True} if strategy != "insert" else {}
     io.merge(source, path, strategy, "id", **EVOLVE, **options)
     control = control_files(path)
     with assert_unchanged(path):

@@ -30,6 +30,7 @@ from tests.values import NESTED, PLAIN, to_stored_type
 
 from merganser.core.model.file_shape import make_shape
 from merganser.core.parquet import thrift
+from merganser.core.parquet.encode import encode_row_group
 from merganser.core.parquet.footer import read_footer
 from merganser.core.parquet.source_file import CannotSpliceError, get_extent
 from merganser.core.rows import rewrite
@@ -138,7 +139,7 @@ def test_every_reader_reads_the_new_schema(old: str, new: str, name: str) -> Non
     found = pq.read_table(new)
     assert found.schema.names == expected.schema.names
     assert plain(found) == plain(expected)
-    assert all(plain(table) == plain(expected) for table in by_every_reader(new))  # type: ignore[arg-type]
+    assert all(plain(table) == plain(expected) for table in by_every_reader(new))
     check_schema_copies(new, found.schema)
     with pq.ParquetFile(old) as one, pq.ParquetFile(new) as other:
         assert [one.metadata.row_group(at).num_rows for at in range(one.num_row_groups)] == [
@@ -313,7 +314,11 @@ def test_pandas_metadata_follows_the_schema(new: str, tmp_path: Path, way: str) 
 # E6
 def test_copies_of_the_schema_are_removed_and_other_metadata_stays(new: str, tmp_path: Path, way: str) -> None:
     fields = [{"name": "a", "type": "integer", "nullable": True, "metadata": {}}]
-    stale = {SPARK_SCHEMA: json.dumps({"type": "struct", "fields": fields}), b"iceberg.schema": "{}", b"geo": "{}"}
+    stale: dict[Any, Any] = {
+        SPARK_SCHEMA: json.dumps({"type": "struct", "fields": fields}),
+        b"iceberg.schema": "{}",
+        b"geo": "{}",
+    }
     table = pa.table({"a": pa.array([1], pa.int32())}).replace_schema_metadata({**stale, "owner": "sales"})
     path = put(str(tmp_path / "old" / "f.parquet"), table)
     Change({"a": ("a", pa.int64())}).rewrite(path, new)
@@ -443,7 +448,7 @@ def test_a_file_without_row_groups_gets_its_new_schema(new: str, tmp_path: Path,
 # E2
 def test_many_row_groups_share_the_chunk_of_a_new_column(new: str, tmp_path: Path) -> None:
     path = put(str(tmp_path / "old" / "f.parquet"), pa.table({"a": range(50)}), row_group_size=3)
-    with mock.patch.object(rewrite, "encode_row_group", wraps=rewrite.encode_row_group) as encode:
+    with mock.patch.object(rewrite, "encode_row_group", wraps=encode_row_group) as encode:
         Change({"a": ("a", None), "x": (None, pa.string())}, "default").rewrite(path, new)
     assert encode.call_count < 8
     found = pq.read_table(new)
@@ -471,7 +476,7 @@ def test_files_of_other_writers_get_a_new_schema(fixture: str, tmp_path: Path) -
 # E1, E6
 @pytest.mark.spark
 def test_spark_reads_the_new_schema_of_a_file_that_it_wrote(spark: Any, tmp_path: Path) -> None:
-    rows = [(1, "a", [1, 2], {"k": 1.5}), (2, None, None, None)]
+    rows: list[Any] = [(1, "a", [1, 2], {"k": 1.5}), (2, None, None, None)]
     frame = spark.createDataFrame(rows, "a int, `b.c` string, l array<int>, m map<string, double>")
     frame.coalesce(1).write.parquet(str(tmp_path / "old"))
     (name,) = list_data_files(str(tmp_path / "old"))
@@ -492,8 +497,8 @@ def test_spark_reads_the_new_schema_of_a_file_that_it_wrote(spark: Any, tmp_path
         ("b.c", "string"),
         ("m2", "map<string,double>"),
     ]
-    rows = sorted(map(tuple, found.collect()), key=lambda row: row[2])
-    assert rows == [("q", [1, 2], 1, "a", {"k": 1.5}), ("q", None, 2, None, None)]
+    collected = sorted(map(tuple, found.collect()), key=lambda row: row[2])
+    assert collected == [("q", [1, 2], 1, "a", {"k": 1.5}), ("q", None, 2, None, None)]
 
 
 # E2
