@@ -369,7 +369,7 @@ def test_more_files_than_the_cache_needs_may_differ(io: AnyDatasetIO, lake: str)
         put(f"{path}/f{number:03}.parquet", make_table([number], kind, v=["old"], **extra))
     decide_here(io)
     with mock.patch.object(file_statistics, "SETTLE_NANOSECONDS", 0):
-        with assert_unchanged(path), pytest.raises(SchemaMismatchError, match=r"'id' is int32 in 22 files .*…"):
+        with assert_unchanged(path), pytest.raises(SchemaMismatchError, match=r"'id' is int32 in 22 files \(like "):
             io.merge(make_table([1], v=["new"]), path, "upsert", "id")
         assert len(io.plan(make_table([1, 60]), path, "delete", "id").schema_differences) == 2
         assert io.merge(make_table([1, 60, 99], v=["new"] * 3), path, "upsert", "id", **EVOLVE).updated == 2

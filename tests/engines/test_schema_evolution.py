@@ -355,7 +355,7 @@ def test_a_stored_value_that_a_finer_unit_cannot_hold_is_refused(io: AnyDatasetI
     path = f"{lake}/t"
     put(f"{path}/a.parquet", pa.table({"id": [1], "v": pa.array([1 << 60], pa.timestamp("ms"))}))
     source = pa.table({"id": [2], "v": instant()})
-    with assert_unchanged(path), pytest.raises(ColumnValueError, match=r"a\.parquet cannot get its new schema"):
+    with assert_unchanged(path), pytest.raises(ColumnValueError, match=r"remove that row of .*a\.parquet"):
         io.merge(source, path, "upsert", "id", **EVOLVE)
 
 
