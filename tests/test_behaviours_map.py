@@ -11,7 +11,22 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "behaviours.md"
-GROUPS = {"K": 10, "T": 6, "S": 6, "H": 6, "P": 8, "W": 6, "O": 3, "C": 7, "R": 5, "D": 8, "X": 8, "G": 18, "M": 11}
+GROUPS = {
+    "K": 10,
+    "T": 6,
+    "S": 6,
+    "H": 6,
+    "P": 8,
+    "W": 6,
+    "O": 3,
+    "C": 7,
+    "R": 5,
+    "D": 8,
+    "X": 8,
+    "G": 18,
+    "M": 11,
+    "E": 7,
+}
 NUMBERS = [f"{letter}{number}" for letter, last in GROUPS.items() for number in range(1, last + 1)]
 SCENARIOS = [
     "Partition pruning reduces candidate files",
