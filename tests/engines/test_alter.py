@@ -170,6 +170,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"default": {"v": 1}}, InvalidArgumentError, "nothing to change|not in add"),
     ({"add": {"x": "int64"}, "default": {"y": 1}}, InvalidArgumentError, "'y', which is not in add"),
     ({"add": {"": "int64"}}, InvalidArgumentError, "is not a column name"),
+    ({"rename": {"v": "\ud800"}}, InvalidArgumentError, "is not a column name"),
     ({"rename": {"v": "x"}, "add": {"x": "int8"}}, InvalidArgumentError, "Two columns would be named 'x'"),
     ({"drop": "v", "widen": {"v": "string"}}, InvalidArgumentError, "in drop and in another change"),
     ({"drop": ["id", "v", "w"]}, InvalidArgumentError, "No column would be left"),
@@ -190,7 +191,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 
 # E2
-@pytest.mark.parametrize(("change", "error", "message"), REFUSED, ids=[str(one[0]) for one in REFUSED])
+@pytest.mark.parametrize(("change", "error", "message"), REFUSED, ids=[ascii(one[0]) for one in REFUSED])
 def test_a_change_that_cannot_be_made_is_refused(
     io: AnyDatasetIO, path: str, change: dict[str, Any], error: type[Exception], message: str
 ) -> None:

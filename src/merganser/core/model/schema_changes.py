@@ -165,7 +165,7 @@ def make_changes(
     if not changes.to_plain():
         raise InvalidArgumentError("There is nothing to change. Pass add, drop, rename, widen or unify.")
     new = [*changes.rename.values(), *changes.add]
-    invalid = next((name for name in new if not isinstance(name, str) or not name), None)
+    invalid = next((name for name in new if not _is_column_name(name)), None)
     if invalid is not None:
         raise InvalidArgumentError(f"{invalid!r} is not a column name. Name each column with a string.")
     twice = next((name for name in new if new.count(name) > 1), None)
@@ -178,6 +178,11 @@ def make_changes(
         if name in changes.rename or name in changes.widen or name in changes.add:
             raise InvalidArgumentError(f"{name!r} is in drop and in another change. Drop it in a call of its own.")
     return changes
+
+
+def _is_column_name(name: object) -> bool:
+    """Whether a name can be stored: Parquet has no surrogates."""
+    return isinstance(name, str) and bool(name) and not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 _VALUES = {"add": "types", "default": "values", "rename": "new names", "widen": "types"}
