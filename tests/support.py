@@ -235,11 +235,6 @@ def list_data_files(path: str) -> list[str]:
     return sorted(str(file.relative_to(root)) for file in root.rglob("*.parquet"))
 
 
-@cache
-def _connect_duckdb() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect()
-
-
 def read_everywhere(path: str) -> list[dict[str, Any]]:
     """Read the data files of a local dataset with PyArrow, DuckDB and Polars, without options (E1).
 
@@ -250,9 +245,11 @@ def read_everywhere(path: str) -> list[dict[str, Any]]:
     assert len(schemas) == 1, schemas
     for file in files:
         check_schema_copies(file, schemas.copy().pop())
+    with duckdb.connect() as connection:
+        relation = connection.read_parquet(files, hive_partitioning=False).to_arrow_table()
     tables = {
         "pyarrow": pa.concat_tables([pq.ParquetFile(file).read() for file in files]),
-        "duckdb": _connect_duckdb().read_parquet(files, hive_partitioning=False).to_arrow_table(),
+        "duckdb": relation,
         "polars": pl.read_parquet(files, hive_partitioning=False).to_arrow(),
     }
     rows = {reader: sorted(table.to_pylist(), key=repr) for reader, table in tables.items()}
