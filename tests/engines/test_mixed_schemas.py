@@ -276,7 +276,7 @@ def test_partitions_may_differ(io: AnyDatasetIO, lake: str) -> None:
     assert found == [(1, "a", None, 1), (2, "b", 2.5, 2), (3, None, 3.5, 1)]
 
 
-# E5, S1
+# E1, E5, S1
 def test_a_column_that_is_required_and_missing_is_null_where_it_is_missing(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     schema = pa.schema([("id", pa.int64()), pa.field("v", pa.string(), nullable=False)])
@@ -285,6 +285,7 @@ def test_a_column_that_is_required_and_missing_is_null_where_it_is_missing(io: A
     assert read_rows(io, path) == [{"id": 1, "v": "a"}, {"id": 2, "v": None}]
     io.alter(path, unify=True)
     assert read_rows(io, path) == [{"id": 1, "v": "a"}, {"id": 2, "v": None}]
+    assert all(pq.read_schema(f"{path}/{name}").field("v").nullable for name in list_data_files(path))
 
 
 KEYS: dict[str, tuple[pa.DataType, pa.DataType, pa.DataType]] = {

@@ -103,7 +103,17 @@ class Target:
 
     @cached_property
     def _shapes(self) -> Sequence[FileShape | None]:
-        return [make_shape(schema, self.list_fields(schema)) for schema in cast("Summaries", self.summaries).schemas]
+        schemas, optional = cast("Summaries", self.summaries).schemas, self.optional_columns
+        return [make_shape(schema, self.list_fields(schema), optional=optional) for schema in schemas]
+
+    @cached_property
+    def optional_columns(self) -> frozenset[str]:
+        """The columns that at least one file lacks, and that no file can require once all have them."""
+        if self.summaries is None:
+            return frozenset()
+        used = [self.summaries.schemas[number] for number in np.unique(self.summaries.schema_numbers).tolist()]
+        shared = frozenset(used[0].names).intersection(*(schema.names for schema in used[1:]))
+        return frozenset(name for schema in used for name in schema.names) - shared - self.partition_types.keys()
 
     def list_fields(self, own: pa.Schema) -> list[pa.Field]:
         """List the fields of a file of schema `own` in the schema of the dataset, its partition columns last."""

@@ -160,6 +160,7 @@ def _apply(target: Target, changes: SchemaChanges) -> _AlteredTarget:
                 [*altered.schema, *(field for field in own if field.name in partitions)],
                 origins,
                 altered.defaults,
+                optional=[new for new, name in origins.items() if name in target.optional_columns],
                 is_ordered=changes.unify,
             ),
         )

@@ -18,7 +18,7 @@ from merganser.core.parquet.encode import rename_options
 from merganser.core.parquet.reshape import ARROW_SCHEMA, update_key_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,22 +78,25 @@ def make_shape(
     origins: Mapping[str, str] | None = None,
     defaults: Mapping[str, pa.Array] | None = None,
     *,
+    optional: Collection[str] = (),
     is_ordered: bool = False,
 ) -> FileShape | None:
     """Make the shape that gives a file of schema `own` the wanted columns; None if it has them already.
 
-    `origins` has the old name of each column that is not new, by its new name; by default, names do not change. With
-    `is_ordered`, columns in another order are others.
+    `origins` has the old name of each column that is not new, by its new name; by default, names do not change. Columns
+    that are `optional` become nullable. With `is_ordered`, columns in another order are others.
     """
     fields = {field.name: field for field in own}
     columns = []
     for field in wanted:
         name = field.name if origins is None else origins.get(field.name)
         origin = None if name is None else fields.get(name)
-        is_copied = origin is not None and is_same_logical_type(origin.type, field.type)
+        becomes_nullable = origin is not None and not origin.nullable and field.name in optional
+        is_copied = origin is not None and not becomes_nullable and is_same_logical_type(origin.type, field.type)
+        made = _make_field(field, origin, is_copied=is_copied)
         columns.append(
             ColumnShape(
-                field=_make_field(field, origin, is_copied=is_copied),
+                field=made.with_nullable(made.nullable or becomes_nullable),
                 origin=None if origin is None else name,
                 is_copied=is_copied,
                 default=None if defaults is None else defaults.get(field.name),
