@@ -301,9 +301,9 @@ def test_appending_touches_no_file(io: AnyDatasetIO, path: str) -> None:
 def test_overwriting_replaces_data_files_and_keeps_every_other_file(
     io: AnyDatasetIO, path: str, steps: list[tuple[str, str]]
 ) -> None:
-    # O2, C3
-    others = ["README.md", "_SUCCESS", ".hidden.parquet", "_metadata", "_logs/x.parquet", "notes/y.txt"]
-    for name in others:
+    # O2, C3, E6
+    others = ["README.md", "_SUCCESS", ".hidden.parquet", "_logs/x.parquet", "notes/y.txt"]
+    for name in [*others, "_metadata", "_common_metadata"]:
         Path(path, name).parent.mkdir(exist_ok=True)
         Path(path, name).write_bytes(b"keep me")
     result = io.write_dataset(pa.table({"other": ["a", "b"]}), path, "overwrite")

@@ -120,6 +120,22 @@ def test_rows_that_fail_are_in_the_quarantine_with_the_reason(spark: Any, tmp_pa
     assert not list_data_files(str(tmp_path / "state/runs"))
 
 
+# E3
+def test_a_source_may_get_another_column(spark: Any, tmp_path: Path) -> None:
+    evolving = {"dedup_order_by": "pay", "schema_mode": "evolve"}
+    dataset = replace(people(tmp_path).dataset[0], merge=evolving)
+    for schema, lines in (
+        ("id INT, pay STRING, team STRING", LINES[:3]),
+        ("id INT, pay STRING, city STRING", ['{"id": 2, "pay": "5", "city": "Rome"}']),
+    ):
+        write_lines(tmp_path / "feed", lines)
+        run(people(tmp_path, source={"schema": schema, "where": []}, dataset=[dataset]), spark=spark)
+    assert read_rows(open_spark(), str(tmp_path / "lake/people")) == [
+        {"id": 1, "pay": 10, "team": "red", "city": None},
+        {"id": 2, "pay": 5, "team": "blue", "city": "Rome"},
+    ]
+
+
 def test_a_report_has_no_credentials(spark: Any, tmp_path: Path) -> None:
     write_lines(tmp_path / "feed")
     said: list[str] = []

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from merganser.core.model.file_shape import FileShape
     from merganser.core.model.schema_changes import SchemaChanges
     from merganser.core.parquet.footer import Footer
-    from merganser.core.rows.rewrite import Constants
     from merganser.core.storage.staging import Staging
     from merganser.core.storage.store import Store
 
@@ -65,7 +64,7 @@ def alter(engine: Engine, context: OperationContext, changes: SchemaChanges, *, 
         if altered.items:
             progress.begin("rewrite", len(altered.items), target.rows)
             with session.staging(progress.on_file_done) as staging, explain_staging_errors(staging):
-                task = partial(_stage_file, staging, {})
+                task = partial(_stage_file, staging)
                 staged = engine.run_tasks(task, altered.items, large=True, in_driver=False)
                 new = _make_new_files(altered, staged, staging)
                 removed = [item.number for item in altered.items if item.needs_new_path]
@@ -210,11 +209,11 @@ def _measure(footer: Footer, shape: FileShape) -> _Sizes:
     return _Sizes(sizes[True], sizes[False])
 
 
-def _stage_file(staging: Staging, constants: Constants, item: _FileItem) -> _StagedFile:
+def _stage_file(staging: Staging, item: _FileItem) -> _StagedFile:
     """Stage a file with its new schema, where the engine has room."""
     store, staged = staging.location.store, staging.make_path()
     footer = read_footer(store, item.path, item.display_path)
-    rewrite_file(store, item.path, staged, {}, footer=footer, shape=item.shape, constants=constants)
+    rewrite_file(store, item.path, staged, {}, footer=footer, shape=item.shape)
     staging.on_file_done()
     return _StagedFile(staged, _measure(footer, item.shape))
 

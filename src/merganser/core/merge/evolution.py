@@ -41,13 +41,16 @@ def evolve_target(target: Target, source: pa.Schema, request: Request) -> Target
         check_supported_types(new, "source")
         check_storable(new)
         # What the source requires of its own rows does not hold for those of the target.
-        fields += [pa.field(field.name, remove_nested_metadata(field.type)) for field in new]
-    schema = to_stored_schema(pa.schema(fields, target.file_schema.metadata), ())
+        fields += [_change_type(pa.field(field.name, pa.null()), field.type) for field in new]
+    schema = pa.schema(fields, target.file_schema.metadata)
     return target if schema.equals(target.file_schema) else target.evolve(schema)
 
 
 def _change_type(field: pa.Field, data_type: pa.DataType) -> pa.Field:
-    return field if data_type == field.type else field.with_type(remove_nested_metadata(data_type))
+    if data_type == field.type:
+        return field
+    changed = field.with_type(remove_nested_metadata(data_type))
+    return to_stored_schema(pa.schema([changed]), ()).field(0)
 
 
 def _widen_type(have: pa.DataType, given: pa.DataType) -> pa.DataType:

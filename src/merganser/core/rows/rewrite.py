@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     Changes = Mapping[int, "GroupChange | None"]
     Columns = Mapping[str, pa.ChunkedArray]
     Positions = npt.NDArray[np.int64]
-    # Encoded columns of one value, by rows, schema and writer options.
-    Constants = dict[tuple[int, pa.Schema, str], pa.Buffer]
 
 _SLICE = 1 << 17
+# Encoded columns of one value, by rows, schema, writer options and values: files of a dataset often share them.
+_constants: dict[tuple[int, pa.Schema, str, str], pa.Buffer] = {}
 _MAX_CONSTANTS = 16
 
 
@@ -100,22 +100,20 @@ def rewrite_file(
     workers: int = WORKERS,
     footer: Footer | None = None,
     shape: FileShape | None = None,
-    constants: Constants | None = None,
 ) -> RewrittenFile:
     """Stage a copy of a file, row groups changed or (None) dropped; other column chunks are copied where possible.
 
-    With a `shape`, the copy has that schema, and changes are to its columns. Files that get the same new columns may
-    share `constants`.
+    With a `shape`, the copy has that schema, and changes are to its columns.
     """
     with open_parquet(store, path, footer, read_ahead=not store.is_local, shape=shape) as parquet:
         metadata = parquet.metadata
         try:
-            shared = {} if constants is None else constants
-            _stage_changed(_Rewrite(store, path, parquet, changes, workers, shared), staged)
+            _stage_changed(_Rewrite(store, path, parquet, changes, workers), staged)
         except ThriftError as error:
             message = f"The Parquet footer of {path} cannot be read: {error}. Restore or remove the file."
             raise UnreadableFileError(message) from error
     store.keep_mode(path, staged)
+    store.begin_flush(staged)
     replaced = sum(len(change.positions) for change in changes.values() if change is not None)
     rows = {group: metadata.row_group(group).num_rows for group in changes}
     removed = sum(rows[at] if one is None else one.count_removed(rows[at]) for at, one in changes.items())
@@ -131,7 +129,6 @@ class _Rewrite:
     parquet: OpenFile
     changes: Changes
     workers: int
-    constants: Constants
 
     @property
     def footer(self) -> Footer:
@@ -289,13 +286,14 @@ def _encode_share(rewrite: _Rewrite, group: int, names: Sequence[str]) -> pa.Buf
 
 def _encode_constants(rewrite: _Rewrite, rows: int, schema: pa.Schema, options: Mapping[str, Any]) -> pa.Buffer:
     """Encode columns that have one value in every row, once for all row groups of as many rows."""
-    constants, key = rewrite.constants, (rows, schema, repr(options))
-    if (found := constants.get(key)) is None:
-        shaped = [] if rewrite.shape is None else rewrite.shape.select(schema.names)
+    shaped = [] if rewrite.shape is None else rewrite.shape.select(schema.names)
+    values = [None if column.default is None else column.default.to_pylist() for column in shaped]
+    key = rows, schema, repr(options), repr(values)
+    if (found := _constants.get(key)) is None:
         table = _to_plain_table(apply_shape(pa.table({}), shaped, rows, rewrite.path), schema)
-        if len(constants) >= _MAX_CONSTANTS:
-            constants.clear()
-        found = constants[key] = encode_row_group(table.to_batches(), schema, options)
+        if len(_constants) >= _MAX_CONSTANTS:
+            _constants.clear()
+        found = _constants[key] = encode_row_group(table.to_batches(), schema, options)
     return found
 
 

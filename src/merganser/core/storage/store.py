@@ -87,6 +87,10 @@ class Store(Protocol):
         """Return a folder that cannot be written to; None if there is none, or only an attempt can show it."""
         return None
 
+    def begin_flush(self, path: str) -> None:
+        """Let the system begin to write a file to disk, which a later `flush` waits for."""
+        del path  # the default: there is nothing to begin
+
     def flush(self, paths: Iterable[str]) -> None:
         """Flush files or folders to disk, where the store has that."""
 
