@@ -273,7 +273,7 @@ def alter(
     widen: Mapping[str, str | pa.DataType] | None = None,
     unify: bool = False,
     plan: bool = False,
-    engine: str = DEFAULT_ENGINE,
+    engine: str = "arrow",
     retain: int = 0,
     lock_timeout: float = LOCK_TIMEOUT,
     progress: ProgressCallback | None = None,
@@ -294,7 +294,7 @@ def alter(
         widen: Wider types of columns, which hold every value of the old ones.
         unify: Give files with different columns or types one schema.
         plan: Report which files would change, and change nothing.
-        engine: Engine that does the work: duckdb, arrow or spark.
+        engine: Engine that does the work: arrow, or spark, whose executors do it; duckdb does the same as arrow.
         retain: Number of latest commits that can be undone; their replaced files are kept.
         lock_timeout: Seconds to wait for another writer.
         progress: Function that is called with a `Progress` at every step, from any thread.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
-
-if TYPE_CHECKING:
-    from tests.support import AnyDatasetIO
+from tests.support import open_spark
 
 ROWS = pa.table({"id": [1, 2], "old_name": ["a", "b"]})
 # Spark and Arrow read a column that a file lacks as NULL.
@@ -17,9 +15,8 @@ CHANGES: list[dict[str, Any]] = [{"rename": {"old_name": "new_name"}}, {"drop": 
 
 # E2
 @pytest.mark.parametrize("changes", CHANGES, ids=lambda one: next(iter(one)))
-def test_a_frame_of_the_old_schema_does_not_read_new_files(
-    io: AnyDatasetIO, spark: Any, lake: str, changes: dict[str, Any]
-) -> None:
+def test_a_frame_of_the_old_schema_does_not_read_new_files(spark: Any, lake: str, changes: dict[str, Any]) -> None:
+    io = open_spark()
     io.write_dataset(ROWS, f"{lake}/t")
     frames = [spark.read.parquet(f"{lake}/t"), io.read(f"{lake}/t")]
     assert [frame.count() for frame in frames] == [2, 2]
@@ -31,9 +28,8 @@ def test_a_frame_of_the_old_schema_does_not_read_new_files(
 
 
 # E2
-def test_a_frame_made_before_a_column_was_added_or_widened_reads_its_own_columns(
-    io: AnyDatasetIO, spark: Any, lake: str
-) -> None:
+def test_a_frame_made_before_a_column_was_added_or_widened_reads_its_own_columns(spark: Any, lake: str) -> None:
+    io = open_spark()
     io.write_dataset(ROWS, f"{lake}/t")
     frames = [spark.read.parquet(f"{lake}/t"), io.read(f"{lake}/t")]
     io.alter(f"{lake}/t", add={"x": "int64"}, default={"x": 1})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from tests.support import put, read_rows, snapshot
+from tests.support import open_spark, put, read_rows, snapshot
 
 from merganser.errors import InvalidArgumentError, TargetPathError, UnsupportedFileError
 
@@ -60,7 +60,8 @@ def test_a_repeated_batch_is_merged_once(io: AnyDatasetIO, spark: Any, lake: str
 
 
 # X7, E3
-def test_a_stream_may_bring_new_columns(io: AnyDatasetIO, spark: Any, lake: str) -> None:
+def test_a_stream_may_bring_new_columns(spark: Any, lake: str) -> None:
+    io = open_spark()
     io.merge(pa.table({"id": pa.array([1, 2], pa.int32()), "kept": ["a", "b"]}), f"{lake}/t", key_columns="id")
     arrive(lake, "a", [2, 3], "new")
     evolving = io.foreach_batch(  # type: ignore[attr-defined]

@@ -41,7 +41,7 @@ def _pairs_option(name: str, metavar: str, help_text: str) -> Decorator:
 @_pairs_option("--widen", "COLUMN=TYPE", "Wider type of a column, which holds every value of the old one.")
 @click.option("--unify", is_flag=True, help="Give files with different columns or types one schema.")
 @click.option(
-    "--engine", type=click.Choice(list(ENGINES)), default="duckdb", show_default=True, help="Engine that does the work."
+    "--engine", type=click.Choice(list(ENGINES)), default="arrow", show_default=True, help="Engine that does the work."
 )
 @retain_option
 @timeout_option
