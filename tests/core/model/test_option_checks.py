@@ -12,9 +12,10 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import merganser
+from merganser.core.model.clauses import STRATEGY_CLAUSES
 from merganser.core.model.option_checks import REQUIREMENTS
 from merganser.core.model.options import Options, make_request
-from merganser.core.model.strategy import RULES, MergeStrategy
+from merganser.core.model.strategy import MergeStrategy
 from merganser.errors import InvalidArgumentError
 
 PAGE = Path(__file__).parents[3] / "docs" / "changes.md"
@@ -48,7 +49,7 @@ def table() -> list[tuple[str, str, bool]]:
 
 # M1 M2 M3 M4 M5 M6 M8
 def test_the_table_in_the_docs_is_what_is_checked() -> None:
-    assert set(get_args(MergeStrategy)) == set(RULES) == {strategy for _, strategy, _ in table()}
+    assert set(get_args(MergeStrategy)) == set(STRATEGY_CLAUSES) == {strategy for _, strategy, _ in table()}
     assert {option for option, _, _ in table()} == set(VALUES) >= set(REQUIREMENTS)
     for option, strategy, together in table():
         arguments = (cast("MergeStrategy", strategy), "id", Options(**{option: VALUES[option]}))

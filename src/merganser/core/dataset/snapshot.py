@@ -47,8 +47,11 @@ def load_target(
     run_tasks: Callable[[Callable[[DataFile], FileSummary], Sequence[DataFile]], list[FileSummary]] = map_in_threads,
     *,
     refuse_nested: bool = False,
+    bounded: Sequence[str] = (),
 ) -> Target:
     """Take a snapshot for a merge on these keys (none for a plain write); `run_tasks` is the engine's.
+
+    It has the bounds of keys, and of other columns that are `bounded`.
 
     With `refuse_nested`, nested datasets are refused; enclosing ones were checked by `check_target`.
     Partition types come from the dataset's record, else from the source's columns, else they are strings (H2).
@@ -71,7 +74,8 @@ def load_target(
         footer=first,
         schema=first_schema,
         partition_types=types,
-        key_types={name: first_types[name] for name in keys if name in first_types},
+        key_types={name: first_types[name] for name in keys if name in first_types}
+        | {name: first_types[name] for name in bounded if not pa.types.is_nested(first_types.get(name, pa.struct([])))},
     )
     summaries, footers, cache_update = summarise_files(reference, files, listed_at, run_tasks)
     file_schema = _unify_schemas(location, files, summaries, list(types))

@@ -230,6 +230,11 @@ class Target:
             columns[f"min_{number}"], columns[f"max_{number}"] = sides
         return pa.table(columns)
 
+    @property
+    def bounded_columns(self) -> frozenset[str]:
+        """The columns whose bounds are known."""
+        return frozenset(() if self.summaries is None else self.summaries.key_types)
+
     def get_key_type(self, key: str) -> pa.DataType:
         """Return the type of a key column."""
         return cast("Summaries", self.summaries).key_types[key]

@@ -20,7 +20,7 @@ from merganser.core.merge.audit import find_feed
 from merganser.core.merge.evolution import describe_changes
 from merganser.core.merge.filter_pruning import save_filters
 from merganser.core.merge.planner import MergePlan, decide, make_schema_jobs
-from merganser.core.merge.prepare import fit_source, prepare, prepare_overwrite
+from merganser.core.merge.prepare import derive_clauses, fit_source, prepare, prepare_overwrite
 from merganser.core.merge.stage import (
     add_schemas,
     check_row_count,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from merganser.core.merge.dataset_io import OperationContext
     from merganser.core.merge.prepare import PreparedMerge
     from merganser.core.model.engine import Engine
+    from merganser.core.model.options import Options
     from merganser.core.model.result import MergeResult
     from merganser.core.model.strategy import MergeStrategy
     from merganser.core.storage.location import Location
@@ -60,11 +61,11 @@ def merge(engine: Engine, source: Any, context: OperationContext) -> MergeResult
     """Merge a source into a dataset."""
     started, options = time.monotonic(), context.options
     # The callback for progress stays here; the rest of the request may go elsewhere.
-    request = make_request(cast("MergeStrategy", context.strategy), context.keys, replace(options, progress=None))
+    request = _make_request(context, replace(options, progress=None))
     location = _locate_target(context)
     _check_exists(location, request)
     feed = find_feed(options.audit, location, options.filesystem)
-    opened = engine.open(describe_source(source, options, location))
+    opened, request = derive_clauses(engine.open(describe_source(source, options, location)), request)
     progress = ProgressReporter(options.progress)
     progress.begin("read")
     with open_session(location, options.lock_timeout, started, checked=True) as session:
@@ -91,11 +92,11 @@ def merge(engine: Engine, source: Any, context: OperationContext) -> MergeResult
 
 def plan(engine: Engine, source: Any, context: OperationContext) -> MergePlan:
     """Decide what a merge would do, and do nothing (P5)."""
-    request = make_request(cast("MergeStrategy", context.strategy), context.keys, context.options)
+    request = _make_request(context, context.options)
     location = _locate_target(context)
     check_no_pending_commit(location)
     _check_exists(location, request)
-    opened = engine.open(describe_source(source, context.options, location))
+    opened, request = derive_clauses(engine.open(describe_source(source, context.options, location)), request)
     prepared = prepare(engine, opened, location, request, None)
     decision = decide(engine, prepared)
     target, before = prepared.target, prepared.target.rows
@@ -174,6 +175,10 @@ def _make_write_journal(
     record = make_write_record(engine, options, result, target.rows if result.mode == "append" else None)
     journal = make_journal(target, staged, removed, add_schemas(record, prepared), options.retain)
     return replace(journal, record=prepared.partition_record)
+
+
+def _make_request(context: OperationContext, options: Options) -> Request:
+    return make_request(cast("MergeStrategy", context.strategy), context.keys, options, context.clauses)
 
 
 def _locate_target(context: OperationContext) -> Location:

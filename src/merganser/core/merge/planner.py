@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
+from merganser.core.dataset.condition_bounds import find_changeable_groups
 from merganser.core.merge.filter_pruning import prune_by_key_filters
 from merganser.core.merge.scope import flag_files_in_scope
 from merganser.core.model.engine import (
@@ -157,7 +158,7 @@ def decide(engine: Engine, prepared: PreparedMerge) -> Decision:
     if pruning.filter_names is not None:
         candidates = _prune_by_filters(candidates, target, pruning)
         scans = plan_scans(target, keys, candidates.partitions, candidates.groups)
-    matched = prepared.source.match(scans, prepared.facts)
+    matched = prepared.source.match(scans, prepared.facts, plan_missing_scans(prepared, candidates.partitions))
     if prepared.request.options.on_partition_move != "move":
         check_moves(matched.counts.moved, matched.counts.moved_sample, target.partition_columns)
     if policy.rule.replaces and policy.takes_partition:
@@ -209,6 +210,15 @@ def _prune_by_partition(prepared: PreparedMerge, partitions: Sequence[PartitionN
         else:
             reasons.append(None)
     return reasons
+
+
+def plan_missing_scans(prepared: PreparedMerge, partitions: Sequence[PartitionNumber]) -> tuple[ScanFile, ...]:
+    """Plan how to read the rows that clauses may change although they match nothing (Q4)."""
+    target, clauses = prepared.target, prepared.policy.missing
+    if clauses is None or not target.files:
+        return ()
+    groups = np.array(flag_files_in_scope(prepared.scope, target), np.bool_)[target.group_file]
+    return plan_scans(target, prepared.spec.keys, partitions, groups & find_changeable_groups(target, clauses))
 
 
 def plan_scans(
@@ -302,7 +312,7 @@ def _make_jobs(
     if counts.new_rows and not target.rows:
         # New files have the schema now, so those without rows are removed (W3).
         return {}, [*map(FileNumber, target.unlinked)]
-    columns = prepared.policy.columns - target.find_exact_keys(prepared.spec.keys)
+    columns = prepared.policy.replaced_columns - target.find_exact_keys(prepared.spec.keys)
     jobs: dict[FileNumber, RewriteJob] = {}
     removed: list[FileNumber] = []
     changed_files = np.unique(target.group_file[tally.changed]).tolist()
@@ -381,6 +391,7 @@ def _make_job(
         keeps_missing=keeps_missing,
         footer=target.footers.get(rel),
         shape=target.get_shape(file),
+        constants=_find_constants(target, file, ()),
     )
 
 
@@ -401,7 +412,8 @@ def _make_file_plans(
         affected = 0
         if job is not None:
             action, affected = "rewrite", len(job.groups) + len(job.dropped_groups)
-            reason = "it holds matched rows" if matched[file] else _explain_unmatched_rewrite(job)
+            found = "it holds matched rows" if prepared.policy.missing is None else "it holds rows that clauses change"
+            reason = found if matched[file] else _explain_unmatched_rewrite(job)
         elif file in removed:
             action, affected = "remove", groups
             reason = _explain_removal(target, file, is_matched=matched[file] > 0)

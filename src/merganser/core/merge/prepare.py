@@ -15,11 +15,18 @@ from merganser.core.merge.evolution import evolve_target
 from merganser.core.merge.scope import check_source, make_scope
 from merganser.core.model import validation
 from merganser.core.model.casts import make_operation_field
+from merganser.core.model.clause_source import derive_source, list_bounded_columns
 from merganser.core.model.engine import SourceSpec
 from merganser.core.model.option_checks import OPERATIONS
 from merganser.core.model.options import Request, check_order
 from merganser.core.model.partitions import UNKNOWN, check_partition_type, list_tokens, make_folder_name, render
-from merganser.core.model.projection import drop_operation_column, find_projection, uses_column
+from merganser.core.model.projection import (
+    drop_operation_column,
+    find_clause_projection,
+    find_projection,
+    uses_column,
+)
+from merganser.core.model.row_clauses import RESERVED_PREFIX
 from merganser.core.model.schema import check_unique, to_stored_schema, to_value_type
 from merganser.core.model.schema_checks import check_columns, check_types
 from merganser.core.model.strategy import Action, MergePolicy, find_rule
@@ -83,6 +90,15 @@ def prepare(
     return check_rows(fitted, opened.conform(fitted.spec))
 
 
+def derive_clauses(opened: OpenedSource, request: Request) -> tuple[OpenedSource, Request]:
+    """Give the source the columns that the clauses of a request need; a strategy needs no others."""
+    if not request.clauses:
+        return opened, request
+    check_unique(opened.schema, "source")
+    derived = derive_source(request.clauses, request.on, opened.schema, request.constants)
+    return opened.derive(derived), replace(request, derived=derived)
+
+
 def fit_source(
     engine: Engine, opened: OpenedSource, location: Location, request: Request, staging: Staging | None
 ) -> FittedMerge:
@@ -102,17 +118,23 @@ def fit_source(
     if schema is None:
         validation.check_supported_types(source_schema, "source")
         validation.check_storable(source_schema)
-        schema = to_stored_schema(source_schema, target.partition_columns)
+        schema = to_stored_schema(_drop_reserved(source_schema), target.partition_columns)
     _check_partition_columns(target.partition_columns, schema)
     order = "dedup_order_by" if request.options.dedup_order_by else "sequence_column"
     validation.check_order_columns(schema, request.order_by, order, "target" if target.files else "source")
     # A row that moves has nothing but what the source has, so none of its columns may be missing there.
     keeps_columns = evolves and request.options.on_partition_move != "move"
     given = frozenset(source_schema.names) if keeps_columns else None
-    projection = find_projection(request, schema, target.partition_columns, given)
+    if request.derived is None:
+        projection = find_projection(request, schema, target.partition_columns, given)
+    else:
+        required = _find_required(target, schema)
+        projection = find_clause_projection(request, request.derived, schema, target.partition_columns, required)
     is_partitioned = set(target.partition_columns) <= projection.columns
     spec = SourceSpec(
-        schema=_project_schema(source_schema, target, schema, projection, request.options),
+        schema=_project_schema(
+            source_schema, target, schema, projection, request.options, has_clauses=bool(request.clauses)
+        ),
         keys=request.keys,
         partition_columns=target.partition_columns if is_partitioned else [],
         policy=projection.policy,
@@ -160,22 +182,48 @@ def _load_target(
     check_unique(schema, "source")
     validation.check_key_columns(schema, request.keys, "source")
     types = {field.name: field.type for field in schema if uses_column(request, field.name)}
-    target = load_target(location, request.keys, options.partition_columns, types, engine.run_tasks, refuse_nested=True)
+    target = load_target(
+        location,
+        request.keys,
+        options.partition_columns,
+        types,
+        engine.run_tasks,
+        refuse_nested=True,
+        bounded=list_bounded_columns(request.clauses),
+    )
     return target, drop_operation_column(schema, target.schema, options)
 
 
+def _drop_reserved(schema: pa.Schema) -> pa.Schema:
+    """Drop the columns that only clauses use."""
+    return pa.schema([field for field in schema if not field.name.startswith(RESERVED_PREFIX)], schema.metadata)
+
+
+def _find_required(target: Target, schema: pa.Schema) -> frozenset[str]:
+    return frozenset(target.required | {field.name for field in schema if not field.nullable})
+
+
 def _project_schema(
-    source: pa.Schema, target: Target, stored: pa.Schema, projection: Projection, options: Options
+    source: pa.Schema,
+    target: Target,
+    stored: pa.Schema,
+    projection: Projection,
+    options: Options,
+    *,
+    has_clauses: bool = False,
 ) -> pa.Schema:
     evolves, path = options.schema_mode == "evolve", target.location.display
-    # Columns that the merge does not use are not added to the target.
-    known = {*stored.names} if evolves else {*source.names}
+    # Columns that the merge does not use are not added to the target; clauses list those that they use.
+    known = {*stored.names} if evolves or has_clauses else {*source.names}
     given = pa.schema([field for field in source if field.name in known])
     check_columns(given, stored, projection.columns, None if evolves else path)
     schema = pa.schema([field for field in stored if field.name in projection.columns], stored.metadata)
     validation.check_supported_types(pa.schema([source.field(name) for name in schema.names]), "source")
     validation.check_supported_types(stored, "target")
     check_types(source, schema, path, evolves=evolves)
+    for field in source:
+        if field.name.startswith(RESERVED_PREFIX):
+            schema = schema.append(field)
     if options.operation_column is None:
         return schema
     return schema.append(make_operation_field(options.operation_column, options.operation_values or OPERATIONS))
@@ -201,7 +249,7 @@ def _check_keys(source: ConformedSource, fitted: FittedMerge) -> tuple[Conformed
 
 
 def _check_required_columns(target: Target, schema: pa.Schema, facts: SourceFacts, projection: Projection) -> None:
-    required = target.required | {field.name for field in schema if not field.nullable}
+    required = _find_required(target, schema)
     validation.check_required(facts, sorted(required & (projection.policy.columns | projection.insert_columns)))
     if projection.policy.rule.inserts:
         validation.check_insert_columns(sorted(required - projection.insert_columns))

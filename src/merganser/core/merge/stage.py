@@ -21,7 +21,7 @@ from merganser.core.merge.audit import make_audit
 from merganser.core.merge.planner import decide
 from merganser.core.merge.prepare import check_rows, format_null_partition
 from merganser.core.model.engine import Layout
-from merganser.core.model.result import MergeResult, compute_merge_stats
+from merganser.core.model.result import MergeResult, check_counts
 from merganser.core.model.schema import make_key_values, to_plain_schema
 from merganser.core.model.validation import check_writable
 from merganser.core.parquet.encode import derive_schema_options
@@ -193,15 +193,13 @@ def _make_result(prepared: PreparedMerge, decision: Decision, staged: _Staged, a
             f"Internal error: {planned[0]} rows replaced and {planned[1]} removed were planned, {staged.replaced} and "
             f"{removed} were staged. Nothing was published; please report this."
         )
-    stats = compute_merge_stats(
-        strategy=request.strategy,
-        target_before=target.rows,
-        target_after=after,
-        inserted_rows=decision.inserted,
-        updated_rows=decision.updated,
-        deleted_rows=decision.deleted,
-        by_operation=prepared.policy.delete_column is not None,
-    )
+    counts = {
+        "inserted": decision.inserted,
+        "updated": decision.updated,
+        "deleted": decision.deleted,
+        "total": after,
+    }
+    stats = check_counts(counts, target.rows, request.actions, request.strategy)
     preserved = list_preserved(target, touched)
     rewritten = [one.to_metadata(location) for one in staged.rewritten]
     inserted = [one.to_metadata(location) for one in staged.appended]

@@ -8,7 +8,7 @@ read and returns facts and counts; rows stay inside it. Each verb returns the ob
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NewType, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from merganser.core.columnar.hashing import Hashes
     from merganser.core.columnar.threads import ItemT, ResultT
+    from merganser.core.model.clause_source import DerivedColumns
     from merganser.core.model.file_shape import FileShape
     from merganser.core.model.strategy import MergePolicy, Rule
     from merganser.core.parquet.footer import Footer
@@ -58,8 +59,9 @@ class SourceFacts:
     """What validation and planning know about the source; its size depends on partitions and row groups, not rows."""
 
     rows: int
-    delete_rows: int  # only their keys count: their other values add neither a partition nor a column with NULLs
+    excluded_rows: int  # rows that are not inserted even if they match nothing
     null_keys: Mapping[str, int]
+    # Of rows that delete only the keys count: their other values add neither a partition nor a column with NULLs.
     columns_with_nulls: frozenset[str]
     partitions: pa.Table
     # Whether the row group of each row of the bounds might hold a source key; undefined where a key is NULL or NaN.
@@ -111,7 +113,7 @@ class MatchCounts:
 
     @classmethod
     def of_unmatched(cls, facts: SourceFacts, rule: Rule) -> MatchCounts:
-        """Count without a match: every source row that does not delete is new."""
+        """Count without a match: every source row is new unless it is excluded."""
         numbers, counts = np.zeros(0, np.int32), np.zeros(0, np.int64)
         return cls(
             file=numbers,
@@ -119,7 +121,7 @@ class MatchCounts:
             rows=counts,
             replaced=counts,
             removed=counts,
-            new_rows=facts.rows - facts.delete_rows if rule.inserts else 0,
+            new_rows=facts.rows - facts.excluded_rows if rule.inserts else 0,
             moved=0,
             moved_sample=pa.table({}),
         )
@@ -140,6 +142,7 @@ class RewriteJob:
     keeps_missing: bool  # rows of `groups` without a match stay
     footer: Footer | None = None  # saves reading it again
     shape: FileShape | None = None
+    constants: Mapping[str, pa.Array] = field(default_factory=dict)  # a value for each column that the path has
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +225,9 @@ class OpenedSource(Protocol):
     def unique_columns(self) -> Sequence[str]:
         """The columns of a key that is known to be unique, if there is one."""
 
+    def derive(self, derived: DerivedColumns) -> OpenedSource:
+        """Compute other columns from those of the source, row by row."""
+
     def conform(self, spec: SourceSpec) -> ConformedSource:
         """Cast the source to `spec.schema` without loss, with the errors of `model.schema.conform`."""
 
@@ -245,10 +251,11 @@ class ConformedSource(Protocol):
     def hash_keys(self) -> Hashes:
         """Hash the canonical keys of a source of few rows, none of them NULL, in any order."""
 
-    def match(self, files: Sequence[ScanFile], facts: SourceFacts) -> MatchedSource:
+    def match(self, files: Sequence[ScanFile], facts: SourceFacts, missing: Sequence[ScanFile] = ()) -> MatchedSource:
         """Find every row of the files whose key is a source key, and assign its action.
 
-        Only key columns are read, and the columns that the policy compares. Without files, nothing matches.
+        Only key columns are read, and the columns that the policy compares. Without files, nothing matches. Rows of
+        `missing` that match nothing get the action of the policy's clauses for them.
         """
 
 

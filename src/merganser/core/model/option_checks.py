@@ -22,7 +22,6 @@ REQUIREMENTS: dict[str, tuple[Callable[[Rule], bool], str]] = {
     "insert_columns": (lambda rule: rule.inserts, "adds no row"),
     "skip_unchanged": (lambda rule: rule.replaces, "replaces no row, so there is none to skip"),
     "on_partition_move": (lambda rule: rule.replaces, "replaces no row, so none can move"),
-    "scope": (lambda rule: rule.deletes_missing, "deletes no missing rows, which is what a scope limits"),
     "operation_column": (
         lambda rule: rule.replaces and not rule.deletes_missing,
         "applies one action to all source rows, or also deletes missing rows",
@@ -39,7 +38,7 @@ def check_combination(request: Request) -> None:
         if not fits(request.rule):
             message = f"{name} does not go with strategy {request.strategy!r}, which {fault}. Leave one of them out."
             raise InvalidArgumentError(message)
-    for message in chain(_find_conflicts(request), _find_operation_conflicts(request)):
+    for message in chain(_find_conflicts(request), _find_operation_conflicts(request), _find_clause_conflicts(request)):
         raise InvalidArgumentError(message)
 
 
@@ -62,6 +61,21 @@ def _find_conflicts(request: Request) -> Iterator[str]:
         yield f"Do not pass {wrong}: the check finds the rows to move."
     if options.skip_unchanged and options.rewrite_all:
         yield "rewrite_mode='full' rewrites every file, skip_unchanged as few as possible. Pass one of them."
+
+
+def _find_clause_conflicts(request: Request) -> Iterator[str]:
+    options = request.options
+    if options.scope is not None and not request.changes_missing:
+        yield (
+            f"scope does not go with strategy {request.strategy!r}, which deletes no missing rows, which is what a "
+            "scope limits. Leave one of them out."
+        )
+    if request.clauses:
+        for name in ("update_columns", "insert_columns", "operation_column", "dedup_order_by"):
+            if getattr(options, name) is not None:
+                yield f"{name} does not go with clauses, which list what they change. Leave it out."
+        if options.schema_mode != "strict":
+            yield "schema_mode='evolve' does not go with clauses yet. Change the schema with alter first."
 
 
 def _find_operation_conflicts(request: Request) -> Iterator[str]:

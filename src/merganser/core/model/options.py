@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, get_args
 
 from merganser.core.model import option_types as types
+from merganser.core.model.clauses import ACTIONS, quote
 from merganser.core.model.keys import normalize_keys
 from merganser.core.model.option_checks import check_combination
-from merganser.core.model.strategy import find_rule
+from merganser.core.model.strategy import Rule, find_clauses, find_rule
 from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
+    from merganser.core.model.clause_source import DerivedColumns
+    from merganser.core.model.clauses import Clause, ClauseAction
     from merganser.core.model.option_types import OptionType
-    from merganser.core.model.strategy import MergeStrategy, Rule
+    from merganser.core.model.strategy import MergeStrategy
     from merganser.progress import ProgressCallback
 
 P = ParamSpec("P")
@@ -272,16 +276,35 @@ def pick_source(source: Any, data: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A merge as it was asked for: strategy, key columns and options."""
+    """A merge as it was asked for: strategy, key columns and options.
 
-    strategy: MergeStrategy
+    A merge by `clauses` has no strategy of its own. Its source is that of `derived` columns, once it is open.
+    """
+
+    strategy: MergeStrategy | Literal["merge"]
     keys: list[str]
     options: Options
+    clauses: tuple[Clause, ...] = ()
+    on: Mapping[str, str] = field(default_factory=dict)
+    derived: DerivedColumns | None = None
+    # The values of functions that depend on the time, the same in all clauses.
+    constants: dict[str, str] = field(default_factory=dict)
 
     @property
     def rule(self) -> Rule:
-        """What the strategy does with matched, new and missing rows."""
-        return find_rule(self.strategy)
+        """What the clauses or the strategy do with matched, new and missing rows."""
+        return Rule.of(self.clauses) if self.clauses else find_rule(self.strategy)
+
+    @property
+    def actions(self) -> set[ClauseAction]:
+        """What may happen to a row."""
+        actions = {clause.action for clause in self.clauses or find_clauses(self.strategy)}
+        return actions if self.options.operation_column is None else {*actions, "delete"}
+
+    @property
+    def changes_missing(self) -> bool:
+        """Whether rows without a match may change."""
+        return any(clause.side == "not_matched_by_source" for clause in self.clauses or find_clauses(self.strategy))
 
     @property
     def deduplicates(self) -> bool:
@@ -295,11 +318,32 @@ class Request:
         return self.options.dedup_order_by or () if sequence is None else [sequence]
 
 
-def make_request(strategy: MergeStrategy, key_columns: Sequence[str] | str, options: Options) -> Request:
+def make_request(
+    strategy: MergeStrategy,
+    key_columns: Sequence[str] | Mapping[str, str] | str,
+    options: Options,
+    clauses: Sequence[Clause] | None = None,
+) -> Request:
     """Check everything that can be checked before anything is read."""
-    request = Request(strategy, normalize_keys(key_columns), options)
+    if clauses is not None:
+        request = _make_clause_request(key_columns, options, clauses)
+    else:
+        request = Request(strategy, normalize_keys(cast("Sequence[str] | str", key_columns)), options)
     check_combination(request)
     return request
+
+
+def _make_clause_request(
+    on: Sequence[str] | Mapping[str, str] | str, options: Options, clauses: Sequence[Clause]
+) -> Request:
+    keys = normalize_keys(list(on) if isinstance(on, Mapping) else on)
+    if not clauses:
+        raise InvalidArgumentError("A MERGE needs a clause. Add one, such as when_matched_update_all().")
+    for clause in clauses:
+        if clause.action not in ACTIONS.get(clause.side, ()):
+            raise InvalidArgumentError(f"Rows that are {clause.side} have no action {clause.action!r}.")
+    expressions = dict(on) if isinstance(on, Mapping) else {name: quote(name) for name in keys}
+    return Request("merge", keys, options, tuple(clauses), expressions)
 
 
 def check_order(request: Request, *, is_ordered: bool) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from merganser.core.model.clause_projection import compile_clauses, list_insert_columns
+from merganser.core.model.row_clauses import INSERT_COLUMN, RESERVED_PREFIX
 from merganser.core.model.strategy import MergePolicy
 from merganser.errors import InvalidArgumentError, SchemaMismatchError
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from merganser.core.model.clause_source import DerivedColumns
     from merganser.core.model.options import Options, Request
 
 
@@ -29,6 +32,8 @@ class Projection:
 def uses_column(request: Request, name: str) -> bool:
     """Whether a merge reads a column from the source, if both have it."""
     options, rule = request.options, request.rule
+    if request.clauses:
+        return not name.startswith(RESERVED_PREFIX)
     return (
         name in request.keys
         or name in request.order_by
@@ -71,6 +76,52 @@ def find_projection(
     named = {*request.keys, *request.order_by, *(options.update_columns or ()), *(options.insert_columns or ())}
     columns = frozenset(name for name in everything | named if uses_column(request, name))
     return Projection(policy, columns, inserts, appends=rule.inserts or moves)
+
+
+def find_clause_projection(
+    request: Request,
+    derived: DerivedColumns,
+    schema: pa.Schema,
+    partition_columns: Sequence[str],
+    required: frozenset[str],
+) -> Projection:
+    """Find what clauses take from the source, compiled for the columns of both sides."""
+    options, keys = request.options, frozenset(request.keys)
+    matched, missing = (
+        compile_clauses(side, request.clauses, derived, schema, keys, required, request.constants)
+        for side in ("matched", "not_matched_by_source")
+    )
+    rule, movable = request.rule, frozenset(partition_columns) - keys
+    updates = frozenset() if matched is None else matched.columns
+    inserts = list_insert_columns(request.clauses, derived, schema) | (keys if rule.inserts else frozenset())
+    _check_partial(updates, inserts, movable, request)
+    computed = (
+        {} if matched is None else {name: one for clause in matched.clauses for name, one in clause.values.items()}
+    )
+    fixed = frozenset() if missing is None else missing.columns
+    for name in partition_columns:
+        if name in computed or name in fixed:
+            raise InvalidArgumentError(
+                f"A clause computes the partition column {name!r}, so rows would leave their folder. Leave it out."
+            )
+    is_plain = (
+        matched is not None and not computed and len(matched.clauses) == 1 and matched.clauses[0].condition is None
+    )
+    if options.on_partition_move == "move" and not is_plain:
+        raise InvalidArgumentError("on_partition_move='move' needs clauses that take all columns from the source.")
+    policy = MergePolicy(
+        rule=rule,
+        columns=updates,
+        sequence_column=options.sequence_column,
+        compared_columns=_find_compared_columns(options.skip_unchanged, updates - keys),
+        takes_partition=bool(movable) and movable <= updates,
+        matched=None if is_plain or not rule.touches else matched,
+        missing=None if rule.deletes_missing else missing,
+        insert_column=INSERT_COLUMN if INSERT_COLUMN in derived.columns else None,
+    )
+    taken = {name for clause in (matched.clauses if matched else ()) for name in clause.columns - {*clause.values}}
+    columns = keys | inserts | taken | {*request.order_by}
+    return Projection(policy, columns & {*schema.names}, inserts, appends=rule.inserts)
 
 
 def _find_compared_columns(skip_unchanged: bool | Sequence[str], replaced: frozenset[str]) -> frozenset[str] | None:  # noqa: FBT001

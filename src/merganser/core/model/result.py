@@ -6,13 +6,16 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
-from merganser.core.model.strategy import Action, find_rule
+from merganser.core.model.strategy import find_clauses
 from merganser.display import FilesDisplayMixin
 from merganser.errors import CountMismatchError, InvalidArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     import pyarrow as pa
 
+    from merganser.core.model.clauses import ClauseAction
     from merganser.core.model.strategy import MergeStrategy
 
 FileOperation = Literal["rewritten", "inserted", "preserved"]
@@ -198,8 +201,16 @@ def compute_merge_stats(
     ...                     deleted_rows=0)
     {'inserted': 1, 'updated': 1, 'deleted': 0, 'total': 3}
     """
-    rule = find_rule(strategy)
     counts = {"inserted": inserted_rows, "updated": updated_rows, "deleted": deleted_rows, "total": target_after}
+    actions = {clause.action for clause in find_clauses(strategy)}
+    return check_counts(counts, target_before, {*actions, "delete"} if by_operation else actions, strategy)
+
+
+def check_counts(
+    counts: Mapping[str, int], target_before: int, actions: Collection[ClauseAction], strategy: str
+) -> MergeStats:
+    """Refuse counts that cannot be true of a merge with these actions."""
+    inserted_rows, updated_rows, deleted_rows, target_after = counts.values()
     for name, count in {**counts, "target_before": target_before}.items():
         if not isinstance(count, Integral):
             raise InvalidArgumentError(f"The count of {name} must be an integer, not {count!r}.")
@@ -210,9 +221,9 @@ def compute_merge_stats(
         reason = f"{target_before} rows before + inserted - deleted does not equal the rows after"
     elif updated_rows + deleted_rows > target_before:
         reason = f"more rows changed than the {target_before} that existed"
-    elif (inserted_rows and not rule.inserts) or (updated_rows and not rule.replaces):
+    elif (inserted_rows and "insert" not in actions) or (updated_rows and "update" not in actions):
         reason = f"strategy {strategy!r} does not allow these inserts or updates"
-    elif deleted_rows and not (rule.deletes_missing or rule.matched is Action.DELETE or by_operation):
+    elif deleted_rows and "delete" not in actions:
         reason = f"strategy {strategy!r} deletes nothing"
     else:
         return MergeStats(counts)

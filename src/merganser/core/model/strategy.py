@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal, get_args
+from functools import cache
+from typing import TYPE_CHECKING, Literal, get_args
 
+from merganser.core.model.clauses import STRATEGY_CLAUSES, Side, select_clauses
 from merganser.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from merganser.core.model.clauses import Clause
+    from merganser.core.model.row_clauses import RowClauses
 
 MergeStrategy = Literal["upsert", "insert", "update", "full_merge", "deduplicate", "delete"]
 
@@ -20,6 +28,7 @@ class Action(IntEnum):
     MOVE = 3  # from its file into a new one of its new partition
     INSERT = 4
     IGNORE = 5
+    REPLACE_MISSING = 6  # with values that need no source row
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,18 @@ class Rule:
     new: Action
     missing: Action
     deduplicates: bool = False
+
+    @classmethod
+    def of(cls, clauses: Sequence[Clause], *, deduplicates: bool = False) -> Rule:
+        """Find the rule of a list of clauses: the most that happens to a row of each kind."""
+        actions = {side: {clause.action for clause in select_clauses(clauses, side)} for side in get_args(Side)}
+        matched, missing = actions["matched"], select_clauses(clauses, "not_matched_by_source")[:1]
+        return cls(
+            Action.REPLACE if "update" in matched else Action.DELETE if "delete" in matched else Action.KEEP,
+            Action.INSERT if "insert" in actions["not_matched"] else Action.IGNORE,
+            Action.DELETE if any(one.is_plain and one.action == "delete" for one in missing) else Action.KEEP,
+            deduplicates,
+        )
 
     @property
     def replaces(self) -> bool:
@@ -48,18 +69,8 @@ class Rule:
 
     @property
     def deletes_missing(self) -> bool:
-        """Whether target rows without a source row are deleted."""
+        """Whether all target rows without a source row are deleted."""
         return self.missing is Action.DELETE
-
-
-RULES: dict[str, Rule] = {
-    "insert": Rule(Action.KEEP, Action.INSERT, Action.KEEP),
-    "update": Rule(Action.REPLACE, Action.IGNORE, Action.KEEP),
-    "upsert": Rule(Action.REPLACE, Action.INSERT, Action.KEEP),
-    "full_merge": Rule(Action.REPLACE, Action.INSERT, Action.DELETE),
-    "deduplicate": Rule(Action.REPLACE, Action.INSERT, Action.KEEP, deduplicates=True),
-    "delete": Rule(Action.DELETE, Action.IGNORE, Action.KEEP),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +82,9 @@ class MergePolicy:
     1. its value of `sequence_column` is lower than the target's: the target row is kept;
     2. its source row is true in the boolean column `delete_column`: the target row is deleted;
     3. its source row belongs to another partition: the target row moves;
-    4. it is equal in all `compared_columns`, some of the `columns` that a match replaces: the target row is kept;
-    5. otherwise, that of the rule.
+    4. none of the conditions of `matched` is true: the target row is kept; else the first of them decides;
+    5. it is equal in all `compared_columns`, some of the `columns` that a match replaces: the target row is kept;
+    6. otherwise, that of the rule.
     """
 
     rule: Rule
@@ -82,22 +94,49 @@ class MergePolicy:
     compared_columns: frozenset[str] | None = None
     # Whether a match takes its partition from the source; if not, its row stays in its partition.
     takes_partition: bool = True
+    # The conditions and expressions of clauses, where there are any, and the source column that marks rows to insert.
+    matched: RowClauses | None = None
+    missing: RowClauses | None = None
+    insert_column: str | None = None
 
     @property
     def compares_values(self) -> bool:
         """Whether the values of matched target rows are compared."""
-        return self.rule.touches and (self.sequence_column is not None or self.compared_columns is not None)
+        compares = self.sequence_column is not None or self.compared_columns is not None or self.matched is not None
+        return self.rule.touches and compares
+
+    @property
+    def compares_equal(self) -> bool:
+        """Whether a row that would not change is kept."""
+        return self.compared_columns is not None
 
     @property
     def deletes_keys(self) -> bool:
         """Whether a source row may delete the row with its key, in any partition."""
-        return self.rule.matched is Action.DELETE or self.delete_column is not None
+        has_delete = self.matched is not None and Action.DELETE in self.matched.actions
+        return self.rule.matched is Action.DELETE or self.delete_column is not None or has_delete
+
+    @property
+    def flag_column(self) -> str | None:
+        """The boolean column of the source that decides which rows are not inserted."""
+        return self.delete_column or self.insert_column
+
+    @property
+    def replaced_columns(self) -> frozenset[str]:
+        """The columns that change in matched or missing rows."""
+        return self.columns if self.missing is None else self.columns | self.missing.columns
 
 
-def find_rule(strategy: str) -> Rule:
-    """Find the rule of a strategy; the error for an unknown one lists the known ones (T6)."""
-    rule = RULES.get(strategy) if isinstance(strategy, str) else None
-    if rule is None:
+def find_clauses(strategy: str) -> tuple[Clause, ...]:
+    """Find the clauses of a strategy; the error for an unknown one lists the known ones (T6)."""
+    clauses = STRATEGY_CLAUSES.get(strategy) if isinstance(strategy, str) else None
+    if clauses is None:
         message = f"Unknown strategy {strategy!r}. Choose one of: {', '.join(get_args(MergeStrategy))}."
         raise InvalidArgumentError(message)
-    return rule
+    return clauses
+
+
+@cache
+def find_rule(strategy: str) -> Rule:
+    """Find the rule of a strategy."""
+    return Rule.of(find_clauses(strategy), deduplicates=strategy == "deduplicate")

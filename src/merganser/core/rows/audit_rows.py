@@ -12,6 +12,7 @@ from merganser.core.columnar.take import null_array, take, to_array
 from merganser.core.model.casts import cast_column
 from merganser.core.model.engine import ACTION_COLUMN, OLD_ROW_COLUMN, AuditSpec
 from merganser.core.model.strategy import Action
+from merganser.core.rows.clause_rows import load_values
 from merganser.core.rows.key_scan import read_rows
 
 if TYPE_CHECKING:
@@ -41,21 +42,22 @@ def list_changed_rows(
     rows: pa.Table, spec: SourceSpec, matches: Matches, scan: ScanFile, audit: AuditSpec
 ) -> Iterator[pa.Table]:
     """List the rows of one file that are replaced, moved or deleted."""
-    columns = spec.policy.columns & {*rows.column_names}
-    source = rows.select([name for name in audit.columns if name in columns])
+    policy = spec.policy
+    has_clauses = policy.matched is not None or policy.missing is not None
+    columns = policy.replaced_columns if has_clauses else policy.columns & {*rows.column_names}
+    changed = [name for name in audit.columns if name in columns]
     for group, (first, after) in zip(scan.groups, scan.spans, strict=True):
-        at = matches.find_group(scan.number, group)
-        position, action = matches.position[at], matches.action[at]
+        found = matches.select(matches.find_group(scan.number, group))
         is_deleted = np.full(after - first, scan.deletes_missing)
-        is_deleted[position] = action == Action.DELETE
-        deleted, updated = np.flatnonzero(is_deleted), (action == Action.REPLACE) | (action == Action.MOVE)
+        is_deleted[found.position] = found.action == Action.DELETE
+        deleted, updated = np.flatnonzero(is_deleted), found.is_replaced | (found.action == Action.MOVE)
         if len(deleted):
             old = read_rows(spec.store, scan, group, audit.columns, deleted)
             yield _make_audit_table({name: old[name] for name in audit.keys}, old, "delete", len(deleted), audit)
         if updated.any():
-            names = [name for name in audit.columns if audit.has_old_rows or name not in source.column_names]
-            old = read_rows(spec.store, scan, group, names, position[updated])
-            new = {**old, **_to_columns(take(source, matches.source_row[at][updated]))}
+            names = [name for name in audit.columns if audit.has_old_rows or name not in changed]
+            old = read_rows(spec.store, scan, group, names, found.position[updated])
+            new = {**old, **_to_columns(load_values(spec.store, policy, rows, found.select(updated), scan, changed))}
             yield _make_audit_table(new, old, "update", int(updated.sum()), audit)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from merganser.core.model.engine import ScanFile
+    from merganser.core.model.engine import RewriteJob, ScanFile
     from merganser.core.model.file_shape import FileShape
     from merganser.core.parquet.footer import Footer
     from merganser.core.storage.store import Store
@@ -186,7 +186,7 @@ def _read_keys(
 
 
 def read_rows(
-    store: Store, file: ScanFile, group: int, columns: Sequence[str], positions: npt.NDArray[np.int64]
+    store: Store, file: ScanFile | RewriteJob, group: int, columns: Sequence[str], positions: npt.NDArray[np.int64]
 ) -> dict[str, pa.ChunkedArray]:
     """Read columns of some rows of a row group."""
     picks = pa.array(positions)
@@ -204,7 +204,7 @@ def read_rows(
 
 
 def read_columns(
-    parquet: OpenFile, group: int, file: ScanFile, columns: Sequence[str]
+    parquet: OpenFile, group: int, file: ScanFile | RewriteJob, columns: Sequence[str]
 ) -> Iterator[tuple[str, pa.ChunkedArray]]:
     """Read columns of a row group; constants win over the file."""
     rows = parquet.metadata.row_group(group).num_rows

@@ -17,6 +17,7 @@ from merganser.core.model.engine import OTHER_PARTITION, SAMPLE_SIZE, UNKNOWN_PA
 from merganser.core.model.keys import is_at_least
 from merganser.core.model.strategy import Action
 from merganser.core.rows.append import assign_partition_codes
+from merganser.core.rows.clause_rows import add_missing, list_value_columns, load_values, read_target
 from merganser.core.rows.key_scan import read_rows
 from merganser.core.rows.matches import Matches, count_groups, split_by_group
 
@@ -30,18 +31,22 @@ if TYPE_CHECKING:
 
 
 def assign_actions(
-    rows: pa.Table, spec: SourceSpec, found: Matches, files: Sequence[ScanFile], partitions: pa.Table
+    rows: pa.Table,
+    spec: SourceSpec,
+    found: Matches,
+    files: Sequence[ScanFile],
+    partitions: pa.Table,
+    missing: Sequence[ScanFile] = (),
 ) -> tuple[Matches, MatchCounts]:
-    """Assign an action to every match that was found, and to the source rows without one, and count them."""
-    new = found.new[~find_delete_rows(rows, spec.policy)[found.new]]
-    if spec.policy.rule.touches:
-        actions = _decide_actions(rows, spec, found, files, partitions)
-        matches = replace(found, action=actions, new=new)
-        moved = np.unique(matches.source_row[actions == Action.MOVE])[:SAMPLE_SIZE]
-    else:
-        actions, matches, moved = found.action, Matches.of_new(new), np.arange(0)
+    """Assign an action to every match that was found, to the source rows without one, and to `missing` target rows."""
+    new = found.new[~find_excluded_rows(rows, spec.policy)[found.new]]
+    touches = spec.policy.rule.touches
+    actions = _decide_actions(rows, spec, found, files, partitions) if touches else found.action
+    matches = add_missing(replace(found, action=actions, new=new), spec, missing)
+    moved = np.unique(matches.source_row[matches.action == Action.MOVE])[:SAMPLE_SIZE]
     sample = take(rows.select(list(spec.keys)), moved)
-    return matches, count_groups(found.file, found.row_group, actions, new_rows=len(new), moved_sample=sample)
+    counts = count_groups(matches.file, matches.row_group, matches.action, new_rows=len(new), moved_sample=sample)
+    return matches if touches or missing else Matches.of_new(new), counts
 
 
 def find_delete_rows(rows: pa.Table, policy: MergePolicy) -> npt.NDArray[np.bool_]:
@@ -49,6 +54,13 @@ def find_delete_rows(rows: pa.Table, policy: MergePolicy) -> npt.NDArray[np.bool
     if policy.delete_column is None:
         return np.zeros(rows.num_rows, np.bool_)
     return rows.column(policy.delete_column).to_numpy()  # type: ignore[no-any-return]
+
+
+def find_excluded_rows(rows: pa.Table, policy: MergePolicy) -> npt.NDArray[np.bool_]:
+    """Make a mask of the source rows that are not inserted even if they match nothing."""
+    if policy.insert_column is None:
+        return find_delete_rows(rows, policy)
+    return ~rows.column(policy.insert_column).to_numpy()  # type: ignore[no-any-return]
 
 
 def _decide_actions(
@@ -75,6 +87,8 @@ def compare_values(rows: pa.Table, spec: SourceSpec, found: Matches, files: Sequ
 def list_compared_columns(columns: Iterable[str], keys: Sequence[str], policy: MergePolicy) -> list[str]:
     """List the source columns that are compared with matched target rows."""
     compared = [name for name in columns if name in (policy.compared_columns or ()) and name not in keys]
+    if policy.matched is not None:
+        compared = list_value_columns(columns, policy, {*compared})
     return list(dict.fromkeys([*([] if policy.sequence_column is None else [policy.sequence_column]), *compared]))
 
 
@@ -93,20 +107,34 @@ def _compare_group(
 ) -> npt.NDArray[np.int8]:
     (scan, at), policy = group, spec.policy
     actions = found.action[at].copy()
-    # A row that stays in its folder is equal in the columns of the path.
-    equal = {*scan.constants} - {policy.sequence_column}
-    names = [name for name in list_compared_columns(rows.column_names, spec.keys, policy) if name not in equal]
-    compared = [name for name in names if name in (policy.compared_columns or ()) and name not in scan.constants]
-    if not names:
-        return np.where(actions == Action.REPLACE, np.int8(Action.KEEP), actions)
-    new = take(rows.select(names), found.source_row[at])
-    read = read_rows(spec.store, scan, int(found.row_group[at.start]), names, found.position[at])
-    columns = [cast_column(read[name], new.schema.field(name).type, name) for name in names]
-    old = pa.table(columns, schema=new.schema)
+    number, position, source_row = int(found.row_group[at.start]), found.position[at], found.source_row[at]
     if policy.sequence_column is not None:
-        actions[~is_at_least(new.column(policy.sequence_column), old.column(policy.sequence_column))] = Action.KEEP
+        name = policy.sequence_column
+        new = take(rows.select([name]), source_row).column(name)
+        old = read_rows(spec.store, scan, number, [name], position)[name]
+        actions[~is_at_least(new, cast_column(old, new.type, name))] = Action.KEEP
+    if policy.matched is not None:
+        source = take(rows.select(policy.matched.list_source_columns()), source_row)
+        target = read_target(spec.store, scan, number, policy.matched.list_target_columns(), position)
+        decided = policy.matched.find_actions(source, target, len(position))
+        # A row that moves is one that is updated.
+        is_open = (actions == Action.REPLACE) | (actions == Action.MOVE) | (actions == Action.DELETE)
+        actions = np.where(is_open & (decided != Action.REPLACE), decided, actions)
     if policy.compared_columns is not None:
-        replaced = np.flatnonzero(actions == Action.REPLACE)
-        one, other = (table.select(compared).take(pa.array(replaced)) for table in (new, old))
-        actions[replaced[compare_rows(one, other)] if compared else replaced] = Action.KEEP
+        is_replaced = actions == Action.REPLACE
+        matches = replace(found.select(at), action=actions).select(is_replaced)
+        actions[np.flatnonzero(is_replaced)[_find_equal(rows, spec, matches, scan)]] = Action.KEEP
     return actions
+
+
+def _find_equal(rows: pa.Table, spec: SourceSpec, matches: Matches, scan: ScanFile) -> npt.NDArray[np.bool_]:
+    """Find the matches of one row group whose new values equal the old ones."""
+    count, policy = len(matches.position), spec.policy
+    # A row that stays in its folder is equal in the columns of the path.
+    names = sorted(name for name in policy.compared_columns or () if name not in {*scan.constants, *spec.keys})
+    if not names or not count:
+        return np.ones(count, np.bool_)
+    new = load_values(spec.store, policy, rows, matches, scan, names)
+    read = read_rows(spec.store, scan, int(matches.row_group[0]), names, matches.position)
+    old = [cast_column(read[name], new.schema.field(name).type, name) for name in names]
+    return compare_rows(new, pa.table(old, schema=new.schema))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     Numbers = npt.NDArray[np.int32]
     Rows = npt.NDArray[np.int64]
+
+
+_COLUMNS = ("file", "row_group", "position", "source_row", "action")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,20 @@ class Matches:
         inner = np.searchsorted(self.row_group[start:end], [group, group + 1])
         return slice(start + inner[0], start + inner[1])
 
+    def select(self, at: slice | npt.NDArray[np.bool_] | Rows) -> Matches:
+        """Select some matches."""
+        return replace(self, **{name: getattr(self, name)[at] for name in _COLUMNS})
+
+    def append(self, *others: Matches) -> Matches:
+        """Append other matches; new rows stay as they are."""
+        arrays = {name: [getattr(one, name) for one in (self, *others)] for name in _COLUMNS}
+        return replace(self, **{name: np.concatenate(some) for name, some in arrays.items()})
+
+    @property
+    def is_replaced(self) -> npt.NDArray[np.bool_]:
+        """A mask of the rows that get new values in their place."""
+        return np.isin(self.action, [Action.REPLACE, Action.REPLACE_MISSING])
+
     @property
     def appended_rows(self) -> Rows:
         """The source rows that go to new files: those that are inserted, and one for each match that moves."""
@@ -69,7 +86,8 @@ def count_groups(
     """Count the matches of each row group."""
     pairs, at = np.unique((file.astype(np.int64) << 32) | row_group, return_inverse=True)
     is_moved = action == Action.MOVE
-    masks = (slice(None), action == Action.REPLACE, is_moved | (action == Action.DELETE))
+    is_replaced = (action == Action.REPLACE) | (action == Action.REPLACE_MISSING)
+    masks = (slice(None), is_replaced, is_moved | (action == Action.DELETE))
     rows, replaced, removed = (np.bincount(at[mask], minlength=len(pairs)) for mask in masks)
     return MatchCounts(
         file=(pairs >> 32).astype(np.int32),

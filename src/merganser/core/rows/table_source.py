@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -27,8 +28,9 @@ from merganser.core.model.strategy import Action
 from merganser.core.rows.append import append_rows
 from merganser.core.rows.audit_rows import keep_tables, list_changed_rows, list_inserted_rows
 from merganser.core.rows.bounds import might_match
+from merganser.core.rows.clause_rows import load_values
 from merganser.core.rows.key_scan import match_keys
-from merganser.core.rows.match_actions import assign_actions, find_delete_rows
+from merganser.core.rows.match_actions import assign_actions, find_excluded_rows
 from merganser.core.rows.matches import Matches
 from merganser.core.rows.rewrite import GroupChange, rewrite_file
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
     from merganser.core.columnar.hashing import Hashes
     from merganser.core.columnar.threads import ItemT, ResultT
+    from merganser.core.model.clause_source import DerivedColumns
     from merganser.core.model.engine import (
         AppendedFile,
         AuditSpec,
@@ -91,6 +94,20 @@ class OpenedRows:
     def schema(self) -> pa.Schema:
         return self.rows.schema
 
+    def derive(self, derived: DerivedColumns) -> Self:
+        other = copy(self)
+        other.rows = derive_rows(self.rows, derived)
+        return other
+
+
+def derive_rows(rows: pa.Table | pa.RecordBatchReader, derived: DerivedColumns) -> pa.Table | pa.RecordBatchReader:
+    """Compute other columns from those of rows in memory, or of a stream."""
+    if isinstance(rows, pa.Table):
+        return derived.derive(rows.select(derived.inputs))
+    return pa.RecordBatchReader.from_batches(
+        derived.schema, (derived.derive_batch(batch.select(derived.inputs)) for batch in rows)
+    )
+
 
 class TableSource:
     """The verbs of `merganser.core.model.engine.ConformedSource` that every source in an Arrow table has."""
@@ -102,11 +119,12 @@ class TableSource:
     def hash_keys(self) -> Hashes:
         return hash_keys(to_canonical_keys(self.rows, self.spec.keys).columns)
 
-    def match(self, files: Sequence[ScanFile], facts: SourceFacts) -> TableMatches:
-        if not files:
+    def match(self, files: Sequence[ScanFile], facts: SourceFacts, missing: Sequence[ScanFile] = ()) -> TableMatches:
+        if not files and not missing:
             counts = MatchCounts.of_unmatched(facts, self.spec.policy.rule)
             return TableMatches(self.rows, self.spec, facts.partitions, None, counts)
-        found = assign_actions(self.rows, self.spec, self.find_matches(files), files, facts.partitions)
+        matches = self.find_matches(files) if files else make_unmatched(self.rows, self.spec.policy)
+        found = assign_actions(self.rows, self.spec, matches, files, facts.partitions, missing)
         return TableMatches(self.rows, self.spec, facts.partitions, *found)
 
     def find_matches(self, files: Sequence[ScanFile]) -> Matches:
@@ -131,7 +149,7 @@ class ArrowSource(TableSource):
         rows, policy = self.rows, self.spec.policy
         return collect_key_facts(rows, self.spec, bounds).to_source_facts(
             rows=rows.num_rows,
-            delete_rows=int(find_delete_rows(rows, policy).sum()),
+            excluded_rows=int(find_excluded_rows(rows, policy).sum()),
             null_keys=count_null_keys(rows, self.spec.keys),
             columns_with_nulls=find_null_columns(rows, policy),
         )
@@ -151,7 +169,8 @@ class TableMatches:
         # One file uses every worker for its row groups; many files use one each.
         workers = max(1, WORKERS // len(jobs)) if jobs else 1
         with open_pool(len(jobs), WORKERS, "rewrite") as pool:
-            rewritten = list(pool.map(lambda job: rewrite_rows(self.rows, self.matches, job, staging, workers), jobs))
+            rewrite = partial(rewrite_rows, self.rows, self.matches, self.spec.policy, staging=staging, workers=workers)
+            rewritten = list(pool.map(rewrite, jobs))
         if layout is None:
             return rewritten, []
         return rewritten, append_rows(self.rows, self._get_matches().appended_rows, layout, self.partitions, staging)
@@ -167,8 +186,8 @@ class TableMatches:
 
 
 def make_unmatched(rows: pa.Table, policy: MergePolicy) -> Matches:
-    """Make the matches of a source that matches nothing: every row that does not delete is new, if the rule inserts."""
-    return Matches.of_new(np.flatnonzero(~find_delete_rows(rows, policy)) if policy.rule.inserts else np.arange(0))
+    """Make the matches of a source that matches nothing: every row is new, unless it is not to be inserted."""
+    return Matches.of_new(np.flatnonzero(~find_excluded_rows(rows, policy)) if policy.rule.inserts else np.arange(0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +198,11 @@ class KeyFacts:
     candidates: npt.NDArray[np.bool_]
 
     def to_source_facts(
-        self, *, rows: int, delete_rows: int, null_keys: Mapping[str, int], columns_with_nulls: frozenset[str]
+        self, *, rows: int, excluded_rows: int, null_keys: Mapping[str, int], columns_with_nulls: frozenset[str]
     ) -> SourceFacts:
         return SourceFacts(
             rows=rows,
-            delete_rows=delete_rows,
+            excluded_rows=excluded_rows,
             null_keys=null_keys,
             columns_with_nulls=columns_with_nulls,
             partitions=self.partitions,
@@ -221,24 +240,26 @@ def find_matches(rows: pa.Table, spec: SourceSpec, files: Sequence[ScanFile]) ->
 
 
 def rewrite_rows(
-    rows: pa.Table, matches: Matches | None, job: RewriteJob, staging: Staging, workers: int = WORKERS
+    rows: pa.Table,
+    matches: Matches | None,
+    policy: MergePolicy,
+    job: RewriteJob,
+    *,
+    staging: Staging,
+    workers: int = WORKERS,
 ) -> RewrittenFile:
     """Stage one file with its matched rows replaced, kept or removed."""
     changes: dict[int, GroupChange | None] = dict.fromkeys(job.dropped_groups)
-    columns = job.columns & {*rows.column_names}
+    store, staged = staging.location.store, staging.make_path()
+    has_clauses = policy.matched is not None or policy.missing is not None
+    columns = job.columns if has_clauses else job.columns & {*rows.column_names}
     if matches is not None:
         for group in job.groups:
-            at = matches.find_group(job.number, group)
-            position, action = matches.position[at], matches.action[at]
-            replaced, kept = action == Action.REPLACE, action == Action.KEEP
-            load_rows = partial(_take_new_values, rows, matches.source_row[at][replaced])
-            removed, stay = position[~(replaced | kept)], None if job.keeps_missing else position[kept]
-            changes[group] = GroupChange(position[replaced], columns, load_rows, removed, stay)
-    store, staged = staging.location.store, staging.make_path()
+            found = matches.select(matches.find_group(job.number, group))
+            replaced, kept = found.is_replaced, found.action == Action.KEEP
+            load_rows = partial(load_values, store, policy, rows, found.select(replaced), job)
+            removed, stay = found.position[~(replaced | kept)], None if job.keeps_missing else found.position[kept]
+            changes[group] = GroupChange(found.position[replaced], columns, load_rows, removed, stay)
     done = rewrite_file(store, job.path, staged, changes, workers, job.footer, job.shape)
     staging.on_file_done()
     return done
-
-
-def _take_new_values(rows: pa.Table, numbers: npt.NDArray[np.int64], columns: Sequence[str]) -> pa.Table:
-    return take(rows.select(list(columns)), numbers)

@@ -29,7 +29,7 @@ from merganser.core.model.keys import (
     to_comparable,
     to_comparable_type,
 )
-from merganser.core.rows.match_actions import find_delete_rows
+from merganser.core.rows.match_actions import find_excluded_rows
 from merganser.core.rows.matches import Matches
 from merganser.core.rows.table_source import LocalEngine, OpenedRows, TableSource, drop_delete_rows, find_null_columns
 from merganser.core.sources.source import stream_source
@@ -144,7 +144,7 @@ class DuckDBSource(TableSource):
             candidates = self.find_candidates(bounds)
         return SourceFacts(
             rows=rows.num_rows,
-            delete_rows=int(find_delete_rows(rows, policy).sum()),
+            excluded_rows=int(find_excluded_rows(rows, policy).sum()),
             null_keys=null_keys,
             columns_with_nulls=find_null_columns(rows, policy),
             partitions=partitions,

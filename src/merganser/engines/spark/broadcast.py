@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from merganser.core.model.keys import SOURCE_ROW, find_duplicate_keys, find_late
 from merganser.core.model.strategy import Action
 from merganser.core.rows.append import append_rows
 from merganser.core.rows.audit_rows import keep_tables, list_changed_rows, list_inserted_rows
+from merganser.core.rows.clause_rows import list_value_columns
 from merganser.core.rows.key_scan import POSITION_COLUMNS
-from merganser.core.rows.match_actions import assign_actions, find_delete_rows, list_compared_columns
+from merganser.core.rows.match_actions import assign_actions, find_excluded_rows, list_compared_columns
 from merganser.core.rows.matches import Matches
 from merganser.core.rows.table_source import collect_key_facts, find_matches, make_unmatched, rewrite_rows
 from merganser.engines.spark.columns import ACTION
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
     from merganser.engines.spark.engine import SparkEngine
     from merganser.engines.spark.shuffle import ShuffleSource
     from merganser.engines.spark.staged_source import SourceStats, StagedFile, StagedSource
+
+    # The files of one task: those to be matched, and those with rows that may change without a match.
+    _Chunk = tuple[list[ScanFile], list[ScanFile]]
 
 # Rows of target keys that one task reads.
 _ROWS_PER_TASK = 4_000_000
@@ -72,18 +77,20 @@ class BroadcastSource:
     def hash_keys(self) -> Hashes:
         return self.run([_hash_source_keys], "hash keys")[0]  # type: ignore[no-any-return]
 
-    def match(self, files: Sequence[ScanFile], facts: SourceFacts) -> BroadcastMatches:
+    def match(
+        self, files: Sequence[ScanFile], facts: SourceFacts, missing: Sequence[ScanFile] = ()
+    ) -> BroadcastMatches:
         inserts = self.spec.policy.rule.inserts
-        if not files:
+        if not files and not missing:
             counts = MatchCounts.of_unmatched(facts, self.spec.policy.rule)
             return BroadcastMatches(self, facts.partitions, None, counts)
-        chunks = list(_chunk_files(files))
+        chunks = list(_chunk_files(files, missing))
         task = partial(_match, self.staged, self.spec, facts.partitions)
         found: list[_TaskMatches] = run_tasks(self._engine.spark, task, chunks, "match keys")
         new = np.packbits(np.ones(self.staged.rows if inserts else 0, np.bool_))
         paths: dict[int, str] = {}
         for chunk, one in zip(chunks, found, strict=True):
-            paths |= {scan.number: one.path for scan in chunk}
+            paths |= {scan.number: one.path for scan in chain(*chunk)}
             if inserts:
                 new &= ~one.matched_bitmap
         counts = _add_counts(found, new_rows=int(np.unpackbits(new).sum()))
@@ -154,7 +161,7 @@ def _keep_latest(order_by: Sequence[str], staged: StagedSource, spec: SourceSpec
 
 
 def _compute_key_facts(bounds: pa.Table | None, staged: StagedSource, spec: SourceSpec) -> KeyFacts:
-    names = _collect_names(*spec.keys, *spec.partition_columns, spec.policy.delete_column)
+    names = _collect_names(*spec.keys, *spec.partition_columns, spec.policy.flag_column)
     return collect_key_facts(align_chunks(staged.read_table(names)), spec, bounds)
 
 
@@ -177,34 +184,38 @@ class _TaskMatches:
     path: str
     counts: MatchCounts
     moved_rows: npt.NDArray[np.int64]
-    # The source rows that match or delete, so that they are not new; empty where the rule does not insert.
+    # The source rows that match or are excluded, so that they are not new; empty where the rule does not insert.
     matched_bitmap: npt.NDArray[np.uint8]
 
 
-def _chunk_files(files: Sequence[ScanFile]) -> Iterator[list[ScanFile]]:
-    chunk: list[ScanFile] = []
+def _chunk_files(files: Sequence[ScanFile], missing: Sequence[ScanFile]) -> Iterator[_Chunk]:
+    """Divide files among tasks; what is read for matches and for missing rows of a file is read by one task."""
+    sides = [{file.number: file for file in some} for some in (files, missing)]
+    chunk: _Chunk = [], []
     rows = 0
-    for file in files:
-        chunk.append(file)
-        rows += sum(after - first for first, after in file.spans)
+    for number in sorted({*sides[0], *sides[1]}):
+        for scans, side in zip(chunk, sides, strict=True):
+            if number in side:
+                scans.append(side[number])
+                rows += sum(after - first for first, after in side[number].spans)
         if rows >= _ROWS_PER_TASK:
             yield chunk
-            chunk, rows = [], 0
-    if chunk:
+            chunk, rows = ([], []), 0
+    if chunk != ([], []):
         yield chunk
 
 
-def _match(staged: StagedSource, spec: SourceSpec, partitions: pa.Table, files: Sequence[ScanFile]) -> _TaskMatches:
-    policy = spec.policy
+def _match(staged: StagedSource, spec: SourceSpec, partitions: pa.Table, chunk: _Chunk) -> _TaskMatches:
+    (files, missing), policy = chunk, spec.policy
     compared = list_compared_columns(staged.schemas.target.names, spec.keys, policy)
-    names = _collect_names(*spec.keys, *partitions.column_names, policy.delete_column, *compared)
+    names = _collect_names(*spec.keys, *partitions.column_names, policy.flag_column, *compared)
     rows = align_chunks(staged.read_table(names))
-    found = find_matches(rows, spec, files)
-    matched = find_delete_rows(rows, policy) if policy.rule.inserts else np.zeros(0, np.bool_)
+    found = find_matches(rows, spec, files) if files else Matches.of_new(np.arange(0))
+    matched = find_excluded_rows(rows, policy) if policy.rule.inserts else np.zeros(0, np.bool_)
     if policy.rule.inserts:
         matched = matched.copy()
         matched[found.source_row] = True
-    matches, counts = assign_actions(rows, spec, found, files, partitions)
+    matches, counts = assign_actions(rows, spec, found, files, partitions, missing)
     moved = np.unique(matches.source_row[matches.action == Action.MOVE])[:SAMPLE_SIZE]
     return _TaskMatches(_write_matches(staged.staging, matches), counts, moved, np.packbits(matched))
 
@@ -229,10 +240,11 @@ def _read_matches(staging: Staging, paths: Sequence[str], new: npt.NDArray[np.in
     return Matches(file=file, row_group=group, position=position, source_row=row, action=action, new=new)
 
 
-def _rewrite(job: RewriteJob, path: str | None, staged: StagedSource, _: SourceSpec) -> RewrittenFile:
-    names = [name for name in staged.schemas.target.names if name in job.columns]
+def _rewrite(job: RewriteJob, path: str | None, staged: StagedSource, spec: SourceSpec) -> RewrittenFile:
+    names = list_value_columns(staged.schemas.target.names, spec.policy, job.columns)
     matches = None if path is None else _read_matches(staged.staging, [path], np.arange(0))
-    return rewrite_rows(align_chunks(staged.read_table(names)), matches, job, staged.staging)
+    rows = align_chunks(staged.read_table(names))
+    return rewrite_rows(rows, matches, spec.policy, job, staging=staged.staging)
 
 
 def _append(
@@ -267,6 +279,7 @@ def _list_changed(
 
 
 def _list_audit_columns(audit: AuditSpec, staged: StagedSource, spec: SourceSpec) -> list[str]:
-    """List the source columns that an audit may list, and the one that marks rows that delete."""
-    names = staged.schemas.target.names
-    return _collect_names(*(name for name in audit.columns if name in names), spec.policy.delete_column)
+    """List the source columns that an audit needs, and the one that decides which rows are not inserted."""
+    names, policy = staged.schemas.target.names, spec.policy
+    values = list_value_columns(names, policy, {*audit.columns})
+    return _collect_names(*(name for name in audit.columns if name in names), *values, policy.flag_column)

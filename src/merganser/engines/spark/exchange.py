@@ -47,6 +47,7 @@ class Kind(IntEnum):
     NEW_ROWS = 4
     VALUES = 5
     COUNTS = 6
+    MISSING = 7
 
 
 def encode_inputs(inputs: Iterable[tuple[int, int, Any]]) -> pa.Table:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from merganser.engines.spark.jobs import (
 )
 from merganser.engines.spark.row_files import FILE_BYTES
 from merganser.engines.spark.source import keep_rows, read_blob
+from merganser.engines.spark.staged_source import cast_batch
 from merganser.engines.spark.types import to_spark_schema
 
 if TYPE_CHECKING:
@@ -105,7 +107,9 @@ def group_frame(
     """
     plain = frame.toDF(*(f"c{at}" for at in range(len(schema))))
     with ExitStack() as stack:
-        kept = _persist(plain.mapInArrow(tag_errors(keep_rows, schema), PACKET_SCHEMA), stack)
+        kept = _persist(
+            plain.mapInArrow(tag_errors(keep_rows, partial(cast_batch, schema=schema), schema), PACKET_SCHEMA), stack
+        )
         size = sum(collect_results(kept.mapInArrow(tag_errors(_measure_rows), RESULT_SCHEMA), "stage rows"))
         count = size // FILE_BYTES + 1
         send_rows = tag_errors(_send_kept_rows, schema, key, count)

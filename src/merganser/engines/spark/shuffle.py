@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 from merganser.core.model.casts import conform_schema
 from merganser.core.model.engine import SAMPLE_SIZE, AppendedFile, MatchCounts, PartitionNumber
 from merganser.core.model.keys import name_key_columns, to_canonical_type
+from merganser.core.rows.clause_rows import list_value_columns
 from merganser.core.rows.match_actions import list_compared_columns
 from merganser.core.rows.table_source import KeyFacts
 from merganser.engines.spark import shuffle_keys, shuffle_matches, shuffle_new_rows
@@ -156,10 +157,13 @@ class ShuffleSource:
         """Send packets to the tasks of the source files that they are about."""
         return exchange([self.source.frame, *packets], max(1, self.source.count or 0))
 
-    def match(self, files: Sequence[ScanFile], facts: SourceFacts) -> ShuffleMatches:
+    def match(self, files: Sequence[ScanFile], facts: SourceFacts, missing: Sequence[ScanFile] = ()) -> ShuffleMatches:
+        found = self._match(files, facts) if files else None
+        changed = self._find_missing(found, missing) if missing else None
+        return ShuffleMatches(self, facts.partitions, found, self._add_counts(found, changed, facts), changed)
+
+    def _match(self, files: Sequence[ScanFile], facts: SourceFacts) -> DataFrame:
         policy, types = self.spec.policy, self._key_types
-        if not files:
-            return ShuffleMatches(self, facts.partitions, None, MatchCounts.of_unmatched(facts, policy.rule))
         groups = self._count_groups(files)
         source = self._emit(shuffle_matches.emit_source_keys, self.spec, facts.partitions, groups)
         scan = tag_errors(shuffle_matches.emit_target_keys, self.spec, types, groups)
@@ -172,22 +176,34 @@ class ShuffleSource:
             found = self._persist(
                 self._compare_values(found, files).unionAll(found.where(F.col(KIND) != int(Kind.MATCHES)))
             )
-        return ShuffleMatches(self, facts.partitions, found, self._add_counts(found, facts))
+        return found
+
+    def _find_missing(self, found: DataFrame | None, missing: Sequence[ScanFile]) -> DataFrame:
+        """Send matches to tasks that read the rows without one, to be changed by clauses."""
+        find = tag_errors(shuffle_matches.find_missing_rows, self.source.reader, self.spec)
+        parts = shuffle_matches.split_files(missing, 2 * self._engine.group_rows)
+        return self._persist(self.send_matches(found, parts, [], kept=True).mapInArrow(find, PACKET_SCHEMA))
 
     def _persist(self, frame: DataFrame) -> DataFrame:
         persisted = frame.persist()
         self._engine.persisted.append(persisted)
         return persisted
 
-    def _add_counts(self, found: DataFrame, facts: SourceFacts) -> MatchCounts:
+    def _add_counts(self, found: DataFrame | None, missing: DataFrame | None, facts: SourceFacts) -> MatchCounts:
+        unmatched = MatchCounts.of_unmatched(facts, self.spec.policy.rule)
+        counted = [select_kind(frame, Kind.COUNTS) for frame in (found, missing) if frame is not None]
+        if not counted:
+            return unmatched
         sample = self.source.reader.schemas.select(self.spec.keys).make_empty_table()
         add = tag_errors(shuffle_matches.add_counts, sample)
-        frame = exchange([select_kind(found, Kind.COUNTS)], 1).mapInArrow(add, RESULT_SCHEMA)
+        frame = exchange(counted, 1).mapInArrow(add, RESULT_SCHEMA)
         found_counts = collect_results(frame, "match keys")
         if not found_counts:
-            return MatchCounts.of_unmatched(facts, self.spec.policy.rule)
+            return unmatched
         counts: MatchCounts = found_counts[0]
-        if not counts.moved:
+        if found is None:
+            counts = replace(counts, new_rows=unmatched.new_rows)
+        if not counts.moved or found is None:
             return counts
         moved = select_kind(found, Kind.MATCHES).mapInArrow(
             tag_errors(shuffle_matches.sample_moved_rows), RESULT_SCHEMA
@@ -202,12 +218,21 @@ class ShuffleSource:
         return self.send_matches(found, parts, names, kept=True).mapInArrow(compare, PACKET_SCHEMA)
 
     def send_matches(
-        self, found: DataFrame | None, files: Sequence[ScanFile | RewriteJob], names: Sequence[str], *, kept: bool
+        self,
+        found: DataFrame | None,
+        files: Sequence[ScanFile | RewriteJob],
+        names: Sequence[str],
+        *,
+        kept: bool,
+        missing: DataFrame | None = None,
     ) -> DataFrame:
         """Send matches to the tasks of files or parts of them, each with some columns of its source row."""
         sent = [make_task_frame(self._engine.spark, files)]
+        tasks = shuffle_matches.GroupTasks.of(files)
+        if missing is not None:
+            route = tag_errors(shuffle_matches.route_missing, self.source.reader, names, tasks)
+            sent.append(select_kind(missing, Kind.MISSING).mapInArrow(route, PACKET_SCHEMA))
         if found is not None:
-            tasks = shuffle_matches.GroupTasks.of(files)
             fetch = tag_errors(shuffle_matches.fetch_values, self.source.reader, names, tasks, kept)
             sent.append(self.send_to_source(select_kind(found, Kind.MATCHES)).mapInArrow(fetch, PACKET_SCHEMA))
         return exchange(sent, len(files))
@@ -215,12 +240,16 @@ class ShuffleSource:
 
 @dataclass(frozen=True, slots=True)
 class ShuffleMatches:
-    """`merganser.core.model.engine.MatchedSource` in packets to the source files; None if no file was matched."""
+    """`merganser.core.model.engine.MatchedSource` in packets to the source files; None if no file was matched.
+
+    `missing` has packets of rows that change without a match.
+    """
 
     source: ShuffleSource
     partitions: pa.Table
     packets: DataFrame | None
     counts: MatchCounts
+    missing: DataFrame | None = None
 
     @property
     def _policy(self) -> MergePolicy:
@@ -239,12 +268,14 @@ class ShuffleMatches:
         return rewritten, [] if layout is None else self._append(layout, staging)
 
     def _rewrite(self, jobs: Sequence[RewriteJob], staging: Staging) -> list[RewrittenFile]:
-        found = self.packets if self._policy.rule.touches else None
-        names = shuffle_matches.list_value_columns(self._reader, self._policy.columns)
-        rewrite = tag_errors(shuffle_matches.rewrite, self._reader, names, staging, self.packets is not None)
+        policy, found = self._policy, self.packets if self._policy.rule.touches else None
+        names = list_value_columns(self._reader.schemas.target.names, policy, policy.columns)
+        has_matches = self.packets is not None or self.missing is not None
+        rewrite = tag_errors(shuffle_matches.rewrite, self._reader, names, policy, staging, has_matches)
         with report_staged_files(staging, len(jobs)):
             # Where rows without a match stay, those that are kept need not be sent.
-            sent = self.source.send_matches(found, jobs, names, kept=self._policy.rule.deletes_missing)
+            kept = policy.rule.deletes_missing
+            sent = self.source.send_matches(found, jobs, names, kept=kept, missing=self.missing)
             return collect_results(sent.mapInArrow(rewrite, RESULT_SCHEMA), "rewrite files")
 
     def _append(self, layout: Layout, staging: Staging) -> list[AppendedFile]:
@@ -263,7 +294,7 @@ class ShuffleMatches:
 
     def _count_new_rows(self, new: shuffle_new_rows.NewRows) -> dict[int, dict[PartitionNumber, int]]:
         staged = self.source.source.staged
-        if not new.is_matched and not self.partitions.num_columns and self._policy.delete_column is None and staged:
+        if not new.is_matched and not self.partitions.num_columns and self._policy.flag_column is None and staged:
             rows = enumerate(file.stats.rows for file in staged.files)
             return {number: {PartitionNumber(0): count} for number, count in rows if self._policy.rule.inserts}
         count = self._send_new_rows().mapInArrow(tag_errors(shuffle_new_rows.count_new_rows, new), RESULT_SCHEMA)
@@ -282,9 +313,9 @@ class ShuffleMatches:
             inserted = self._send_new_rows().mapInArrow(list_inserted, RESULT_SCHEMA)
             found += collect_results(inserted, "list changed rows")
         if files:
-            names = shuffle_matches.list_value_columns(self._reader, frozenset(audit.columns) & self._policy.columns)
+            names = list_value_columns(self._reader.schemas.target.names, self._policy, {*audit.columns})
             list_changed = tag_errors(shuffle_matches.list_changed, self._reader, self.source.spec, audit, staging)
-            sent = self.source.send_matches(self.packets, files, names, kept=True)
+            sent = self.source.send_matches(self.packets, files, names, kept=True, missing=self.missing)
             found += collect_results(sent.mapInArrow(list_changed, RESULT_SCHEMA), "list changed rows")
         return list(chain.from_iterable(found))
 

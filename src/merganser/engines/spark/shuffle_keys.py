@@ -19,7 +19,7 @@ from merganser.core.model.keys import (
 )
 from merganser.core.rows.append import assign_partition_codes
 from merganser.core.rows.bounds import might_match
-from merganser.core.rows.match_actions import find_delete_rows
+from merganser.core.rows.match_actions import find_excluded_rows
 from merganser.core.rows.table_source import drop_delete_rows
 from merganser.engines.spark import columns as col
 from merganser.engines.spark.exchange import Kind, decode_inputs, receive, send, split_rows
@@ -45,9 +45,9 @@ _FIRST, _COUNT = "first", "count"
 _FILE_SHIFT = 40
 
 
-def list_delete_columns(policy: MergePolicy) -> list[str]:
-    """List the column that tells whether a source row deletes, if there is one."""
-    return [] if policy.delete_column is None else [policy.delete_column]
+def list_flag_columns(policy: MergePolicy) -> list[str]:
+    """List the column that tells whether a source row is not inserted, if there is one."""
+    return [] if policy.flag_column is None else [policy.flag_column]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def collect_facts(
 ) -> Batches:
     """Compute the statistics of rows, find their partitions, and the bounds that might hold one of their keys."""
     columns = list(spec.partition_columns)
-    some = dict.fromkeys([*columns, *list_delete_columns(spec.policy), *(() if bounds is None else spec.keys)])
+    some = dict.fromkeys([*columns, *list_flag_columns(spec.policy), *(() if bounds is None else spec.keys)])
     names = list(some) if has_stats else reader.schemas.transport.names
     stats, last = [], -1
     partitions = reader.schemas.select(columns).make_empty_table()
@@ -173,11 +173,16 @@ def hash_rows(reader: SourceReader, keys: Sequence[str], batches: Batches) -> Ba
 
 
 def describe_rows(file: int, numbers: Rows, rows: pa.Table, partitions: pa.Table, policy: MergePolicy) -> pa.Table:
-    """Describe source rows by file, number and partition, and whether they delete."""
+    """Describe source rows by file, number and partition, and whether they are not inserted."""
     codes = np.zeros(rows.num_rows, np.int64)
     if partitions.num_columns:
         codes = assign_partition_codes(rows.select(partitions.column_names), partitions)
-    columns = [np.full(rows.num_rows, file, np.int32), numbers, codes.astype(np.int32), find_delete_rows(rows, policy)]
+    columns = [
+        np.full(rows.num_rows, file, np.int32),
+        numbers,
+        codes.astype(np.int32),
+        find_excluded_rows(rows, policy),
+    ]
     return pa.table(list(map(pa.array, columns)), schema=col.SOURCE_SCHEMA)
 
 

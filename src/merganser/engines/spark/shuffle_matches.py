@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.columnar.take import align_chunks, take
+from merganser.core.columnar.take import align_chunks, null_array, take
 from merganser.core.model.casts import conform_schema
 from merganser.core.model.engine import OTHER_PARTITION, SAMPLE_SIZE, UNKNOWN_PARTITION, MatchCounts
 from merganser.core.model.keys import (
@@ -21,6 +21,7 @@ from merganser.core.model.keys import (
 )
 from merganser.core.model.strategy import Action
 from merganser.core.rows.audit_rows import keep_tables, list_changed_rows
+from merganser.core.rows.clause_rows import find_missing, list_value_columns
 from merganser.core.rows.key_scan import POSITION_COLUMNS, make_key_schema, read_key_batches
 from merganser.core.rows.match_actions import compare_values
 from merganser.core.rows.matches import Matches, count_groups
@@ -47,7 +48,7 @@ from merganser.engines.spark.shuffle_keys import (
     describe_rows,
     drop_null_keys,
     hash_to_groups,
-    list_delete_columns,
+    list_flag_columns,
     number_source_rows,
 )
 
@@ -61,8 +62,8 @@ _NO_GROUP = -1
 def emit_source_keys(
     reader: SourceReader, spec: SourceSpec, partitions: pa.Table, groups: int, batches: Batches
 ) -> Batches:
-    """Send the keys of source rows to their groups, each with its number and partition, and whether it deletes."""
-    names = [*spec.keys, *partitions.column_names, *list_delete_columns(spec.policy)]
+    """Send the keys of source rows to their groups, each with its number and partition, and whether it is excluded."""
+    names = [*spec.keys, *partitions.column_names, *list_flag_columns(spec.policy)]
     for file, start, rows in reader.read_batches(decode_inputs(batches), list(dict.fromkeys(names))):
         found = describe_rows(file, np.arange(start, start + rows.num_rows), rows, partitions, spec.policy)
         keys = to_canonical_keys(rows, spec.keys)
@@ -103,7 +104,8 @@ class MatchRules:
             actions[(expected != UNKNOWN_PARTITION) & (source.column(col.PARTITION).to_numpy() != expected)] = (
                 Action.MOVE
             )
-        actions[source.column(col.IS_DELETE).to_numpy()] = Action.DELETE
+        if self.policy.delete_column is not None:
+            actions[source.column(col.IS_EXCLUDED).to_numpy()] = Action.DELETE
         return actions
 
 
@@ -125,7 +127,7 @@ def join_group(types: Sequence[pa.DataType], rules: MatchRules, batches: Batches
     matches = pa.table([*positions, *rows.columns, pa.array(actions)], schema=col.MATCH_SCHEMA)
     new = source.slice(0, 0)
     if policy.rule.inserts:
-        is_new = ~source.column(col.IS_DELETE).to_numpy()
+        is_new = ~source.column(col.IS_EXCLUDED).to_numpy()
         is_new[at] = False
         new = take(source, np.flatnonzero(is_new))
     new = new.select(col.NEW_SCHEMA.names)
@@ -184,9 +186,32 @@ def sample_moved_rows(batches: Batches) -> Batches:
             yield encode_result(0, np.unique(numbers)[:SAMPLE_SIZE])
 
 
-def list_value_columns(reader: SourceReader, wanted: frozenset[str]) -> list[str]:
-    """List the wanted columns that the source has, in its order."""
-    return [name for name in reader.schemas.target.names if name in wanted]
+def find_missing_rows(reader: SourceReader, spec: SourceSpec, batches: Batches) -> Batches:
+    """Find the rows of a part of a file that change although they match nothing, and count them."""
+    found = _receive_matches(reader, [], batches)
+    if found is None:
+        return
+    received, _, _, matches = found
+    missing = find_missing(matches, spec, received.inputs)
+    count = len(missing.position)
+    none, number = np.zeros(count, np.int64), np.full(count, -1)
+    columns = [missing.file, missing.row_group, missing.position, number, none, none, none != 0, missing.action]
+    table = pa.table(list(map(pa.array, columns)), names=col.MATCH_SCHEMA.names).cast(col.MATCH_SCHEMA)
+    yield from send(Kind.MISSING, [(0, 0, table)])
+    yield from _send_counts(table, 0)
+
+
+def route_missing(reader: SourceReader, names: Sequence[str], places: GroupTasks, batches: Batches) -> Batches:
+    """Send rows that change without a match to the tasks of their row groups; they have no source row."""
+    schema = _make_value_schema(reader, names)
+    nulls = schema.types[len(col.MATCH_SCHEMA) :]
+    for batch in batches:
+        for packet in batch.column(col.PACKET):
+            rows = pa.Table.from_batches([decode_packet(packet.as_py(), col.MATCH_SCHEMA)])
+            tasks = places.find(rows)
+            rows, tasks = rows.filter(pa.array(tasks >= 0)), tasks[tasks >= 0]
+            columns = [*rows.columns, *(null_array(rows.num_rows, data_type) for data_type in nulls)]
+            yield from send(Kind.VALUES, split_rows(pa.table(columns, schema=schema), tasks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +322,7 @@ def compare_rows(reader: SourceReader, names: Sequence[str], spec: SourceSpec, b
 def rewrite(
     reader: SourceReader,
     names: Sequence[str],
+    policy: MergePolicy,
     staging: Staging,
     has_matches: bool,  # noqa: FBT001  tasks get theirs by position
     batches: Batches,
@@ -306,16 +332,16 @@ def rewrite(
     if found is not None:
         received, _, values, matches = found
         (job,) = received.inputs
-        yield encode_result(received.number, rewrite_rows(values, matches if has_matches else None, job, staging))
+        done = rewrite_rows(values, matches if has_matches else None, policy, job, staging=staging)
+        yield encode_result(received.number, done)
 
 
 def list_changed(
     reader: SourceReader, spec: SourceSpec, audit: AuditSpec, staging: Staging, batches: Batches
 ) -> Batches:
     """List the rows of one file that change."""
-    found = _receive_matches(
-        reader, list_value_columns(reader, frozenset(audit.columns) & spec.policy.columns), batches
-    )
+    names = list_value_columns(reader.schemas.target.names, spec.policy, {*audit.columns})
+    found = _receive_matches(reader, names, batches)
     if found is not None:
         received, _, values, matches = found
         listed = list_changed_rows(values, spec, matches, received.inputs[0], audit)

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     Batches = Iterator[pa.RecordBatch]
     Rows = npt.NDArray[np.int64]
 
-from merganser.engines.spark.shuffle_keys import describe_rows, list_delete_columns
-from merganser.engines.spark.shuffle_matches import list_value_columns
+from merganser.engines.spark.shuffle_keys import describe_rows, list_flag_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +58,11 @@ class NewRows:
         return pa.concat_tables(new).sort_by(col.ROW)
 
     def _find_all(self, inputs: Sequence[Any]) -> pa.Table:
-        names = [*self.partitions.column_names, *list_delete_columns(self.policy)]
+        names = [*self.partitions.column_names, *list_flag_columns(self.policy)]
         tables = [col.NEW_SCHEMA.empty_table().select(col.NEW_ROW_COLUMNS)]
         for _, start, rows in self.reader.read_batches(((0, one) for one in inputs), list(dict.fromkeys(names))):
             found = describe_rows(0, np.arange(start, start + rows.num_rows), rows, self.partitions, self.policy)
-            tables.append(found.filter(pc.invert(found.column(col.IS_DELETE))).select(col.NEW_ROW_COLUMNS))
+            tables.append(found.filter(pc.invert(found.column(col.IS_EXCLUDED))).select(col.NEW_ROW_COLUMNS))
         return pa.concat_tables(tables)
 
 
@@ -148,6 +147,7 @@ def list_inserted(new: NewRows, audit: AuditSpec, staging: Staging, batches: Bat
         return
     numbers = new.find(received, moved=False).column(col.ROW).to_numpy()
     if len(numbers):
-        names = list_value_columns(new.reader, frozenset(audit.columns) & audit.insert_columns)
+        inserted = {*audit.columns} & audit.insert_columns
+        names = [name for name in new.reader.schemas.target.names if name in inserted]
         rows = new.reader.read_table(received.inputs, names)
         yield encode_result(received.number, keep_tables(list_inserted_rows(rows, numbers, audit), audit, staging))

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame as AnyDataFrame
 
 from merganser.core.columnar.take import coalesce_batches, split_batches
+from merganser.core.rows.table_source import derive_rows
 from merganser.core.sources.files import FileSource
 from merganser.core.sources.source import stream_source
 from merganser.engines.spark import jobs
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from merganser.core.model.clause_source import DerivedColumns
     from merganser.core.model.engine import ConformedSource, SourceSpec
     from merganser.core.storage.staging import Staging
     from merganser.engines.spark.engine import SparkEngine
     from merganser.engines.spark.staged_source import SourceStats
 
     Batches = Iterator[pa.RecordBatch]
+    Cast = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class OpenedSource:
     engine: SparkEngine
     schema: pa.Schema
     rows: DataFrame | InputSplits | SelectedRows | pa.Table | pa.RecordBatchReader
+    derived: DerivedColumns | None = None  # computed by the tasks that stage a DataFrame
 
     @property
     def is_ordered(self) -> bool:
@@ -60,6 +64,17 @@ class OpenedSource:
     @property
     def unique_columns(self) -> Sequence[str]:
         return self.rows.unique_columns if isinstance(self.rows, SelectedRows) else ()
+
+    def derive(self, derived: DerivedColumns) -> OpenedSource:
+        rows = self.rows
+        if isinstance(rows, AnyDataFrame):
+            return OpenedSource(self.engine, derived.schema, rows, derived)
+        if isinstance(rows, SelectedRows):
+            rows = _to_splits(rows)
+        if isinstance(rows, InputSplits):
+            read = partial(_read_derived, rows.read, derived)
+            return OpenedSource(self.engine, derived.schema, InputSplits(derived.schema, rows.splits, read))
+        return OpenedSource(self.engine, derived.schema, derive_rows(rows, derived))
 
     def conform(self, spec: SourceSpec) -> ConformedSource:
         return self.engine.choose_mode(stage(self.engine.spark, self, spec), spec)
@@ -100,9 +115,13 @@ def stage(spark: SparkSession, opened: OpenedSource, spec: SourceSpec) -> Source
     needed = [at for at, field in enumerate(schema) if field.name in spec.schema.names]
     schemas = SourceSchemas(to_transport_schema(pa.schema([schema.field(at) for at in needed])), spec.schema)
     if isinstance(opened.rows, AnyDataFrame):
+        derived = opened.derived
+        given = schema if derived is None else derived.schema_before
+        if derived is not None:
+            needed = [given.get_field_index(name) for name in derived.inputs]
         # Spark cannot resolve names that differ by case only, or contain a dot.
-        plain = opened.rows.toDF(*(f"c{at}" for at in range(len(schema))))
-        return stage_frame(spark, plain.select(*(f"c{at}" for at in needed)), schemas, staging)
+        plain = opened.rows.toDF(*(f"c{at}" for at in range(len(given))))
+        return stage_frame(spark, plain.select(*(f"c{at}" for at in needed)), schemas, staging, derived)
     if isinstance(opened.rows, SelectedRows):
         return _stage_row_files(spark, opened.rows, schemas, staging)
     if isinstance(opened.rows, InputSplits):
@@ -120,10 +139,19 @@ def _stage_row_files(
     """Use rows as they are in their files; their statistics are not known yet."""
     files = rows.row_files.files
     if staging is None:
-        paths = [file.path for file in files]
-        return _stage_splits(spark, InputSplits(rows.schema, paths, rows.without_files().read_batches), schemas, None)
+        return _stage_splits(spark, _to_splits(rows), schemas, None)
     listed = tuple(StagedFile(file.path, rows.measure(file), make_unknown_stats(file.rows)) for file in files)
     return make_source(spark, StagedSource(staging, schemas, listed, rows))
+
+
+def _to_splits(rows: SelectedRows) -> InputSplits:
+    paths = [file.path for file in rows.row_files.files]
+    return InputSplits(rows.schema, paths, rows.without_files().read_batches)
+
+
+def _read_derived(read: Callable[[Any], Batches], derived: DerivedColumns, split: Any) -> Batches:
+    for batch in read(split):
+        yield derived.derive_batch(batch.select(derived.inputs))
 
 
 def find_stats(spark: SparkSession, staged: StagedSource) -> SourceStats:
@@ -161,26 +189,40 @@ def make_source(spark: SparkSession, staged: StagedSource) -> Source:
     return Source(reader, jobs.make_task_frame(spark, staged.files), len(staged.files), stats, staged)
 
 
-def stage_frame(spark: SparkSession, frame: DataFrame, schemas: SourceSchemas, staging: Staging | None) -> Source:
-    """Evaluate a DataFrame once."""
-    plain = frame.toDF(*(f"c{at}" for at in range(len(schemas.transport))))
+def stage_frame(
+    spark: SparkSession,
+    frame: DataFrame,
+    schemas: SourceSchemas,
+    staging: Staging | None,
+    derived: DerivedColumns | None = None,
+) -> Source:
+    """Evaluate a DataFrame once; it has the columns to transport, or those that these are derived from."""
+    plain = frame.toDF(*(f"c{at}" for at in range(len(frame.columns))))
+    cast = partial(cast_batch, schema=schemas.transport) if derived is None else partial(_derive, derived, schemas)
     if staging is None:
-        kept = plain.mapInArrow(jobs.tag_errors(keep_rows, schemas.transport), PACKET_SCHEMA).persist()
+        kept = plain.mapInArrow(jobs.tag_errors(keep_rows, cast, schemas.transport), PACKET_SCHEMA).persist()
         return Source(SourceReader(schemas, read_blob), kept, None, None)
-    work = jobs.tag_errors(_stage_rows, schemas, staging)
+    work = jobs.tag_errors(_stage_rows, cast, schemas, staging)
     found: list[StagedFile] = jobs.collect_results(plain.mapInArrow(work, jobs.RESULT_SCHEMA), "stage rows")
     return make_source(spark, StagedSource(staging, schemas, tuple(found)))
 
 
-def _stage_rows(schemas: SourceSchemas, staging: Staging, batches: Batches) -> Batches:
-    for file in write_staged_files(map(partial(cast_batch, schema=schemas.transport), batches), schemas, staging):
+def _derive(derived: DerivedColumns, schemas: SourceSchemas, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Compute the columns to transport from those of a DataFrame."""
+    given = pa.schema([derived.schema_before.field(name) for name in derived.inputs])
+    made = derived.derive_batch(cast_batch(batch, given))
+    return cast_batch(made.select(schemas.transport.names), schemas.transport)
+
+
+def _stage_rows(cast: Cast, schemas: SourceSchemas, staging: Staging, batches: Batches) -> Batches:
+    for file in write_staged_files(map(cast, batches), schemas, staging):
         yield jobs.encode_result(jobs.get_partition_id(), file)
 
 
-def keep_rows(transport_schema: pa.Schema, batches: Batches) -> Batches:
+def keep_rows(cast: Cast, transport_schema: pa.Schema, batches: Batches) -> Batches:
     """Encode the rows of a partition, to be kept by Spark."""
-    cast = (cast_batch(batch, transport_schema) for batch in batches if batch.num_rows)
-    blobs = map(encode_blob, coalesce_batches(cast, transport_schema))
+    coming = (cast(batch) for batch in batches if batch.num_rows)
+    blobs = map(encode_blob, coalesce_batches(coming, transport_schema))
     yield from encode_kept_rows(jobs.get_partition_id(), blobs)
 
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from merganser.core.columnar.take import align_chunks, coalesce_batches, empty_table
 from merganser.core.model.casts import conform, conform_schema, find_operation_column
+from merganser.core.model.row_clauses import INSERT_COLUMN
 from merganser.core.storage.staging import explain_staging_errors
 from merganser.engines.spark.row_files import FILE_BYTES, IPC_OPTIONS
 
@@ -48,10 +49,13 @@ class SourceSchemas:
 
 @dataclass(frozen=True, slots=True)
 class SourceStats:
-    """What is known about rows without comparing them; `columns_with_nulls` have NULL in a row that does not delete."""
+    """What is known about rows without comparing them; `columns_with_nulls` have NULL in a row that does not delete.
+
+    Of the `rows`, those that are `excluded` are not inserted.
+    """
 
     rows: int
-    deletes: int
+    excluded: int
     null_counts: Mapping[str, int]
     nan_counts: Mapping[str, int]
     columns_with_nulls: frozenset[str]
@@ -60,7 +64,7 @@ class SourceStats:
         missing = {key: self.null_counts.get(key, 0) + self.nan_counts.get(key, 0) for key in keys}
         return facts.to_source_facts(
             rows=self.rows,
-            delete_rows=self.deletes,
+            excluded_rows=self.excluded,
             null_keys={key: count for key, count in missing.items() if count},
             columns_with_nulls=self.columns_with_nulls,
         )
@@ -206,10 +210,12 @@ def compute_file_stats(staged: StagedSource, file: StagedFile) -> SourceStats:
 def compute_stats(table: pa.Table, target: pa.Schema) -> SourceStats:
     """Compute the statistics of rows in the columns of the target."""
     operation = find_operation_column(target)
-    remaining, deletes = table, 0
+    remaining, excluded = table, 0
     if operation is not None:
         remaining = table.filter(pc.invert(table.column(operation)))
-        deletes = table.num_rows - remaining.num_rows
+        excluded = table.num_rows - remaining.num_rows
+    elif INSERT_COLUMN in table.column_names:
+        excluded = table.num_rows - (pc.sum(table.column(INSERT_COLUMN)).as_py() or 0)
     with_nulls = frozenset(name for name in table.column_names if remaining.column(name).null_count)
     nulls = {name: table.column(name).null_count for name in table.column_names}
     nans = {
@@ -217,17 +223,17 @@ def compute_stats(table: pa.Table, target: pa.Schema) -> SourceStats:
         for field in table.schema
         if pa.types.is_floating(field.type)
     }
-    return SourceStats(table.num_rows, deletes, nulls, nans, with_nulls)
+    return SourceStats(table.num_rows, excluded, nulls, nans, with_nulls)
 
 
 def merge_stats(stats: Iterable[SourceStats]) -> SourceStats:
     """Add up the statistics of several files."""
-    rows = deletes = 0
+    rows = excluded = 0
     nulls: Counter[str] = Counter()
     nans: Counter[str] = Counter()
     with_nulls: frozenset[str] = frozenset()
     for one in stats:
-        rows, deletes, with_nulls = rows + one.rows, deletes + one.deletes, with_nulls | one.columns_with_nulls
+        rows, excluded, with_nulls = rows + one.rows, excluded + one.excluded, with_nulls | one.columns_with_nulls
         nulls.update(one.null_counts)
         nans.update(one.nan_counts)
-    return SourceStats(rows, deletes, nulls, nans, with_nulls)
+    return SourceStats(rows, excluded, nulls, nans, with_nulls)

@@ -1,0 +1,139 @@
+"""The source of a MERGE in clauses: the columns that its clauses need, computed from those of the given source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merganser.core.columnar.expressions import Expression, evaluate, infer_types, parse_expression
+from merganser.core.model.clauses import quote, select_clauses
+from merganser.core.model.row_clauses import INSERT_COLUMN, SOURCE_PREFIX
+from merganser.errors import ColumnTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from merganser.core.model.clauses import Clause
+
+_ALL = {"s": None, "t": None}
+
+
+@dataclass(frozen=True)
+class DerivedColumns:
+    """Columns that are computed from those of a source, row by row."""
+
+    schema_before: pa.Schema
+    columns: Mapping[str, Expression]
+
+    @cached_property
+    def inputs(self) -> list[str]:
+        """The columns of the source that are needed; at least one, to count rows."""
+        names = dict.fromkeys(name for one in self.columns.values() for name in one.list_columns("s"))
+        return list(names) or self.schema_before.names[:1]
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The derived columns and their types."""
+        types = infer_types(list(self.columns.values()), {"s": self.schema_before})
+        if INSERT_COLUMN in self.columns:
+            flag = types[list(self.columns).index(INSERT_COLUMN)]
+            if not pa.types.is_boolean(flag):
+                text = self.columns[INSERT_COLUMN].text
+                raise ColumnTypeError(f"The condition {text!r} has type {flag}, not boolean. Write a comparison.")
+        return pa.schema(list(zip(self.columns, types, strict=True)))
+
+    def derive(self, table: pa.Table) -> pa.Table:
+        """Compute the derived columns of some rows."""
+        found = evaluate(list(self.columns.values()), {"s": table}, table.num_rows)
+        made = pa.table(found, schema=self.schema)
+        if INSERT_COLUMN not in self.columns:
+            return made
+        at = made.schema.get_field_index(INSERT_COLUMN)
+        return made.set_column(at, INSERT_COLUMN, pc.fill_null(made.column(at), False))  # noqa: FBT003
+
+    def derive_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Compute the derived columns of a batch."""
+        table = self.derive(pa.Table.from_batches([batch])).combine_chunks()
+        return next(iter(table.to_batches()), pa.RecordBatch.from_pylist([], table.schema))
+
+
+def derive_source(
+    clauses: Sequence[Clause], on: Mapping[str, str], schema: pa.Schema, constants: dict[str, str]
+) -> DerivedColumns:
+    """Find the columns that clauses need of a source.
+
+    Columns with the names of the target have the values that new rows take or, where new rows take none, those that
+    matched rows take unchanged. The others are for conditions and expressions over both sides.
+    """
+    scope = {"s": schema.names}
+    for clause in clauses:
+        # Each by itself, before they are combined.
+        for text in [clause.where, *(clause.values or {}).values()]:
+            _ = None if text is None else parse_expression(text, _ALL, "s", constants)
+    columns = {name: parse_expression(text, scope, "s", constants) for name, text in on.items()}
+    inserts, updates = select_clauses(clauses, "not_matched"), select_clauses(clauses, "matched")
+    columns |= _combine_inserts(inserts, schema, constants)
+    for clause in updates:
+        if clause.action == "update" and clause.values is None:
+            for name in schema.names:
+                if name not in clause.exclude:
+                    columns.setdefault(name, parse_expression(quote(name), scope, "s"))
+    needed = _list_source_columns(updates, schema)
+    columns |= {SOURCE_PREFIX + name: parse_expression(quote(name), scope, "s") for name in needed}
+    if any(clause.action == "nothing" or clause.where is not None for clause in inserts):
+        holds = _choose(inserts, ["true"] * len(inserts), "false")
+        columns[INSERT_COLUMN] = parse_expression(holds, scope, "s", constants)
+    return DerivedColumns(schema, columns)
+
+
+def _list_source_columns(clauses: Sequence[Clause], schema: pa.Schema) -> dict[str, None]:
+    """List the source columns that conditions and values of clauses use, each once."""
+    texts = [text for clause in clauses for text in [clause.where, *list_values(clause, schema).values()]]
+    found = [parse_expression(text, {**_ALL, "s": schema.names}) for text in texts if text is not None]
+    return dict.fromkeys(name for one in found for name in one.list_columns("s"))
+
+
+def list_bounded_columns(clauses: Sequence[Clause]) -> list[str]:
+    """List the target columns whose bounds may tell that a clause changes no row of a row group."""
+    texts = [one.where for one in select_clauses(clauses, "not_matched_by_source") if one.where is not None]
+    found = [parse_expression(text, {"t": None}, "t") for text in texts]
+    return list(dict.fromkeys(one.column for expression in found for one in expression.bounds))
+
+
+def list_values(clause: Clause, schema: pa.Schema) -> dict[str, str]:
+    """List the values of an update or insert by column; without a mapping, every column of the source as it is."""
+    if clause.values is not None:
+        return dict(clause.values)
+    if clause.action not in ("update", "insert"):
+        return {}
+    return {name: f"s.{quote(name)}" for name in schema.names if name not in clause.exclude}
+
+
+def _combine_inserts(clauses: Sequence[Clause], schema: pa.Schema, constants: dict[str, str]) -> dict[str, Expression]:
+    """Combine the values of several clauses: each row is inserted by the first that holds."""
+    scope, found = {"s": schema.names}, {}
+    listed = [list_values(clause, schema) for clause in clauses]
+    inserting = [values for clause, values in zip(clauses, listed, strict=True) if clause.action == "insert"]
+    for name in dict.fromkeys(name for values in listed for name in values):
+        if len(inserting) == 1:
+            found[name] = parse_expression(inserting[0][name], scope, "s", constants)
+        if len(inserting) > 1 or not found[name].is_column:
+            # Evaluated where the clause holds only: it may fail on other rows.
+            text = _choose(clauses, [values.get(name, "NULL") for values in listed], "NULL")
+            found[name] = parse_expression(text, scope, "s", constants)
+    return found
+
+
+def _choose(clauses: Sequence[Clause], texts: Sequence[str], other: str) -> str:
+    """Write an expression that is the text of the first clause that holds; a row that is not inserted has `other`."""
+    cases: list[str] = []
+    for clause, text in zip(clauses, texts, strict=True):
+        value = other if clause.action == "nothing" else text
+        if clause.where is None:
+            return f"CASE {' '.join(cases)} ELSE (\n{value}\n) END" if cases else value
+        cases.append(f"WHEN (\n{clause.where}\n) THEN (\n{value}\n)")
+    return f"CASE {' '.join(cases)} ELSE {other} END"
