@@ -9,6 +9,7 @@ from merganser.api import dedupe as dedupe
 from merganser.api import history as history
 from merganser.api import inspect as inspect
 from merganser.api import merge as merge
+from merganser.api import merge_into as merge_into
 from merganser.api import plan as plan
 from merganser.api import read as read
 from merganser.api import recover as recover

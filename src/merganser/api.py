@@ -5,7 +5,7 @@ Signatures and `Args:` of `merge`, `plan` and `write_dataset` are written by scr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from merganser.core.commit.commit import recover
 from merganser.core.commit.history import history
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from merganser.core.merge.builder import MergeBuilder
+    from merganser.core.merge.dataset_io import MergeOptions
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.planner import MergePlan
     from merganser.core.model.options import PartitionMove, SchemaMode
@@ -38,6 +40,7 @@ __all__ = [
     "history",
     "inspect",
     "merge",
+    "merge_into",
     "plan",
     "read",
     "recover",
@@ -207,6 +210,32 @@ def plan(
     """
     options = pick_options("plan", locals())
     return open_engine(engine).plan(source, path, strategy, key_columns, data=data, **options)
+
+
+def merge_into(
+    path: str | os.PathLike[str],
+    source: Any,
+    on: Sequence[str] | Mapping[str, str] | str,
+    *,
+    engine: str = DEFAULT_ENGINE,
+    **options: Unpack[MergeOptions],
+) -> MergeBuilder:
+    """Begin a MERGE in clauses: updates, inserts and deletes with conditions and expressions.
+
+    Args:
+        path: Folder or URL of the dataset.
+        source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.
+        on: Key columns, or expressions over the source `s` by key column.
+        engine: Engine that does the work: duckdb, arrow or spark.
+        **options: Options of `merge`.
+
+    >>> import tempfile, pyarrow as pa
+    >>> orders = tempfile.mkdtemp()
+    >>> rows = pa.table({"id": [1], "qty": [5]})
+    >>> merge_into(orders, rows, on="id").when_not_matched_insert_all("s.qty > 0").execute().inserted
+    1
+    """
+    return open_engine(engine).merge_into(path, source, on, **options)
 
 
 @suggest_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
 
 from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.merge import driver
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from merganser.core.merge.builder import MergeBuilder
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.planner import MergePlan
+    from merganser.core.model.clauses import Clause
     from merganser.core.model.engine import Engine
     from merganser.core.model.options import Call, PartitionMove, SchemaMode
     from merganser.core.model.result import AlterResult, MergeResult, WriteResult
@@ -69,7 +71,8 @@ class OperationContext:
     path: str | os.PathLike[str]
     options: Options
     strategy: str | None = None
-    keys: Sequence[str] | str = ()
+    keys: Sequence[str] | Mapping[str, str] | str = ()
+    clauses: Sequence[Clause] | None = None
 
 
 class DatasetIO(ABC):
@@ -345,6 +348,38 @@ class DatasetIO(ABC):
         context = OperationContext("alter", path, options)
         with self._open(context) as engine:
             return alter_dataset(engine, context, changes, plans=plan)
+
+    def merge_into(
+        self,
+        path: str | os.PathLike[str],
+        source: Any,
+        on: Sequence[str] | Mapping[str, str] | str,
+        **options: Unpack[MergeOptions],
+    ) -> MergeBuilder:
+        """Begin a MERGE in clauses; see `merganser.merge_into`.
+
+        Args:
+            path: Folder or URL of the dataset.
+            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files.
+            on: Key columns, or expressions over `s` by key column.
+            **options: Options of `merge`.
+        """
+        from merganser.core.merge.builder import MergeBuilder  # noqa: PLC0415  it needs this class
+
+        return MergeBuilder(self, path, source, on, dict(options))
+
+    def run_clauses(self, source: Any, context: OperationContext) -> MergeResult:
+        """Run the MERGE of a builder."""
+        return self._merge(source, context)
+
+    def plan_clauses(self, source: Any, context: OperationContext) -> MergePlan:
+        """Plan the MERGE of a builder."""
+        with self._open(context) as engine:
+            return driver.plan(engine, source, context)
+
+    def make_options(self, call: Call, arguments: Mapping[str, Any]) -> Options:
+        """Make the options of a call from its arguments."""
+        return self._make_options(call, arguments)
 
     def _merge(self, source: Any, context: OperationContext) -> MergeResult:
         with self._open(context) as engine:
