@@ -44,6 +44,7 @@ class Options:
 
     columns: Sequence[str] = ()
     update_columns: Sequence[str] | None = None
+    update_mode: str = "all"
     insert_columns: Sequence[str] | None = None
     sequence_column: str | None = None
     operation_column: str | None = None
@@ -59,10 +60,15 @@ class Options:
         value = row[self.operation_column]
         return next((name for name, values in self.operation_values.items() if value in values), None)
 
-    def pick_updated_values(self, row: Row) -> Row:
-        """Return what a matched row takes from a source row."""
+    def pick_given_values(self, row: Row) -> Row:
+        """Return what a source row has for a matched row."""
         names = self.update_columns
         return {name: row[name] for name in row if name != self.operation_column and (names is None or name in names)}
+
+    def pick_updated_values(self, row: Row) -> Row:
+        """Return what a matched row takes from a source row."""
+        given = self.pick_given_values(row)
+        return {name: value for name, value in given.items() if value is not None or self.update_mode == "all"}
 
     def make_inserted_row(self, row: Row, keys: Sequence[str]) -> Row:
         """Return the new row that a source row makes."""
@@ -191,11 +197,11 @@ def choose_action(old: Row, new: Row, strategy: str, partitions: Sequence[str], 
         return "skip"
     if matched == "delete" or options.get_operation(new) == "delete":
         return "delete"
-    taken = options.pick_updated_values(new)
+    given, taken = options.pick_given_values(new), options.pick_updated_values(new)
     if (
         partitions
-        and all(name in taken for name in partitions)
-        and any(taken[name] != old[name] for name in partitions)
+        and all(name in given for name in partitions)
+        and any(given[name] != old[name] for name in partitions)
     ):
         if options.on_partition_move == "refuse":
             raise RefusedError("partition move")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from merganser.core.merge.dataset_io import MergeOptions
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.planner import MergePlan
-    from merganser.core.model.options import PartitionMove, SchemaMode
+    from merganser.core.model.options import PartitionMove, SchemaMode, UpdateMode
     from merganser.core.model.result import AlterResult, MergeResult, WriteResult
     from merganser.core.model.strategy import MergeStrategy
     from merganser.progress import ProgressCallback
@@ -71,6 +71,7 @@ def merge(
     null_values: Sequence[str] | str | None = None,
     schema_mode: SchemaMode = "strict",
     update_columns: Sequence[str] | str | None = None,
+    update_mode: UpdateMode = "all",
     insert_columns: Sequence[str] | str | None = None,
     dedup_order_by: Sequence[str] | str | None = None,
     sequence_column: str | None = None,
@@ -113,6 +114,8 @@ def merge(
         schema_mode: Whether a source with other columns is refused, or new columns are added to the target and types
             widened.
         update_columns: Columns that matched rows take from the source; default all.
+        update_mode: Whether matched rows take every value of the source, or keep theirs where that of the source is
+            NULL.
         insert_columns: Columns that new rows take from the source; default all.
         dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
         sequence_column: Column that orders rows with the same key, in the source and against the target; older source
@@ -161,6 +164,7 @@ def plan(
     null_values: Sequence[str] | str | None = None,
     schema_mode: SchemaMode = "strict",
     update_columns: Sequence[str] | str | None = None,
+    update_mode: UpdateMode = "all",
     insert_columns: Sequence[str] | str | None = None,
     dedup_order_by: Sequence[str] | str | None = None,
     sequence_column: str | None = None,
@@ -190,6 +194,8 @@ def plan(
         schema_mode: Whether a source with other columns is refused, or new columns are added to the target and types
             widened.
         update_columns: Columns that matched rows take from the source; default all.
+        update_mode: Whether matched rows take every value of the source, or keep theirs where that of the source is
+            NULL.
         insert_columns: Columns that new rows take from the source; default all.
         dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
         sequence_column: Column that orders rows with the same key, in the source and against the target; older source

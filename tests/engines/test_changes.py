@@ -163,6 +163,38 @@ def test_a_source_without_partition_columns_does_not_set_their_types(io: AnyData
 
 
 # M2
+def test_a_row_may_keep_its_values_where_the_source_has_null(io: AnyDatasetIO, lake: str) -> None:
+    table = pa.table(
+        {
+            "id": [1, 2, 3],
+            "n": [1, 2, None],
+            "s": ["a", None, "c"],
+            "l": [[1], [2], None],
+            "t": pa.array(["x", "y", "z"]),
+        }
+    )
+    table = table.set_column(4, "t", table.column("t").dictionary_encode())
+    put(f"{lake}/t/a.parquet", table)
+    source = pa.table({"id": [1, 2, 9], "n": [None, 5, None], "s": ["b", "b", None], "l": [None, [None], None]})
+    source = source.append_column("t", pa.array([None, "q", None], pa.string())).cast(
+        pa.schema(
+            [("id", pa.int64()), ("n", pa.int64()), ("s", pa.string()), ("l", pa.list_(pa.int64())), ("t", pa.string())]
+        )
+    )
+    result = io.merge(source, f"{lake}/t", key_columns="id", update_mode="non_null", skip_unchanged=True)
+    found = {row.pop("id"): tuple(row.values()) for row in load(io, f"{lake}/t").to_pylist()}
+    assert found == {
+        1: (1, "b", [1], "x"),
+        2: (5, "b", [None], "q"),
+        3: (None, "c", None, "z"),
+        9: (None, None, None, None),
+    }
+    assert (result.updated, result.inserted) == (2, 1)
+    again = io.merge(source, f"{lake}/t", key_columns="id", update_mode="non_null", skip_unchanged=True)
+    assert (again.updated, again.skipped, again.rewritten_files) == (0, 3, [])
+
+
+# M2
 def test_a_match_takes_some_columns_and_a_new_row_others(io: AnyDatasetIO, lake: str) -> None:
     path = f"{lake}/t"
     target = pa.table({"id": [1, 2], "name": ["Ada", "Bob"], "tags": [["a"], ["b"]], "seen": [10, 20]})

@@ -261,6 +261,8 @@ def _options_drawn(rnd: random.Random, case: Case, sortable: Sequence[str], *, m
             options["skip_unchanged"] = True
         if case.partitions.names and rnd.random() < (0.8 if moving else 0.1):
             return options | {"on_partition_move": "move"}
+        if rnd.random() < 0.25:
+            options["update_mode"] = "non_null"
     return options | _columns_drawn(rnd, case, options)
 
 

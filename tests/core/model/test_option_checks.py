@@ -21,6 +21,7 @@ from merganser.errors import InvalidArgumentError
 PAGE = Path(__file__).parents[3] / "docs" / "changes.md"
 VALUES: dict[str, Any] = {
     "update_columns": "v",
+    "update_mode": "non_null",
     "insert_columns": "v",
     "sequence_column": "at",
     "operation_column": "op",

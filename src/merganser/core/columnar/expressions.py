@@ -62,6 +62,14 @@ class Expression:
         return [name for one, name in self.columns if one == alias]
 
     @cached_property
+    def uncast(self) -> str:
+        """The expression without casts around it."""
+        node = _parse(self.sql, self.text)
+        while node.get("class") == "CAST" and not node["try_cast"]:
+            node = node["child"]
+        return _unparse(node)
+
+    @cached_property
     def bounds(self) -> tuple[Comparison, ...]:
         """The comparisons of a column with a constant which are all true wherever the expression is."""
         return tuple(_find_comparisons(_parse(self.sql, self.text)))
@@ -94,6 +102,8 @@ def parse_expression(
     if not isinstance(text, str) or not text.strip():
         raise InvalidArgumentError(f'An expression must be a string of SQL, such as "s.qty > 5", not {text!r}.')
     node = _parse(text, text)
+    # Brackets around it do not let it leave the parentheses that others put around it.
+    _parse(f"[\n{text}\n]", text)
     columns: dict[tuple[str, str], None] = {}
     bare = _rename(node, _Names(text, scope, default, columns, {} if constants is None else constants), frozenset())
     sql = _unparse(bare)
@@ -260,7 +270,7 @@ class _Names:
             return self.default
         having = [alias for alias, known in self.scope.items() if known is not None and _find(known, name)]
         unknown = [alias for alias, known in self.scope.items() if known is None]
-        if len(having) == 1 and not unknown:
+        if len(having) == 1:
             return having[0]
         if not having and len(unknown) == 1:
             return unknown[0]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.merge.dataset_io import OperationContext
-from merganser.core.model.clauses import Clause
+from merganser.core.model.clauses import SQL_SIDES, Clause
 from merganser.core.model.option_types import to_column_names
 from merganser.core.model.options import check_names, list_options
 from merganser.errors import InvalidArgumentError
@@ -179,15 +179,8 @@ def _list_names(names: Sequence[str] | str) -> tuple[str, ...]:
     return tuple(to_column_names(names, "exclude") or ()) if names else ()
 
 
-_SIDES = {
-    "matched": "MATCHED",
-    "not_matched": "NOT MATCHED",
-    "not_matched_by_source": "NOT MATCHED BY SOURCE",
-}
-
-
 def _format_clause(clause: Clause) -> str:
     condition = "" if clause.where is None else f" AND {clause.where}"
     action = "DO NOTHING" if clause.action == "nothing" else clause.action.upper()
     values = "".join(f" {name} = {text}," for name, text in (clause.values or {}).items()).rstrip(",")
-    return f"WHEN {_SIDES[clause.side]}{condition} THEN {action}{values}"
+    return f"WHEN {SQL_SIDES[clause.side]}{condition} THEN {action}{values}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from merganser.core.merge.planner import MergePlan
     from merganser.core.model.clauses import Clause
     from merganser.core.model.engine import Engine
-    from merganser.core.model.options import Call, PartitionMove, SchemaMode
+    from merganser.core.model.options import Call, PartitionMove, SchemaMode, UpdateMode
     from merganser.core.model.result import AlterResult, MergeResult, WriteResult
     from merganser.core.model.strategy import MergeStrategy
     from merganser.progress import ProgressCallback
@@ -45,6 +45,7 @@ class MergeOptions(TypedDict, total=False):
     null_values: Sequence[str] | str | None
     schema_mode: SchemaMode
     update_columns: Sequence[str] | str | None
+    update_mode: UpdateMode
     insert_columns: Sequence[str] | str | None
     dedup_order_by: Sequence[str] | str | None
     sequence_column: str | None
@@ -122,6 +123,7 @@ class DatasetIO(ABC):
         null_values: Sequence[str] | str | None = None,
         schema_mode: SchemaMode = "strict",
         update_columns: Sequence[str] | str | None = None,
+        update_mode: UpdateMode = "all",
         insert_columns: Sequence[str] | str | None = None,
         dedup_order_by: Sequence[str] | str | None = None,
         sequence_column: str | None = None,
@@ -163,6 +165,8 @@ class DatasetIO(ABC):
             schema_mode: Whether a source with other columns is refused, or new columns are added to the target and
                 types widened.
             update_columns: Columns that matched rows take from the source; default all.
+            update_mode: Whether matched rows take every value of the source, or keep theirs where that of the source is
+                NULL.
             insert_columns: Columns that new rows take from the source; default all.
             dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
             sequence_column: Column that orders rows with the same key, in the source and against the target; older
@@ -205,6 +209,7 @@ class DatasetIO(ABC):
         null_values: Sequence[str] | str | None = None,
         schema_mode: SchemaMode = "strict",
         update_columns: Sequence[str] | str | None = None,
+        update_mode: UpdateMode = "all",
         insert_columns: Sequence[str] | str | None = None,
         dedup_order_by: Sequence[str] | str | None = None,
         sequence_column: str | None = None,
@@ -233,6 +238,8 @@ class DatasetIO(ABC):
             schema_mode: Whether a source with other columns is refused, or new columns are added to the target and
                 types widened.
             update_columns: Columns that matched rows take from the source; default all.
+            update_mode: Whether matched rows take every value of the source, or keep theirs where that of the source is
+                NULL.
             insert_columns: Columns that new rows take from the source; default all.
             dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
             sequence_column: Column that orders rows with the same key, in the source and against the target; older

@@ -31,7 +31,7 @@ from merganser.core.merge.stage import (
     stage_schema_file,
 )
 from merganser.core.model.engine import FileNumber
-from merganser.core.model.options import Request, make_request
+from merganser.core.model.options import make_request, make_write_request
 from merganser.core.model.result import WriteResult
 from merganser.core.sources.source import describe_source
 from merganser.core.storage.location import locate
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from merganser.core.merge.dataset_io import OperationContext
     from merganser.core.merge.prepare import PreparedMerge
     from merganser.core.model.engine import Engine
-    from merganser.core.model.options import Options
+    from merganser.core.model.options import Options, Request
     from merganser.core.model.result import MergeResult
     from merganser.core.model.strategy import MergeStrategy
     from merganser.core.storage.location import Location
@@ -136,7 +136,7 @@ def write_dataset(engine: Engine, source: Any, context: OperationContext, mode: 
         session.staging(progress.on_file_done) as staging,
     ):
         if mode == "append":
-            prepared = prepare(engine, opened, location, Request("insert", [], options), staging)
+            prepared = prepare(engine, opened, location, make_write_request(options), staging)
         else:
             prepared = prepare_overwrite(opened, location, options, staging)
         with explain_staging_errors(staging):

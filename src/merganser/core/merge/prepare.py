@@ -15,21 +15,16 @@ from merganser.core.merge.evolution import evolve_target
 from merganser.core.merge.scope import check_source, make_scope
 from merganser.core.model import validation
 from merganser.core.model.casts import make_operation_field
-from merganser.core.model.clause_source import derive_source, list_bounded_columns
+from merganser.core.model.clause_source import derive_source, list_bounded_columns, needs_derivation
 from merganser.core.model.engine import SourceSpec
 from merganser.core.model.option_checks import OPERATIONS
-from merganser.core.model.options import Request, check_order
+from merganser.core.model.options import Request, check_order, make_write_request
 from merganser.core.model.partitions import UNKNOWN, check_partition_type, list_tokens, make_folder_name, render
-from merganser.core.model.projection import (
-    drop_operation_column,
-    find_clause_projection,
-    find_projection,
-    uses_column,
-)
+from merganser.core.model.projection import drop_operation_column, find_projection, uses_column
 from merganser.core.model.row_clauses import RESERVED_PREFIX
 from merganser.core.model.schema import check_unique, to_stored_schema, to_value_type
 from merganser.core.model.schema_checks import check_columns, check_types
-from merganser.core.model.strategy import Action, MergePolicy, find_rule
+from merganser.core.model.strategy import MergePolicy, find_clauses, find_rule
 from merganser.errors import InvalidArgumentError, PartitionValueError
 
 if TYPE_CHECKING:
@@ -92,10 +87,11 @@ def prepare(
 
 def derive_clauses(opened: OpenedSource, request: Request) -> tuple[OpenedSource, Request]:
     """Give the source the columns that the clauses of a request need; a strategy needs no others."""
-    if not request.clauses:
+    if not needs_derivation(request.clauses, request.on):
         return opened, request
     check_unique(opened.schema, "source")
-    derived = derive_source(request.clauses, request.on, opened.schema, request.constants)
+    names = [name for name in request.order_by if name in opened.schema.names]
+    derived = derive_source(request.clauses, request.on, names, opened.schema, request.constants)
     return opened.derive(derived), replace(request, derived=derived)
 
 
@@ -122,18 +118,12 @@ def fit_source(
     _check_partition_columns(target.partition_columns, schema)
     order = "dedup_order_by" if request.options.dedup_order_by else "sequence_column"
     validation.check_order_columns(schema, request.order_by, order, "target" if target.files else "source")
-    # A row that moves has nothing but what the source has, so none of its columns may be missing there.
-    keeps_columns = evolves and request.options.on_partition_move != "move"
-    given = frozenset(source_schema.names) if keeps_columns else None
-    if request.derived is None:
-        projection = find_projection(request, schema, target.partition_columns, given)
-    else:
-        required = _find_required(target, schema)
-        projection = find_clause_projection(request, request.derived, schema, target.partition_columns, required)
+    required = _find_required(target, schema)
+    projection = find_projection(request, source_schema, schema, target.partition_columns, required)
     is_partitioned = set(target.partition_columns) <= projection.columns
     spec = SourceSpec(
         schema=_project_schema(
-            source_schema, target, schema, projection, request.options, has_clauses=bool(request.clauses)
+            source_schema, target, schema, projection, request.options, has_clauses=not request.has_strategy
         ),
         keys=request.keys,
         partition_columns=target.partition_columns if is_partitioned else [],
@@ -157,7 +147,7 @@ def check_rows(fitted: FittedMerge, source: ConformedSource) -> PreparedMerge:
     """Validate the rows of the source, and assign each partition its folder."""
     request, target, projection = fitted.request, fitted.target, fitted.projection
     source, source_count, facts = _check_keys(source, fitted)
-    _check_required_columns(target, fitted.schema, facts, projection)
+    _check_required_columns(fitted, facts)
     is_partitioned = set(target.partition_columns) <= projection.columns
     return PreparedMerge(
         request=request,
@@ -240,17 +230,21 @@ def _check_keys(source: ConformedSource, fitted: FittedMerge) -> tuple[Conformed
     if not request.deduplicates and not fitted.has_unique_keys:
         duplicates, sample = source.find_duplicate_keys()
     # Rows that delete by one key are equivalent, so any of them will do.
-    if request.deduplicates or (duplicates and request.rule.matched is Action.DELETE):
+    if request.deduplicates or (duplicates and request.clauses == find_clauses("delete")):
         source = source.deduplicate(request.order_by)
         facts = source.collect_facts(bounds)
+    elif request.allows_repeated_keys:
+        facts = replace(facts, repeated_keys=duplicates)
     else:
         validation.check_duplicate_keys(duplicates, sample, request.rule)
     return source, count, facts
 
 
-def _check_required_columns(target: Target, schema: pa.Schema, facts: SourceFacts, projection: Projection) -> None:
-    required = _find_required(target, schema)
-    validation.check_required(facts, sorted(required & (projection.policy.columns | projection.insert_columns)))
+def _check_required_columns(fitted: FittedMerge, facts: SourceFacts) -> None:
+    required, projection = _find_required(fitted.target, fitted.schema), fitted.projection
+    if fitted.request.derived is None:
+        # The rows of a derived source that are not inserted may be NULL.
+        validation.check_required(facts, sorted(required & (projection.policy.columns | projection.insert_columns)))
     if projection.policy.rule.inserts:
         validation.check_insert_columns(sorted(required - projection.insert_columns))
 
@@ -297,7 +291,7 @@ def prepare_overwrite(opened: OpenedSource, location: Location, options: Options
     validation.check_required(facts, [field.name for field in source_schema if not field.nullable])
     target = Target(location=location, files=tuple(files), summary_files=tuple(summary_files), partition_types=types)
     return PreparedMerge(
-        request=Request("insert", [], options),
+        request=make_write_request(options),
         spec=spec,
         source=source,
         source_count=facts.rows,

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from merganser.core.columnar.expressions import infer_types, parse_expression
-from merganser.core.model.clause_source import list_values
-from merganser.core.model.clauses import select_clauses
+from merganser.core.model.clause_source import is_taken
+from merganser.core.model.clauses import quote, select_clauses
 from merganser.core.model.row_clauses import RowClause, RowClauses
 from merganser.core.model.schema import is_castable, to_plain_type
 from merganser.core.model.strategy import Action
-from merganser.errors import ColumnTypeError, InvalidArgumentError, SchemaMismatchError
+from merganser.errors import ColumnTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from merganser.core.columnar.expressions import Expression
     from merganser.core.model.clause_source import DerivedColumns
@@ -24,35 +25,79 @@ if TYPE_CHECKING:
 _ACTIONS = {"update": Action.REPLACE, "delete": Action.DELETE, "nothing": Action.KEEP}
 
 
-def compile_clauses(
-    side: Side,
-    clauses: Sequence[Clause],
-    derived: DerivedColumns,
-    schema: pa.Schema,
-    keys: Collection[str],
-    required: Collection[str],
-    constants: dict[str, str],
-) -> RowClauses | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClauseColumns:
+    """The columns that clauses work on: those of the `source` as it is given, and those of the target.
+
+    If the source is `derived`, its columns with the names of the target are not those that were given.
+    """
+
+    source: Sequence[str]
+    derived: DerivedColumns | None
+    target: pa.Schema
+    keys: Collection[str]
+    partition_columns: Collection[str]
+    required: Collection[str]
+    constants: dict[str, str]
+
+    def list_values(self, clause: Clause, names: Sequence[str]) -> dict[str, str]:
+        """List the values of an update by column, but for columns that a source which is not derived has."""
+        if clause.values is not None:
+            return dict(clause.values)
+        return {} if self.derived is None else {name: f"s.{quote(name)}" for name in names if name in self.source}
+
+    def list_given(self, clause: Clause) -> list[str]:
+        """List the target columns that a clause gives a value."""
+        excluded = [name for name in clause.exclude if name not in self.source]
+        for name in [*(clause.values or ()), *(clause.columns or ()), *excluded]:
+            if name not in self.target.names:
+                raise InvalidArgumentError(
+                    f"A clause names the column {name!r}, which the target lacks. Its columns are: "
+                    f"{', '.join(self.target.names)}."
+                )
+        given = [name for name in self.target.names if clause.gives(name)]
+        if clause.values is not None or not clause.by_name:
+            return given
+        # The partition of a new row must be known.
+        needed = self.partition_columns if clause.action == "insert" else ()
+        return [name for name in given if name in self.source or name in needed]
+
+
+def compile_clauses(side: Side, clauses: Sequence[Clause], columns: ClauseColumns) -> RowClauses | None:
     """Compile the clauses of matched rows, or of rows without a match; None if there are none."""
-    before = derived.schema_before
-    given = {"s": before, "t": schema} if side == "matched" else {"t": schema}
+    target = columns.target
+    given = {"t": target}
+    if side == "matched" and columns.derived is not None:
+        given = {"s": columns.derived.schema_before, "t": target}
     scope = {alias: one.names for alias, one in given.items()}
     default = None if side == "matched" else "t"
     compiled = []
     for clause in select_clauses(clauses, side):
-        condition = None if clause.where is None else parse_expression(clause.where, scope, default, constants)
+        condition = None if clause.where is None else parse_expression(clause.where, scope, default, columns.constants)
+        names = columns.list_given(clause)
         values = {
-            name: parse_expression(text, scope, default, constants)
-            for name, text in _list_updates(clause, before, schema, keys, derived).items()
+            name: parse_expression(text, scope, default, columns.constants)
+            for name, text in columns.list_values(clause, names).items()
         }
-        computed = {name: one for name, one in values.items() if not _is_taken(name, one, derived)}
-        compiled.append(RowClause(condition, _ACTIONS[clause.action], frozenset(values), computed))
+        _check_keys({} if clause.values is None else values, columns)
+        derived = {} if columns.derived is None else columns.derived.columns
+        computed = {name: one for name, one in values.items() if not is_taken(name, one, derived)}
+        changed = frozenset(name for name in names if clause.values is None or name not in columns.keys)
+        compiled.append(
+            RowClause(
+                condition=condition,
+                action=_ACTIONS[clause.action],
+                columns=changed,
+                values={name: computed[name] for name in computed if name in changed},
+                keeps_old=clause.keeps_old,
+            )
+        )
     if not compiled:
         return None
-    changed = {name for one in compiled for name in one.columns}
+    changed = frozenset(name for one in compiled for name in one.columns)
     fields = [
-        pa.field(one.name, to_plain_type(one.type), nullable=one.name not in required)
-        for one in schema
+        pa.field(one.name, to_plain_type(one.type), nullable=one.name not in columns.required)
+        for one in target
         if one.name in changed
     ]
     found = RowClauses(tuple(compiled), pa.schema(fields))
@@ -60,39 +105,15 @@ def compile_clauses(
     return found
 
 
-def _list_updates(
-    clause: Clause, source: pa.Schema, schema: pa.Schema, keys: Collection[str], derived: DerivedColumns
-) -> dict[str, str]:
-    """List what an update changes; keys stay as they are."""
-    if clause.action != "update":
-        return {}
-    given = list_values(clause, source)
-    for name in [*(clause.values or ()), *clause.exclude]:
-        if name not in schema.names:
-            raise InvalidArgumentError(
-                f"A clause names the column {name!r}, which the target lacks. Its columns are: "
-                f"{', '.join(schema.names)}."
-            )
-    missing = [name for name in schema.names if name not in given and name not in clause.exclude]
-    if clause.values is None and missing and not clause.by_name:
-        raise SchemaMismatchError(
-            f"An update of all columns needs {missing[0]!r}, which the source lacks. Exclude it, or map the columns "
-            "to update to expressions."
-        )
-    if clause.values is not None:
-        for name in [name for name in given if name in keys]:
-            key = parse_expression(given[name], {"s": source.names, "t": schema.names}, "s")
-            if key.columns != derived.columns[name].columns and key.columns != (("t", name),):
+def _check_keys(values: Mapping[str, Expression], columns: ClauseColumns) -> None:
+    """Refuse to change a key; to give it the value that it has changes nothing."""
+    for name, value in values.items():
+        if name in columns.keys and value.columns != (("t", name),):
+            key = None if columns.derived is None else columns.derived.columns[name]
+            if key is None or key.uncast != value.uncast:
                 raise InvalidArgumentError(
                     f"A clause updates the key column {name!r}. Keys identify rows: leave it out."
                 )
-    return {name: text for name, text in given.items() if name in schema.names and name not in keys}
-
-
-def _is_taken(name: str, value: Expression, derived: DerivedColumns) -> bool:
-    """Whether a value is a column that the derived source has under the target's name."""
-    taken = derived.columns.get(name)
-    return value.is_column and taken is not None and taken.is_column and taken.columns == value.columns
 
 
 def _check_types(clauses: RowClauses, given: Mapping[str, pa.Schema]) -> None:
@@ -115,28 +136,7 @@ def _check_types(clauses: RowClauses, given: Mapping[str, pa.Schema]) -> None:
                 )
 
 
-def list_insert_columns(clauses: Sequence[Clause], derived: DerivedColumns, schema: pa.Schema) -> frozenset[str]:
+def list_insert_columns(clauses: Sequence[Clause], columns: ClauseColumns) -> frozenset[str]:
     """List the columns that new rows get from the source; the others are NULL."""
-    names = list(_list_inserts(clauses, derived.schema_before, schema))
-    return frozenset(names)
-
-
-def _list_inserts(clauses: Sequence[Clause], source: pa.Schema, schema: pa.Schema) -> Iterator[str]:
-    for clause in select_clauses(clauses, "not_matched"):
-        given = list_values(clause, source)
-        if clause.values is None and clause.action == "insert":
-            missing = [name for name in schema.names if name not in given and name not in clause.exclude]
-            if missing and not clause.by_name:
-                raise SchemaMismatchError(
-                    f"An insert of all columns needs {missing[0]!r}, which the source lacks. Exclude it, or map the "
-                    "columns to insert to expressions."
-                )
-            yield from (name for name in given if name in schema.names)
-            continue
-        for name in given:
-            if name not in schema.names:
-                raise InvalidArgumentError(
-                    f"A clause names the column {name!r}, which the target lacks. Its columns are: "
-                    f"{', '.join(schema.names)}."
-                )
-            yield name
+    given = [columns.list_given(clause) for clause in select_clauses(clauses, "not_matched")]
+    return frozenset(name for names in given for name in names)

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 from merganser.core.columnar.expressions import Expression, evaluate, infer_types, parse_expression
 from merganser.core.model.clauses import quote, select_clauses
 from merganser.core.model.row_clauses import INSERT_COLUMN, SOURCE_PREFIX
-from merganser.errors import ColumnTypeError
+from merganser.errors import ColumnTypeError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from merganser.core.model.clauses import Clause
 
-_ALL = {"s": None, "t": None}
+_UNKNOWN = {"s": None, "t": None}
 
 
 @dataclass(frozen=True)
@@ -61,28 +61,46 @@ class DerivedColumns:
         return next(iter(table.to_batches()), pa.RecordBatch.from_pylist([], table.schema))
 
 
+def needs_derivation(clauses: Sequence[Clause], on: Mapping[str, str]) -> bool:
+    """Whether clauses or keys need more of a source than its columns."""
+    is_evaluated = any(clause.is_evaluated for clause in clauses if clause.side != "not_matched_by_source")
+    return is_evaluated or any(text != quote(name) for name, text in on.items())
+
+
 def derive_source(
-    clauses: Sequence[Clause], on: Mapping[str, str], schema: pa.Schema, constants: dict[str, str]
+    clauses: Sequence[Clause],
+    on: Mapping[str, str],
+    order_by: Sequence[str],
+    schema: pa.Schema,
+    constants: dict[str, str],
 ) -> DerivedColumns:
     """Find the columns that clauses need of a source.
 
-    Columns with the names of the target have the values that new rows take or, where new rows take none, those that
-    matched rows take unchanged. The others are for conditions and expressions over both sides.
+    Columns with the names of the target have the keys, the values that new rows take or, where new rows take none,
+    those that matched rows take unchanged. The others are for conditions and expressions over both sides.
     """
     scope = {"s": schema.names}
     for clause in clauses:
         # Each by itself, before they are combined.
         for text in [clause.where, *(clause.values or {}).values()]:
-            _ = None if text is None else parse_expression(text, _ALL, "s", constants)
-    columns = {name: parse_expression(text, scope, "s", constants) for name, text in on.items()}
+            _ = None if text is None else parse_expression(text, _UNKNOWN, "s", constants)
+    keys = {name: parse_expression(text, scope, "s", constants) for name, text in on.items()}
     inserts, updates = select_clauses(clauses, "not_matched"), select_clauses(clauses, "matched")
-    columns |= _combine_inserts(inserts, schema, constants)
+    for clause in inserts:
+        _check_inserted_keys(clause, keys, schema)
+    columns = _combine_inserts(inserts, schema, constants) | keys
     for clause in updates:
-        if clause.action == "update" and clause.values is None:
-            for name in schema.names:
-                if name not in clause.exclude:
-                    columns.setdefault(name, parse_expression(quote(name), scope, "s"))
-    needed = _list_source_columns(updates, schema)
+        if clause.values is None:
+            for name in list_values(clause, schema):
+                columns.setdefault(name, parse_expression(quote(name), scope, "s"))
+    for name in order_by:
+        columns.setdefault(name, parse_expression(quote(name), scope, "s"))
+        if columns[name].columns != (("s", name),) or not columns[name].is_column:
+            raise InvalidArgumentError(
+                f"An insert computes the column {name!r}, which orders rows with the same key. Insert it as it is: "
+                f"s.{quote(name)}."
+            )
+    needed = _list_source_columns(updates, schema, columns)
     columns |= {SOURCE_PREFIX + name: parse_expression(quote(name), scope, "s") for name in needed}
     if any(clause.action == "nothing" or clause.where is not None for clause in inserts):
         holds = _choose(inserts, ["true"] * len(inserts), "false")
@@ -90,10 +108,37 @@ def derive_source(
     return DerivedColumns(schema, columns)
 
 
-def _list_source_columns(clauses: Sequence[Clause], schema: pa.Schema) -> dict[str, None]:
-    """List the source columns that conditions and values of clauses use, each once."""
-    texts = [text for clause in clauses for text in [clause.where, *list_values(clause, schema).values()]]
-    found = [parse_expression(text, {**_ALL, "s": schema.names}) for text in texts if text is not None]
+def _check_inserted_keys(clause: Clause, keys: Mapping[str, Expression], schema: pa.Schema) -> None:
+    """Refuse to insert a row that its own source row would not match afterwards."""
+    if clause.action != "insert":
+        return
+    given = list_values(clause, schema)
+    for name, key in keys.items():
+        value = None if name not in given else parse_expression(given[name], {"s": schema.names}, "s")
+        if value is None or value.uncast != key.uncast:
+            fault = "leaves out" if value is None else f"gives {value.text!r} to"
+            raise InvalidArgumentError(
+                f"An insert {fault} the key column {name!r}, so its rows would be inserted again by the next merge. "
+                f"Give the column the value that it is joined with: {key.text}."
+            )
+
+
+def is_taken(name: str, value: Expression, columns: Mapping[str, Expression]) -> bool:
+    """Whether a value is the column that the derived source has under the target's name."""
+    taken = columns.get(name)
+    return value.is_column and taken is not None and taken.is_column and taken.columns == value.columns
+
+
+def _list_source_columns(
+    clauses: Sequence[Clause], schema: pa.Schema, columns: Mapping[str, Expression]
+) -> dict[str, None]:
+    """List the source columns that conditions and values of clauses use, each once, without those that are taken."""
+    scope, found = {**_UNKNOWN, "s": schema.names}, []
+    for clause in clauses:
+        if clause.where is not None:
+            found.append(parse_expression(clause.where, scope))
+        values = {name: parse_expression(text, scope) for name, text in list_values(clause, schema).items()}
+        found += [value for name, value in values.items() if not is_taken(name, value, columns)]
     return dict.fromkeys(name for one in found for name in one.list_columns("s"))
 
 
@@ -105,12 +150,10 @@ def list_bounded_columns(clauses: Sequence[Clause]) -> list[str]:
 
 
 def list_values(clause: Clause, schema: pa.Schema) -> dict[str, str]:
-    """List the values of an update or insert by column; without a mapping, every column of the source as it is."""
+    """List the values of an update or insert by column; without a mapping, columns of the source as they are."""
     if clause.values is not None:
         return dict(clause.values)
-    if clause.action not in ("update", "insert"):
-        return {}
-    return {name: f"s.{quote(name)}" for name in schema.names if name not in clause.exclude}
+    return {name: f"s.{quote(name)}" for name in schema.names if clause.gives(name)}
 
 
 def _combine_inserts(clauses: Sequence[Clause], schema: pa.Schema, constants: dict[str, str]) -> dict[str, Expression]:
@@ -119,11 +162,11 @@ def _combine_inserts(clauses: Sequence[Clause], schema: pa.Schema, constants: di
     listed = [list_values(clause, schema) for clause in clauses]
     inserting = [values for clause, values in zip(clauses, listed, strict=True) if clause.action == "insert"]
     for name in dict.fromkeys(name for values in listed for name in values):
-        if len(inserting) == 1:
-            found[name] = parse_expression(inserting[0][name], scope, "s", constants)
-        if len(inserting) > 1 or not found[name].is_column:
+        values = [parse_expression(one.get(name, "NULL"), scope, "s", constants) for one in inserting]
+        found[name] = values[0]
+        if not values[0].is_column or any(one.columns != values[0].columns or not one.is_column for one in values):
             # Evaluated where the clause holds only: it may fail on other rows.
-            text = _choose(clauses, [values.get(name, "NULL") for values in listed], "NULL")
+            text = _choose(clauses, [one.get(name, "NULL") for one in listed], "NULL")
             found[name] = parse_expression(text, scope, "s", constants)
     return found
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from merganser.errors import InvalidArgumentError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -23,25 +25,43 @@ ACTIONS: Mapping[Side, tuple[ClauseAction, ...]] = {
 }
 
 
+SQL_SIDES: Mapping[Side, str] = {
+    "matched": "MATCHED",
+    "not_matched": "NOT MATCHED",
+    "not_matched_by_source": "NOT MATCHED BY SOURCE",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clause:
     """One WHEN of a MERGE, with expressions of DuckDB over the aliases `s` (source) and `t` (target).
 
-    `values` maps target columns to expressions. None takes every column, except those of `exclude`, from the source
-    column of the same name; `by_name` allows that the source lacks some of them.
+    `values` maps target columns to expressions. None takes `columns`, by default all, except those of `exclude`, from
+    the source columns of the same names; `by_name` allows that the source lacks some of them. With `keeps_old`, a
+    column keeps its value where that of the source is NULL.
     """
 
     side: Side
     action: ClauseAction
     where: str | None = None
     values: Mapping[str, str] | None = None
+    columns: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
     by_name: bool = False
+    keeps_old: bool = False
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the clause holds for every row, and takes every column from the source or needs none."""
-        return self.where is None and self.values is None and not self.exclude and not self.by_name
+    def is_evaluated(self) -> bool:
+        """Whether the clause has a condition or expressions."""
+        return self.where is not None or self.values is not None
+
+    def gives(self, column: str) -> bool:
+        """Whether an update or insert gives a column a value, if the source has what it needs."""
+        if self.action not in ("update", "insert"):
+            return False
+        if self.values is not None:
+            return column in self.values
+        return (self.columns is None or column in self.columns) and column not in self.exclude
 
 
 _UPDATE = Clause(side="matched", action="update")
@@ -69,6 +89,21 @@ def select_clauses(clauses: Sequence[Clause], side: Side) -> list[Clause]:
             if clause.where is None:
                 break
     return selected
+
+
+def check_clauses(clauses: Sequence[Clause]) -> None:
+    """Refuse clauses that cannot be, or that no row can reach."""
+    if not clauses:
+        raise InvalidArgumentError("A MERGE needs a clause. Add one, such as when_matched_update_all().")
+    for at, clause in enumerate(clauses):
+        name = f"WHEN {SQL_SIDES[clause.side]}" if clause.side in SQL_SIDES else repr(clause.side)
+        if clause.action not in ACTIONS.get(clause.side, ()):
+            raise InvalidArgumentError(f"{name} has no action {clause.action!r}.")
+        if any(one.side == clause.side and one.where is None for one in clauses[:at]):
+            raise InvalidArgumentError(
+                f"A clause {name} stands behind one without a condition, so no row can reach it. Put the clause "
+                "without a condition last."
+            )
 
 
 def quote(name: str) -> str:

@@ -66,6 +66,8 @@ class SourceFacts:
     partitions: pa.Table
     # Whether the row group of each row of the bounds might hold a source key; undefined where a key is NULL or NaN.
     candidates: npt.NDArray[np.bool_]
+    # Keys of several source rows, of which clauses may let one change or add a row.
+    repeated_keys: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,19 +11,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from merganser.core.model.options import Request
-    from merganser.core.model.strategy import Rule
 
 OPERATIONS = {"insert": ["c", "r", "I", "insert"], "update": ["u", "U", "update"], "delete": ["d", "D", "delete"]}
 
 # What an option requires of the strategy, and why it is refused with others.
-REQUIREMENTS: dict[str, tuple[Callable[[Rule], bool], str]] = {
-    "dedup_order_by": (lambda rule: rule.deduplicates, "does not choose between source rows with the same key"),
-    "update_columns": (lambda rule: rule.replaces, "replaces no row"),
-    "insert_columns": (lambda rule: rule.inserts, "adds no row"),
-    "skip_unchanged": (lambda rule: rule.replaces, "replaces no row, so there is none to skip"),
-    "on_partition_move": (lambda rule: rule.replaces, "replaces no row, so none can move"),
+REQUIREMENTS: dict[str, tuple[Callable[[Request], bool], str]] = {
+    "dedup_order_by": (
+        lambda request: request.rule.deduplicates,
+        "does not choose between source rows with the same key",
+    ),
+    "update_columns": (lambda request: request.rule.replaces, "replaces no row"),
+    "update_mode": (lambda request: request.rule.replaces, "replaces no row"),
+    "insert_columns": (lambda request: request.rule.inserts, "adds no row"),
+    "skip_unchanged": (lambda request: "update" in request.actions, "replaces no row, so there is none to skip"),
+    "on_partition_move": (lambda request: request.rule.replaces, "replaces no row, so none can move"),
+    "scope": (
+        lambda request: request.changes_missing,
+        "deletes no missing rows, which is what a scope limits",
+    ),
     "operation_column": (
-        lambda rule: rule.replaces and not rule.deletes_missing,
+        lambda request: request.rule.replaces and not request.rule.deletes_missing,
         "applies one action to all source rows, or also deletes missing rows",
     ),
 }
@@ -32,13 +39,16 @@ REQUIREMENTS: dict[str, tuple[Callable[[Rule], bool], str]] = {
 def check_combination(request: Request) -> None:
     """Refuse options that have no effect with the strategy, or contradict another option."""
     options = request.options
-    given = {name for name in REQUIREMENTS if getattr(options, name) not in (None, False, (), [], "refuse")}
+    for message in _find_clause_conflicts(request):
+        raise InvalidArgumentError(message)
+    given = {name for name in REQUIREMENTS if getattr(options, name) not in (None, False, (), [], "refuse", "all")}
     for name in sorted(given):
         fits, fault = REQUIREMENTS[name]
-        if not fits(request.rule):
-            message = f"{name} does not go with strategy {request.strategy!r}, which {fault}. Leave one of them out."
+        if not fits(request):
+            subject = f"strategy {request.strategy!r}, which" if request.has_strategy else "these clauses: the merge"
+            message = f"{name} does not go with {subject} {fault}. Leave one of them out."
             raise InvalidArgumentError(message)
-    for message in chain(_find_conflicts(request), _find_operation_conflicts(request), _find_clause_conflicts(request)):
+    for message in chain(_find_conflicts(request), _find_operation_conflicts(request)):
         raise InvalidArgumentError(message)
 
 
@@ -56,6 +66,8 @@ def _find_conflicts(request: Request) -> Iterator[str]:
         yield f"{partial} leaves out the sequence_column {column!r}, which orders rows with the same key. Add it."
     if moves and listed:
         yield "Leave update_columns and insert_columns out with on_partition_move='move', which takes all columns."
+    if moves and options.update_mode != "all":
+        yield "Leave update_mode out with on_partition_move='move', which takes all values from the source."
     if moves and not options.check_partition_moves:
         wrong = "check_partition_moves=False with on_partition_move='move'"
         yield f"Do not pass {wrong}: the check finds the rows to move."
@@ -65,17 +77,10 @@ def _find_conflicts(request: Request) -> Iterator[str]:
 
 def _find_clause_conflicts(request: Request) -> Iterator[str]:
     options = request.options
-    if options.scope is not None and not request.changes_missing:
-        yield (
-            f"scope does not go with strategy {request.strategy!r}, which deletes no missing rows, which is what a "
-            "scope limits. Leave one of them out."
-        )
-    if request.clauses:
+    if not request.has_strategy:
         for name in ("update_columns", "insert_columns", "operation_column", "dedup_order_by"):
             if getattr(options, name) is not None:
                 yield f"{name} does not go with clauses, which list what they change. Leave it out."
-        if options.schema_mode != "strict":
-            yield "schema_mode='evolve' does not go with clauses yet. Change the schema with alter first."
 
 
 def _find_operation_conflicts(request: Request) -> Iterator[str]:

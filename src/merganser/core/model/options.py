@@ -9,15 +9,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, get_args
 
 from merganser.core.model import option_types as types
-from merganser.core.model.clauses import ACTIONS, quote
+from merganser.core.model.clauses import check_clauses, quote
 from merganser.core.model.keys import normalize_keys
 from merganser.core.model.option_checks import check_combination
-from merganser.core.model.strategy import Rule, find_clauses, find_rule
+from merganser.core.model.strategy import Rule, find_clauses
 from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.errors import InvalidArgumentError
 
@@ -37,6 +37,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 PartitionMove = Literal["refuse", "move"]
 SchemaMode = Literal["strict", "evolve"]
+UpdateMode = Literal["all", "non_null"]
 Call = Literal["merge", "plan", "write_dataset"]
 
 _ALL = get_args(Call)
@@ -128,6 +129,12 @@ class Options:
     )
     update_columns: Sequence[str] | str | None = declare(
         types.SOME_COLUMNS, "Columns that matched rows take from the source; default all.", _MERGES
+    )
+    update_mode: UpdateMode = declare(
+        types.choose_from(*get_args(UpdateMode)),
+        "Whether matched rows take every value of the source, or keep theirs where that of the source is NULL.",
+        _MERGES,
+        default="all",
     )
     insert_columns: Sequence[str] | str | None = declare(
         types.SOME_COLUMNS, "Columns that new rows take from the source; default all.", _MERGES
@@ -276,15 +283,16 @@ def pick_source(source: Any, data: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A merge as it was asked for: strategy, key columns and options.
+    """A merge as it was asked for: clauses, key columns and options.
 
-    A merge by `clauses` has no strategy of its own. Its source is that of `derived` columns, once it is open.
+    Where the caller named a strategy, the clauses are those that it stands for. If clauses compute anything, the source
+    is that of the `derived` columns, once it is open.
     """
 
     strategy: MergeStrategy | Literal["merge"]
     keys: list[str]
     options: Options
-    clauses: tuple[Clause, ...] = ()
+    clauses: tuple[Clause, ...]
     on: Mapping[str, str] = field(default_factory=dict)
     derived: DerivedColumns | None = None
     # The values of functions that depend on the time, the same in all clauses.
@@ -292,19 +300,30 @@ class Request:
 
     @property
     def rule(self) -> Rule:
-        """What the clauses or the strategy do with matched, new and missing rows."""
-        return Rule.of(self.clauses) if self.clauses else find_rule(self.strategy)
+        """What the clauses do with matched, new and missing rows."""
+        return Rule.of(self.clauses, deduplicates=self.strategy == "deduplicate")
+
+    @property
+    def has_strategy(self) -> bool:
+        """Whether the caller named a strategy instead of clauses."""
+        return self.strategy != "merge"
 
     @property
     def actions(self) -> set[ClauseAction]:
         """What may happen to a row."""
-        actions = {clause.action for clause in self.clauses or find_clauses(self.strategy)}
+        actions = {clause.action for clause in self.clauses}
         return actions if self.options.operation_column is None else {*actions, "delete"}
 
     @property
     def changes_missing(self) -> bool:
         """Whether rows without a match may change."""
-        return any(clause.side == "not_matched_by_source" for clause in self.clauses or find_clauses(self.strategy))
+        return any(clause.side == "not_matched_by_source" for clause in self.clauses)
+
+    @property
+    def allows_repeated_keys(self) -> bool:
+        """Whether several source rows may have one key, of which conditions choose one at most."""
+        conditions = [one.where for one in self.clauses if one.side != "not_matched_by_source"]
+        return not self.has_strategy and any(one is not None for one in conditions)
 
     @property
     def deduplicates(self) -> bool:
@@ -325,25 +344,36 @@ def make_request(
     clauses: Sequence[Clause] | None = None,
 ) -> Request:
     """Check everything that can be checked before anything is read."""
-    if clauses is not None:
-        request = _make_clause_request(key_columns, options, clauses)
+    keys = normalize_keys(list(key_columns) if isinstance(key_columns, Mapping) else key_columns)
+    on = dict(key_columns) if isinstance(key_columns, Mapping) else {name: quote(name) for name in keys}
+    if clauses is None:
+        request = Request(strategy, keys, options, _make_clauses(strategy, options), on)
     else:
-        request = Request(strategy, normalize_keys(cast("Sequence[str] | str", key_columns)), options)
+        check_clauses(clauses)
+        request = Request("merge", keys, options, tuple(_adapt_clause(one, options) for one in clauses), on)
     check_combination(request)
     return request
 
 
-def _make_clause_request(
-    on: Sequence[str] | Mapping[str, str] | str, options: Options, clauses: Sequence[Clause]
-) -> Request:
-    keys = normalize_keys(list(on) if isinstance(on, Mapping) else on)
-    if not clauses:
-        raise InvalidArgumentError("A MERGE needs a clause. Add one, such as when_matched_update_all().")
-    for clause in clauses:
-        if clause.action not in ACTIONS.get(clause.side, ()):
-            raise InvalidArgumentError(f"Rows that are {clause.side} have no action {clause.action!r}.")
-    expressions = dict(on) if isinstance(on, Mapping) else {name: quote(name) for name in keys}
-    return Request("merge", keys, options, tuple(clauses), expressions)
+def make_write_request(options: Options) -> Request:
+    """Request a write without keys, which inserts every row."""
+    return Request("insert", [], options, _make_clauses("insert", options))
+
+
+def _make_clauses(strategy: str, options: Options) -> tuple[Clause, ...]:
+    """Make the clauses that a strategy and its options stand for."""
+    columns = {"update": options.update_columns, "insert": options.insert_columns}
+    chosen = {action: None if some is None else tuple(some) for action, some in columns.items()}
+    clauses = [replace(one, columns=chosen.get(one.action)) for one in find_clauses(strategy)]
+    return tuple(_adapt_clause(one, options) for one in clauses)
+
+
+def _adapt_clause(clause: Clause, options: Options) -> Clause:
+    """Apply the options that change what a clause takes from the source."""
+    # A row that moves has nothing but what the source has, so none of its columns may be missing there.
+    evolves = options.schema_mode == "evolve" and options.on_partition_move != "move"
+    keeps_old = clause.action == "update" and options.update_mode == "non_null"
+    return replace(clause, by_name=clause.by_name or evolves, keeps_old=clause.keeps_old or keeps_old)
 
 
 def check_order(request: Request, *, is_ordered: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from merganser.core.model.clause_projection import compile_clauses, list_insert_columns
+from merganser.core.model.clause_projection import ClauseColumns, compile_clauses, list_insert_columns
 from merganser.core.model.row_clauses import INSERT_COLUMN, RESERVED_PREFIX
 from merganser.core.model.strategy import MergePolicy
 from merganser.errors import InvalidArgumentError, SchemaMismatchError
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from merganser.core.model.clause_source import DerivedColumns
     from merganser.core.model.options import Options, Request
+    from merganser.core.model.row_clauses import RowClauses
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,40 +31,45 @@ class Projection:
 
 def uses_column(request: Request, name: str) -> bool:
     """Whether a merge reads a column from the source, if both have it."""
-    options, rule = request.options, request.rule
-    if request.clauses:
-        return not name.startswith(RESERVED_PREFIX)
-    return (
-        name in request.keys
-        or name in request.order_by
-        or (rule.replaces and (options.update_columns is None or name in options.update_columns))
-        or (rule.inserts and (options.insert_columns is None or name in options.insert_columns))
-    )
+    if name.startswith(RESERVED_PREFIX):
+        return False
+    return name in request.keys or name in request.order_by or any(clause.gives(name) for clause in request.clauses)
 
 
 def find_projection(
-    request: Request, schema: pa.Schema, partition_columns: Sequence[str], given: frozenset[str] | None = None
+    request: Request,
+    source: pa.Schema,
+    schema: pa.Schema,
+    partition_columns: Sequence[str],
+    required: frozenset[str],
 ) -> Projection:
-    """Find the columns that matched and new rows take from the source: all unless the caller names some (M2).
-
-    Where the schema evolves, all are those `given` by the source.
-    """
-    options, rule, keys = request.options, request.rule, frozenset(request.keys)
-    for argument in ("update_columns", "insert_columns"):
-        for name in getattr(options, argument) or ():
-            if name not in schema.names:
-                raise InvalidArgumentError(
-                    f"{argument} names {name!r}, which the target lacks. Its columns are: {', '.join(schema.names)}."
-                )
-    moves = options.on_partition_move == "move"
-    everything = frozenset(schema.names if given is None else [*given.intersection(schema.names), *partition_columns])
-    updates, inserts = (
-        frozenset() if not wanted else everything if named is None else frozenset(named)
-        for wanted, named in ((rule.replaces, options.update_columns), (rule.inserts or moves, options.insert_columns))
+    """Find the columns that matched and new rows take from the source."""
+    options, rule, derived, keys = request.options, request.rule, request.derived, frozenset(request.keys)
+    _check_named(options, schema)
+    columns = ClauseColumns(
+        source=source.names if derived is None else derived.schema_before.names,
+        derived=derived,
+        target=schema,
+        keys=keys,
+        partition_columns=partition_columns,
+        required=required,
+        constants=request.constants,
     )
-    inserts |= keys if rule.inserts else frozenset()
+    matched = compile_clauses("matched", request.clauses, columns)
+    missing = compile_clauses("not_matched_by_source", request.clauses, columns)
+    updates = frozenset() if matched is None else matched.columns
+    inserts = list_insert_columns(request.clauses, columns) | (keys if rule.inserts else frozenset())
     movable = frozenset(partition_columns) - keys
     _check_partial(updates, inserts, movable, request)
+    _check_computed([one for one in (matched, missing) if one is not None], partition_columns, missing)
+    moves = options.on_partition_move == "move"
+    if moves and (derived is not None or (matched is not None and not matched.is_plain)):
+        raise InvalidArgumentError(
+            "on_partition_move='move' does not go with conditions and expressions, because a row that moves takes all "
+            "columns from the source. Leave it out."
+        )
+    # The row work of a derived source checks what is required; see `RowClauses`.
+    is_plain = matched is None or (matched.is_plain and (derived is None or not required & matched.columns))
     policy = MergePolicy(
         rule=rule,
         columns=updates,
@@ -72,56 +77,33 @@ def find_projection(
         delete_column=options.operation_column,
         compared_columns=_find_compared_columns(options.skip_unchanged, updates - keys),
         takes_partition=movable <= updates,
+        matched=None if is_plain else matched,
+        missing=None if rule.deletes_missing else missing,
+        insert_column=INSERT_COLUMN if derived is not None and INSERT_COLUMN in derived.columns else None,
     )
-    named = {*request.keys, *request.order_by, *(options.update_columns or ()), *(options.insert_columns or ())}
-    columns = frozenset(name for name in everything | named if uses_column(request, name))
-    return Projection(policy, columns, inserts, appends=rule.inserts or moves)
+    taken = frozenset() if matched is None else matched.taken_columns
+    read = (keys | inserts | taken | {*request.order_by}) & {*schema.names}
+    return Projection(policy, read, updates if moves else inserts, appends=rule.inserts or moves)
 
 
-def find_clause_projection(
-    request: Request,
-    derived: DerivedColumns,
-    schema: pa.Schema,
-    partition_columns: Sequence[str],
-    required: frozenset[str],
-) -> Projection:
-    """Find what clauses take from the source, compiled for the columns of both sides."""
-    options, keys = request.options, frozenset(request.keys)
-    matched, missing = (
-        compile_clauses(side, request.clauses, derived, schema, keys, required, request.constants)
-        for side in ("matched", "not_matched_by_source")
-    )
-    rule, movable = request.rule, frozenset(partition_columns) - keys
-    updates = frozenset() if matched is None else matched.columns
-    inserts = list_insert_columns(request.clauses, derived, schema) | (keys if rule.inserts else frozenset())
-    _check_partial(updates, inserts, movable, request)
-    computed = (
-        {} if matched is None else {name: one for clause in matched.clauses for name, one in clause.values.items()}
-    )
-    fixed = frozenset() if missing is None else missing.columns
+def _check_named(options: Options, schema: pa.Schema) -> None:
+    for argument in ("update_columns", "insert_columns"):
+        for name in getattr(options, argument) or ():
+            if name not in schema.names:
+                raise InvalidArgumentError(
+                    f"{argument} names {name!r}, which the target lacks. Its columns are: {', '.join(schema.names)}."
+                )
+
+
+def _check_computed(sides: Sequence[RowClauses], partition_columns: Sequence[str], missing: RowClauses | None) -> None:
+    """Refuse to compute a partition column: its row would leave its folder."""
+    computed = {name for side in sides for clause in side.clauses for name in clause.values}
+    computed |= frozenset() if missing is None else missing.columns
     for name in partition_columns:
-        if name in computed or name in fixed:
+        if name in computed:
             raise InvalidArgumentError(
                 f"A clause computes the partition column {name!r}, so rows would leave their folder. Leave it out."
             )
-    is_plain = (
-        matched is not None and not computed and len(matched.clauses) == 1 and matched.clauses[0].condition is None
-    )
-    if options.on_partition_move == "move" and not is_plain:
-        raise InvalidArgumentError("on_partition_move='move' needs clauses that take all columns from the source.")
-    policy = MergePolicy(
-        rule=rule,
-        columns=updates,
-        sequence_column=options.sequence_column,
-        compared_columns=_find_compared_columns(options.skip_unchanged, updates - keys),
-        takes_partition=bool(movable) and movable <= updates,
-        matched=None if is_plain or not rule.touches else matched,
-        missing=None if rule.deletes_missing else missing,
-        insert_column=INSERT_COLUMN if INSERT_COLUMN in derived.columns else None,
-    )
-    taken = {name for clause in (matched.clauses if matched else ()) for name in clause.columns - {*clause.values}}
-    columns = keys | inserts | taken | {*request.order_by}
-    return Projection(policy, columns & {*schema.names}, inserts, appends=rule.inserts)
 
 
 def _find_compared_columns(skip_unchanged: bool | Sequence[str], replaced: frozenset[str]) -> frozenset[str] | None:  # noqa: FBT001

@@ -31,17 +31,24 @@ SOURCE_PREFIX = f"{RESERVED_PREFIX}s."
 INSERT_COLUMN = f"{RESERVED_PREFIX}insert"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowClause:
     """One clause: its condition, None if it always holds, its action, and what an update changes.
 
-    Of the `columns` that an update changes, those with `values` are computed, the others are columns of the source.
+    Of the `columns` that an update changes, those with `values` are computed, the others are taken from the source,
+    where that is not NULL if the clause `keeps_old`.
     """
 
     condition: Expression | None
     action: Action
     columns: frozenset[str]
     values: Mapping[str, Expression]
+    keeps_old: bool = False
+
+    @property
+    def taken_columns(self) -> frozenset[str]:
+        """The columns that an update takes from the source."""
+        return self.columns - {*self.values}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +68,37 @@ class RowClauses:
         """The columns that updates change."""
         return frozenset(self.schema.names)
 
+    @property
+    def taken_columns(self) -> frozenset[str]:
+        """The columns that some update takes from the source."""
+        return frozenset(name for one in self.clauses for name in one.taken_columns)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether there is one clause, which always holds and needs nothing but the columns that it takes."""
+        (first, *others) = self.clauses
+        return not (others or first.condition is not None or first.values or first.keeps_old)
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether the action of a row depends on its values."""
+        return any(one.condition is not None for one in self.clauses)
+
     def list_source_columns(self, names: Collection[str] | None = None) -> list[str]:
         """List the source columns that conditions need and, with names, the new values of these columns."""
         found = [SOURCE_PREFIX + name for one in self._list_expressions(names) for name in one.list_columns("s")]
-        plain = [name for one in self.clauses for name in one.columns - {*one.values} if name in (names or ())]
-        return list(dict.fromkeys([*found, *plain]))
+        taken = [name for name in names or () if name in self.taken_columns]
+        return list(dict.fromkeys([*found, *taken]))
 
     def list_target_columns(self, names: Collection[str] | None = None) -> list[str]:
         """List the target columns that conditions need and, with names, the new values of these columns."""
         found = [name for one in self._list_expressions(names) for name in one.list_columns("t")]
         # A column that only some of the clauses change keeps its value in the rows of others.
-        kept = [name for name in names or () if any(name not in one.columns for one in self._updates)]
+        kept = [
+            name
+            for name in names or ()
+            if any(name not in one.columns or (one.keeps_old and name in one.taken_columns) for one in self._updates)
+        ]
         return list(dict.fromkeys([*found, *kept]))
 
     def _list_expressions(self, names: Collection[str] | None) -> Iterator[Expression]:
@@ -128,7 +155,10 @@ class RowClauses:
             column = found.get(name)
             if column is None:
                 column = (source if name in clause.columns else target).column(name)
-            columns.append(_fit(column, field, clause))
+            column = _fit(column, field, clause)
+            if clause.keeps_old and name in clause.taken_columns:
+                column = _fill_nulls(column, cast_column(target.column(name), field.type, name))
+            columns.append(_require(column, field, clause))
         return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))  # noqa: FBT003
 
 
@@ -142,15 +172,29 @@ def _test(condition: Expression, source: pa.Table, target: pa.Table, rows: int) 
 
 
 def _fit(column: pa.ChunkedArray, field: pa.Field, clause: RowClause) -> pa.ChunkedArray:
-    """Cast new values to the type of their column, and refuse NULL where that is required."""
-    remedy = "Correct the expression, or widen the column with alter."
-    fitted = cast_column(column, field.type, field.name, remedy)
-    if not field.nullable and fitted.null_count:
+    """Cast new values to the type of their column."""
+    if field.name not in clause.values:
+        return cast_column(column, field.type, field.name)
+    return cast_column(column, field.type, field.name, "Correct the expression, or widen the column with alter.")
+
+
+def _require(column: pa.ChunkedArray, field: pa.Field, clause: RowClause) -> pa.ChunkedArray:
+    """Refuse NULL where the target requires a value."""
+    if not field.nullable and column.null_count:
         text = clause.values[field.name].text if field.name in clause.values else f"s.{field.name}"
         raise ColumnValueError(
             f"{text!r} is NULL for column {field.name!r}, which the target declares NOT NULL. Give it a value."
         )
-    return fitted
+    return column
+
+
+def _fill_nulls(new: pa.ChunkedArray, old: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Take old values where new ones are NULL, in any type: Arrow's `coalesce` does not support all of them."""
+    if not new.null_count:
+        return new
+    rows = np.arange(len(new))
+    chosen = np.where(new.is_null().to_numpy(), rows + len(new), rows)
+    return pa.chunked_array([*new.chunks, *old.chunks], new.type).take(pa.array(chosen))
 
 
 def _strip(source: pa.Table) -> pa.Table:

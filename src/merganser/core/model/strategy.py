@@ -48,7 +48,7 @@ class Rule:
         return cls(
             Action.REPLACE if "update" in matched else Action.DELETE if "delete" in matched else Action.KEEP,
             Action.INSERT if "insert" in actions["not_matched"] else Action.IGNORE,
-            Action.DELETE if any(one.is_plain and one.action == "delete" for one in missing) else Action.KEEP,
+            Action.DELETE if any(one.where is None and one.action == "delete" for one in missing) else Action.KEEP,
             deduplicates,
         )
 
@@ -66,6 +66,11 @@ class Rule:
     def inserts(self) -> bool:
         """Whether new rows are added."""
         return self.new is Action.INSERT
+
+    @property
+    def uses_matches(self) -> bool:
+        """Whether files are rewritten by where their matched rows are."""
+        return self.touches or self.deletes_missing
 
     @property
     def deletes_missing(self) -> bool:
@@ -102,8 +107,9 @@ class MergePolicy:
     @property
     def compares_values(self) -> bool:
         """Whether the values of matched target rows are compared."""
-        compares = self.sequence_column is not None or self.compared_columns is not None or self.matched is not None
-        return self.rule.touches and compares
+        has_conditions = self.matched is not None and self.matched.has_conditions
+        compares = self.sequence_column is not None or self.compared_columns is not None
+        return self.rule.touches and (compares or has_conditions)
 
     @property
     def compares_equal(self) -> bool:

@@ -78,6 +78,16 @@ def check_duplicate_keys(count: int, sample: pa.Table, rule: Rule) -> None:
         )
 
 
+def check_repeated_keys(count: int, sample: pa.Table) -> None:
+    """Refuse keys of which more than one source row would change or add a row (Q3)."""
+    if count:
+        raise DuplicateKeyError(
+            f"Clauses apply to several source rows of {count} key{'s' * (count != 1)}, for example "
+            f"{format_keys(sample)}. Let conditions exclude all but one row of a key, keep one in the source, or set "
+            "sequence_column to the column that orders them."
+        )
+
+
 def check_required(facts: SourceFacts, required: Iterable[str]) -> None:
     """Refuse NULL in a column that the target requires (S1)."""
     for name in required:

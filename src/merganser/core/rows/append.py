@@ -23,6 +23,7 @@ from merganser.core.model.schema import get_plain_column, select_fields
 from merganser.core.parquet.source_file import CannotSpliceError, open_source_file
 from merganser.core.parquet.splice import NewRowGroup, splice
 from merganser.core.parquet.thrift import ThriftError
+from merganser.errors import ColumnValueError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,6 +165,11 @@ def _take_group(table: pa.Table, rows: Rows, layout: Layout, start: int) -> pa.T
         get_plain_column(table, field.name, schema) if field.name in have else null_array(len(some), field.type)
         for field in schema
     ]
+    for field, column in zip(schema, columns, strict=True):
+        if not field.nullable and column.null_count:
+            raise ColumnValueError(
+                f"New rows have NULL in column {field.name!r}, which the target declares NOT NULL. Give it a value."
+            )
     return pa.table(columns, schema=schema)
 
 

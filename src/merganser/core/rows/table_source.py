@@ -30,7 +30,7 @@ from merganser.core.rows.audit_rows import keep_tables, list_changed_rows, list_
 from merganser.core.rows.bounds import might_match
 from merganser.core.rows.clause_rows import load_values
 from merganser.core.rows.key_scan import match_keys
-from merganser.core.rows.match_actions import assign_actions, find_excluded_rows
+from merganser.core.rows.match_actions import assign_actions, check_new_rows, find_excluded_rows
 from merganser.core.rows.matches import Matches
 from merganser.core.rows.rewrite import GroupChange, rewrite_file
 
@@ -120,12 +120,17 @@ class TableSource:
         return hash_keys(to_canonical_keys(self.rows, self.spec.keys).columns)
 
     def match(self, files: Sequence[ScanFile], facts: SourceFacts, missing: Sequence[ScanFile] = ()) -> TableMatches:
+        repeats = facts.repeated_keys > 0
         if not files and not missing:
+            if repeats:
+                check_new_rows(self.rows, self.spec, make_unmatched(self.rows, self.spec.policy).new)
             counts = MatchCounts.of_unmatched(facts, self.spec.policy.rule)
             return TableMatches(self.rows, self.spec, facts.partitions, None, counts)
         matches = self.find_matches(files) if files else make_unmatched(self.rows, self.spec.policy)
-        found = assign_actions(self.rows, self.spec, matches, files, facts.partitions, missing)
-        return TableMatches(self.rows, self.spec, facts.partitions, *found)
+        found, counts = assign_actions(self.rows, self.spec, matches, files, facts.partitions, missing, repeats=repeats)
+        if repeats:
+            check_new_rows(self.rows, self.spec, found.new)
+        return TableMatches(self.rows, self.spec, facts.partitions, found, counts)
 
     def find_matches(self, files: Sequence[ScanFile]) -> Matches:
         found = find_matches(self.rows, self.spec, files)

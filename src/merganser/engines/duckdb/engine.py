@@ -105,6 +105,7 @@ class DuckDBSource(TableSource):
         super().__init__(rows, spec)
         self._engine = engine
         self._views: dict[tuple[str, ...], str] = {}
+        self._has_repeated_keys = False
 
     @property
     def _connection(self) -> duckdb.DuckDBPyConnection:
@@ -156,6 +157,7 @@ class DuckDBSource(TableSource):
         view, names = self._ensure_view(keys), ", ".join(name_key_columns(len(keys)))
         groups = f"SELECT min({SOURCE_ROW}) AS first FROM {view} GROUP BY {names} HAVING count(*) > 1"
         count, sample = query_row(self._connection, f"SELECT count(*), min(first, {SAMPLE_SIZE}) FROM ({groups})")
+        self._has_repeated_keys = count > 0
         return count, take(self.rows.select(list(keys)), np.array(sample or [], np.int64))
 
     def find_candidates(self, bounds: pa.Table) -> npt.NDArray[np.bool_]:
@@ -205,8 +207,10 @@ class DuckDBSource(TableSource):
             self._views.clear()
             matched = self._create_matched_table(files, use_duckdb=False)
         engine.announce(engine.uses_merge)
-        make_statement = _make_merge_statement if engine.uses_merge else _make_union_statement
-        views = _split_source(self._ensure_view(keys), self.rows.num_rows)
+        # A MERGE takes any one of the source rows with the same key.
+        merges = engine.uses_merge and not self._has_repeated_keys
+        make_statement = _make_merge_statement if merges else _make_union_statement
+        views = _split_source(self._ensure_view(keys), self.rows.num_rows) if rule.touches or rule.inserts else []
         offsets = _RowOffsets.of(files)
         results = (query(self._connection, make_statement(matched, view, len(keys), rule)) for view in views)
         found = _collect_matches(results, offsets)
@@ -336,7 +340,8 @@ class _RowOffsets:
 
 def _collect_matches(results: Iterable[pa.Table], offsets: _RowOffsets) -> Matches:
     """Sort the rows that MERGE returned in the order of the files, and the new rows in that of the source."""
-    lines, rows, new = [], [], []
+    none = np.zeros(0, np.int64)
+    lines, rows, new = [none], [none], [none]
     for result in results:
         updated = pc.equal(result.column("merge_action"), UPDATE)
         file, line, row = _to_arrays(result.filter(updated).drop_columns("merge_action"))

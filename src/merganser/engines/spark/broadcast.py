@@ -22,7 +22,7 @@ from merganser.core.rows.append import append_rows
 from merganser.core.rows.audit_rows import keep_tables, list_changed_rows, list_inserted_rows
 from merganser.core.rows.clause_rows import list_value_columns
 from merganser.core.rows.key_scan import POSITION_COLUMNS
-from merganser.core.rows.match_actions import assign_actions, find_excluded_rows, list_compared_columns
+from merganser.core.rows.match_actions import assign_actions, check_new_rows, find_excluded_rows, list_compared_columns
 from merganser.core.rows.matches import Matches
 from merganser.core.rows.table_source import collect_key_facts, find_matches, make_unmatched, rewrite_rows
 from merganser.engines.spark.columns import ACTION
@@ -81,11 +81,14 @@ class BroadcastSource:
         self, files: Sequence[ScanFile], facts: SourceFacts, missing: Sequence[ScanFile] = ()
     ) -> BroadcastMatches:
         inserts = self.spec.policy.rule.inserts
+        repeats = facts.repeated_keys > 0
         if not files and not missing:
+            if repeats:
+                self.run([partial(_check_new_rows, None)], "check keys")
             counts = MatchCounts.of_unmatched(facts, self.spec.policy.rule)
             return BroadcastMatches(self, facts.partitions, None, counts)
         chunks = list(_chunk_files(files, missing))
-        task = partial(_match, self.staged, self.spec, facts.partitions)
+        task = partial(_match, self.staged, self.spec, facts.partitions, repeats)
         found: list[_TaskMatches] = run_tasks(self._engine.spark, task, chunks, "match keys")
         new = np.packbits(np.ones(self.staged.rows if inserts else 0, np.bool_))
         paths: dict[int, str] = {}
@@ -94,6 +97,8 @@ class BroadcastSource:
             if inserts:
                 new &= ~one.matched_bitmap
         counts = _add_counts(found, new_rows=int(np.unpackbits(new).sum()))
+        if repeats:
+            self.run([partial(_check_new_rows, new)], "check keys")
         return BroadcastMatches(self, facts.partitions, StagedMatches(paths, new, counts.moved), counts)
 
     def run(self, tasks: Sequence[Callable[[StagedSource, SourceSpec], Any]], name: str) -> list[Any]:
@@ -169,6 +174,13 @@ def _find_duplicate_keys(staged: StagedSource, spec: SourceSpec) -> tuple[int, p
     return find_duplicate_keys(staged.read_table(spec.keys), spec.keys, SAMPLE_SIZE)
 
 
+def _check_new_rows(new_bitmap: npt.NDArray[np.uint8] | None, staged: StagedSource, spec: SourceSpec) -> None:
+    """Refuse several new rows with one key; without a bitmap, nothing was matched."""
+    rows = align_chunks(staged.read_table(_collect_names(*spec.keys, spec.policy.flag_column)))
+    unmatched = make_unmatched(rows, spec.policy).new
+    check_new_rows(rows, spec, unmatched if new_bitmap is None else np.flatnonzero(np.unpackbits(new_bitmap)))
+
+
 def _hash_source_keys(staged: StagedSource, spec: SourceSpec) -> Hashes:
     return hash_keys(to_canonical_keys(staged.read_table(spec.keys), spec.keys).columns)
 
@@ -205,7 +217,13 @@ def _chunk_files(files: Sequence[ScanFile], missing: Sequence[ScanFile]) -> Iter
         yield chunk
 
 
-def _match(staged: StagedSource, spec: SourceSpec, partitions: pa.Table, chunk: _Chunk) -> _TaskMatches:
+def _match(
+    staged: StagedSource,
+    spec: SourceSpec,
+    partitions: pa.Table,
+    repeats: bool,  # noqa: FBT001  tasks get theirs by position
+    chunk: _Chunk,
+) -> _TaskMatches:
     (files, missing), policy = chunk, spec.policy
     compared = list_compared_columns(staged.schemas.target.names, spec.keys, policy)
     names = _collect_names(*spec.keys, *partitions.column_names, policy.flag_column, *compared)
@@ -215,7 +233,7 @@ def _match(staged: StagedSource, spec: SourceSpec, partitions: pa.Table, chunk: 
     if policy.rule.inserts:
         matched = matched.copy()
         matched[found.source_row] = True
-    matches, counts = assign_actions(rows, spec, found, files, partitions, missing)
+    matches, counts = assign_actions(rows, spec, found, files, partitions, missing, repeats=repeats)
     moved = np.unique(matches.source_row[matches.action == Action.MOVE])[:SAMPLE_SIZE]
     return _TaskMatches(_write_matches(staged.staging, matches), counts, moved, np.packbits(matched))
 

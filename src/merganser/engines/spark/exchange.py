@@ -48,6 +48,7 @@ class Kind(IntEnum):
     VALUES = 5
     COUNTS = 6
     MISSING = 7
+    REPEATED = 8
 
 
 def encode_inputs(inputs: Iterable[tuple[int, int, Any]]) -> pa.Table:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 from merganser.core.model.casts import conform_schema
 from merganser.core.model.engine import SAMPLE_SIZE, AppendedFile, MatchCounts, PartitionNumber
 from merganser.core.model.keys import name_key_columns, to_canonical_type
+from merganser.core.model.validation import check_repeated_keys
 from merganser.core.rows.clause_rows import list_value_columns
 from merganser.core.rows.match_actions import list_compared_columns
 from merganser.core.rows.table_source import KeyFacts
@@ -158,24 +159,31 @@ class ShuffleSource:
         return exchange([self.source.frame, *packets], max(1, self.source.count or 0))
 
     def match(self, files: Sequence[ScanFile], facts: SourceFacts, missing: Sequence[ScanFile] = ()) -> ShuffleMatches:
-        found = self._match(files, facts) if files else None
+        repeats = facts.repeated_keys > 0
+        found = self._match(files, facts, repeats=repeats) if files or repeats else None
+        if repeats and found is not None:
+            self._check_new_rows(found)
         changed = self._find_missing(found, missing) if missing else None
         return ShuffleMatches(self, facts.partitions, found, self._add_counts(found, changed, facts), changed)
 
-    def _match(self, files: Sequence[ScanFile], facts: SourceFacts) -> DataFrame:
+    def _check_new_rows(self, found: DataFrame) -> None:
+        numbers = tag_errors(shuffle_matches.number_repeated_rows)
+        repeated = collect_results(select_kind(found, Kind.REPEATED).mapInArrow(numbers, RESULT_SCHEMA), "check keys")
+        check_repeated_keys(sum(map(len, repeated)), self._sample_keys(repeated))
+
+    def _match(self, files: Sequence[ScanFile], facts: SourceFacts, *, repeats: bool) -> DataFrame:
         policy, types = self.spec.policy, self._key_types
         groups = self._count_groups(files)
         source = self._emit(shuffle_matches.emit_source_keys, self.spec, facts.partitions, groups)
         scan = tag_errors(shuffle_matches.emit_target_keys, self.spec, types, groups)
         target = make_task_frame(self._engine.spark, files).mapInArrow(scan, PACKET_SCHEMA)
         join = tag_errors(
-            shuffle_matches.join_group, types, shuffle_matches.MatchRules.of(policy, files, facts.partitions)
+            shuffle_matches.join_group, types, shuffle_matches.MatchRules.of(policy, files, facts.partitions, repeats)
         )
         found = self._persist(exchange([source, target], groups).mapInArrow(join, PACKET_SCHEMA))
-        if policy.compares_values:
-            found = self._persist(
-                self._compare_values(found, files).unionAll(found.where(F.col(KIND) != int(Kind.MATCHES)))
-            )
+        if files and (policy.compares_values or repeats):
+            compared = self._compare_values(found, files, repeats=repeats)
+            found = self._persist(compared.unionAll(found.where(F.col(KIND) != int(Kind.MATCHES))))
         return found
 
     def _find_missing(self, found: DataFrame | None, missing: Sequence[ScanFile]) -> DataFrame:
@@ -210,10 +218,12 @@ class ShuffleSource:
         )
         return replace(counts, moved_sample=self._sample_keys(collect_results(moved, "sample keys")))
 
-    def _compare_values(self, found: DataFrame, files: Sequence[ScanFile]) -> DataFrame:
+    def _compare_values(self, found: DataFrame, files: Sequence[ScanFile], *, repeats: bool) -> DataFrame:
         """Send source rows to tasks that read the rows which they match, to be compared there."""
         names = list_compared_columns(self.source.reader.schemas.target.names, self.spec.keys, self.spec.policy)
-        compare = tag_errors(shuffle_matches.compare_rows, self.source.reader, names, self.spec)
+        if repeats:
+            names = list(dict.fromkeys([*self.spec.keys, *names]))
+        compare = tag_errors(shuffle_matches.compare_rows, self.source.reader, names, self.spec, repeats)
         parts = shuffle_matches.split_files(files, 2 * self._engine.group_rows)
         return self.send_matches(found, parts, names, kept=True).mapInArrow(compare, PACKET_SCHEMA)
 
@@ -268,7 +278,7 @@ class ShuffleMatches:
         return rewritten, [] if layout is None else self._append(layout, staging)
 
     def _rewrite(self, jobs: Sequence[RewriteJob], staging: Staging) -> list[RewrittenFile]:
-        policy, found = self._policy, self.packets if self._policy.rule.touches else None
+        policy, found = self._policy, self.packets if self._policy.rule.uses_matches else None
         names = list_value_columns(self._reader.schemas.target.names, policy, policy.columns)
         has_matches = self.packets is not None or self.missing is not None
         rewrite = tag_errors(shuffle_matches.rewrite, self._reader, names, policy, staging, has_matches)

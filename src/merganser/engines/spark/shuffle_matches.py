@@ -23,7 +23,7 @@ from merganser.core.model.strategy import Action
 from merganser.core.rows.audit_rows import keep_tables, list_changed_rows
 from merganser.core.rows.clause_rows import find_missing, list_value_columns
 from merganser.core.rows.key_scan import POSITION_COLUMNS, make_key_schema, read_key_batches
-from merganser.core.rows.match_actions import compare_values
+from merganser.core.rows.match_actions import compare_values, find_single_matches
 from merganser.core.rows.matches import Matches, count_groups
 from merganser.core.rows.table_source import rewrite_rows
 from merganser.engines.spark import columns as col
@@ -82,19 +82,23 @@ def emit_target_keys(spec: SourceSpec, types: Sequence[pa.DataType], groups: int
 
 @dataclass(frozen=True, slots=True)
 class MatchRules:
-    """What decides about a match by its key: the policy, and the partition of each target file if rows may move."""
+    """What decides about a match by its key: the policy, and the partition of each target file if rows may move.
+
+    If source keys `repeat`, a target row may have several matches, which are compared.
+    """
 
     policy: MergePolicy
     file_partitions: npt.NDArray[np.int64] | None
+    repeats: bool = False
 
     @classmethod
-    def of(cls, policy: MergePolicy, files: Sequence[ScanFile], partitions: pa.Table) -> MatchRules:
+    def of(cls, policy: MergePolicy, files: Sequence[ScanFile], partitions: pa.Table, repeats: bool) -> MatchRules:  # noqa: FBT001
         """Find the partitions of files."""
-        if not (policy.rule.replaces and policy.takes_partition and partitions.num_columns):
-            return cls(policy, None)
+        if not (files and policy.rule.replaces and policy.takes_partition and partitions.num_columns):
+            return cls(policy, None, repeats)
         found = np.full(max(file.number for file in files) + 1, OTHER_PARTITION, np.int64)
         found[[file.number for file in files]] = [file.partition for file in files]
-        return cls(policy, found)
+        return cls(policy, found, repeats)
 
     def assign_actions(self, file: npt.NDArray[np.int32], source: pa.Table) -> npt.NDArray[np.int8]:
         """Assign actions to matches by their target files and source rows."""
@@ -130,11 +134,32 @@ def join_group(types: Sequence[pa.DataType], rules: MatchRules, batches: Batches
         is_new = ~source.column(col.IS_EXCLUDED).to_numpy()
         is_new[at] = False
         new = take(source, np.flatnonzero(is_new))
+    if rules.repeats:
+        repeated = _find_repeated_rows(new, names).select(col.NEW_SCHEMA.names)
+        yield from send(Kind.REPEATED, [(0, 0, repeated)])
     new = new.select(col.NEW_SCHEMA.names)
     yield from send(Kind.NEW_ROWS, split_rows(new, new.column(col.SOURCE_FILE).to_numpy()))
     yield from _send_matches(matches)
     # Where values are compared, that decides about matches; they are counted after it.
-    yield from _send_counts(matches.slice(0, 0) if policy.compares_values else matches, new.num_rows)
+    is_open = policy.compares_values or rules.repeats
+    yield from _send_counts(matches.slice(0, 0) if is_open else matches, new.num_rows)
+
+
+def _find_repeated_rows(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Find the first row of each key that several rows have."""
+    numbered = rows.append_column(SOURCE_ROW, number_rows(rows.num_rows))
+    groups = numbered.group_by(keys).aggregate([(SOURCE_ROW, "count"), (SOURCE_ROW, "min")])
+    several = groups.filter(pc.greater(groups.column(f"{SOURCE_ROW}_count"), 1))
+    return take(rows, np.sort(several.column(f"{SOURCE_ROW}_min").to_numpy()))
+
+
+def number_repeated_rows(batches: Batches) -> Batches:
+    """Number new source rows whose key is not the only one."""
+    for batch in batches:
+        for packet in batch.column(col.PACKET):
+            rows = decode_packet(packet.as_py(), col.NEW_SCHEMA)
+            numbers = number_source_rows(rows.column(col.SOURCE_FILE).to_numpy(), rows.column(col.ROW).to_numpy())
+            yield encode_result(0, numbers)
 
 
 def _send_matches(matches: pa.Table) -> Batches:
@@ -305,16 +330,26 @@ def split_files(files: Sequence[ScanFile], max_rows: int) -> list[ScanFile]:
     return parts
 
 
-def compare_rows(reader: SourceReader, names: Sequence[str], spec: SourceSpec, batches: Batches) -> Batches:
+def compare_rows(
+    reader: SourceReader,
+    names: Sequence[str],
+    spec: SourceSpec,
+    repeats: bool,  # noqa: FBT001  tasks get theirs by position
+    batches: Batches,
+) -> Batches:
     """Decide about the matches of a part of a file by comparing their values with the source rows."""
     found = _receive_matches(reader, names, batches)
     if found is None:
         return
     received, sent, values, matches = found
     if sent.num_rows:
-        action = compare_values(values, spec, matches, received.inputs)
+        if spec.policy.rule.touches:
+            action = compare_values(values, spec, matches, received.inputs, repeats=repeats)
+            matches = replace(matches, action=action)
+        if repeats:
+            matches = matches.select(find_single_matches(matches))
         decided = take(align_chunks(sent), matches.source_row)
-        decided = decided.set_column(decided.num_columns - 1, col.ACTION, pa.array(action))
+        decided = decided.set_column(decided.num_columns - 1, col.ACTION, pa.array(matches.action))
         yield from _send_matches(decided)
         yield from _send_counts(decided, 0)
 
