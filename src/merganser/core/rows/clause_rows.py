@@ -62,7 +62,7 @@ def load_values(
     is_missing = matches.action == Action.REPLACE_MISSING
     matched, missing = np.flatnonzero(~is_missing), np.flatnonzero(is_missing)
     compute = partial(_compute, store, policy, matches, file, names)
-    if not len(matched):
+    if not len(matched) and policy.missing is not None:
         return compute(policy.missing, NO_SOURCE, missing)
     source = take(rows.select(list_value_columns(rows.column_names, policy, {*names})), matches.source_row[matched])
     values = compute(policy.matched, source, matched)
