@@ -149,9 +149,8 @@ class MergeBuilder:
         return self.io.plan_clauses(self.source, self._make_context("plan"))
 
     def explain(self) -> str:
-        """Return the plan as text, after the clauses as SQL."""
-        lines = [_format_clause(clause) for clause in self.clauses]
-        return "\n".join([*lines, str(self.plan())])
+        """Return the plan as text, with the clauses as SQL."""
+        return str(self.plan())
 
     def _add(self, side: Side, action: ClauseAction, where: str | None, **others: Any) -> MergeBuilder:
         return self.add(Clause(side=side, action=action, where=where, **others))
@@ -177,17 +176,3 @@ def _check_values(values: object) -> Mapping[str, str]:
 
 def _list_names(names: Sequence[str] | str) -> tuple[str, ...]:
     return tuple(to_column_names(names, "exclude") or ()) if names else ()
-
-
-_SIDES = {
-    "matched": "MATCHED",
-    "not_matched": "NOT MATCHED",
-    "not_matched_by_source": "NOT MATCHED BY SOURCE",
-}
-
-
-def _format_clause(clause: Clause) -> str:
-    condition = "" if clause.where is None else f" AND {clause.where}"
-    action = "DO NOTHING" if clause.action == "nothing" else clause.action.upper()
-    values = "".join(f" {name} = {text}," for name, text in (clause.values or {}).items()).rstrip(",")
-    return f"WHEN {_SIDES[clause.side]}{condition} THEN {action}{values}"

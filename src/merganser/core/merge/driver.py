@@ -104,6 +104,7 @@ def plan(engine: Engine, source: Any, context: OperationContext) -> MergePlan:
     return MergePlan(
         path=location.display,
         strategy=request.strategy,
+        clauses=tuple(request.clause_texts),
         key_columns=tuple(request.keys),
         partition_columns=tuple(target.partition_columns),
         source_count=prepared.source_count,

@@ -61,7 +61,8 @@ class MergePlan(FilesDisplayMixin):
     """What a merge would do. Print it.
 
     `schema_changes` are those that the merge makes. If `schema_differences` lists columns in which files differ, a
-    merge with `schema_mode="evolve"` unifies them, and any other refuses them.
+    merge with `schema_mode="evolve"` unifies them, and any other refuses them. A MERGE in clauses has the
+    `strategy` "merge" and its `clauses`.
     """
 
     file_class = FilePlan
@@ -80,6 +81,7 @@ class MergePlan(FilesDisplayMixin):
     files: tuple[FilePlan, ...]
     schema_changes: tuple[str, ...] = ()
     schema_differences: tuple[SchemaDifference, ...] = ()
+    clauses: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str:
         from merganser.core.merge.plan_chart import render_plan  # noqa: PLC0415  it draws plans
@@ -87,7 +89,7 @@ class MergePlan(FilesDisplayMixin):
         return render_plan(self)
 
     def __str__(self) -> str:
-        """Show the counts and then a line for each file."""
+        """Show the counts, the clauses, and then a line for each file."""
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
         head = (
             f"{self.strategy} of {pluralize(self.source_count, 'row')} into {self.path} "
@@ -95,13 +97,14 @@ class MergePlan(FilesDisplayMixin):
             f"{self.inserted:,} inserted, {self.updated:,} updated, {self.deleted:,} deleted{skipped}; "
             f"{pluralize(self.target_count_before, 'row')} before, {self.target_count_after:,} after"
         )
+        clauses = [f"  {clause}" for clause in self.clauses]
         schema = [f"  schema: {line}" for line in self.list_schema_lines()]
         lines = [
             f"  {file.action:<8} {file.path}: {file.reason} "
             f"({file.affected_groups} of {pluralize(file.row_groups, 'row group')}, {pluralize(file.rows, 'row')})"
             for file in self.files
         ]
-        return "\n".join(map(escape_controls, [head, *schema, *lines]))
+        return "\n".join(map(escape_controls, [head, *clauses, *schema, *lines]))
 
     def list_schema_lines(self) -> list[str]:
         """List how the schema changes, and in what files differ now."""

@@ -14,12 +14,13 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, get_args
 
 from merganser.core.model import option_types as types
-from merganser.core.model.clauses import ACTIONS, quote
+from merganser.core.model.clauses import ACTIONS, format_clause, quote
 from merganser.core.model.keys import normalize_keys
 from merganser.core.model.option_checks import check_combination
 from merganser.core.model.strategy import Rule, find_clauses, find_rule
 from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.errors import InvalidArgumentError
+from merganser.printable import mask_credentials
 
 if TYPE_CHECKING:
     import os
@@ -294,6 +295,17 @@ class Request:
     def rule(self) -> Rule:
         """What the clauses or the strategy do with matched, new and missing rows."""
         return Rule.of(self.clauses) if self.clauses else find_rule(self.strategy)
+
+    @property
+    def has_strategy(self) -> bool:
+        """Whether the caller named a strategy instead of clauses."""
+        return self.strategy != "merge"
+
+    @property
+    def clause_texts(self) -> list[str]:
+        """The clauses that the caller gave, as SQL."""
+        # A clause may compare a column with a URL.
+        return [] if self.has_strategy else [mask_credentials(format_clause(clause)) for clause in self.clauses]
 
     @property
     def actions(self) -> set[ClauseAction]:
