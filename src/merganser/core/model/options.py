@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast, get_args
 
 from merganser.core.model import option_types as types
+from merganser.core.model.clause_checks import check_expressions
 from merganser.core.model.clauses import ACTIONS, format_clause, quote
 from merganser.core.model.keys import normalize_keys
 from merganser.core.model.option_checks import check_combination
@@ -354,6 +355,7 @@ def _make_clause_request(
     for clause in clauses:
         if clause.action not in ACTIONS.get(clause.side, ()):
             raise InvalidArgumentError(f"Rows that are {clause.side} have no action {clause.action!r}.")
+        check_expressions(clause)
     expressions = dict(on) if isinstance(on, Mapping) else {name: quote(name) for name in keys}
     return Request("merge", keys, options, tuple(clauses), expressions)
 
