@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from merganser.core.merge.dataset_io import OperationContext
 from merganser.core.model.clauses import Clause
@@ -44,7 +44,7 @@ class MergeBuilder:
     options: Mapping[str, Any]
     clauses: tuple[Clause, ...] = ()
 
-    def when_matched_update(self, values: Mapping[str, str], where: str | None = None) -> MergeBuilder:
+    def when_matched_update(self, values: Mapping[str, str], where: str | None = None) -> Self:
         """Update columns of matched rows.
 
         Args:
@@ -53,7 +53,7 @@ class MergeBuilder:
         """
         return self._add("matched", "update", where, values=_check_values(values))
 
-    def when_matched_update_all(self, where: str | None = None, *, exclude: Sequence[str] | str = ()) -> MergeBuilder:
+    def when_matched_update_all(self, where: str | None = None, *, exclude: Sequence[str] | str = ()) -> Self:
         """Update all columns of matched rows from the source columns of the same names.
 
         Args:
@@ -62,7 +62,7 @@ class MergeBuilder:
         """
         return self._add("matched", "update", where, exclude=_list_names(exclude))
 
-    def when_matched_delete(self, where: str | None = None) -> MergeBuilder:
+    def when_matched_delete(self, where: str | None = None) -> Self:
         """Delete matched rows.
 
         Args:
@@ -70,7 +70,7 @@ class MergeBuilder:
         """
         return self._add("matched", "delete", where)
 
-    def when_matched_do_nothing(self, where: str | None = None) -> MergeBuilder:
+    def when_matched_do_nothing(self, where: str | None = None) -> Self:
         """Keep matched rows as they are, whatever later clauses say.
 
         Args:
@@ -80,7 +80,7 @@ class MergeBuilder:
 
     def when_not_matched_insert(
         self, values: Mapping[str, str] | None = None, where: str | None = None
-    ) -> MergeBuilder:
+    ) -> Self:
         """Insert source rows that match nothing.
 
         Args:
@@ -94,7 +94,7 @@ class MergeBuilder:
 
     def when_not_matched_insert_all(
         self, where: str | None = None, *, exclude: Sequence[str] | str = ()
-    ) -> MergeBuilder:
+    ) -> Self:
         """Insert source rows that match nothing, with all columns of the target.
 
         Args:
@@ -103,7 +103,7 @@ class MergeBuilder:
         """
         return self._add("not_matched", "insert", where, exclude=_list_names(exclude))
 
-    def when_not_matched_do_nothing(self, where: str | None = None) -> MergeBuilder:
+    def when_not_matched_do_nothing(self, where: str | None = None) -> Self:
         """Do not insert source rows that match nothing, whatever later clauses say.
 
         Args:
@@ -111,7 +111,7 @@ class MergeBuilder:
         """
         return self._add("not_matched", "nothing", where)
 
-    def when_not_matched_by_source_update(self, values: Mapping[str, str], where: str | None = None) -> MergeBuilder:
+    def when_not_matched_by_source_update(self, values: Mapping[str, str], where: str | None = None) -> Self:
         """Update columns of target rows that match no source row.
 
         Args:
@@ -120,7 +120,7 @@ class MergeBuilder:
         """
         return self._add("not_matched_by_source", "update", where, values=_check_values(values))
 
-    def when_not_matched_by_source_delete(self, where: str | None = None) -> MergeBuilder:
+    def when_not_matched_by_source_delete(self, where: str | None = None) -> Self:
         """Delete target rows that match no source row.
 
         Args:
@@ -128,7 +128,7 @@ class MergeBuilder:
         """
         return self._add("not_matched_by_source", "delete", where)
 
-    def when_not_matched_by_source_do_nothing(self, where: str | None = None) -> MergeBuilder:
+    def when_not_matched_by_source_do_nothing(self, where: str | None = None) -> Self:
         """Keep target rows that match no source row, whatever later clauses say.
 
         Args:
@@ -136,23 +136,23 @@ class MergeBuilder:
         """
         return self._add("not_matched_by_source", "nothing", where)
 
-    def add(self, clause: Clause) -> MergeBuilder:
-        """Add a clause."""
-        return replace(self, clauses=(*self.clauses, clause))
+    def add(self, *clauses: Clause) -> Self:
+        """Add clauses."""
+        return replace(self, clauses=(*self.clauses, *clauses))
 
     def execute(self) -> MergeResult:
         """Run the MERGE and commit it."""
-        return self.io.run_clauses(self.source, self._make_context("merge"))
+        return self.io.run_merge(self.source, self._make_context("merge"))
 
     def plan(self) -> MergePlan:
         """Report what `execute` would do to each file, and why, without doing it."""
-        return self.io.plan_clauses(self.source, self._make_context("plan"))
+        return self.io.plan_merge(self.source, self._make_context("plan"))
 
     def explain(self) -> str:
         """Return the plan as text, with the clauses as SQL."""
         return str(self.plan())
 
-    def _add(self, side: Side, action: ClauseAction, where: str | None, **others: Any) -> MergeBuilder:
+    def _add(self, side: Side, action: ClauseAction, where: str | None, **others: Any) -> Self:
         return self.add(Clause(side=side, action=action, where=where, **others))
 
     def _make_context(self, call: str) -> OperationContext:
