@@ -1,7 +1,9 @@
-"""A MERGE in clauses as a commit: what its records show, undo, and batch ids."""
+"""A MERGE in clauses as a commit: what its records show, undo, batch ids, and the warning that it counts twice."""
 
 from __future__ import annotations
 
+import pickle
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from tests.support import assert_unchanged, read_rows, snapshot
 
-from merganser import history, undo
+from merganser import RepeatedUpdateWarning, history, undo
 from merganser.cli.app import app
 from merganser.core.merge.plan_chart import format_plan
 
@@ -130,3 +132,33 @@ def test_a_batch_is_the_same_whatever_clauses_or_strategy_it_comes_with(io: AnyD
         strategy = io.merge(pa.table({"id": [1], "qty": [0]}), path, key_columns="id", batch_id="monday")
     assert (other.replayed, other.stats, other.clauses) == (True, first.stats, CLAUSES)
     assert (strategy.replayed, strategy.stats, strategy.strategy) == (True, first.stats, "merge")
+
+
+def test_a_counter_without_a_batch_id_warns_once_at_the_line_that_runs_it(io: AnyDatasetIO, path: str) -> None:
+    with pytest.warns(RepeatedUpdateWarning) as caught:
+        result = count(io, path).execute()
+    (warning,) = caught
+    assert warning.filename == __file__
+    assert str(warning.message) == (
+        "Running this MERGE twice applies it twice, because new values depend on old ones: qty = t.qty + s.qty. Pass "
+        "batch_id, so that the same batch is merged once."
+    )
+    assert pickle.loads(pickle.dumps(warning.message)).updates == ("qty = t.qty + s.qty",)  # noqa: S301  our own
+    assert result.updated == 1
+
+
+def test_a_warning_that_is_an_error_comes_before_anything_is_written(io: AnyDatasetIO, path: str) -> None:
+    merge = count(io, path)
+    with assert_unchanged(path), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RepeatedUpdateWarning, match="batch_id"):
+            merge.execute()
+
+
+def test_what_has_the_same_result_twice_does_not_warn(io: AnyDatasetIO, path: str) -> None:
+    # A warning is an error here.
+    rows = pa.table({"id": [1, 2], "qty": pa.array([None, 7], pa.int64())})
+    merge = io.merge_into(path, rows, "id").when_matched_update({"qty": "coalesce(s.qty, t.qty)"}, "t.qty < 1000")
+    for _ in range(2):
+        merge.execute()
+        assert [row["qty"] for row in read_rows(io, path)] == [10, 7, 0, 40]

@@ -1,4 +1,4 @@
-"""What is known of clauses before anything is read: what they are in SQL, and what they may use."""
+"""What is known of clauses before anything is read: what they are in SQL, what they may use, what counts twice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from merganser.core.model.clause_checks import check_expression
+from merganser.core.model.clause_checks import check_expression, list_repeated_updates
 from merganser.core.model.clauses import Clause, format_clause
 from merganser.errors import InvalidArgumentError
 
@@ -69,3 +69,43 @@ def test_an_expression_is_checked_against_columns_that_are_known() -> None:
     check_expression("s.QTY > t.anything", "matched", ["id", "qty"])
     with pytest.raises(InvalidArgumentError, match=r"uses s\.qyt, but the source has no such column"):
         check_expression("s.qyt > 1", "not_matched", ["id", "qty"])
+
+
+def update(values: dict[str, str] | None = None, **others: Any) -> Clause:
+    return Clause(**{"side": "matched", "action": "update", "values": values, **others})
+
+
+REPEATED = {
+    "a counter": ([update({"n": "t.n + 1"})], ["n = t.n + 1"]),
+    "a counter of rows that are missing": (
+        [update({"n": "t.n + 1"}, side="not_matched_by_source")],
+        ["n = t.n + 1"],
+    ),
+    "without an alias": ([update({"n": "N + s.n"})], ["n = N + s.n"]),
+    "in another clause": ([update({"a": "t.n"}), update({"n": "s.n"})], ["a = t.n"]),
+    "two columns that are swapped": ([update({"a": "t.b", "b": "t.a"})], ["a = t.b", "b = t.a"]),
+    "beside an update of all columns": ([update({"a": "t.b || 'x'"}, where="s.p"), update()], ["a = t.b || 'x'"]),
+    "inside of a choice": ([update({"n": "coalesce(t.n + s.n, s.n)"})], ["n = coalesce(t.n + s.n, s.n)"]),
+}
+ONCE = {
+    "columns of the source": [update({"n": "s.n * 2"})],
+    "the column itself": [update({"n": "t.N"})],
+    "columns that nothing changes": [update({"total": "t.price * s.qty"})],
+    "the key": [update({"n": "t.id * 2"}, where="s.p"), update()],
+    "a column that an update of all excludes": [update({"n": "t.m * 2"}, where="s.p"), update(exclude=("M",))],
+    "the old value where there is no new one": [update({"n": "coalesce(s.n, t.n)"})],
+    "the larger value": [update({"n": "greatest(t.n, s.n)", "m": "LEAST(s.m, t.m)"})],
+    "a condition": [update({"n": "s.n"}, where="t.n < s.n"), update({"m": "s.m"}, where="t.n = 1")],
+    "an insert": [Clause(side="not_matched", action="insert", values={"n": "s.n + 1"})],
+}
+
+
+@pytest.mark.parametrize("case", REPEATED)
+def test_updates_that_read_what_they_change_are_repeated(case: str) -> None:
+    clauses, expected = REPEATED[case]
+    assert list_repeated_updates(clauses, ["id"]) == expected
+
+
+@pytest.mark.parametrize("case", ONCE)
+def test_other_updates_have_the_same_result_twice(case: str) -> None:
+    assert list_repeated_updates(ONCE[case], ["id"]) == []

@@ -43,6 +43,8 @@ _REFUSED_NODES = {
     "POSITIONAL_REFERENCE": "a column by position",
     "DEFAULT": "DEFAULT",
 }
+# Functions that return one of their arguments.
+_CHOOSING = {"operator_coalesce", "greatest", "least"}
 _INTERNAL_NAME = re.compile(r'"?\b([a-z]+)_x([0-9a-f]*)\b"?')
 _databases: dict[int, duckdb.DuckDBPyConnection] = {}
 _lock = threading.Lock()
@@ -98,6 +100,19 @@ def parse_expression(
     bare = _rename(node, _Names(text, scope, default, columns, {} if constants is None else constants), frozenset())
     sql = _unparse(bare)
     return Expression(text, sql, tuple(columns), is_column=len(columns) == 1 and len(bare.get("column_names", ())) == 1)
+
+
+def list_choices(text: str) -> list[str]:
+    """List the expressions of which an expression returns one: the arguments of these functions, or itself.
+
+    >>> list_choices("coalesce(s.name, t.name)")
+    ['s."name"', 't."name"']
+    """
+    node = _parse(text, text)
+    if str(node.get("function_name") or node.get("type")).lower() not in _CHOOSING:
+        return [text]
+    # Some versions of DuckDB wrap arguments, which may have names.
+    return [_unparse(child if "class" in child else child["expression"]) for child in _list_arguments(node)]
 
 
 def evaluate(expressions: Sequence[Expression], tables: Mapping[str, pa.Table], rows: int) -> list[pa.ChunkedArray]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from merganser.core.merge.dataset_io import OperationContext
+from merganser.core.model.clause_checks import list_repeated_updates
 from merganser.core.model.clauses import Clause
 from merganser.core.model.option_types import to_column_names
 from merganser.core.model.options import check_names, list_options
-from merganser.errors import InvalidArgumentError
+from merganser.errors import InvalidArgumentError, RepeatedUpdateWarning
 
 if TYPE_CHECKING:
     import os
@@ -27,6 +29,10 @@ class MergeBuilder:
 
     For each row, the first clause of its kind whose condition is true decides. Conditions and values are expressions of
     DuckDB over the columns of the source, `s`, and of the target, `t`. Each method returns a new builder.
+
+    Running an upsert twice is the same as running it once. An update that reads the values that it changes, such as
+    `{"qty": "t.qty + s.qty"}`, counts twice: pass `batch_id`, and the same batch is merged once, however often it is
+    run. Without one, `execute` issues a `RepeatedUpdateWarning`.
 
     >>> import tempfile, pyarrow as pa, merganser
     >>> stock = tempfile.mkdtemp()
@@ -78,9 +84,7 @@ class MergeBuilder:
         """
         return self._add("matched", "nothing", where)
 
-    def when_not_matched_insert(
-        self, values: Mapping[str, str] | None = None, where: str | None = None
-    ) -> Self:
+    def when_not_matched_insert(self, values: Mapping[str, str] | None = None, where: str | None = None) -> Self:
         """Insert source rows that match nothing.
 
         Args:
@@ -92,9 +96,7 @@ class MergeBuilder:
             return self._add("not_matched", "insert", where, by_name=True)
         return self._add("not_matched", "insert", where, values=_check_values(values))
 
-    def when_not_matched_insert_all(
-        self, where: str | None = None, *, exclude: Sequence[str] | str = ()
-    ) -> Self:
+    def when_not_matched_insert_all(self, where: str | None = None, *, exclude: Sequence[str] | str = ()) -> Self:
         """Insert source rows that match nothing, with all columns of the target.
 
         Args:
@@ -141,8 +143,15 @@ class MergeBuilder:
         return replace(self, clauses=(*self.clauses, *clauses))
 
     def execute(self) -> MergeResult:
-        """Run the MERGE and commit it."""
-        return self.io.run_merge(self.source, self._make_context("merge"))
+        """Run the MERGE and commit it.
+
+        An update that reads values which the MERGE changes, such as `t.qty + s.qty`, issues a `RepeatedUpdateWarning`
+        if there is no `batch_id`.
+        """
+        context = self._make_context("merge")
+        if context.options.batch_id is None:
+            self._warn_if_repeatable()
+        return self.io.run_merge(self.source, context)
 
     def plan(self) -> MergePlan:
         """Report what `execute` would do to each file, and why, without doing it."""
@@ -151,6 +160,12 @@ class MergeBuilder:
     def explain(self) -> str:
         """Return the plan as text, with the clauses as SQL."""
         return str(self.plan())
+
+    def _warn_if_repeatable(self) -> None:
+        updates = list_repeated_updates(self.clauses, [self.on] if isinstance(self.on, str) else self.on)
+        if updates:
+            # The warning names the line that calls `execute`.
+            warnings.warn(RepeatedUpdateWarning(updates), stacklevel=3)
 
     def _add(self, side: Side, action: ClauseAction, where: str | None, **others: Any) -> Self:
         return self.add(Clause(side=side, action=action, where=where, **others))

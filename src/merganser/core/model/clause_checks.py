@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from merganser.core.columnar.expressions import parse_expression
+from merganser.core.columnar.expressions import list_choices, parse_expression
 from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from merganser.core.model.clauses import Clause, Side
 
@@ -33,3 +33,33 @@ def check_expression(text: str, side: Side, source_columns: Sequence[str] | None
         raise InvalidArgumentError(
             f"{text!r} uses {absent}.{name}, but a row that is {fault}. Use columns of {default} only."
         )
+
+
+def list_repeated_updates(clauses: Sequence[Clause], keys: Iterable[str]) -> list[str]:
+    """List the assignments that may have another result each time the same rows are merged.
+
+    They read a column that some clause updates. That a condition may then no longer be true does not count.
+
+    >>> from merganser.core.model.clauses import Clause
+    >>> counting = Clause(side="matched", action="update", values={"qty": "t.qty + s.qty", "price": "t.cost * 2"})
+    >>> list_repeated_updates([counting], ["id"])
+    ['qty = t.qty + s.qty']
+    """
+    updates = [clause for clause in clauses if clause.action == "update"]
+    named = {name.lower() for clause in updates for name in clause.values or ()}
+    kept = [{name.lower() for name in (*keys, *clause.exclude)} for clause in updates if clause.values is None]
+    return [
+        f"{name} = {text}"
+        for clause in updates
+        for name, text in (clause.values or {}).items()
+        if any(read in named or any(read not in some for some in kept) for read in _list_reads(name, text))
+    ]
+
+
+def _list_reads(name: str, text: str) -> Iterator[str]:
+    """List the target columns that the new value of a column is computed from; to keep its value does not count."""
+    for choice in list_choices(text):
+        found = parse_expression(choice, {"s": None, "t": None}, "t")
+        reads = [read.lower() for read in found.list_columns("t")]
+        if not (found.is_column and reads == [name.lower()]):
+            yield from reads
