@@ -210,7 +210,7 @@ def _parse(text: str, shown: str) -> dict[str, Any]:
     if tree.get("error"):
         place = max(1, int(tree.get("position") or 9) - 8)
         raise InvalidArgumentError(
-            f"{shown!r} is not an expression of SQL: {tree['error_message']}, at character {place}."
+            f"{shown!r} is not an expression of SQL: {tree['error_message']}, at character {place}. Correct it."
         )
     node = tree["statements"][0]["node"] if len(tree["statements"]) == 1 else {}
     others = {key: value for key, value in node.items() if key != "select_list"}
