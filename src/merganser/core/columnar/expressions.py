@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from merganser.core.columnar.closed_database import connect_closed
 from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -27,11 +28,6 @@ if TYPE_CHECKING:
 
     import duckdb
 
-CLOSED: dict[str, Any] = {
-    "enable_external_access": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-}
 _ROW = "merganser_row"
 # Names that SQL allows without parentheses.
 _CONSTANT_NAMES = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
@@ -164,13 +160,10 @@ def _to_duckdb(column: pa.ChunkedArray) -> pa.ChunkedArray:
 @contextmanager
 def _open_cursor() -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a connection to the instance of this process, which no setting can open again."""
-    import duckdb  # noqa: PLC0415  only expressions need it
-
     with _lock:
         database = _databases.get(os.getpid())
         if database is None:
-            database = duckdb.connect(config=CLOSED)
-            database.execute("SET TimeZone = 'UTC'; SET threads = 1; SET lock_configuration = true")
+            database = connect_closed(threads=1)
             _databases[os.getpid()] = database
             atexit.register(database.close)
         cursor = database.cursor()
