@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from merganser.core.merge.dataset_io import DatasetIO
-    from merganser.core.merge.planner import MergePlan
+    from merganser.core.merge.merge_plan import MergePlan
     from merganser.core.model.clauses import ClauseAction, Side
     from merganser.core.model.result import MergeResult
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from merganser.core.merge.builder import MergeBuilder
     from merganser.core.merge.driver import WriteMode
-    from merganser.core.merge.planner import MergePlan
+    from merganser.core.merge.merge_plan import MergePlan
     from merganser.core.model.clauses import Clause
     from merganser.core.model.engine import Engine
     from merganser.core.model.options import Call, PartitionMove, SchemaMode

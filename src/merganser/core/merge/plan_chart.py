@@ -13,7 +13,7 @@ from merganser.printable import escape_controls
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from merganser.core.merge.planner import FilePlan, MergePlan
+    from merganser.core.merge.merge_plan import FilePlan, MergePlan
 
 # Worst first: a cell for several files shows the worst of them.
 CELLS = {"removed": "✕", "rewritten": "█", "scanned": "▒", "left out": "·"}
