@@ -224,7 +224,13 @@ DOCUMENTED_CLASSES: tuple[type, ...] = (
 # Functions without an example of their own, and why.
 NO_EXAMPLE = {
     **dict.fromkeys(
-        ("DatasetIO.alter", "DatasetIO.merge", "DatasetIO.plan", "DatasetIO.write_dataset"),
+        (
+            "DatasetIO.alter",
+            "DatasetIO.merge",
+            "DatasetIO.merge_into",
+            "DatasetIO.plan",
+            "DatasetIO.write_dataset",
+        ),
         "the functions of merganser have one",
     ),
     **dict.fromkeys(
@@ -242,8 +248,15 @@ NO_EXAMPLE = {
     **dict.fromkeys(
         ("ConservativeMembershipChecker", "ParquetMetadataAnalyzer", "PartitionPruner"), "their method has one"
     ),
+    **dict.fromkeys(("DatasetIO.make_options", "DatasetIO.plan_merge", "DatasetIO.run_merge"), "MergeBuilder calls it"),
     **dict.fromkeys(
-        ("SparkDatasetIO", "SparkDatasetIO.foreach_batch", "SparkDatasetIO.read", "SparkDatasetIO.read_columns"),
+        (
+            "SparkDatasetIO",
+            "SparkDatasetIO.foreach_batch",
+            "SparkDatasetIO.merge_into",
+            "SparkDatasetIO.read",
+            "SparkDatasetIO.read_columns",
+        ),
         "it would start a JVM; docs/spark.md has one",
     ),
 }

@@ -60,6 +60,7 @@ from merganser.errors import PipelineError as PipelineError
 from merganser.errors import PropertyTypeError as PropertyTypeError
 from merganser.errors import PropertyValueError as PropertyValueError
 from merganser.errors import QualityError as QualityError
+from merganser.errors import RepeatedUpdateWarning as RepeatedUpdateWarning
 from merganser.errors import SchemaMismatchError as SchemaMismatchError
 from merganser.errors import StagingError as StagingError
 from merganser.errors import TargetPathError as TargetPathError

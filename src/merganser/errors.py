@@ -260,3 +260,20 @@ class MergePerformanceWarning(UserWarning):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.node_type, self.properties, self.remedy)
+
+
+class RepeatedUpdateWarning(UserWarning):
+    """A MERGE computes new values from old ones and has no `batch_id`, so running it twice changes rows twice."""
+
+    def __init__(self, updates: Sequence[str]) -> None:
+        self.updates = tuple(updates)
+        listed = "; ".join(self.updates)
+        super().__init__(
+            to_printable(
+                f"Running this MERGE twice applies it twice, because new values depend on old ones: {listed}. Pass "
+                "batch_id, so that the same batch is merged once."
+            )
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.updates,)

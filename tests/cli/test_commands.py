@@ -74,13 +74,13 @@ def test_what_json_holds_stays_the_same(orders: str, tmp_path: Any, answer: Call
     assert list(answer("plan", source, orders, *place)) == [
         "path", "strategy", "key_columns", "partition_columns", "source_count", "target_count_before",
         "target_count_after", "inserted", "updated", "deleted", "skipped", "files", "schema_changes",
-        "schema_differences",
+        "schema_differences", "clauses",
     ]  # fmt: skip
     merged = answer("merge", source, orders, *place, "--audit", "rows", "--retain", "1")
     assert list(merged) == [
         "strategy", "source_count", "target_count_before", "target_count_after", "inserted", "updated", "deleted",
         "files", "rewritten_files", "inserted_files", "preserved_files", "removed_files", "audit", "batch_id",
-        "replayed", "skipped", "audit_files", "deduplicated",
+        "replayed", "skipped", "audit_files", "deduplicated", "clauses",
     ]  # fmt: skip
     assert list(merged["files"][0]) == ["path", "row_count", "operation", "size_bytes"]
     assert len(merged["audit"]) == 2

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from tests.support import AnyDatasetIO
 
-    from merganser.core.merge.planner import MergePlan
+    from merganser.core.merge.merge_plan import MergePlan
     from merganser.core.model.result import MergeResult
 
 NAN, INFINITY = float("nan"), float("inf")

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from merganser.core.model.clauses import Clause
 from merganser.errors import ConfigurationError
 from merganser.pipeline.config.tables import Dataset, Edge, Ends, Graph, Node, Pipeline, Source
 from merganser.pipeline.config.toml_file import load
+from merganser.pipeline.config.when import When
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -288,8 +290,72 @@ BROKEN = {
         "path",
         "overlaps",
     ),
+    "a strategy and clauses": (
+        'key_columns = ["url"]',
+        'key_columns = ["url"]\nstrategy = "upsert"\n[[dataset.when]]\nmatched = "delete"',
+        "[[dataset]] 'jobs'",
+        "strategy",
+        "Remove the strategy, or the clauses",
+    ),
+    "one bracket for a clause": (
+        "[graph]\npath",
+        '[dataset.when]\nmatched = "delete"\n[graph]\npath',
+        "[dataset.when]",
+        "",
+        r"Write \[\[dataset\.when\]\], with two brackets",
+    ),
     "parameters as a text": ('["date"]', '"date"', "[pipeline]", "parameters", "a list of names"),
     "an undeclared parameter": ("{date}/", "{day}/", "[source]", "path", r"has \{day\}, which is not a parameter"),
+}
+
+
+# A clause below the dataset, and its message: the key and the remedy.
+BROKEN_CLAUSES = {
+    "an unknown key": ('matched = "delete"\nif = "s.x"', "if", "unknown key. Available: exclude, matched"),
+    "a misspelt key": ('matched = "delete"\nwhre = "s.x"', "whre", "Did you mean 'where'"),
+    "no side": ('where = "s.x > 1"', "matched", "one of the keys matched or not_matched or .*not none of them"),
+    "two sides": ('matched = "update"\nnot_matched = "insert"', "not_matched", "not matched and not_matched. Set one"),
+    "an insert of matched rows": (
+        'matched = "insert"',
+        "matched",
+        "one of 'update', 'delete', 'nothing', not 'insert'",
+    ),
+    "an update of new rows": ('not_matched = "update"', "not_matched", "one of 'insert', 'nothing', not 'update'"),
+    "an insert of missing rows": ('not_matched_by_source = "insert"', "not_matched_by_source", "not 'insert'"),
+    "set of an insert": ('not_matched = "insert"\nset = { x = "s.x" }', "set", "for the action 'update'.*Use values"),
+    "values of an update": ('matched = "update"\nvalues = { x = "s.x" }', "values", "'insert', not 'update'. Use set"),
+    "set of a delete": ('matched = "delete"\nset = { x = "s.x" }', "set", "'update', not 'delete'. Remove it"),
+    "an empty set": ('matched = "update"\nset = {}', "set", "it is empty. Name a column"),
+    "a number to set": ('matched = "update"\nset = { x = 1 }', "set.x", "must be a non-empty string, not 1"),
+    "set and exclude": (
+        'matched = "update"\nset = { x = "s.x" }\nexclude = "y"',
+        "exclude",
+        "take all columns; this one has set",
+    ),
+    "exclude of a delete": (
+        'matched = "delete"\nexclude = "y"',
+        "exclude",
+        "actions 'update' and 'insert', not 'delete'",
+    ),
+    "nothing to set": ('not_matched_by_source = "update"', "set", "these rows have no source row.*Add it"),
+    "no SQL": ('matched = "delete"\nwhere = "s.x >"', "where", "'s.x >' is not an expression of SQL: syntax error"),
+    "no SQL to set": ('matched = "update"\nset = { x = "t.x +" }', "set.x", "'t.x .' is not an expression of SQL"),
+    "no SQL to insert": ('not_matched = "insert"\nvalues = { x = "1; 2" }', "values.x", "not .*expression of SQL"),
+    "a subquery": ('matched = "delete"\nwhere = "s.x IN (SELECT 1)"', "where", "has a subquery"),
+    "the target of a new row": ('not_matched = "insert"\nwhere = "t.x > 1"', "where", "has no target row"),
+    "the source of a missing row": (
+        'not_matched_by_source = "update"\nset = { x = "s.x" }',
+        "set.x",
+        "has no source row. Use columns of t only",
+    ),
+}
+# Keys of a dataset that do not go with clauses.
+REFUSED_OPTIONS = {
+    "update_columns": 'update_columns = "title"',
+    "insert_columns": 'insert_columns = "title"',
+    "operation_column": 'operation_column = "op"',
+    "dedup_order_by": 'dedup_order_by = "title"',
+    "scope": 'scope = { day = "2026-01-02" }',
 }
 
 
@@ -308,6 +374,70 @@ def test_a_fault_names_file_table_and_key(fault: str, tmp_path: Path) -> None:
         load(file, {"date": "2026-01-02"})
     assert str(refused.value).startswith(", ".join(filter(None, [file, table, f"key {key!r}" if key else ""])) + ": ")
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("fault", BROKEN_CLAUSES)
+def test_a_fault_of_a_clause_names_file_clause_and_key(fault: str, tmp_path: Path) -> None:
+    clause, key, remedy = BROKEN_CLAUSES[fault]
+    clauses = f'[[dataset.when]]\nmatched = "nothing"\nwhere = "s.x = 0"\n[[dataset.when]]\n{clause}\n[graph]'
+    file = written(tmp_path, GOOD.replace("[graph]", clauses, 1))
+    with pytest.raises(ConfigurationError, match=f"(?s){remedy}") as refused:
+        load(file, {"date": "2026-01-02"})
+    assert str(refused.value).startswith(f"{file}, [[dataset.when]] 2 of 'jobs', key {key!r}: ")
+
+
+@pytest.mark.parametrize("key", REFUSED_OPTIONS)
+def test_an_option_that_does_not_go_with_clauses_is_refused(key: str, tmp_path: Path) -> None:
+    added = f'key_columns = ["url"]\n{REFUSED_OPTIONS[key]}\n[[dataset.when]]\nmatched = "update"'
+    file = written(tmp_path, GOOD.replace('key_columns = ["url"]', added, 1))
+    with pytest.raises(ConfigurationError, match="does not go with") as refused:
+        load(file, {"date": "2026-01-02"})
+    assert str(refused.value).startswith(f"{file}, [[dataset]] 'jobs', key {key!r}: ")
+
+
+def test_clauses_are_those_that_one_would_write_in_their_order(tmp_path: Path) -> None:
+    text = """key_columns = ["url"]
+[[dataset.when]]
+matched = "delete"
+where = "s.day < DATE '{date}'"
+[[dataset.when]]
+matched = "update"
+set = { times = "t.times + 1" }
+[[dataset.when]]
+not_matched = "insert"
+exclude = ["times", "note"]
+"""
+    found = load(written(tmp_path, GOOD.replace('key_columns = ["url"]', text, 1)), {"date": "2026-01-02"}).dataset[0]
+    assert found == Dataset(
+        name="jobs",
+        source="postings",
+        path=str(tmp_path / "lake/jobs"),
+        key_columns="url",
+        when=[
+            When(matched="delete", where="s.day < DATE '2026-01-02'"),
+            When(matched="update", set={"times": "t.times + 1"}),
+            When(not_matched="insert", exclude=["times", "note"]),
+        ],
+    )
+    assert found.clauses == [
+        Clause(side="matched", action="delete", where="s.day < DATE '2026-01-02'"),
+        Clause(side="matched", action="update", values={"times": "t.times + 1"}),
+        Clause(side="not_matched", action="insert", exclude=("times", "note")),
+    ]
+    assert (found.strategy, found.merge) == (None, {"skip_unchanged": True})
+
+
+def test_clauses_that_update_nothing_skip_nothing() -> None:
+    insert, fix = When(not_matched="insert"), When(not_matched_by_source="update", set={"x": "1"})
+    given: dict[str, Any] = {"name": "d", "source": "s", "path": "p", "key_columns": "id"}
+    assert Dataset(**given, when=[insert]).merge == {}
+    with pytest.raises(
+        ConfigurationError, match=r"\[\[dataset\]\] 'd', key 'skip_unchanged': skip_unchanged does not go"
+    ):
+        Dataset(**given, when=[insert], merge={"skip_unchanged": True})
+    assert Dataset(**given, when=[When(matched="update"), fix], merge={"skip_unchanged": False}).merge == {
+        "skip_unchanged": False
+    }
 
 
 @pytest.mark.parametrize(

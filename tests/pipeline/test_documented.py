@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import pytest
 
 from merganser.cli.pipeline import run
-from merganser.pipeline.config.tables import MERGE_OPTIONS, Check, Dataset, Edge, Graph, Node, Pipeline, Source, Table
+from merganser.pipeline.config.tables import MERGE_OPTIONS, Check, Dataset, Edge, Graph, Node, Pipeline, Source
 from merganser.pipeline.config.toml_file import PARAMETERS, load
+from merganser.pipeline.config.when import When
+
+if TYPE_CHECKING:
+    from merganser.pipeline.config.table import Table
 
 TEXT = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text("utf-8")
 EXAMPLE = re.findall(r"^```toml\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)[0]
@@ -19,6 +24,7 @@ TABLES: dict[str, type[Table]] = {
     "source": Source,
     "check": Check,
     "dataset": Dataset,
+    "dataset.when": When,
     "graph": Graph,
     "graph.node": Node,
     "graph.edge": Edge,
@@ -50,7 +56,7 @@ def test_the_example_is_a_configuration_with_every_key(tmp_path: Path) -> None:
     assert found.source[0].path == (str(tmp_path / "feed/2026-01-05/*.json"),)
     for table in TABLES:
         given = set(re.findall(r"^(\w+) =", "".join(_sections(table)), re.MULTILINE)) - set(MERGE_OPTIONS)
-        assert given == keys(table) - {"node", "edge"}
+        assert given == keys(table) - {"node", "edge", "when"}
 
 
 def _sections(table: str) -> list[str]:

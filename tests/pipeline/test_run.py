@@ -17,17 +17,20 @@ from pyarrow import orc
 from tests.pipeline.postings import load_demo, read_datasets, read_parquet_graph, read_sqlite_graph
 from tests.support import list_data_files, open_spark, put, read_rows, snapshot
 
+from merganser import SparkDatasetIO, history
 from merganser.cli.app import app
 from merganser.demo import story as demo
 from merganser.demo.feed import write_day
 from merganser.errors import AccountingError, ConfigurationError, InvalidArgumentError, PipelineError, QualityError
-from merganser.pipeline import Check, Dataset, Graph, Node, Pipeline, RunOutcome, Source, run
+from merganser.pipeline import Check, Dataset, Graph, Node, Pipeline, RunOutcome, Source, When, run
 from merganser.pipeline.report.files import write_report
 from merganser.pipeline.report.terminal import report_lines
 from merganser.pipeline.runner import session
 from merganser.pipeline.runner.steps import DatasetStep, GraphStep
 
 if TYPE_CHECKING:
+    from merganser.core.merge.dataset_io import OperationContext
+    from merganser.core.model.result import MergeResult
     from merganser.timeline import Span
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -237,6 +240,79 @@ def test_the_same_files_are_the_same_run_and_others_are_another(spark: Any, tmp_
     assert (fourth.run_id, fourth.steps[0].state, fourth.steps[0].inserted) == (third.run_id, "done", 3)
 
 
+def stock(tmp_path: Path, *when: When, **changed: Any) -> Pipeline:
+    """Movements of a stock, counted by clauses."""
+    counting = when or (
+        When(matched="delete", where="s.pay IS NULL"),
+        When(matched="update", set={"pay": "t.pay + s.pay"}, where="s.pay <> 0"),
+        When(not_matched="insert", where="s.pay > 0"),
+        When(not_matched_by_source="delete", where="t.pay = 0"),
+    )
+    lake = str(tmp_path / "lake/stock")
+    dataset: dict[str, Any] = {
+        "name": "stock",
+        "source": "people",
+        "path": lake,
+        "key_columns": "id",
+        "columns": ["id", "pay"],
+    }
+    return people(tmp_path, check=(), dataset=[Dataset(**dataset, when=counting, **changed)])
+
+
+def move(tmp_path: Path, **pay: str | None) -> None:
+    rows = [{"id": int(name.removeprefix("n")), "pay": value, "team": "red"} for name, value in pay.items()]
+    write_lines(tmp_path / "feed", [json.dumps(row) for row in rows])
+
+
+def test_a_run_counts_its_rows_once_however_often_it_is_run(spark: Any, tmp_path: Path) -> None:
+    lake = tmp_path / "lake/stock"
+    put(str(lake / "old.parquet"), pa.table({"id": pa.array([1, 2, 3, 4, 5], pa.int32()), "pay": [10, 20, 0, 40, 50]}))
+    move(tmp_path, n1="1", n2=None, n4="0", n6="6", n7="0", n8="much")
+    first = run(stock(tmp_path), spark=spark)
+    counted = [(1, 11), (4, 40), (5, 50), (6, 6)]
+    assert [(row["id"], row["pay"]) for row in read_rows(open_spark(), str(lake))] == counted
+    (step,) = first.steps
+    assert (step.rows_in, step.rows_quarantined, step.rows_merged, step.rows_deduplicated) == (6, 1, 5, 0)
+    # Matched rows are updated, deleted or skipped; a missing row is deleted, too, and one new row is not inserted.
+    assert (step.inserted, step.updated, step.deleted, step.skipped) == (1, 1, 2, 1)
+    assert "  6 into steps = 1 quarantined + 5 merged" in report_lines(first)
+    before = snapshot(str(lake))
+    again = run(stock(tmp_path), spark=spark)
+    assert (again.run_id, again.steps[0].state, again.steps[0].updated) == (first.run_id, "replayed", 1)
+    # An attempt that ended between the commit and the record of its step.
+    for file in (tmp_path / "state").rglob("step-*.json"):
+        file.unlink()
+    third = run(stock(tmp_path), spark=spark)
+    assert (third.steps[0].state, third.steps[0].deleted) == ("replayed", 2)
+    assert snapshot(str(lake)) == before
+    (record,) = history(str(lake))
+    assert record.options["clauses"][1] == "WHEN MATCHED AND s.pay <> 0 THEN UPDATE SET pay = t.pay + s.pay"
+    assert record.batch_id == f"people/{first.run_id}/dataset stock"
+    # Other files are another run, which counts.
+    move(tmp_path, n1="1")
+    assert run(stock(tmp_path), spark=spark).steps[0].updated == 1
+    assert read_rows(open_spark(), str(lake))[0] == {"id": 1, "pay": 12}
+
+
+def test_rows_that_clauses_do_not_count_end_the_run(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge = SparkDatasetIO.run_merge
+
+    def lose_one(io: SparkDatasetIO, source: Any, context: OperationContext) -> MergeResult:
+        result = merge(io, source, context)
+        return replace(result, inserted=result.inserted - 1)
+
+    monkeypatch.setattr(SparkDatasetIO, "run_merge", lose_one)
+    move(tmp_path, n1="1", n2="2")
+    every = When(matched="delete", where="s.pay > 1"), When(not_matched="insert")
+    with pytest.raises(AccountingError, match=r"'stock': only 1 of 2 keys were inserted, updated, deleted or skipped"):
+        run(stock(tmp_path, *every), spark=spark)
+    # Where a clause may leave rows out, they cannot be missed.
+    some = When(not_matched="insert", where="s.pay > 0")
+    assert run(stock(tmp_path, some), spark=spark).steps[0].inserted == -1
+
+
 def test_every_format_is_read_renamed_cast_derived_and_filtered(spark: Any, tmp_path: Path) -> None:
     feed = tmp_path / "feed"
     feed.mkdir()
@@ -283,6 +359,10 @@ def jobs_by(**merge: Any) -> Dataset:
     return Dataset(name="d", source="people", path="unused", key_columns="id", merge=merge)
 
 
+def clauses_of(*when: When) -> Dataset:
+    return Dataset(name="d", source="people", path="unused", key_columns="id", when=when)
+
+
 def graph_of(**changed: Any) -> Graph:
     return Graph(path="unused", node=[Node(**{"type": "T", "source": "people", "match": "id", **changed})])
 
@@ -304,6 +384,20 @@ def graph_of(**changed: Any) -> Graph:
         ({"source": {"drop": "salary"}}, "[[source]] 'people', key 'drop'", "no column 'salary' to drop"),
         ({"check": [Check(name="c", source="people", rule="nosuch > 1")]}, "[[check]] 'c', key 'rule'", "nosuch"),
         ({"dataset": [jobs_by(partition_columns="nosuch")]}, "[[dataset]] 'd', key 'partition_columns'", "'nosuch'"),
+        (
+            {
+                "dataset": [
+                    clauses_of(When(matched="update", where="s.pay > 1"), When(matched="delete", where="s.nosuch = 1"))
+                ]
+            },
+            "[[dataset.when]] 2 of 'd', key 'where'",
+            "uses s.nosuch, but the source has no such column. Its columns are: id, pay, team",
+        ),
+        (
+            {"dataset": [clauses_of(When(not_matched="insert", values={"id": "id", "x": "nosuch"}))]},
+            "[[dataset.when]] 1 of 'd', key 'values.x'",
+            "nosuch",
+        ),
         ({"dataset": (), "graph": graph_of(match="nosuch")}, "[[graph.node]] 'T', key 'match'", "nosuch"),
         ({"graph": graph_of(base={"x": "nosuch"})}, "[[graph.node]] 'T', key 'base.x'", "nosuch"),
         ({"graph": graph_of(order_by="nosuch")}, "[[graph.node]] 'T', key 'order_by'", "nosuch"),

@@ -19,8 +19,8 @@ from merganser.core.file_api.table_checks import (
 )
 from merganser.core.maintenance.inspect import Inspection as Inspection
 from merganser.core.maintenance.inspect import KeyRange as KeyRange
-from merganser.core.merge.planner import FilePlan as FilePlan
-from merganser.core.merge.planner import MergePlan as MergePlan
+from merganser.core.merge.merge_plan import FilePlan as FilePlan
+from merganser.core.merge.merge_plan import MergePlan as MergePlan
 from merganser.core.model.keys import normalize_keys as normalize_keys
 from merganser.core.model.partitions import parse_hive_partition_path as parse_hive_partition_path
 from merganser.core.model.result import AlteredFile as AlteredFile
@@ -63,6 +63,7 @@ from merganser.errors import PipelineError as PipelineError
 from merganser.errors import PropertyTypeError as PropertyTypeError
 from merganser.errors import PropertyValueError as PropertyValueError
 from merganser.errors import QualityError as QualityError
+from merganser.errors import RepeatedUpdateWarning as RepeatedUpdateWarning
 from merganser.errors import SchemaMismatchError as SchemaMismatchError
 from merganser.errors import StagingError as StagingError
 from merganser.errors import TargetPathError as TargetPathError

@@ -11,6 +11,7 @@ from merganser.engines import load as _load_extra
 from merganser.errors import AccountingError, ConfigurationError, PipelineError, QualityError
 from merganser.pipeline.config.tables import Check, Dataset, Edge, Ends, Graph, Node, Pipeline, Source
 from merganser.pipeline.config.toml_file import load
+from merganser.pipeline.config.when import When
 from merganser.pipeline.report.files import write_report
 from merganser.pipeline.report.page import report_page
 from merganser.pipeline.report.terminal import report_lines
@@ -39,6 +40,7 @@ __all__ = [
     "Span",
     "StepOutcome",
     "TaskOutcome",
+    "When",
     "load",
     "report_lines",
     "report_page",

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.support import open_spark, put, read_rows, snapshot
 
+from merganser import history
 from merganser.errors import InvalidArgumentError, TargetPathError, UnsupportedFileError
 
 if TYPE_CHECKING:
@@ -57,6 +58,62 @@ def test_a_repeated_batch_is_merged_once(io: AnyDatasetIO, spark: Any, lake: str
     other = io.foreach_batch(f"{lake}/t", "upsert", "id", query_name="feed again")  # type: ignore[attr-defined]
     run(spark, lake, other, "another")
     assert [row["v"] for row in read_rows(io, f"{lake}/t")] == ["anew", "anew", "second", "third", "anew"]
+
+
+# X7
+def test_a_counter_counts_each_batch_once(io: AnyDatasetIO, spark: Any, lake: str) -> None:
+    counting = (
+        io.merge_into(f"{lake}/t", on="id", skip_unchanged=True)  # type: ignore[call-arg]
+        .when_matched_delete("s.v = 'gone'")
+        .when_matched_update({"v": "t.v || ' ' || s.v"})
+        .when_not_matched_insert_all("s.v <> 'gone'")
+    )
+    # As Spark Connect does; what remains is the default session.
+    sink = pickle.loads(pickle.dumps(counting.foreach_batch(query_name="feed")))  # type: ignore[attr-defined]  # noqa: S301
+    arrive(lake, "a", [1, 2, 3], "one")
+    arrive(lake, "b", [2, 3, 4], "two")
+    arrive(lake, "c", [3, 5], "gone")
+    run(spark, lake, sink, "checkpoint")
+    counted = [(1, "one"), (2, "one two"), (4, "two")]
+    assert [(row["id"], row["v"]) for row in read_rows(io, f"{lake}/t")] == counted
+    # The query is started again from a checkpoint that has not heard of its second and third batch.
+    for number in (1, 2):
+        for path in (Path(lake) / "checkpoint" / "commits").glob(f"*{number}*"):
+            path.unlink()
+    before = snapshot(f"{lake}/t")
+    run(spark, lake, sink, "checkpoint")
+    assert snapshot(f"{lake}/t") == before
+    arrive(lake, "d", [1], "three")
+    run(spark, lake, sink, "checkpoint")
+    assert read_rows(io, f"{lake}/t")[0]["v"] == "one three"
+    assert [(one.strategy, one.batch_id, one.options["clauses"][0]) for one in history(f"{lake}/t")] == [
+        ("merge", f"feed:{number}", "WHEN MATCHED AND s.v = 'gone' THEN DELETE") for number in (3, 2, 1, 0)
+    ]
+
+
+# X7
+@pytest.mark.parametrize(
+    ("options", "where", "match"),
+    [
+        ({"query_name": ""}, "true", "query_name"),
+        ({"query_name": "q", "batch_id": "b"}, "true", "batch_id"),
+        ({"query_name": "q", "compression": "best"}, "true", "compression"),
+        ({"query_name": "q", "update_columns": "v"}, "true", "update_columns does not go with clauses"),
+        ({"query_name": "q", "on": ()}, "true", "key"),
+        ({"query_name": "q", "source": pa.table({"id": [1]})}, "true", "Leave the source of merge_into out"),
+        ({"query_name": "q"}, "s.v >", "not an expression of SQL"),
+        ({"query_name": "q"}, None, "needs a clause"),
+    ],
+)
+def test_clauses_that_cannot_work_are_refused_before_the_query_starts(
+    broadcast_io: AnyDatasetIO, lake: str, options: dict[str, Any], where: str | None, match: str
+) -> None:
+    given = {"source": None, "on": "id", **options}
+    query_name = given.pop("query_name")
+    merge = broadcast_io.merge_into(f"{lake}/t", **given)
+    merge = merge if where is None else merge.when_matched_update_all(where)
+    with pytest.raises(InvalidArgumentError, match=match):
+        merge.foreach_batch(query_name=query_name)  # type: ignore[attr-defined]
 
 
 # X7, E3

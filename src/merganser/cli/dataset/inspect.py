@@ -87,15 +87,22 @@ def history(target: str, limit: int, storage_option: Pairs) -> CommandOutput:
     """
     check_exists(target, storage_option)
     records = records_of(target, filesystem=open_filesystem(target, storage_option))[:limit]
-    return CommandOutput(to_plain(records), [format_record(record) for record in records] or [f"{target}: no commits"])
+    lines = [line for record in records for line in (format_record(record), *_format_clauses(record))]
+    return CommandOutput(to_plain(records), lines or [f"{target}: no commits"])
 
 
 def format_record(record: HistoryRecord) -> str:
     """Format a commit as one line."""
-    name = " ".join(filter(None, (record.operation, record.strategy or record.mode)))
+    kind = "by clauses" if record.strategy == "merge" else record.strategy or record.mode
+    name = " ".join(filter(None, (record.operation, kind)))
     found = {word: getattr(record, word) for word in ("inserted", "updated", "deleted")}
     changes = ", ".join(f"{count:,} {word}" for word, count in found.items() if count) or "no row changed"
     if record.schema_after != record.schema_before:
         changes = f"{changes}, columns changed"
     batch = f" (batch {record.batch_id})" if record.batch_id else ""
     return f"{record.committed_at:%Y-%m-%d %H:%M:%S} UTC  {name}: {changes}{batch}"
+
+
+def _format_clauses(record: HistoryRecord) -> list[str]:
+    """List the clauses of a commit below its line, if it has any."""
+    return [f"    {clause}" for clause in record.options.get("clauses", ())]

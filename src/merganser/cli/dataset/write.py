@@ -39,7 +39,7 @@ from merganser.engines import ENGINES
 
 if TYPE_CHECKING:
     from merganser.cli.command import Decorator
-    from merganser.core.merge.planner import MergePlan
+    from merganser.core.merge.merge_plan import MergePlan
     from merganser.core.model.options import Call
     from merganser.core.model.result import MergeResult, WriteResult
     from merganser.core.storage.location import Location

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from merganser.core.columnar.closed_database import connect_closed
 from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -27,11 +28,6 @@ if TYPE_CHECKING:
 
     import duckdb
 
-CLOSED: dict[str, Any] = {
-    "enable_external_access": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-}
 _ROW = "merganser_row"
 # Names that SQL allows without parentheses.
 _CONSTANT_NAMES = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
@@ -43,6 +39,8 @@ _REFUSED_NODES = {
     "POSITIONAL_REFERENCE": "a column by position",
     "DEFAULT": "DEFAULT",
 }
+# Functions that return one of their arguments.
+_CHOOSING = {"operator_coalesce", "greatest", "least"}
 _INTERNAL_NAME = re.compile(r'"?\b([a-z]+)_x([0-9a-f]*)\b"?')
 _databases: dict[int, duckdb.DuckDBPyConnection] = {}
 _lock = threading.Lock()
@@ -110,6 +108,19 @@ def parse_expression(
     return Expression(text, sql, tuple(columns), is_column=len(columns) == 1 and len(bare.get("column_names", ())) == 1)
 
 
+def list_choices(text: str) -> list[str]:
+    """List the expressions of which an expression returns one: the arguments of these functions, or itself.
+
+    >>> list_choices("coalesce(s.name, t.name)")
+    ['s."name"', 't."name"']
+    """
+    node = _parse(text, text)
+    if str(node.get("function_name") or node.get("type")).lower() not in _CHOOSING:
+        return [text]
+    # Some versions of DuckDB wrap arguments, which may have names.
+    return [_unparse(child if "class" in child else child["expression"]) for child in _list_arguments(node)]
+
+
 def evaluate(expressions: Sequence[Expression], tables: Mapping[str, pa.Table], rows: int) -> list[pa.ChunkedArray]:
     """Evaluate expressions on tables of as many rows, by alias; the answers are in the order of the rows."""
     wanted = dict.fromkeys(column for one in expressions for column in one.columns)
@@ -159,13 +170,10 @@ def _to_duckdb(column: pa.ChunkedArray) -> pa.ChunkedArray:
 @contextmanager
 def _open_cursor() -> Iterator[duckdb.DuckDBPyConnection]:
     """Open a connection to the instance of this process, which no setting can open again."""
-    import duckdb  # noqa: PLC0415  only expressions need it
-
     with _lock:
         database = _databases.get(os.getpid())
         if database is None:
-            database = duckdb.connect(config=CLOSED)
-            database.execute("SET TimeZone = 'UTC'; SET threads = 1; SET lock_configuration = true")
+            database = connect_closed(threads=1)
             _databases[os.getpid()] = database
             atexit.register(database.close)
         cursor = database.cursor()
@@ -205,7 +213,7 @@ def _parse(text: str, shown: str) -> dict[str, Any]:
     if tree.get("error"):
         place = max(1, int(tree.get("position") or 9) - 8)
         raise InvalidArgumentError(
-            f"{shown!r} is not an expression of SQL: {tree['error_message']}, at character {place}."
+            f"{shown!r} is not an expression of SQL: {tree['error_message']}, at character {place}. Correct it."
         )
     node = tree["statements"][0]["node"] if len(tree["statements"]) == 1 else {}
     others = {key: value for key, value in node.items() if key != "select_list"}

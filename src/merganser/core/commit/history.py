@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+from merganser.core.model.clauses import quote
 from merganser.core.model.options import DECLARATIONS
 from merganser.core.storage.location import locate
 from merganser.core.storage.staging import HISTORY, choose_control_folder, explain_unreadable
@@ -65,9 +66,9 @@ class HistoryRecord(FilesDisplayMixin):
     """One commit: its time, options and effects; counts that are not known are None.
 
     `id`, `committed_at` and `duration`, the seconds until the journal was written, are set by the commit itself.
-    `options` are those that differ from the defaults. `undoes` is the id of the record that an undo reversed, and
-    `partitions_before` the partition record, if the commit changed it. `schema_before` and `schema_after` are the types
-    of all columns by name, if the commit changed the schema.
+    `options` are those that differ from the defaults, and the clauses of a MERGE, whose `strategy` is "merge". `undoes`
+    is the id of the record that an undo reversed, and `partitions_before` the partition record, if the commit changed
+    it. `schema_before` and `schema_after` are the types of all columns by name, if the commit changed the schema.
     """
 
     file_class = HistoryFile
@@ -170,7 +171,7 @@ def make_merge_record(engine: str, request: Request, result: MergeResult) -> His
         operation="merge",
         strategy=result.strategy,
         key_columns=request.keys,
-        options=_list_changed_options(request.options),
+        options={**_list_changed_options(request.options), **_list_clauses(request)},
         batch_id=result.batch_id,
         engine=engine,
         source_count=result.source_count,
@@ -182,6 +183,14 @@ def make_merge_record(engine: str, request: Request, result: MergeResult) -> His
         skipped=result.skipped,
         audit_files=result.audit_files,
     )
+
+
+def _list_clauses(request: Request) -> dict[str, Any]:
+    """List the clauses of a merge as SQL, and the expressions of its keys if they are not columns of these names."""
+    if request.has_strategy:
+        return {}
+    computed = {name: text for name, text in request.on.items() if text != quote(name)}
+    return {"clauses": request.clause_texts} | ({"on": computed} if computed else {})
 
 
 def make_write_record(engine: str, options: Options, result: WriteResult, before: int | None) -> HistoryRecord:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from merganser.core.merge.dataset_io import OperationContext
-from merganser.core.model.clauses import SQL_SIDES, Clause
+from merganser.core.model.clause_checks import list_repeated_updates
+from merganser.core.model.clauses import Clause
 from merganser.core.model.option_types import to_column_names
 from merganser.core.model.options import check_names, list_options
-from merganser.errors import InvalidArgumentError
+from merganser.errors import InvalidArgumentError, RepeatedUpdateWarning
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
     from merganser.core.merge.dataset_io import DatasetIO
-    from merganser.core.merge.planner import MergePlan
+    from merganser.core.merge.merge_plan import MergePlan
     from merganser.core.model.clauses import ClauseAction, Side
     from merganser.core.model.result import MergeResult
 
@@ -27,6 +29,10 @@ class MergeBuilder:
 
     For each row, the first clause of its kind whose condition is true decides. Conditions and values are expressions of
     DuckDB over the columns of the source, `s`, and of the target, `t`. Each method returns a new builder.
+
+    Running an upsert twice is the same as running it once. An update that reads the values that it changes, such as
+    `{"qty": "t.qty + s.qty"}`, counts twice: pass `batch_id`, and the same batch is merged once, however often it is
+    run. Without one, `execute` issues a `RepeatedUpdateWarning`.
 
     >>> import tempfile, pyarrow as pa, merganser
     >>> stock = tempfile.mkdtemp()
@@ -44,7 +50,7 @@ class MergeBuilder:
     options: Mapping[str, Any]
     clauses: tuple[Clause, ...] = ()
 
-    def when_matched_update(self, values: Mapping[str, str], where: str | None = None) -> MergeBuilder:
+    def when_matched_update(self, values: Mapping[str, str], where: str | None = None) -> Self:
         """Update columns of matched rows.
 
         Args:
@@ -53,7 +59,7 @@ class MergeBuilder:
         """
         return self._add("matched", "update", where, values=_check_values(values))
 
-    def when_matched_update_all(self, where: str | None = None, *, exclude: Sequence[str] | str = ()) -> MergeBuilder:
+    def when_matched_update_all(self, where: str | None = None, *, exclude: Sequence[str] | str = ()) -> Self:
         """Update all columns of matched rows from the source columns of the same names.
 
         Args:
@@ -62,7 +68,7 @@ class MergeBuilder:
         """
         return self._add("matched", "update", where, exclude=_list_names(exclude))
 
-    def when_matched_delete(self, where: str | None = None) -> MergeBuilder:
+    def when_matched_delete(self, where: str | None = None) -> Self:
         """Delete matched rows.
 
         Args:
@@ -70,7 +76,7 @@ class MergeBuilder:
         """
         return self._add("matched", "delete", where)
 
-    def when_matched_do_nothing(self, where: str | None = None) -> MergeBuilder:
+    def when_matched_do_nothing(self, where: str | None = None) -> Self:
         """Keep matched rows as they are, whatever later clauses say.
 
         Args:
@@ -78,9 +84,7 @@ class MergeBuilder:
         """
         return self._add("matched", "nothing", where)
 
-    def when_not_matched_insert(
-        self, values: Mapping[str, str] | None = None, where: str | None = None
-    ) -> MergeBuilder:
+    def when_not_matched_insert(self, values: Mapping[str, str] | None = None, where: str | None = None) -> Self:
         """Insert source rows that match nothing.
 
         Args:
@@ -92,9 +96,7 @@ class MergeBuilder:
             return self._add("not_matched", "insert", where, by_name=True)
         return self._add("not_matched", "insert", where, values=_check_values(values))
 
-    def when_not_matched_insert_all(
-        self, where: str | None = None, *, exclude: Sequence[str] | str = ()
-    ) -> MergeBuilder:
+    def when_not_matched_insert_all(self, where: str | None = None, *, exclude: Sequence[str] | str = ()) -> Self:
         """Insert source rows that match nothing, with all columns of the target.
 
         Args:
@@ -103,7 +105,7 @@ class MergeBuilder:
         """
         return self._add("not_matched", "insert", where, exclude=_list_names(exclude))
 
-    def when_not_matched_do_nothing(self, where: str | None = None) -> MergeBuilder:
+    def when_not_matched_do_nothing(self, where: str | None = None) -> Self:
         """Do not insert source rows that match nothing, whatever later clauses say.
 
         Args:
@@ -111,7 +113,7 @@ class MergeBuilder:
         """
         return self._add("not_matched", "nothing", where)
 
-    def when_not_matched_by_source_update(self, values: Mapping[str, str], where: str | None = None) -> MergeBuilder:
+    def when_not_matched_by_source_update(self, values: Mapping[str, str], where: str | None = None) -> Self:
         """Update columns of target rows that match no source row.
 
         Args:
@@ -120,7 +122,7 @@ class MergeBuilder:
         """
         return self._add("not_matched_by_source", "update", where, values=_check_values(values))
 
-    def when_not_matched_by_source_delete(self, where: str | None = None) -> MergeBuilder:
+    def when_not_matched_by_source_delete(self, where: str | None = None) -> Self:
         """Delete target rows that match no source row.
 
         Args:
@@ -128,7 +130,7 @@ class MergeBuilder:
         """
         return self._add("not_matched_by_source", "delete", where)
 
-    def when_not_matched_by_source_do_nothing(self, where: str | None = None) -> MergeBuilder:
+    def when_not_matched_by_source_do_nothing(self, where: str | None = None) -> Self:
         """Keep target rows that match no source row, whatever later clauses say.
 
         Args:
@@ -136,24 +138,36 @@ class MergeBuilder:
         """
         return self._add("not_matched_by_source", "nothing", where)
 
-    def add(self, clause: Clause) -> MergeBuilder:
-        """Add a clause."""
-        return replace(self, clauses=(*self.clauses, clause))
+    def add(self, *clauses: Clause) -> Self:
+        """Add clauses."""
+        return replace(self, clauses=(*self.clauses, *clauses))
 
     def execute(self) -> MergeResult:
-        """Run the MERGE and commit it."""
-        return self.io.run_clauses(self.source, self._make_context("merge"))
+        """Run the MERGE and commit it.
+
+        An update that reads values which the MERGE changes, such as `t.qty + s.qty`, issues a `RepeatedUpdateWarning`
+        if there is no `batch_id`.
+        """
+        context = self._make_context("merge")
+        if context.options.batch_id is None:
+            self._warn_if_repeatable()
+        return self.io.run_merge(self.source, context)
 
     def plan(self) -> MergePlan:
         """Report what `execute` would do to each file, and why, without doing it."""
-        return self.io.plan_clauses(self.source, self._make_context("plan"))
+        return self.io.plan_merge(self.source, self._make_context("plan"))
 
     def explain(self) -> str:
-        """Return the plan as text, after the clauses as SQL."""
-        lines = [_format_clause(clause) for clause in self.clauses]
-        return "\n".join([*lines, str(self.plan())])
+        """Return the plan as text, with the clauses as SQL."""
+        return str(self.plan())
 
-    def _add(self, side: Side, action: ClauseAction, where: str | None, **others: Any) -> MergeBuilder:
+    def _warn_if_repeatable(self) -> None:
+        updates = list_repeated_updates(self.clauses, [self.on] if isinstance(self.on, str) else self.on)
+        if updates:
+            # The warning names the line that calls `execute`.
+            warnings.warn(RepeatedUpdateWarning(updates), stacklevel=3)
+
+    def _add(self, side: Side, action: ClauseAction, where: str | None, **others: Any) -> Self:
         return self.add(Clause(side=side, action=action, where=where, **others))
 
     def _make_context(self, call: str) -> OperationContext:
@@ -177,10 +191,3 @@ def _check_values(values: object) -> Mapping[str, str]:
 
 def _list_names(names: Sequence[str] | str) -> tuple[str, ...]:
     return tuple(to_column_names(names, "exclude") or ()) if names else ()
-
-
-def _format_clause(clause: Clause) -> str:
-    condition = "" if clause.where is None else f" AND {clause.where}"
-    action = "DO NOTHING" if clause.action == "nothing" else clause.action.upper()
-    values = "".join(f" {name} = {text}," for name, text in (clause.values or {}).items()).rstrip(",")
-    return f"WHEN {SQL_SIDES[clause.side]}{condition} THEN {action}{values}"

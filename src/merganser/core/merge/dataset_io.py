@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from merganser.core.merge.builder import MergeBuilder
     from merganser.core.merge.driver import WriteMode
-    from merganser.core.merge.planner import MergePlan
+    from merganser.core.merge.merge_plan import MergePlan
     from merganser.core.model.clauses import Clause
     from merganser.core.model.engine import Engine
     from merganser.core.model.options import Call, PartitionMove, SchemaMode, UpdateMode
@@ -375,17 +375,32 @@ class DatasetIO(ABC):
 
         return MergeBuilder(self, path, source, on, dict(options))
 
-    def run_clauses(self, source: Any, context: OperationContext) -> MergeResult:
-        """Run the MERGE of a builder."""
+    def run_merge(self, source: Any, context: OperationContext) -> MergeResult:
+        """Run a merge by its strategy or its clauses.
+
+        Args:
+            source: Rows, as `merge` takes them.
+            context: Path, options, and strategy or clauses.
+        """
         return self._merge(source, context)
 
-    def plan_clauses(self, source: Any, context: OperationContext) -> MergePlan:
-        """Plan the MERGE of a builder."""
+    def plan_merge(self, source: Any, context: OperationContext) -> MergePlan:
+        """Plan a merge by its strategy or its clauses.
+
+        Args:
+            source: Rows, as `merge` takes them.
+            context: Path, options, and strategy or clauses.
+        """
         with self._open(context) as engine:
             return driver.plan(engine, source, context)
 
     def make_options(self, call: Call, arguments: Mapping[str, Any]) -> Options:
-        """Make the options of a call from its arguments."""
+        """Make the options of a call from its arguments.
+
+        Args:
+            call: Name of the call.
+            arguments: Its arguments, of which others than options are ignored.
+        """
         return self._make_options(call, arguments)
 
     def _merge(self, source: Any, context: OperationContext) -> MergeResult:

@@ -19,7 +19,8 @@ from merganser.core.dataset.mixed_schemas import find_differences
 from merganser.core.merge.audit import find_feed
 from merganser.core.merge.evolution import describe_changes
 from merganser.core.merge.filter_pruning import save_filters
-from merganser.core.merge.planner import MergePlan, decide, make_schema_jobs
+from merganser.core.merge.merge_plan import MergePlan
+from merganser.core.merge.planner import decide, make_schema_jobs
 from merganser.core.merge.prepare import derive_clauses, fit_source, prepare, prepare_overwrite
 from merganser.core.merge.stage import (
     add_schemas,
@@ -104,6 +105,7 @@ def plan(engine: Engine, source: Any, context: OperationContext) -> MergePlan:
     return MergePlan(
         path=location.display,
         strategy=request.strategy,
+        clauses=tuple(request.clause_texts),
         key_columns=tuple(request.keys),
         partition_columns=tuple(target.partition_columns),
         source_count=prepared.source_count,

@@ -13,7 +13,7 @@ from merganser.printable import escape_controls
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from merganser.core.merge.planner import FilePlan, MergePlan
+    from merganser.core.merge.merge_plan import FilePlan, MergePlan
 
 # Worst first: a cell for several files shows the worst of them.
 CELLS = {"removed": "✕", "rewritten": "█", "scanned": "▒", "left out": "·"}
@@ -29,6 +29,7 @@ def format_plan(plan: MergePlan, width: int) -> Iterator[str]:
     """Draw a plan `width` characters wide, and list the files that change."""
     skipped = f", {plan.skipped:,} skipped" if plan.skipped else ""
     yield f"{plan.strategy} of {pluralize(plan.source_count, 'row')} into {plan.path} on {', '.join(plan.key_columns)}:"
+    yield from (f"  {clause}" for clause in plan.clauses)
     yield f"  {plan.inserted:,} inserted, {plan.updated:,} updated, {plan.deleted:,} deleted{skipped}"
     yield f"  {pluralize(plan.target_count_before, 'row')} before, {plan.target_count_after:,} after"
     yield from (f"  schema: {line}" for line in plan.list_schema_lines())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from merganser.core.dataset.condition_bounds import find_changeable_groups
 from merganser.core.merge.filter_pruning import prune_by_key_filters
+from merganser.core.merge.merge_plan import FilePlan
 from merganser.core.merge.scope import flag_files_in_scope
 from merganser.core.model.engine import (
     OTHER_PARTITION,
@@ -21,91 +22,22 @@ from merganser.core.model.engine import (
 )
 from merganser.core.model.partitions import UNKNOWN, from_token, list_tokens
 from merganser.core.model.validation import check_moves
-from merganser.display import FilesDisplayMixin, pluralize
 from merganser.errors import PartitionMoveError
-from merganser.printable import escape_controls
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     import numpy.typing as npt
 
-    from merganser.core.dataset.mixed_schemas import SchemaDifference
     from merganser.core.dataset.target import Target
     from merganser.core.merge.filter_pruning import FilterPruning
+    from merganser.core.merge.merge_plan import FileAction
     from merganser.core.merge.prepare import PreparedMerge
     from merganser.core.model.engine import Engine, MatchCounts, MatchedSource, SourceFacts
 
     Groups = npt.NDArray[np.int64]
 
-FileAction = Literal["rewrite", "remove", "preserve"]
-
 _PRUNED_BY_FILTERS = "no source key passes the filter of its keys"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilePlan:
-    """One file's action, and how many of its row groups might hold a source key and how many change."""
-
-    path: str
-    action: FileAction
-    reason: str
-    rows: int
-    row_groups: int
-    candidate_groups: int
-    affected_groups: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class MergePlan(FilesDisplayMixin):
-    """What a merge would do. Print it.
-
-    `schema_changes` are those that the merge makes. If `schema_differences` lists columns in which files differ, a
-    merge with `schema_mode="evolve"` unifies them, and any other refuses them.
-    """
-
-    file_class = FilePlan
-
-    path: str
-    strategy: str
-    key_columns: tuple[str, ...]
-    partition_columns: tuple[str, ...]
-    source_count: int
-    target_count_before: int
-    target_count_after: int
-    inserted: int
-    updated: int
-    deleted: int
-    skipped: int
-    files: tuple[FilePlan, ...]
-    schema_changes: tuple[str, ...] = ()
-    schema_differences: tuple[SchemaDifference, ...] = ()
-
-    def _repr_html_(self) -> str:
-        from merganser.core.merge.plan_chart import render_plan  # noqa: PLC0415  it draws plans
-
-        return render_plan(self)
-
-    def __str__(self) -> str:
-        """Show the counts and then a line for each file."""
-        skipped = f", {self.skipped:,} skipped" if self.skipped else ""
-        head = (
-            f"{self.strategy} of {pluralize(self.source_count, 'row')} into {self.path} "
-            f"on {', '.join(self.key_columns)}: "
-            f"{self.inserted:,} inserted, {self.updated:,} updated, {self.deleted:,} deleted{skipped}; "
-            f"{pluralize(self.target_count_before, 'row')} before, {self.target_count_after:,} after"
-        )
-        schema = [f"  schema: {line}" for line in self.list_schema_lines()]
-        lines = [
-            f"  {file.action:<8} {file.path}: {file.reason} "
-            f"({file.affected_groups} of {pluralize(file.row_groups, 'row group')}, {pluralize(file.rows, 'row')})"
-            for file in self.files
-        ]
-        return "\n".join(map(escape_controls, [head, *schema, *lines]))
-
-    def list_schema_lines(self) -> list[str]:
-        """List how the schema changes, and in what files differ now."""
-        return [*self.schema_changes, *(f"unify files: {one}" for one in self.schema_differences)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -221,6 +221,7 @@ def _make_result(prepared: PreparedMerge, decision: Decision, staged: _Staged, a
         skipped=decision.skipped,
         deduplicated=prepared.source_count - prepared.facts.rows,
         audit_files=audit.display_paths,
+        clauses=request.clause_texts,
     )
 
 

@@ -6,13 +6,14 @@ clause stays as it is, or is not inserted.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 Side = Literal["matched", "not_matched", "not_matched_by_source"]
 ClauseAction = Literal["update", "insert", "delete", "nothing"]
@@ -109,3 +110,36 @@ def check_clauses(clauses: Sequence[Clause]) -> None:
 def quote(name: str) -> str:
     """Quote a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def format_clause(clause: Clause) -> str:
+    """Write a clause as SQL, for people to read.
+
+    >>> format_clause(Clause(side="matched", action="update", where="s.ts > t.ts", values={"qty": "s.qty"}))
+    'WHEN MATCHED AND s.ts > t.ts THEN UPDATE SET qty = s.qty'
+    """
+    condition = "" if clause.where is None else f" AND {clause.where}"
+    return f"WHEN {SQL_SIDES[clause.side]}{condition} THEN {_format_action(clause)}"
+
+
+def _format_action(clause: Clause) -> str:
+    verb, values = clause.action.upper(), clause.values
+    if clause.action == "nothing":
+        return "DO NOTHING"
+    if clause.action == "delete":
+        return verb
+    if values is None:
+        everything = (
+            f"{verb} BY NAME" if clause.by_name else "UPDATE SET *" if clause.action == "update" else "INSERT *"
+        )
+        return f"{everything} EXCEPT ({_format_names(clause.exclude)})" if clause.exclude else everything
+    if clause.action == "update":
+        return f"UPDATE SET {', '.join(f'{_format_names([name])} = {text}' for name, text in values.items())}"
+    return f"{verb} ({_format_names(values)}) VALUES ({', '.join(values.values())})"
+
+
+def _format_names(names: Iterable[str]) -> str:
+    return ", ".join(name if _PLAIN_NAME.fullmatch(name) else quote(name) for name in names)

@@ -14,12 +14,14 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, get_args
 
 from merganser.core.model import option_types as types
-from merganser.core.model.clauses import check_clauses, quote
+from merganser.core.model.clause_checks import check_expressions
+from merganser.core.model.clauses import check_clauses, format_clause, quote
 from merganser.core.model.keys import normalize_keys
 from merganser.core.model.option_checks import check_combination
 from merganser.core.model.strategy import Rule, find_clauses
 from merganser.core.storage.lock import LOCK_TIMEOUT
 from merganser.errors import InvalidArgumentError
+from merganser.printable import mask_credentials
 
 if TYPE_CHECKING:
     import os
@@ -309,6 +311,12 @@ class Request:
         return self.strategy != "merge"
 
     @property
+    def clause_texts(self) -> list[str]:
+        """The clauses that the caller gave, as SQL."""
+        # A clause may compare a column with a URL.
+        return [] if self.has_strategy else [mask_credentials(format_clause(clause)) for clause in self.clauses]
+
+    @property
     def actions(self) -> set[ClauseAction]:
         """What may happen to a row."""
         actions = {clause.action for clause in self.clauses}
@@ -350,6 +358,8 @@ def make_request(
         request = Request(strategy, keys, options, _make_clauses(strategy, options), on)
     else:
         check_clauses(clauses)
+        for clause in clauses:
+            check_expressions(clause)
         request = Request("merge", keys, options, tuple(_adapt_clause(one, options) for one in clauses), on)
     check_combination(request)
     return request

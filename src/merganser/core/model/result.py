@@ -38,7 +38,8 @@ class MergeResult(FilesDisplayMixin):
     `skipped` are matched rows that stayed as they were, because the source's were late or equal. `deduplicated` are
     source rows that were left out for a later one with the same key.
     `replayed` says that nothing was done, because a batch of this `batch_id` was committed before: the outcome is that
-    batch's, without the files it left alone and without its audit.
+    batch's, without the files it left alone and without its audit. `clauses` are those of a MERGE in clauses, whose
+    `strategy` is "merge".
     """
 
     file_class = MergeFileMetadata
@@ -61,6 +62,7 @@ class MergeResult(FilesDisplayMixin):
     skipped: int = 0
     audit_files: list[str] = field(default_factory=list)
     deduplicated: int = 0
+    clauses: list[str] = field(default_factory=list)
 
     @property
     def stats(self) -> MergeStats:

@@ -63,12 +63,12 @@ def load_values(
     matched, missing = np.flatnonzero(~is_missing), np.flatnonzero(is_missing)
     compute = partial(_compute, store, policy, matches, file, names)
     if len(missing) and not len(matched):
-        return compute(policy.missing, NO_SOURCE, missing)
+        return compute(None, missing)
     source = take(rows.select(list_value_columns(rows.column_names, policy, {*names})), matches.source_row[matched])
-    values = compute(policy.matched, source, matched)
+    values = compute(source, matched)
     if not len(missing):
         return values
-    others = _cast_like(compute(policy.missing, NO_SOURCE, missing), values.schema)
+    others = _cast_like(compute(None, missing), values.schema)
     order = np.argsort(np.concatenate([matched, missing]), kind="stable")
     return pa.concat_tables([values, others]).combine_chunks().take(pa.array(order))
 
@@ -79,11 +79,14 @@ def _compute(
     matches: Matches,
     file: ScanFile | RewriteJob,
     names: Sequence[str],
-    clauses: RowClauses | None,
-    source: pa.Table,
+    source: pa.Table | None,
     at: Rows,
 ) -> pa.Table:
-    """Compute the new values of some matches; columns that do not change there are read from the target."""
+    """Compute the new values of some matches, or without a source of rows that have none.
+
+    Columns that do not change there are read from the target.
+    """
+    clauses, source = (policy.missing, NO_SOURCE) if source is None else (policy.matched, source)
     changed = policy.columns if clauses is None else clauses.columns
     computed = [name for name in names if name in changed]
     kept = [name for name in names if name not in changed]

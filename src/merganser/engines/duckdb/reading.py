@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
+from merganser.core.columnar.closed_database import connect_closed
 from merganser.core.columnar.take import take
 from merganser.core.dataset.read import open_dataset
 from merganser.core.model.option_types import to_column_names
@@ -28,12 +29,6 @@ _ROW = "merganser_row"
 _WORD = re.compile(r"\w+")
 # Columns that a condition does not name: COLUMNS(*), #1.
 _ANY_COLUMN = re.compile(r"\bcolumns\b|#")
-# A condition may come from another user: it sees the columns, and no file, extension or setting.
-_CLOSED: dict[str, Any] = {
-    "enable_external_access": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-}
 
 
 def read_rows(
@@ -67,8 +62,8 @@ def _filter_row_groups(dataset: pads.Dataset, columns: Sequence[str], where: str
         raise InvalidArgumentError(f'where must be a condition of SQL, such as "amount > 5", not {where!r}.')
     schema = dataset.schema
     used = _list_used_columns(schema.names, where)
-    with duckdb.connect(config=_CLOSED) as connection:
-        connection.execute("SET TimeZone = 'UTC'; SET lock_configuration = true")
+    # A condition may come from another user: it sees the columns, and no file, extension or setting.
+    with connect_closed() as connection:
         for group in chain.from_iterable(fragment.split_by_row_group() for fragment in dataset.get_fragments()):
             rows = _find_rows(connection, group.to_table(schema=schema, columns=used), where, schema.names)
             if len(rows):

@@ -6,27 +6,23 @@ import os
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 
-from merganser.core.dataset.listing import check_target
 from merganser.core.merge.dataset_io import DatasetIO
 from merganser.core.model.keys import normalize_keys
-from merganser.core.model.options import check_names, check_order, list_options, make_request
-from merganser.core.storage.location import locate
 from merganser.engines.spark.engine import BROADCAST_LIMIT, GROUP_ROWS, TASK_LIMIT, SparkEngine
 from merganser.engines.spark.exchange import decode_inputs
-from merganser.engines.spark.input_splits import cast_to_transport, is_in_memory, split_dataset
+from merganser.engines.spark.input_splits import cast_to_transport, locate_shared, split_dataset
 from merganser.engines.spark.java import check_java
 from merganser.engines.spark.jobs import make_task_frame, tag_errors
-from merganser.engines.spark.streaming import BatchSink
+from merganser.engines.spark.streaming import SparkMergeBuilder, make_sink
 from merganser.engines.spark.types import to_spark_schema, to_transport_schema
-from merganser.errors import InvalidArgumentError, TargetPathError
+from merganser.errors import TargetPathError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Unpack
 
     import pyarrow as pa
@@ -35,6 +31,7 @@ if TYPE_CHECKING:
     from merganser.core.merge.dataset_io import MergeOptions, OperationContext
     from merganser.core.model.strategy import MergeStrategy
     from merganser.core.storage.location import Location
+    from merganser.engines.spark.streaming import BatchSink
 
     Batches = Iterator[pa.RecordBatch]
 
@@ -82,7 +79,7 @@ class SparkDatasetIO(DatasetIO):
             filesystem: fsspec filesystem of the dataset; by default that of its URL.
             ignore_table_format: Read all Parquet files, although the folder has the log of a Delta Lake or other table.
         """
-        location = _locate_shared(path, self._choose_filesystem(filesystem))
+        location = locate_shared(path, self._choose_filesystem(filesystem))
         return self._open_frame(replace(location, ignore_table_format=ignore_table_format), None)
 
     def read_columns(
@@ -95,7 +92,7 @@ class SparkDatasetIO(DatasetIO):
             columns: Columns to read.
             filesystem: fsspec filesystem of the dataset; by default that of its URL.
         """
-        return self._open_frame(_locate_shared(path, self._choose_filesystem(filesystem)), normalize_keys(columns))
+        return self._open_frame(locate_shared(path, self._choose_filesystem(filesystem)), normalize_keys(columns))
 
     def _open_frame(self, location: Location, columns: Sequence[str] | None) -> DataFrame:
         splits = split_dataset(location, columns)
@@ -129,49 +126,34 @@ class SparkDatasetIO(DatasetIO):
             query_name: Name of the query and its checkpoint, unique among the queries of this dataset.
             **options: Options of `merge`, without `batch_id`.
         """
-        if not isinstance(query_name, str) or not query_name:
-            message = f"query_name must be a string that identifies this query and its checkpoint, not {query_name!r}."
-            raise InvalidArgumentError(message)
-        if "batch_id" in options:
-            raise InvalidArgumentError(
-                "foreach_batch makes batch ids itself, from query_name and Spark's batch number. Leave batch_id out."
-            )
-        check_names("foreach_batch", options, list_options("merge"))
-        made = self._make_options("merge", options)
-        location = _locate_shared(path, made.filesystem)
-        # Mistakes are refused now, not when the first batch arrives.
-        request = make_request(strategy, key_columns, made)
-        check_target(replace(location, ignore_table_format=request.options.ignore_table_format), lists_later=True)
-        check_order(request, is_ordered=False)
-        # The process that receives batches may have another working directory.
-        home = location.root if location.store.is_local else path
-        options.pop("filesystem", None)
-        return BatchSink(
-            make_io=partial(type(self), filesystem=made.filesystem),
-            path=home,
-            strategy=strategy,
-            key_columns=key_columns,
-            query_name=query_name,
-            options=options,
-        )
+        return make_sink(self, path, key_columns, query_name, dict(options), strategy=strategy)
+
+    def merge_into(
+        self,
+        path: str | os.PathLike[str],
+        source: Any = None,
+        on: Sequence[str] | Mapping[str, str] | str = (),
+        **options: Unpack[MergeOptions],
+    ) -> SparkMergeBuilder:
+        """Begin a MERGE in clauses; see `merganser.merge_into`.
+
+        Args:
+            path: Folder or URL of the dataset.
+            source: Rows: an Arrow table or reader, a DataFrame, a DuckDB relation, dicts, or the path of files. Leave
+                it out for a stream, and end with `foreach_batch`.
+            on: Key columns, or expressions over `s` by key column.
+            **options: Options of `merge`; for a stream without `batch_id`.
+        """
+        return SparkMergeBuilder(self, path, source, on, dict(options))
 
     @contextmanager
     def _open_engine(self, context: OperationContext) -> Iterator[SparkEngine]:
-        _locate_shared(context.path, context.options.filesystem)
+        locate_shared(context.path, context.options.filesystem)
         engine = SparkEngine(self.spark, self._broadcast_limit, self._task_limit, self._group_rows)
         try:
             yield engine
         finally:
             engine.close()
-
-
-def _locate_shared(path: str | os.PathLike[str], filesystem: Any) -> Location:
-    """Locate a dataset; one that executors cannot reach is refused."""
-    location = locate(path, filesystem)
-    if is_in_memory(location):
-        message = f"{location.display} is in this process's memory, where no executor can reach it. Use a shared path."
-        raise InvalidArgumentError(message)
-    return location
 
 
 def _read_splits(read: Callable[[Any], Batches], transport_schema: pa.Schema, batches: Batches) -> Batches:

@@ -20,6 +20,7 @@ from merganser.engines.spark.jobs import run_tasks
 from merganser.errors import InvalidArgumentError, MerganserError, UnreadableFileError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow.dataset as pads
@@ -55,6 +56,15 @@ def cast_to_transport(batches: Batches, transport_schema: pa.Schema) -> Batches:
 def is_in_memory(location: Location) -> bool:
     """Whether a location is in this process, where no executor can reach it."""
     return isinstance(location.store, RemoteStore) and location.store.is_in_memory
+
+
+def locate_shared(path: str | os.PathLike[str], filesystem: Any) -> Location:
+    """Locate a dataset; one that executors cannot reach is refused."""
+    location = locate(path, filesystem)
+    if is_in_memory(location):
+        message = f"{location.display} is in this process's memory, where no executor can reach it. Use a shared path."
+        raise InvalidArgumentError(message)
+    return location
 
 
 def open_files(spark: SparkSession, source: FileSource) -> InputSplits | None:

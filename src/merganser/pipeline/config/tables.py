@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import MISSING, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from merganser.core.model.options import Options, check_order, list_options, make_request
-from merganser.errors import ConfigurationError, MerganserError
+from merganser.errors import MerganserError
 from merganser.graph.sqlite.sql import quote_spark_identifier
 from merganser.pipeline.config import field_types as types
+from merganser.pipeline.config.table import Table, declare_key
+from merganser.pipeline.config.when import When
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import TypeAlias
 
+    from merganser.core.model.clauses import Clause
+    from merganser.core.model.options import Request
     from merganser.core.model.strategy import MergeStrategy
 
     # Columns by name, or names with a Spark SQL expression each.
@@ -31,44 +35,6 @@ _RESERVED_RULES = ("malformed", "cast ", "null key ")
 # Options of `merge` that the run itself sets, and those of reading files, which Spark's readers do.
 _RUN_OPTIONS = {"batch_id", "column_types", "filesystem", "null_values", "use_merge"}
 MERGE_OPTIONS = tuple(sorted(set(list_options("merge")) - _RUN_OPTIONS))
-
-
-def declare_key(field_type: types.FieldType, default: Any = MISSING) -> Any:
-    """Declare a key of a table; without a default it is required."""
-    return field(default=default, metadata={"field_type": field_type})
-
-
-class Table:
-    """A table of the configuration: its keys are its fields, whose values are checked when it is created."""
-
-    __slots__ = ()
-    title: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        for one in fields(self):  # type: ignore[arg-type]
-            given = getattr(self, one.name)
-            if given is not None or one.default is MISSING:
-                object.__setattr__(self, one.name, one.metadata["field_type"].read(given, self.label, one.name))
-
-    @property
-    def label(self) -> str:
-        """The name of this table in errors."""
-        name = getattr(self, "name", None) or getattr(self, "type", None)
-        return f"{self.title} {name!r}" if isinstance(name, str) and name else self.title
-
-    def make_error(self, name: str, message: str) -> ConfigurationError:
-        """Make the error for one of the keys."""
-        return ConfigurationError(message, self.label, name)
-
-    @classmethod
-    def list_keys(cls) -> list[str]:
-        """List all keys."""
-        return [one.name for one in fields(cls)]  # type: ignore[arg-type]
-
-    @classmethod
-    def list_required_keys(cls) -> list[str]:
-        """List the required keys."""
-        return [one.name for one in fields(cls) if one.default is MISSING]  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +98,8 @@ class Check(Table):
 class Dataset(Table):
     """A Parquet dataset that the clean rows of a source are merged into, with the options of `merge`.
 
+    A merge has a strategy, by default `upsert`, or clauses.
+
     >>> Dataset(name="jobs", source="postings", path="lake/jobs", key_columns="url").strategy
     'upsert'
     """
@@ -142,8 +110,9 @@ class Dataset(Table):
     source: str = declare_key(types.STRING)
     path: str = declare_key(types.STRING)
     key_columns: Sequence[str] = declare_key(types.STRINGS)
-    strategy: MergeStrategy = declare_key(types.STRING, "upsert")
+    strategy: MergeStrategy | None = declare_key(types.STRING, None)
     columns: Expressions | None = declare_key(types.PROPERTIES, None)
+    when: Sequence[When] = declare_key(types.NestedTables(When, is_repeated=True), ())
     merge: Mapping[str, Any] = declare_key(types.SETTINGS, ())
 
     def __post_init__(self) -> None:
@@ -151,19 +120,36 @@ class Dataset(Table):
         for name in self.merge:
             if name not in MERGE_OPTIONS:
                 raise self.make_error(name, f"merge has no such option{types.suggest_name(name, MERGE_OPTIONS)}")
+        if self.strategy is None and not self.when:
+            object.__setattr__(self, "strategy", "upsert")
+        elif self.strategy is not None and self.when:
+            message = (
+                f"the clauses in {When.title} already say what happens to rows. Remove the strategy, or the clauses."
+            )
+            raise self.make_error("strategy", message)
         try:
             # A feed delivers the same rows again and again; those that are equal need not be rewritten.
-            request = make_request(self.strategy, list(self.key_columns), Options(**self.merge))
+            request = self.make_request()
             if "skip_unchanged" not in self.merge and request.rule.replaces:
                 object.__setattr__(self, "merge", {"skip_unchanged": True, **self.merge})
             check_order(request, is_ordered=False)
         except (MerganserError, TypeError) as error:
             text = str(error)
             mentioned = [name for name in ("strategy", "key_columns", *MERGE_OPTIONS) if name in text]
-            raise self.make_error(min(mentioned, key=text.index, default="strategy"), text) from error
+            default = "when" if self.when else "strategy"
+            raise self.make_error(min(mentioned, key=text.index, default=default), text) from error
         missing = [name for name in self.key_columns if self.columns is not None and name not in self.columns]
         if missing:
             raise self.make_error("columns", f"the key column {missing[0]!r} is missing. Add it.")
+
+    @property
+    def clauses(self) -> Sequence[Clause] | None:
+        """The clauses of the merge, if it has no strategy."""
+        return [one.clause for one in self.when] or None
+
+    def make_request(self) -> Request:
+        """Make the request of the merge, with the options and clauses that it has."""
+        return make_request(self.strategy or "upsert", list(self.key_columns), Options(**self.merge), self.clauses)
 
     def find_expression(self, column: str) -> str:
         """Find the expression of a column over the source's rows."""

@@ -11,13 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from merganser.errors import ConfigurationError
 from merganser.pipeline.config.field_types import suggest_name
-from merganser.pipeline.config.tables import MERGE_OPTIONS, Check, Dataset, Edge, Ends, Graph, Node, Pipeline, Source
+from merganser.pipeline.config.tables import (
+    MERGE_OPTIONS,
+    Check,
+    Dataset,
+    Edge,
+    Ends,
+    Graph,
+    Node,
+    Pipeline,
+    Source,
+)
+from merganser.pipeline.config.when import When, label_clause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import TypeVar
 
-    from merganser.pipeline.config.tables import Table
+    from merganser.pipeline.config.table import Table
 
     TableT = TypeVar("TableT", bound=Table)
 
@@ -100,7 +111,15 @@ def _make_dataset(given: dict[str, Any]) -> Dataset:
     own = [name for name in Dataset.list_keys() if name != "merge"]
     _check_keys(given, [*own, *MERGE_OPTIONS], _make_label(Dataset, given))
     options = {name: given.pop(name) for name in list(given) if name not in own}
-    return _make_table(Dataset, {**given, "merge": options}, is_checked=True)
+    clauses = [_make_clause(one, given, number) for number, one in enumerate(_list_tables(given, "when", When), 1)]
+    return _make_table(Dataset, {**given, "when": clauses, "merge": options}, is_checked=True)
+
+
+def _make_clause(clause: dict[str, Any], dataset: Mapping[str, Any], number: int) -> When:
+    try:
+        return _make_table(When, clause)
+    except ConfigurationError as error:
+        raise ConfigurationError(error.message, label_clause(dataset.get("name"), number), error.key) from error
 
 
 def _make_graph(given: dict[str, Any]) -> Graph:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
-    from merganser.pipeline.config.tables import Dataset, Node, Pipeline, Source, Table
+    from merganser.pipeline.config.table import Table
+    from merganser.pipeline.config.tables import Dataset, Node, Pipeline, Source
 
 CORRUPT = "_corrupt_record"
 # Columns of staged rows beside their own.

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 
 from merganser.core.commit.batches import find_committed_batch
-from merganser.core.model.options import Options, make_request
+from merganser.core.merge.dataset_io import OperationContext
+from merganser.core.model.clauses import select_clauses
 from merganser.core.storage.location import locate
-from merganser.errors import AccountingError, MerganserError
+from merganser.errors import AccountingError, ConfigurationError, MerganserError
 from merganser.graph import Endpoint
 from merganser.graph.spark.endpoints import EdgeRecords
 from merganser.graph.sqlite.sql import quote_spark_identifier
 from merganser.pipeline.config.field_types import to_expressions
 from merganser.pipeline.config.tables import Edge
+from merganser.pipeline.config.when import label_clause
 from merganser.pipeline.run_result import StepOutcome
 from merganser.pipeline.runner.clean import list_match_expressions, translate_analysis_errors, translate_run_errors
 from merganser.printable import mask_credentials
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from merganser.core.model.options import Request
     from merganser.engines.spark import SparkDatasetIO
     from merganser.engines.spark.row_files import RowFiles
     from merganser.graph.spark import ParquetGraph, SqliteGraph
@@ -169,6 +172,11 @@ class DatasetStep(Step):
                 if name not in known:
                     message = f"there is no column {name!r}. The columns are: {', '.join(known)}."
                     raise self.table.make_error(key, message)
+        for number, clause in enumerate(self.table.when, 1):
+            try:
+                clause.check_expressions(list(known))
+            except ConfigurationError as error:
+                raise ConfigurationError(error.message, label_clause(self.table.name, number), error.key) from error
 
     def check(self, rows: DataFrame) -> None:
         with translate_analysis_errors(self.table, "columns"):
@@ -178,19 +186,18 @@ class DatasetStep(Step):
         return find_committed_batch(self.table.path, self.make_batch_id(run_id)) is not None
 
     def merge(self, run_id: str, rows: StepRows, source: SourceOutcome) -> StepOutcome:
-        table, keys, batch_id = self.table, list(self.table.key_columns), self.make_batch_id(run_id)
-        selected = rows.clean.select(rows.columns.datasets[table.name])
+        table, request = self.table, self.table.make_request()
+        options = self.io.make_options("merge", {**table.merge, "batch_id": self.make_batch_id(run_id)})
+        context = OperationContext("merge", table.path, options, table.strategy, request.keys, table.clauses)
         with translate_run_errors(table, f"the merge into {table.path}"):
-            result = self.io.merge(selected, table.path, table.strategy, keys, batch_id=batch_id, **table.merge)
+            result = self.io.run_merge(rows.clean.select(rows.columns.datasets[table.name]), context)
         self.check_rows(result.source_count, source)
-        request = make_request(table.strategy, keys, Options(**table.merge))
         distinct = result.source_count - result.deduplicated
         # A target with duplicate keys has two rows updated by one, so this may be more than the distinct keys.
-        merged = result.inserted + result.updated + result.skipped
-        is_complete = request.rule.replaces and request.rule.inserts and not table.merge.get("operation_column")
-        if is_complete and merged < distinct:
+        merged = result.inserted + result.updated + result.skipped + (result.deleted if table.when else 0)
+        if _counts_every_key(request) and merged < distinct:
             raise AccountingError(
-                f"{table.label}: only {merged} of {distinct} keys were inserted, updated or skipped. "
+                f"{table.label}: only {merged} of {distinct} keys were inserted, updated, deleted or skipped. "
                 "Please report this."
             )
         return self.make_outcome(
@@ -206,6 +213,15 @@ class DatasetStep(Step):
             files_preserved=len(result.preserved_files),
             files_removed=len(result.removed_files),
         )
+
+
+def _counts_every_key(request: Request) -> bool:
+    """Whether each key of the source is counted: new rows as inserted, and matched ones by what happened to them."""
+    if request.has_strategy:
+        return request.rule.replaces and request.rule.inserts and request.options.operation_column is None
+    inserts = select_clauses(request.clauses, "not_matched")
+    inserts_all = bool(inserts) and inserts[-1].where is None and all(one.action == "insert" for one in inserts)
+    return inserts_all and request.rule.touches
 
 
 @dataclass(frozen=True)
