@@ -76,7 +76,8 @@ def derive_source(
             _ = None if text is None else parse_expression(text, _ALL, "s", constants)
     columns = {name: parse_expression(text, scope, "s", constants) for name, text in on.items()}
     inserts, updates = select_clauses(clauses, "not_matched"), select_clauses(clauses, "matched")
-    columns |= _combine_inserts(inserts, schema, constants)
+    # Rows that are not inserted have a key, too.
+    columns = _combine_inserts(inserts, schema, constants) | columns
     for clause in updates:
         if clause.action == "update" and clause.values is None:
             for name in schema.names:
