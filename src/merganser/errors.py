@@ -67,6 +67,10 @@ class InvalidArgumentError(MerganserError, ValueError):
     """An argument is invalid, whatever the data."""
 
 
+class SqlError(InvalidArgumentError):
+    """A statement is not a MERGE, or not one that can be run exactly; names the line and column."""
+
+
 class MissingExtraError(MerganserError, ImportError):
     """A required package is not installed."""
 

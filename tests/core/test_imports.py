@@ -38,6 +38,7 @@ LAYERS = (
     "merganser.core.rows",
     "merganser.core.dataset",
     "merganser.core.sources",
+    "merganser.core.sql",
     "merganser.core.commit",
     "merganser.core.merge",
     "merganser.core.maintenance",

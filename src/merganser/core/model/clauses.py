@@ -28,7 +28,8 @@ class Clause:
     """One WHEN of a MERGE, with expressions of DuckDB over the aliases `s` (source) and `t` (target).
 
     `values` maps target columns to expressions. None takes every column, except those of `exclude`, from the source
-    column of the same name; `by_name` allows that the source lacks some of them.
+    column of the same name; `by_name` allows that the source lacks some of them. `is_exact` refuses a source whose
+    columns the dialects of SQL take in different ways.
     """
 
     side: Side
@@ -37,6 +38,7 @@ class Clause:
     values: Mapping[str, str] | None = None
     exclude: tuple[str, ...] = ()
     by_name: bool = False
+    is_exact: bool = False
 
     @property
     def is_plain(self) -> bool:
