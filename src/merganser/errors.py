@@ -4,6 +4,7 @@
 
     MerganserError
     ├── InvalidArgumentError       ValueError    an argument is invalid, whatever the data
+    │   └── SqlError                             a statement is not a MERGE that can be run
     ├── MissingExtraError          ImportError   a package is not installed
     ├── PipelineError                            a run ended early and can be repeated
     │   ├── ConfigurationError     ValueError    a pipeline's configuration is invalid

@@ -94,7 +94,7 @@ STATEMENTS = {
         MERGE INTO {people} AS "the target" USING changes AS "WHEN" ON "the target".id = "WHEN".id
         WHEN MATCHED AND "WHEN".op = 'U' THEN UPDATE SET "name" = "WHEN"."name" """,
     "names of tables": "MERGE INTO {people} USING changes ON people.id = changes.id WHEN MATCHED THEN DELETE",
-    "capitals": "merge into {people} as T using changes as S on t.id = S.ID when matched then update set salary = length(S.Op)",
+    "capitals": "merge into {people} T using changes S on t.id = S.ID when matched then update set salary = S.Salary",
     "comments": """
         MERGE INTO /* target */ {people} AS t -- WHEN MATCHED THEN DELETE
         USING changes AS s /* ON t.id <> s.id */ ON t.id = /* equal */ s.id

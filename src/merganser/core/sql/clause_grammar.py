@@ -46,7 +46,7 @@ def read_clause(reader: TokenReader, target_alias: str, earlier: Sequence[Clause
         raise reader.fail(f"an earlier {_SIDES[side]} has no condition, so this one is never reached. Remove it.", when)
     where = None
     if reader.accept("AND"):
-        tokens = reader.take_until("THEN")
+        tokens = reader.take_until("THEN", symbols=",")
         if not tokens:
             raise reader.fail("the condition is empty. Write one, or leave AND out.")
         where = reader.source.cut(tokens)
@@ -63,9 +63,9 @@ def _read_side(reader: TokenReader) -> Side:
     elif reader.accept("NOT", "MATCHED", "BY", "TARGET") or reader.accept("NOT", "MATCHED"):
         side = "not_matched"
     else:
-        raise reader.fail("WHEN is followed by MATCHED or NOT MATCHED [BY TARGET | BY SOURCE].")
+        raise reader.fail("this is no kind of rows. Write MATCHED or NOT MATCHED [BY TARGET | BY SOURCE].")
     if not reader.next.is_word("AND", "THEN"):
-        raise reader.fail(f"{_SIDES[side]} is followed by AND with a condition, or by THEN.")
+        raise reader.fail(f"this does not follow {_SIDES[side]}. Write AND with a condition, or THEN.")
     return side
 
 
@@ -78,7 +78,7 @@ def _read_action(
     actions: dict[str, ClauseAction] = {"UPDATE": "update", "INSERT": "insert", "DELETE": "delete", "DO": "nothing"}
     action = actions.get(token.text) if token.kind == "word" else None
     if action not in ACTIONS[side]:
-        raise reader.fail(f"{_SIDES[side]} has the actions {_CHOICES[side]}.", token)
+        raise reader.fail(f"{_SIDES[side]} has no such action. Write {_CHOICES[side]}.", token)
     values, by_name = None, False
     if action == "nothing":
         reader.expect("NOTHING", "the action is DO NOTHING")

@@ -130,7 +130,9 @@ def _read_source(reader: TokenReader) -> tuple[SourceText, str]:
             raise reader.fail("the brackets hold no query. Write (SELECT …) AS s.", inside[0] if inside else token)
         source, name = SourceText("query", reader.source.cut(inside)), "unnamed_subquery"
     elif token.kind == "symbol" or token.is_word(*_QUERIES):
-        raise reader.fail("the source is a name, a path in quotes, or a query in brackets: USING (SELECT …) AS s.")
+        raise reader.fail(
+            "this is not a source. Write a name, a path in quotes, or a query in brackets: USING (SELECT …) AS s."
+        )
     else:
         source, name = _read_table(reader)
     alias = _read_alias(reader, name)
@@ -185,7 +187,7 @@ def _read_condition(reader: TokenReader) -> tuple[Span, tuple[str, ...]]:
         return Span("", start.start), tuple(name for name, _ in read_names(reader, "the key columns"))
     if not reader.accept("ON"):
         raise reader.fail("a join condition follows the source, and joins belong into a query. Write ON t.id = s.id.")
-    tokens = reader.take_until("WHEN")
+    tokens = reader.take_until("WHEN", symbols=",")
     if not tokens:
         raise reader.fail("the join condition is empty. Write ON t.id = s.id.")
     return reader.source.cut(tokens), ()

@@ -48,6 +48,7 @@ def read_join(statement: MergeText, names: Names) -> Join:
                 "= never matches NULL, and IS NOT DISTINCT FROM does. Write one of them for all keys.", span, node
             )
         on[key] = names.write(map_columns(value, _to_source), span)
+        names.check(on[key], "s", names.find_start(value, span))
         if value.get("class") == "COLUMN_REF" and [one.lower() for one in value["column_names"][1:]] == [key.lower()]:
             by_name.add(key)
     return Join(on, frozenset(by_name), matches_null=_SAME in operators)

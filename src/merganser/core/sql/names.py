@@ -43,12 +43,15 @@ class Names:
         before = self.parse(span)
         after = map_columns(before, lambda node: self._rename_column(node, span, visible))
         text = span.text if after == before else self.write(after, span)
-        try:
-            # What no row can evaluate is refused here, where its position is known.
-            parse_expression(text, _BOTH, visible[0])
-        except InvalidArgumentError as error:
-            raise self.text.make_error(str(error), span.start) from error
+        self.check(text, visible[0], span.start)
         return text
+
+    def check(self, text: str, default: str, start: int) -> None:
+        """Refuse what no row can evaluate, here where its position is known."""
+        try:
+            parse_expression(text, _BOTH, default)
+        except InvalidArgumentError as error:
+            raise self.text.make_error(str(error), start) from error
 
     def parse(self, span: Span) -> dict[str, Any]:
         """Parse an expression into the tree of DuckDB."""
@@ -85,7 +88,11 @@ class Names:
 
     def fail(self, reason: str, span: Span, node: Mapping[str, Any]) -> SqlError:
         """Make an error about a node of the tree of an expression."""
-        return self.text.make_error(reason, self.locate(span, min(_list_places(node), default=0)))
+        return self.text.make_error(reason, self.find_start(node, span))
+
+    def find_start(self, node: Mapping[str, Any], span: Span) -> int:
+        """Find the offset in the statement where a node of the tree of an expression starts."""
+        return self.locate(span, min(_list_places(node), default=0))
 
     def find_table(self, node: Mapping[str, Any]) -> str | None:
         """Find the table that a reference names, by our alias; None if it names none."""

@@ -35,6 +35,11 @@ class QueryTable:
     start: int
     is_common: bool  # it is a common table expression, unless rows have this name
 
+    @property
+    def is_path(self) -> bool:
+        """Whether it is the path of files, unless rows have this name."""
+        return any(mark in self.name for mark in "./*:")
+
 
 def list_tables(text: SqlText, span: Span) -> list[QueryTable]:
     """List the tables that a query reads, once each."""

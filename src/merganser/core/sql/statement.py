@@ -44,6 +44,17 @@ class MergeStatement:
         sources = {name: value for name, value in given.items() if name.lower() in names}
         return sources, {name: value for name, value in given.items() if name not in sources}
 
+    def find_missing(self, sources: Mapping[str, Any]) -> QueryTable | None:
+        """Find a table that is neither the path of files nor among the sources."""
+        return next(
+            (
+                table
+                for table in self.tables
+                if _find(sources, table.name) is None and not (table.is_common or table.is_path)
+            ),
+            None,
+        )
+
     def find_source(
         self, sources: Mapping[str, Any], open_path: Callable[[str], Any], describe: Callable[[Any], Any]
     ) -> Any:
@@ -54,25 +65,23 @@ class MergeStatement:
         source = self.text.source
         if source.kind == "path":
             return open_path(source.span.text)
-        found = {}
-        for table in self.tables:
-            value = _find(sources, table.name)
-            if value is None and not table.is_common:
-                value = self._open_table(table, open_path)
-            if value is not None:
-                found[table.name] = value
+        missing = self.find_missing(sources)
+        if missing is not None:
+            raise self.text.text.make_error(
+                f"no rows are given for {missing.name!r}. Pass them as an argument of this name, or write the path of "
+                "files in quotes.",
+                missing.start,
+            )
+        given = {table.name: _find(sources, table.name) for table in self.tables}
+        opened = {
+            table.name: open_path(table.name)
+            for table in self.tables
+            if given[table.name] is None and not table.is_common
+        }
+        found = opened | {name: value for name, value in given.items() if value is not None}
         if source.kind == "query":
             return run_query(self.text, {name: describe(value) for name, value in found.items()})
         return next(iter(found.values()))
-
-    def _open_table(self, table: QueryTable, open_path: Callable[[str], Any]) -> Any:
-        if not any(mark in table.name for mark in "./*:"):
-            raise self.text.text.make_error(
-                f"no rows are given for {table.name!r}. Pass them as an argument of this name, or write the path of "
-                "files in quotes.",
-                table.start,
-            )
-        return open_path(table.name)
 
 
 def parse_statement(text: str) -> MergeStatement:
@@ -133,9 +142,9 @@ def _check_keys(clause: ClauseText, values: Mapping[str, str], names: Names, joi
             allowed.append(expression)
         if not any(is_same(values[given], one) for one in allowed):
             span = (clause.values or {})[given]
+            remedy = f"Give it {expression}" if clause.action == "insert" else "Leave it out"
             raise names.text.make_error(
-                f"the key column {given!r} identifies the row, and cannot take another value than {allowed[-1]}.",
-                span.start,
+                f"the key column {given!r} identifies the row, and cannot take another value. {remedy}.", span.start
             )
 
 

@@ -200,7 +200,7 @@ def read_name(reader: TokenReader, token: Token, purpose: str) -> str:
     if token.kind == "name" and token.text:
         return token.text
     if token.kind != "word" or not _NAME.fullmatch(raw):
-        raise reader.fail(f"{purpose} must be a name.", token)
+        raise reader.fail(f"{purpose} must be a name. Write one, in double quotes if it is a word of SQL.", token)
     return raw
 
 
