@@ -262,6 +262,14 @@ def test_options_of_a_merge_are_options_of_a_statement(io: AnyDatasetIO, lake: s
         io.sql(STATEMENTS["columns"].format(people=f"'{lake}/people'"), changes=CHANGES, batch="monday")
 
 
+def test_options_of_reading_need_a_file(io: AnyDatasetIO, lake: str) -> None:
+    put(f"{lake}/people/a.parquet", PEOPLE)
+    for source, match in {"(FROM changes)": "the query reads none", "changes": "column_types is for CSV"}.items():
+        text = f"MERGE INTO '{lake}/people' AS t USING {source} AS s ON t.id = s.id WHEN MATCHED THEN DELETE"
+        with assert_unchanged(f"{lake}/people"), pytest.raises(InvalidArgumentError, match=match):
+            io.sql(text, changes=CHANGES, column_types={"op": "string"})
+
+
 def test_a_statement_is_planned(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/people/a.parquet", PEOPLE)
     text = STATEMENTS["operations"].format(people=f"'{lake}/people'")

@@ -22,6 +22,8 @@ REFUSED = {
     "nothing": ("¶", "there is no statement"),
     "only a comment": ("-- MERGE¶", "there is no statement"),
     "a query": ("¶SELECT 1", "is not a MERGE"),
+    "a call": ("¶CALL f('x'); SELECT 1", "is not a MERGE"),
+    "an explanation": (f"¶EXPLAIN {MATCHED} THEN DELETE", "is not a MERGE"),
     "another statement": ("\n  ¶DROP TABLE orders", "is not a MERGE"),
     "common table expressions": ("¶WITH q AS (SELECT 1) MERGE INTO 'orders' USING q", "USING (WITH … SELECT …)"),
     "several statements": (f"{MATCHED} THEN DELETE;\n¶DROP TABLE x", "one MERGE at a time"),
@@ -215,6 +217,12 @@ def test_control_characters_of_a_statement_are_escaped() -> None:
         parse_statement("MERGE INTO 'x' AS t USING \x1b[31mred ON")
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_credentials_of_a_url_are_masked_however_long_it_is() -> None:
+    with pytest.raises(SqlError) as caught:
+        parse_statement("MERGE INTO 's3://name:a-secret-that-is-so-long-that-it-is-cut@bucket/x'('y') AS t USING s")
+    assert "secret" not in str(caught.value)
 
 
 # What a query must not reach, and a part of the error.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from merganser.core.merge.dataset_io import DatasetIO
     from merganser.core.merge.planner import MergePlan
+    from merganser.core.model.options import Options
     from merganser.core.model.result import MergeResult
     from merganser.core.sql.statement import MergeStatement
+    from merganser.core.storage.location import Location
 
 
 def run_statement(
@@ -75,22 +77,41 @@ def _make_builder(
             "= does not match NULL keys, and null_keys='match' does. Write IS NOT DISTINCT FROM, or leave it out.",
             statement.text.condition.start,
         )
-    describe = _make_reader(io, statement, options) if statement.text.source.kind == "query" else str
-    source = statement.find_source(sources, open_path or str, describe)
+    reader = _Reader.make(io, statement, options) if statement.text.source.kind == "query" else None
+    source = statement.find_source(sources, open_path or str, reader.describe if reader else str)
+    if reader is not None:
+        reader.check()
     return MergeBuilder(io, statement.target, source, dict(join.on), options, statement.clauses)
 
 
-def _make_reader(io: DatasetIO, statement: MergeStatement, options: dict[str, Any]) -> Callable[[Any], Any]:
-    """Describe the files of a query as a merge does: by the options of reading, and by the types of the target."""
-    made = io.make_options("merge", options)
-    location = locate(statement.target, made.filesystem, ignore_table_format=made.ignore_table_format)
-    for name in ("column_types", "null_values"):
-        options.pop(name, None)
+@dataclass(slots=True)
+class _Reader:
+    """Describes the files of a query as a merge does: by the options of reading, and by the types of the target."""
 
-    def describe(source: Any) -> Any:
-        return describe_source(source, made, location) if isinstance(source, str | PathLike | FileSource) else source
+    options: Options
+    location: Location
+    given: list[str]
+    has_files: bool = False
 
-    return describe
+    @classmethod
+    def make(cls, io: DatasetIO, statement: MergeStatement, options: dict[str, Any]) -> _Reader:
+        made = io.make_options("merge", options)
+        location = locate(statement.target, made.filesystem, ignore_table_format=made.ignore_table_format)
+        given = [name for name in ("column_types", "null_values") if options.pop(name, None)]
+        return cls(made, location, given)
+
+    def describe(self, source: Any) -> Any:
+        if not isinstance(source, str | PathLike | FileSource):
+            return source
+        self.has_files = True
+        return describe_source(source, self.options, self.location)
+
+    def check(self) -> None:
+        """Refuse options of reading if the query reads no file."""
+        if self.given and not self.has_files:
+            raise InvalidArgumentError(
+                f"{self.given[0]} is for files, and the query reads none. Leave it out, and cast columns in the query."
+            )
 
 
 def _check_returned(io: DatasetIO, statement: MergeStatement, options: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ class Join:
 def read_join(statement: MergeText, names: Names) -> Join:
     """Read the join condition of a statement, and refuse one that is not a comparison of keys."""
     if statement.using:
-        return Join({name: f"s.{quote(name)}" for name in statement.using}, frozenset(statement.using))
+        return Join({name: quote(name) for name in statement.using}, frozenset(statement.using))
     span = statement.condition
     on: dict[str, str] = {}
     by_name, operators = set(), set()
@@ -47,9 +47,11 @@ def read_join(statement: MergeText, names: Names) -> Join:
             raise names.fail(
                 "= never matches NULL, and IS NOT DISTINCT FROM does. Write one of them for all keys.", span, node
             )
-        on[key] = names.write(map_columns(value, _to_source), span)
+        given = value["column_names"][1:] if value.get("class") == "COLUMN_REF" else []
+        # Written like a name in a list of key columns: a merge reads these as they are.
+        on[key] = quote(key) if given == [key] else names.write(map_columns(value, _to_source), span)
         names.check(on[key], "s", names.find_start(value, span))
-        if value.get("class") == "COLUMN_REF" and [one.lower() for one in value["column_names"][1:]] == [key.lower()]:
+        if [one.lower() for one in given] == [key.lower()]:
             by_name.add(key)
     return Join(on, frozenset(by_name), matches_null=_SAME in operators)
 

@@ -128,12 +128,12 @@ def _make_clause(clause: ClauseText, names: Names, join: Join) -> Clause:
 def _check_keys(clause: ClauseText, values: Mapping[str, str], names: Names, join: Join) -> None:
     """Refuse to give a row another key than the one it is matched by."""
     for key, expression in join.on.items():
+        shown = f"{names.source}.{key}" if key in join.by_name else expression
         given = next((name for name in values if name.lower() == key.lower()), None)
         if given is None:
             if clause.action == "insert":
                 raise names.text.make_error(
-                    f"INSERT leaves out the key column {key!r}, which would be NULL. Add it, with the value "
-                    f"{expression}.",
+                    f"INSERT leaves out the key column {key!r}, which would be NULL. Add it, with the value {shown}.",
                     clause.start,
                 )
             continue
@@ -142,7 +142,7 @@ def _check_keys(clause: ClauseText, values: Mapping[str, str], names: Names, joi
             allowed.append(expression)
         if not any(is_same(values[given], one) for one in allowed):
             span = (clause.values or {})[given]
-            remedy = f"Give it {expression}" if clause.action == "insert" else "Leave it out"
+            remedy = f"Give it {shown}" if clause.action == "insert" else "Leave it out"
             raise names.text.make_error(
                 f"the key column {given!r} identifies the row, and cannot take another value. {remedy}.", span.start
             )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from merganser.errors import InvalidArgumentError, MissingExtraError, SqlError
+from merganser.printable import mask_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +58,8 @@ class SqlText:
     def make_error(self, reason: str, at: int) -> SqlError:
         """Make an error that names the line and column of an offset."""
         line, column = self.text.count("\n", 0, at) + 1, at - self.text.rfind("\n", 0, at)
-        near = self.text[at:].partition("\n")[0].rstrip()
+        # Credentials are masked before a URL is cut, where they could not be found.
+        near = mask_credentials(self.text[at:].partition("\n")[0].rstrip())
         shortened = f"{near[:_MAX_NEAR]}…" if len(near) > _MAX_NEAR else near
         place = f"near {shortened!r}" if near else "at the end of the line"
         return SqlError(f"SQL, line {line}, column {column}, {place}: {reason}")
@@ -80,12 +82,12 @@ class SqlText:
             found = DuckDB().tokenize(self.text)
         except TokenError as error:
             raise self.make_error("this is not closed. Close it.", self._find_unclosed()) from error
-        tokens, end = [], 0
-        for one in found:
-            self._check_gap(end, one.start)
-            end = one.end + 1
-            tokens.append(self._make_token(one.start, end))
-        self._check_gap(end, len(self.text))
+        tokens = [self._make_token(one.start, one.end + 1) for one in found]
+        if tokens and tokens[0].is_word("MERGE"):
+            # The tokenizer does not split some other statements.
+            ends, starts = [0, *(one.end for one in tokens)], [*(one.start for one in tokens), len(self.text)]
+            for end, start in zip(ends, starts, strict=True):
+                self._check_gap(end, start)
         return tokens
 
     def _make_token(self, start: int, end: int) -> Token:
@@ -125,12 +127,13 @@ class TokenReader:
         self.source = source
         self.tokens = source.tokenize()
         self.at = 0
+        end = len(source.text.rstrip())
+        self._end = Token("symbol", "", end, end)
 
     @property
     def next(self) -> Token:
         """The next token; an empty symbol at the end."""
-        end = len(self.source.text.rstrip())
-        return self.tokens[self.at] if self.at < len(self.tokens) else Token("symbol", "", end, end)
+        return self.tokens[self.at] if self.at < len(self.tokens) else self._end
 
     @property
     def is_at_end(self) -> bool:
