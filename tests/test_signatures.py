@@ -224,7 +224,7 @@ DOCUMENTED_CLASSES: tuple[type, ...] = (
 # Functions without an example of their own, and why.
 NO_EXAMPLE = {
     **dict.fromkeys(
-        ("DatasetIO.alter", "DatasetIO.merge", "DatasetIO.plan", "DatasetIO.write_dataset"),
+        ("DatasetIO.alter", "DatasetIO.merge", "DatasetIO.plan", "DatasetIO.sql", "DatasetIO.write_dataset"),
         "the functions of merganser have one",
     ),
     **dict.fromkeys(
