@@ -32,7 +32,10 @@ EXPRESSIONS = [
     *("strptime('2026', '%Y') > src.ts", "nullif(src.c, '')", "try(src.a / 0)", "src.a IS NULL", "src.j->>'$.x'"),
     *("INTERVAL (src.a) DAY", "src.l || [1]", "struct_pack(k := src.a).k", "src.d::VARCHAR::DATE", "src.a = ALL([7])"),
 ]
-REFUSED = {"src.a = ALL([7])"}
+REFUSED = {"src.a = ALL([7])": "has a subquery"}
+if not hasattr(duckdb.StatementType, "MERGE_INTO"):
+    # Older versions of DuckDB write true as a cast of a string.
+    REFUSED["src.ok is true"] = "Call the target t and the source s"
 
 
 def rename(text: str) -> str:
@@ -42,7 +45,7 @@ def rename(text: str) -> str:
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_a_renamed_expression_has_the_same_value_and_type(text: str) -> None:
     if text in REFUSED:
-        with pytest.raises(SqlError, match="has a subquery"):
+        with pytest.raises(SqlError, match=REFUSED[text]):
             rename(text)
         return
     with duckdb.connect() as connection:
@@ -92,6 +95,7 @@ def test_whatever_a_string_holds_it_is_one_value(content: str) -> None:
     assert clause.values == {"a": literal}
 
 
+@pytest.mark.skipif(not hasattr(duckdb.StatementType, "MERGE_INTO"), reason="this DuckDB has no MERGE")
 @given(st.lists(st.sampled_from(PIECES), max_size=5).map("".join))
 def test_text_between_clauses_is_a_comment_or_refused(content: str) -> None:
     text = f"MERGE INTO 'x' t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET a = 1 {content}"

@@ -67,7 +67,7 @@ REFUSED = {
     "one alias": ("MERGE INTO 'orders' AS x USING ¶changes AS X ON x.id = x.id", "both called 'x'"),
     "one name": ("MERGE INTO 'lake/changes' USING ¶changes ON changes.id = changes.id", "both called"),
     "a broken query": (
-        "MERGE INTO 'orders' t USING (SELECT é FROM a ¶WHERE ) s ON t.id = s.id WHEN MATCHED THEN DELETE",
+        "MERGE INTO 'orders' t USING (SELECT é, ¶, b FROM a) s ON t.id = s.id WHEN MATCHED THEN DELETE",
         "hold a SELECT: correct it",
     ),
     "two queries": (

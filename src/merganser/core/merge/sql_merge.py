@@ -64,13 +64,12 @@ def _make_builder(
     open_path: Callable[[str], Any] | None,
 ) -> MergeBuilder:
     join = statement.join
-    known = "null_keys" in list_options("merge")
-    if join.matches_null and (not known or options.get("null_keys") not in (None, "match")):
-        raise statement.text.text.make_error(
-            "IS NOT DISTINCT FROM matches NULL keys, which is not supported here. Write =.",
-            statement.text.condition.start,
-        )
     if join.matches_null:
+        if "null_keys" not in list_options("merge"):
+            raise statement.text.text.make_error(
+                "IS NOT DISTINCT FROM matches NULL keys, which is not supported here. Write =.",
+                statement.text.condition.start,
+            )
         options["null_keys"] = "match"
     elif options.get("null_keys") == "match":
         raise statement.text.text.make_error(

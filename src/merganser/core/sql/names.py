@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from merganser.core.columnar.expressions import (
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from merganser.errors import SqlError
 
 _BOTH = {"s": None, "t": None}
+# Older versions of DuckDB name the schemas of their own functions.
+_SCHEMAS = ("", "main", "pg_catalog")
 _NOT_MEANT = ("query_location", "query_location_length", "is_operator")
 
 
@@ -57,15 +60,16 @@ class Names:
         """Parse an expression into the tree of DuckDB."""
         tree = serialize(f"{PREFIX}{span.text}\n)")
         if tree.get("error"):
-            place = int(tree.get("position") or len(PREFIX))
-            raise self.text.make_error(f"{tree['error_message']}. Correct the expression.", self.locate(span, place))
+            place = find_error(tree, f"{PREFIX}{span.text}")
+            start = span.start + min(max(0, place - len(PREFIX)), len(span.text))
+            raise self.text.make_error(f"{tree['error_message']}. Correct the expression.", start)
         try:
             found = parse_tree(span.text, span.text)
         except InvalidArgumentError as error:
             raise self.text.make_error(str(error), span.start) from error
         for node in walk(found):
             # The parser takes the column of t.name.upper() for the schema of a function.
-            if node.get("class") == "FUNCTION" and node.get("schema"):
+            if node.get("class") == "FUNCTION" and node.get("schema") not in _SCHEMAS:
                 name = node["function_name"]
                 raise self.fail(f"a function is not called with a dot here. Write {name}(…).", span, node)
         return found
@@ -125,6 +129,19 @@ class Names:
 def is_same(one: str, other: str) -> bool:
     """Whether two expressions over `s` and `t` are the same."""
     return parse_expression(one, _BOTH, "s").sql == parse_expression(other, _BOTH, "s").sql
+
+
+def find_error(tree: Mapping[str, Any], query: str) -> int:
+    """Find the offset in a query of the error that DuckDB reports."""
+    place = int(tree.get("position") or 0)
+    return len(query.encode()[:place].decode(errors="ignore")) if _counts_bytes() else place
+
+
+@cache
+def _counts_bytes() -> bool:
+    """Whether this version of DuckDB counts bytes in the positions of errors, and not characters."""
+    query = "SELECT 'é', > 1"
+    return int(serialize(query)["position"]) == len(query.encode().partition(b">")[0])
 
 
 def walk(node: Any) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from merganser.core.columnar.expressions import CLOSED, serialize
 from merganser.core.model.clauses import quote
 from merganser.core.sources.source import read_source
-from merganser.core.sql.names import walk
+from merganser.core.sql.names import find_error, walk
 from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def list_tables(text: SqlText, span: Span) -> list[QueryTable]:
     """List the tables that a query reads, once each."""
     tree = serialize(span.text)
     if tree.get("error"):
-        place = _locate(span, int(tree.get("position") or 0))
+        place = span.start + min(find_error(tree, span.text), len(span.text))
         raise text.make_error(f"{tree['error_message']}. The brackets of USING hold a SELECT: correct it.", place)
     if len(tree["statements"]) != 1:
         raise text.make_error("the brackets hold several statements. Write one SELECT.", span.start)
