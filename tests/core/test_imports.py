@@ -86,8 +86,9 @@ HEAVY: dict[str, tuple[str, ...]] = {
     "pyspark": ("merganser.engines.spark", "merganser.pipeline", "merganser.graph"),
     "pandas": ("merganser.engines.spark", "merganser.pipeline", "merganser.graph"),
     "polars": (),
+    "sqlglot": (),
 }
-NOT_LOADED = ("duckdb", "polars", "pandas", "pyspark", "sqlite3", "networkx")
+NOT_LOADED = ("duckdb", "polars", "pandas", "pyspark", "sqlite3", "networkx", "sqlglot")
 
 
 def module_name(path: Path) -> str:
