@@ -7,7 +7,7 @@ JOBS ?= 2
 # More arguments for pytest: make test ARGS="-k journal"
 ARGS ?=
 # Extras that the tests need, locked with the rest.
-LOCKED_EXTRAS := --extra spark --extra cli
+LOCKED_EXTRAS := --extra spark --extra cli --extra sql
 
 PY := .venv/bin/python
 STAMP := .venv/.stamp

@@ -78,6 +78,10 @@ def neither_source_nor_data(_: pytest.MonkeyPatch) -> None:
     mg.merge(path=ORDERS, key_columns="id")
 
 
+def no_merge(_: pytest.MonkeyPatch) -> None:
+    mg.sql("MERGE INTO 'lake/orders' AS t USING s ON t.id = s.id\nWHEN NOT MATCHED THEN UPDATE SET status = s.status")
+
+
 def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("far_engine.py").write_text("import pyspark_of_the_future\n", "utf-8")
     monkeypatch.syspath_prepend(".")
@@ -558,6 +562,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
         no_such_column_type,
         no_condition,
     ],
+    "SqlError": [no_merge],
     "MissingExtraError": [no_package, no_java],
     "KeyColumnError": [no_key_column, null_key, no_file_has_the_key],
     "DuplicateKeyError": [repeated_key, repeated_key_of_an_update],

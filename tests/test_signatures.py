@@ -229,6 +229,7 @@ NO_EXAMPLE = {
             "DatasetIO.merge",
             "DatasetIO.merge_into",
             "DatasetIO.plan",
+            "DatasetIO.sql",
             "DatasetIO.write_dataset",
         ),
         "the functions of merganser have one",

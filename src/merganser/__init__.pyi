@@ -13,6 +13,7 @@ from merganser.api import merge_into as merge_into
 from merganser.api import plan as plan
 from merganser.api import read as read
 from merganser.api import recover as recover
+from merganser.api import sql as sql
 from merganser.api import undo as undo
 from merganser.api import vacuum as vacuum
 from merganser.api import write_dataset as write_dataset
@@ -62,6 +63,7 @@ from merganser.errors import PropertyValueError as PropertyValueError
 from merganser.errors import QualityError as QualityError
 from merganser.errors import RepeatedUpdateWarning as RepeatedUpdateWarning
 from merganser.errors import SchemaMismatchError as SchemaMismatchError
+from merganser.errors import SqlError as SqlError
 from merganser.errors import StagingError as StagingError
 from merganser.errors import TargetPathError as TargetPathError
 from merganser.errors import UndoError as UndoError

@@ -5,7 +5,7 @@ Signatures and `Args:` of `merge`, `plan` and `write_dataset` are written by scr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from merganser.core.commit.commit import recover
 from merganser.core.commit.history import history
@@ -44,6 +44,7 @@ __all__ = [
     "plan",
     "read",
     "recover",
+    "sql",
     "undo",
     "vacuum",
     "write_dataset",
@@ -242,6 +243,43 @@ def merge_into(
     1
     """
     return open_engine(engine).merge_into(path, source, on, **options)
+
+
+@overload
+def sql(
+    text: str, /, *, plan: Literal[False] = False, engine: str = DEFAULT_ENGINE, **sources_and_options: Any
+) -> MergeResult: ...
+@overload
+def sql(
+    text: str, /, *, plan: Literal[True], engine: str = DEFAULT_ENGINE, **sources_and_options: Any
+) -> MergePlan: ...
+def sql(
+    text: str, /, *, plan: bool = False, engine: str = DEFAULT_ENGINE, **sources_and_options: Any
+) -> MergeResult | MergePlan:
+    """Run a MERGE statement, in the SQL of DuckDB; needs the extra `sql`.
+
+    The target is a path or URL in quotes. The source is the name of an argument, a path in quotes, or a query in
+    brackets over these. What cannot be run exactly is refused, with its line and column. RETURNING gives the `audit` of
+    the result.
+
+    Args:
+        text: One MERGE INTO, whose target is the path of a dataset.
+        plan: Report what the statement would do, and change nothing.
+        engine: Engine that does the work: duckdb, arrow or spark.
+        **sources_and_options: Rows by the names that the statement has for them, and options of `merge`.
+
+    >>> import tempfile, pyarrow as pa
+    >>> stock = tempfile.mkdtemp()
+    >>> _ = merge(pa.table({"id": [1, 2], "qty": [5, 5]}), stock, key_columns="id")
+    >>> statement = (
+    ...     f"MERGE INTO '{stock}' AS t USING sales AS s ON t.id = s.id "
+    ...     "WHEN MATCHED THEN UPDATE SET qty = t.qty - s.qty "
+    ...     "WHEN NOT MATCHED THEN INSERT BY NAME"
+    ... )
+    >>> sql(statement, sales=pa.table({"id": [1, 3], "qty": [2, 9]}), batch_id="monday").stats
+    {'inserted': 1, 'updated': 1, 'deleted': 0, 'total': 3}
+    """
+    return open_engine(engine).sql(text, plan=plan, **sources_and_options)  # type: ignore[call-overload,no-any-return]
 
 
 @suggest_names

@@ -4,6 +4,7 @@
 
     MerganserError
     ├── InvalidArgumentError       ValueError    an argument is invalid, whatever the data
+    │   └── SqlError                             a statement is not a MERGE that can be run
     ├── MissingExtraError          ImportError   a package is not installed
     ├── PipelineError                            a run ended early and can be repeated
     │   ├── ConfigurationError     ValueError    a pipeline's configuration is invalid
@@ -65,6 +66,10 @@ class MerganserError(Exception):
 
 class InvalidArgumentError(MerganserError, ValueError):
     """An argument is invalid, whatever the data."""
+
+
+class SqlError(InvalidArgumentError):
+    """A statement is not a MERGE, or not one that can be run exactly; names the line and column."""
 
 
 class MissingExtraError(MerganserError, ImportError):

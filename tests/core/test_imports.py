@@ -38,6 +38,7 @@ LAYERS = (
     "merganser.core.rows",
     "merganser.core.dataset",
     "merganser.core.sources",
+    "merganser.core.sql",
     "merganser.core.commit",
     "merganser.core.merge",
     "merganser.core.maintenance",
@@ -85,8 +86,9 @@ HEAVY: dict[str, tuple[str, ...]] = {
     "pyspark": ("merganser.engines.spark", "merganser.pipeline", "merganser.graph"),
     "pandas": ("merganser.engines.spark", "merganser.pipeline", "merganser.graph"),
     "polars": (),
+    "sqlglot": (),
 }
-NOT_LOADED = ("duckdb", "polars", "pandas", "pyspark", "sqlite3", "networkx")
+NOT_LOADED = ("duckdb", "polars", "pandas", "pyspark", "sqlite3", "networkx", "sqlglot")
 
 
 def module_name(path: Path) -> str:

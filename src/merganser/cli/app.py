@@ -9,6 +9,7 @@ from merganser.cli.group import LazyGroup
 COMMANDS = {
     "merge": ("merganser.cli.dataset.write:merge", "Merge keyed rows into a dataset."),
     "plan": ("merganser.cli.dataset.write:plan", "Show what a merge would do to each file, and why."),
+    "sql": ("merganser.cli.dataset.sql:sql", "Run a MERGE statement."),
     "write": ("merganser.cli.dataset.write:write", "Append rows to a dataset, or overwrite it."),
     "show": ("merganser.cli.dataset.show:show", "Show rows of a dataset."),
     "inspect": ("merganser.cli.dataset.inspect:inspect", "Describe a dataset and suggest improvements."),

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 FAILED, UNFINISHED = 1, 3
 _QUIET = "merganser.quiet"
+_TARGET = "merganser.target"
 _COLOURED = re.compile("(\x1b\\[[0-9]+m[█▒·✕]\x1b\\[0m)")
 _UNESCAPED = re.compile(f"(?!\\n){CONTROL.pattern}")
 
@@ -59,7 +60,7 @@ def say(text: str) -> None:
 def wrap_command(work: Callable[..., CommandOutput]) -> Callable[..., None]:
     """Add the common options to a command, print its result, and turn errors into messages and exit codes.
 
-    A command that changes a dataset names that argument `target`.
+    A command that changes a dataset names that argument `target`, or calls `name_target`.
     """
 
     @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -77,11 +78,17 @@ def wrap_command(work: Callable[..., CommandOutput]) -> Callable[..., None]:
         except (MerganserError, OSError, pa.ArrowException, KeyboardInterrupt, click.Abort) as error:
             if debug:
                 raise
-            sys.exit(_report_failure(error, arguments, as_json=as_json))
+            named = click.get_current_context().meta.get(_TARGET)
+            sys.exit(_report_failure(error, arguments | ({"target": named} if named else {}), as_json=as_json))
         if as_json or not quiet:
             _print([_to_json(output.values)] if as_json else map(_escape_line, output.lines))
 
     return command
+
+
+def name_target(target: str) -> None:
+    """Name the dataset that a command changes, where it is not an argument."""
+    click.get_current_context().meta[_TARGET] = target
 
 
 def shows_progress() -> bool:

@@ -12,7 +12,7 @@ from merganser.core.model import option_types as types
 from merganser.core.model.options import DECLARATIONS, Options, list_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from merganser.cli.command import Decorator
     from merganser.core.model.option_types import OptionType
@@ -60,9 +60,10 @@ def declared_option(name: str) -> Decorator:
     return click.option(flag, help=help_text, **spelling)
 
 
-def declared_options(call: Call) -> Decorator:
-    """Make all options of a call, in the order of their declaration."""
-    return combine(*(declared_option(name) for name in list_options(call) if DECLARATIONS[name].has_flag))
+def declared_options(call: Call, without: Collection[str] = ()) -> Decorator:
+    """Make all options of a call, or all but some, in the order of their declaration."""
+    names = [name for name in list_options(call) if DECLARATIONS[name].has_flag and name not in without]
+    return combine(*map(declared_option, names))
 
 
 def to_arguments(call: Call, given: Mapping[str, Any]) -> dict[str, Any]:

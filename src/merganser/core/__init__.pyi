@@ -65,6 +65,7 @@ from merganser.errors import PropertyValueError as PropertyValueError
 from merganser.errors import QualityError as QualityError
 from merganser.errors import RepeatedUpdateWarning as RepeatedUpdateWarning
 from merganser.errors import SchemaMismatchError as SchemaMismatchError
+from merganser.errors import SqlError as SqlError
 from merganser.errors import StagingError as StagingError
 from merganser.errors import TargetPathError as TargetPathError
 from merganser.errors import UndoError as UndoError

@@ -90,7 +90,7 @@ def merge(source: str, target: str, *, dry_run: bool, yes: bool, **given: Any) -
         arguments["source"] = _confirm_if_empty(arguments["source"], target, location)
     with show_progress() as progress:
         result = merge_rows(**arguments, progress=progress)
-    return CommandOutput(result.to_dict(), _format_merge(result, target))
+    return CommandOutput(result.to_dict(), format_merge(result, target))
 
 
 @click.command()
@@ -136,7 +136,11 @@ _CELL = re.compile(f"[{''.join(_STYLES)}]")
 
 
 def _make_plan(source: str, target: str, given: dict[str, Any]) -> CommandOutput:
-    found: MergePlan = plan_rows(**_make_merge_arguments("plan", source, target, given))
+    return show_plan(plan_rows(**_make_merge_arguments("plan", source, target, given)))
+
+
+def show_plan(found: MergePlan) -> CommandOutput:
+    """Draw a plan as wide as the terminal."""
     lines = format_plan(found, shutil.get_terminal_size((100, 24)).columns)
     return CommandOutput(found.to_dict(), (_CELL.sub(lambda cell: _STYLES[cell[0]], line) for line in lines))
 
@@ -151,8 +155,7 @@ def _make_merge_arguments(call: Call, source: str, target: str, given: dict[str,
 
 def _make_arguments(call: Call, source: str, target: str, given: dict[str, Any]) -> dict[str, Any]:
     filesystem = open_filesystem(target, given["storage_option"])
-    # A path on the command line may contain `..`; the library refuses paths that could lead out of a lake.
-    path = os.path.abspath(target) if ".." in target.split("/") and "://" not in target else target
+    path = resolve_path(target)
     location = locate(path, filesystem, ignore_table_format=given["ignore_table_format"])
     return {
         "source": open_source(source, given["storage_option"], make_reading(given), location),
@@ -161,6 +164,11 @@ def _make_arguments(call: Call, source: str, target: str, given: dict[str, Any])
         "filesystem": filesystem,
         **to_arguments(call, given),
     }
+
+
+def resolve_path(target: str) -> str:
+    """Resolve `..`, which a path may contain here; the library refuses paths that could lead out of a lake."""
+    return os.path.abspath(target) if ".." in target.split("/") and "://" not in target else target
 
 
 def _confirm_if_empty(source: Any, target: str, location: Location) -> Any:
@@ -176,7 +184,8 @@ def _confirm_if_empty(source: Any, target: str, location: Location) -> Any:
     return source
 
 
-def _format_merge(result: MergeResult, target: str) -> list[str]:
+def format_merge(result: MergeResult, target: str) -> list[str]:
+    """List what a merge changed, in rows and in files."""
     if result.replayed:
         return [f"{target}: batch {result.batch_id} was merged before; nothing was done"]
     skipped = f", {result.skipped:,} skipped" if result.skipped else ""

@@ -15,6 +15,8 @@ _CLOSED: dict[str, Any] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
+    # Python variables of callers are not tables, either.
+    "python_enable_replacements": "false",
 }
 
 

@@ -24,10 +24,12 @@ from merganser.core.columnar.closed_database import connect_closed
 from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import duckdb
 
+# What stands before an expression where DuckDB parses it; positions in its tree count from here.
+PREFIX = "SELECT (\n"
 _ROW = "merganser_row"
 # Names that SQL allows without parentheses.
 _CONSTANT_NAMES = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
@@ -62,15 +64,15 @@ class Expression:
     @cached_property
     def uncast(self) -> str:
         """The expression without casts around it."""
-        node = _parse(self.sql, self.text)
+        node = parse_tree(self.sql, self.text)
         while node.get("class") == "CAST" and not node["try_cast"]:
             node = node["child"]
-        return _unparse(node)
+        return write_tree(node)
 
     @cached_property
     def bounds(self) -> tuple[Comparison, ...]:
         """The comparisons of a column with a constant which are all true wherever the expression is."""
-        return tuple(_find_comparisons(_parse(self.sql, self.text)))
+        return tuple(_find_comparisons(parse_tree(self.sql, self.text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +101,12 @@ def parse_expression(
     """
     if not isinstance(text, str) or not text.strip():
         raise InvalidArgumentError(f'An expression must be a string of SQL, such as "s.qty > 5", not {text!r}.')
-    node = _parse(text, text)
+    node = parse_tree(text, text)
     # Brackets around it do not let it leave the parentheses that others put around it.
-    _parse(f"[\n{text}\n]", text)
+    parse_tree(f"[\n{text}\n]", text)
     columns: dict[tuple[str, str], None] = {}
     bare = _rename(node, _Names(text, scope, default, columns, {} if constants is None else constants), frozenset())
-    sql = _unparse(bare)
+    sql = write_tree(bare)
     return Expression(text, sql, tuple(columns), is_column=len(columns) == 1 and len(bare.get("column_names", ())) == 1)
 
 
@@ -114,11 +116,11 @@ def list_choices(text: str) -> list[str]:
     >>> list_choices("coalesce(s.name, t.name)")
     ['s."name"', 't."name"']
     """
-    node = _parse(text, text)
+    node = parse_tree(text, text)
     if str(node.get("function_name") or node.get("type")).lower() not in _CHOOSING:
         return [text]
     # Some versions of DuckDB wrap arguments, which may have names.
-    return [_unparse(child if "class" in child else child["expression"]) for child in _list_arguments(node)]
+    return [write_tree(child if "class" in child else child["expression"]) for child in _list_arguments(node)]
 
 
 def evaluate(expressions: Sequence[Expression], tables: Mapping[str, pa.Table], rows: int) -> list[pa.ChunkedArray]:
@@ -206,12 +208,18 @@ def _decode_match(match: re.Match[str]) -> str:
         return match[0]
 
 
-def _parse(text: str, shown: str) -> dict[str, Any]:
+def serialize(query: str) -> dict[str, Any]:
+    """Parse a query with DuckDB, into its tree or the description of an error."""
+    (answer,) = _query("SELECT json_serialize_sql(?)", [query])
+    tree: dict[str, Any] = json.loads(answer[0])
+    return tree
+
+
+def parse_tree(text: str, shown: str) -> dict[str, Any]:
     """Parse an expression into DuckDB's tree; anything that is more or less than one expression is refused."""
-    (answer,) = _query("SELECT json_serialize_sql(?)", [f"SELECT (\n{text}\n)"])
-    tree = json.loads(answer[0])
+    tree = serialize(PREFIX + text + "\n)")
     if tree.get("error"):
-        place = max(1, int(tree.get("position") or 9) - 8)
+        place = max(1, int(tree.get("position") or len(PREFIX)) - len(PREFIX) + 1)
         raise InvalidArgumentError(
             f"{shown!r} is not an expression of SQL: {tree['error_message']}, at character {place}. Correct it."
         )
@@ -226,12 +234,12 @@ def _parse(text: str, shown: str) -> dict[str, Any]:
 @cache
 def _make_bare_node() -> dict[str, Any]:
     """Make what DuckDB parses around an expression."""
-    (answer,) = _query("SELECT json_serialize_sql('SELECT (1)')")
-    node = json.loads(answer[0])["statements"][0]["node"]
+    node = serialize("SELECT (1)")["statements"][0]["node"]
     return {key: value for key, value in node.items() if key != "select_list"}
 
 
-def _unparse(node: Mapping[str, Any]) -> str:
+def write_tree(node: Mapping[str, Any]) -> str:
+    """Write the tree of an expression as SQL."""
     tree = {
         "error": False,
         "statements": [{"node": {**_make_bare_node(), "select_list": [node]}, "named_param_map": []}],
@@ -345,6 +353,19 @@ def _rename_column(node: dict[str, Any], names: _Names, parameters: frozenset[st
     return {**node, "column_names": names.resolve(parts)}
 
 
+def map_columns(node: Any, change: Callable[[dict[str, Any]], Any], parameters: frozenset[str] = frozenset()) -> Any:
+    """Change the references to columns in a tree; parameters of lambdas only look like these."""
+    if isinstance(node, list):
+        return [map_columns(one, change, parameters) for one in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("class") == "COLUMN_REF":
+        return node if node["column_names"][0].lower() in parameters else change(node)
+    if node.get("class") == "LAMBDA":
+        parameters |= {name.lower() for name in _list_parameters(node)}
+    return {key: map_columns(value, change, parameters) for key, value in node.items()}
+
+
 def _list_arguments(node: Mapping[str, Any]) -> list[Any]:
     """List the arguments of a function; versions of DuckDB name them differently."""
     return list(node.get("arguments") or node.get("children") or ())
@@ -371,7 +392,7 @@ def _make_constant(sql: str, constants: dict[str, str]) -> dict[str, Any]:
         value = evaluate_constant(f"CAST(x AS VARCHAR) || '|' || typeof(x) FROM (SELECT {sql} AS x)").as_py()
         text, _, type_name = value.rpartition("|")
         constants[name] = f"CAST('{text}' AS {type_name})"
-    return _parse(constants[name], sql)
+    return parse_tree(constants[name], sql)
 
 
 _MIRRORED = {
@@ -395,4 +416,4 @@ def _find_comparisons(node: Mapping[str, Any]) -> Iterator[Comparison]:
             match = _INTERNAL_NAME.fullmatch(parts[0]) if len(parts) == 1 else None
             if match and "COLUMN_REF" not in json.dumps(constant):
                 alias, name = match.group(1), match.group(2)
-                yield Comparison(alias, bytes.fromhex(name).decode(), operator, _unparse(constant))
+                yield Comparison(alias, bytes.fromhex(name).decode(), operator, write_tree(constant))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack, overload
 
 from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.merge import driver
@@ -374,6 +374,26 @@ class DatasetIO(ABC):
         from merganser.core.merge.builder import MergeBuilder  # noqa: PLC0415  it needs this class
 
         return MergeBuilder(self, path, source, on, dict(options))
+
+    @overload
+    def sql(self, text: str, /, *, plan: Literal[False] = False, **sources_and_options: Any) -> MergeResult: ...
+    @overload
+    def sql(self, text: str, /, *, plan: Literal[True], **sources_and_options: Any) -> MergePlan: ...
+    def sql(self, text: str, /, *, plan: bool = False, **sources_and_options: Any) -> MergeResult | MergePlan:
+        """Run a MERGE statement; see `merganser.sql`.
+
+        Args:
+            text: One MERGE INTO, whose target is the path of a dataset.
+            plan: Report what the statement would do, and change nothing.
+            **sources_and_options: Rows by the names that the statement has for them, and options of `merge`.
+        """
+        from merganser.core.merge.sql_merge import plan_statement, run_statement  # noqa: PLC0415  they need this class
+        from merganser.core.sql.statement import parse_statement  # noqa: PLC0415  an extra
+
+        statement = parse_statement(text)
+        if plan:
+            return plan_statement(self, statement, sources_and_options)
+        return run_statement(self, statement, sources_and_options)
 
     def run_merge(self, source: Any, context: OperationContext) -> MergeResult:
         """Run a merge by its strategy or its clauses.

@@ -23,7 +23,7 @@ from merganser.core.model.partitions import UNKNOWN, check_partition_type, list_
 from merganser.core.model.projection import drop_operation_column, find_projection, uses_column
 from merganser.core.model.row_clauses import RESERVED_PREFIX
 from merganser.core.model.schema import check_unique, to_stored_schema, to_value_type
-from merganser.core.model.schema_checks import check_columns, check_types
+from merganser.core.model.schema_checks import check_columns, check_exact_columns, check_types
 from merganser.core.model.strategy import MergePolicy, find_clauses, find_rule
 from merganser.errors import InvalidArgumentError, PartitionValueError
 
@@ -116,6 +116,9 @@ def fit_source(
         validation.check_storable(source_schema)
         schema = to_stored_schema(_drop_reserved(source_schema), target.partition_columns)
     _check_partition_columns(target.partition_columns, schema)
+    if target.schema is not None:
+        rows = source_schema if request.derived is None else request.derived.schema_before
+        check_exact_columns(request.clauses, rows, target.schema)
     order = "dedup_order_by" if request.options.dedup_order_by else "sequence_column"
     validation.check_order_columns(schema, request.order_by, order, "target" if target.files else "source")
     required = _find_required(target, schema)

@@ -38,8 +38,9 @@ class Clause:
     """One WHEN of a MERGE, with expressions of DuckDB over the aliases `s` (source) and `t` (target).
 
     `values` maps target columns to expressions. None takes `columns`, by default all, except those of `exclude`, from
-    the source columns of the same names; `by_name` allows that the source lacks some of them. With `keeps_old`, a
-    column keeps its value where that of the source is NULL.
+    the source columns of the same names; `by_name` allows that the source lacks some of them, and `is_exact` refuses
+    columns that the dialects of SQL take in different ways. With `keeps_old`, a column keeps its value where that of
+    the source is NULL.
     """
 
     side: Side
@@ -50,6 +51,7 @@ class Clause:
     exclude: tuple[str, ...] = ()
     by_name: bool = False
     keeps_old: bool = False
+    is_exact: bool = False
 
     @property
     def is_evaluated(self) -> bool:

@@ -11,7 +11,9 @@ from merganser.core.model.widening import find_common_type
 from merganser.errors import ColumnTypeError, SchemaMismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
+
+    from merganser.core.model.clauses import Clause
 
 
 def check_columns(
@@ -26,6 +28,26 @@ def check_columns(
             f"Source and target columns differ: missing from the source: {format_names(missing)}; unknown to the "
             f"target: {format_names(field.name for field in unknown)}. {_find_remedy(unknown, path)}"
         )
+
+
+def check_exact_columns(clauses: Sequence[Clause], source: pa.Schema, target: pa.Schema) -> None:
+    """Refuse columns of which the dialects of SQL disagree: some take all columns by position, some by name."""
+    for clause in clauses:
+        if not clause.is_exact:
+            continue
+        action = clause.action.upper()
+        unknown = [name for name in source.names if name not in target.names]
+        if clause.by_name and unknown:
+            raise SchemaMismatchError(
+                f"{action} BY NAME takes every column of the source, also {unknown[0]!r}, which the target lacks. "
+                "Leave it out of the source."
+            )
+        if not clause.by_name and source.names != target.names:
+            raise SchemaMismatchError(
+                f"{action} of all columns is by position in some dialects of SQL, and by name in others. The columns "
+                f"of the source are {format_names(source.names)}, those of the target {format_names(target.names)}. "
+                f"Write {action} BY NAME, or list the columns."
+            )
 
 
 def _find_remedy(unknown: Collection[pa.Field], path: str | None) -> str:

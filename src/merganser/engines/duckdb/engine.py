@@ -287,9 +287,11 @@ def _split_source(view: str, rows: int) -> list[str]:
 
 def _make_merge_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
     """MERGE the source into the matched rows: a match gets its source row, others come without file and line."""
+    # DuckDB requires a clause.
+    update = f"UPDATE SET {SOURCE_ROW} = source.{SOURCE_ROW}" if rule.touches else "DO NOTHING"
     return f"""
         MERGE INTO {matched} AS target USING {view} AS source ON ({make_join_condition(keys)})
-        {f"WHEN MATCHED THEN UPDATE SET {SOURCE_ROW} = source.{SOURCE_ROW}" if rule.touches else ""}
+        WHEN MATCHED THEN {update}
         {"WHEN NOT MATCHED THEN INSERT BY NAME" if rule.inserts else ""}
         RETURNING merge_action, file, line, target.{SOURCE_ROW}
         """

@@ -1,0 +1,1 @@
+"""MERGE statements: text to clauses, sources and what is returned."""
