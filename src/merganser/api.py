@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from merganser.core.merge.dataset_io import MergeOptions
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.planner import MergePlan
-    from merganser.core.model.options import PartitionMove, SchemaMode
+    from merganser.core.model.options import NullKeys, PartitionMove, SchemaMode
     from merganser.core.model.result import AlterResult, MergeResult, WriteResult
     from merganser.core.model.strategy import MergeStrategy
     from merganser.progress import ProgressCallback
@@ -70,6 +70,7 @@ def merge(
     column_types: Mapping[str, str | pa.DataType] | None = None,
     null_values: Sequence[str] | str | None = None,
     schema_mode: SchemaMode = "strict",
+    null_keys: NullKeys = "refuse",
     update_columns: Sequence[str] | str | None = None,
     insert_columns: Sequence[str] | str | None = None,
     dedup_order_by: Sequence[str] | str | None = None,
@@ -112,6 +113,7 @@ def merge(
         null_values: Unquoted CSV cells that are NULL, beside empty ones.
         schema_mode: Whether a source with other columns is refused, or new columns are added to the target and types
             widened.
+        null_keys: Whether NULL in a key column of the source is refused, or matches NULL in the target.
         update_columns: Columns that matched rows take from the source; default all.
         insert_columns: Columns that new rows take from the source; default all.
         dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
@@ -160,6 +162,7 @@ def plan(
     column_types: Mapping[str, str | pa.DataType] | None = None,
     null_values: Sequence[str] | str | None = None,
     schema_mode: SchemaMode = "strict",
+    null_keys: NullKeys = "refuse",
     update_columns: Sequence[str] | str | None = None,
     insert_columns: Sequence[str] | str | None = None,
     dedup_order_by: Sequence[str] | str | None = None,
@@ -189,6 +192,7 @@ def plan(
         null_values: Unquoted CSV cells that are NULL, beside empty ones.
         schema_mode: Whether a source with other columns is refused, or new columns are added to the target and types
             widened.
+        null_keys: Whether NULL in a key column of the source is refused, or matches NULL in the target.
         update_columns: Columns that matched rows take from the source; default all.
         insert_columns: Columns that new rows take from the source; default all.
         dedup_order_by: Columns that order source rows with the same key; the highest row is merged.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from merganser.core.merge.planner import MergePlan
     from merganser.core.model.clauses import Clause
     from merganser.core.model.engine import Engine
-    from merganser.core.model.options import Call, PartitionMove, SchemaMode
+    from merganser.core.model.options import Call, NullKeys, PartitionMove, SchemaMode
     from merganser.core.model.result import AlterResult, MergeResult, WriteResult
     from merganser.core.model.strategy import MergeStrategy
     from merganser.progress import ProgressCallback
@@ -44,6 +44,7 @@ class MergeOptions(TypedDict, total=False):
     column_types: Mapping[str, str | pa.DataType] | None
     null_values: Sequence[str] | str | None
     schema_mode: SchemaMode
+    null_keys: NullKeys
     update_columns: Sequence[str] | str | None
     insert_columns: Sequence[str] | str | None
     dedup_order_by: Sequence[str] | str | None
@@ -121,6 +122,7 @@ class DatasetIO(ABC):
         column_types: Mapping[str, str | pa.DataType] | None = None,
         null_values: Sequence[str] | str | None = None,
         schema_mode: SchemaMode = "strict",
+        null_keys: NullKeys = "refuse",
         update_columns: Sequence[str] | str | None = None,
         insert_columns: Sequence[str] | str | None = None,
         dedup_order_by: Sequence[str] | str | None = None,
@@ -162,6 +164,7 @@ class DatasetIO(ABC):
             null_values: Unquoted CSV cells that are NULL, beside empty ones.
             schema_mode: Whether a source with other columns is refused, or new columns are added to the target and
                 types widened.
+            null_keys: Whether NULL in a key column of the source is refused, or matches NULL in the target.
             update_columns: Columns that matched rows take from the source; default all.
             insert_columns: Columns that new rows take from the source; default all.
             dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
@@ -204,6 +207,7 @@ class DatasetIO(ABC):
         column_types: Mapping[str, str | pa.DataType] | None = None,
         null_values: Sequence[str] | str | None = None,
         schema_mode: SchemaMode = "strict",
+        null_keys: NullKeys = "refuse",
         update_columns: Sequence[str] | str | None = None,
         insert_columns: Sequence[str] | str | None = None,
         dedup_order_by: Sequence[str] | str | None = None,
@@ -232,6 +236,7 @@ class DatasetIO(ABC):
             null_values: Unquoted CSV cells that are NULL, beside empty ones.
             schema_mode: Whether a source with other columns is refused, or new columns are added to the target and
                 types widened.
+            null_keys: Whether NULL in a key column of the source is refused, or matches NULL in the target.
             update_columns: Columns that matched rows take from the source; default all.
             insert_columns: Columns that new rows take from the source; default all.
             dedup_order_by: Columns that order source rows with the same key; the highest row is merged.

@@ -37,6 +37,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 PartitionMove = Literal["refuse", "move"]
 SchemaMode = Literal["strict", "evolve"]
+NullKeys = Literal["refuse", "match"]
 Call = Literal["merge", "plan", "write_dataset"]
 
 _ALL = get_args(Call)
@@ -125,6 +126,12 @@ class Options:
         "Whether a source with other columns is refused, or new columns are added to the target and types widened.",
         _ALL,
         default="strict",
+    )
+    null_keys: NullKeys = declare(
+        types.choose_from(*get_args(NullKeys)),
+        "Whether NULL in a key column of the source is refused, or matches NULL in the target.",
+        _MERGES,
+        default="refuse",
     )
     update_columns: Sequence[str] | str | None = declare(
         types.SOME_COLUMNS, "Columns that matched rows take from the source; default all.", _MERGES
