@@ -43,6 +43,7 @@ class Options:
     """
 
     columns: Sequence[str] = ()
+    null_keys: str = "refuse"
     update_columns: Sequence[str] | None = None
     update_mode: str = "all"
     insert_columns: Sequence[str] | None = None
@@ -131,7 +132,7 @@ def merge(
     options = options or Options()
     _, inserts, deletes = STRATEGIES[strategy]
     rows = check_source(source, strategy, keys, order_by, options)
-    # No source key holds NULL or NaN, so a target key that does is not found here.
+    # No source key holds NaN, nor NULL unless it equals NULL, so a target key that does is not found here.
     by_key = {key_of(row, keys): row for row in rows}
     free = [name for name in partitions if name not in keys]
     seen: set[Key] = set()
@@ -215,7 +216,7 @@ def check_source(
     source: Sequence[Row], strategy: str, keys: Sequence[str], order_by: Sequence[str], options: Options
 ) -> list[Row]:
     """Return the source rows that count, or refuse them."""
-    if any(is_null(row[name]) for row in source for name in keys):
+    if any(is_refused_key(row[name], options) for row in source for name in keys):
         raise RefusedError("null key")
     if any(options.get_operation(row) is None for row in source):
         raise RefusedError("operation")
@@ -250,6 +251,11 @@ def rank(row: Row, order_by: Sequence[str]) -> list[tuple[int, Any]]:
 def key_of(row: Row, keys: Sequence[str]) -> Key:
     """Return the key of a row; to Python too -0.0 equals 0.0 and 1.50 equals 1.5."""
     return tuple(row[name] for name in keys)
+
+
+def is_refused_key(value: Any, options: Options) -> bool:
+    """Return whether a value in a source key is refused: NaN always, NULL unless it equals NULL."""
+    return is_null(value) and not (value is None and options.null_keys == "match")
 
 
 def is_null(value: Any) -> bool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from merganser.core.merge.dataset_io import MergeOptions
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.merge_plan import MergePlan
-    from merganser.core.model.options import PartitionMove, SchemaMode, UpdateMode
+    from merganser.core.model.options import NullKeys, PartitionMove, SchemaMode, UpdateMode
     from merganser.core.model.result import AlterResult, MergeResult, WriteResult
     from merganser.core.model.strategy import MergeStrategy
     from merganser.progress import ProgressCallback
@@ -71,6 +71,7 @@ def merge(
     column_types: Mapping[str, str | pa.DataType] | None = None,
     null_values: Sequence[str] | str | None = None,
     schema_mode: SchemaMode = "strict",
+    null_keys: NullKeys = "refuse",
     update_columns: Sequence[str] | str | None = None,
     update_mode: UpdateMode = "all",
     insert_columns: Sequence[str] | str | None = None,
@@ -114,6 +115,7 @@ def merge(
         null_values: Unquoted CSV cells that are NULL, beside empty ones.
         schema_mode: Whether a source with other columns is refused, or new columns are added to the target and types
             widened.
+        null_keys: Whether NULL in a key column of the source is refused, or matches NULL in the target.
         update_columns: Columns that matched rows take from the source; default all.
         update_mode: Whether matched rows take every value of the source, or keep theirs where that of the source is
             NULL.
@@ -164,6 +166,7 @@ def plan(
     column_types: Mapping[str, str | pa.DataType] | None = None,
     null_values: Sequence[str] | str | None = None,
     schema_mode: SchemaMode = "strict",
+    null_keys: NullKeys = "refuse",
     update_columns: Sequence[str] | str | None = None,
     update_mode: UpdateMode = "all",
     insert_columns: Sequence[str] | str | None = None,
@@ -194,6 +197,7 @@ def plan(
         null_values: Unquoted CSV cells that are NULL, beside empty ones.
         schema_mode: Whether a source with other columns is refused, or new columns are added to the target and types
             widened.
+        null_keys: Whether NULL in a key column of the source is refused, or matches NULL in the target.
         update_columns: Columns that matched rows take from the source; default all.
         update_mode: Whether matched rows take every value of the source, or keep theirs where that of the source is
             NULL.

@@ -225,7 +225,7 @@ def cases(draw: st.DrawFn, engine: str = "arrow") -> Case:
     if target and made.options.get("skip_unchanged"):
         rows = [rnd.choice(target) if rnd.random() < 0.5 else one for one in rows]
     if fault != "null key":
-        rows = [one for one in rows if not any(oracle.is_null(one[name]) for name in keys)]
+        rows = [one for one in rows if not any(oracle.is_refused_key(one[name], made.asked) for name in keys)]
     if not several and fault != "duplicate key":
         rows = list({_equal(one, keys, kinds | places): one for one in rows}.values())
     if "scope" in made.options:
@@ -245,7 +245,7 @@ def _fault(rnd: random.Random, options: dict[str, Any]) -> str | None:
 
 def _options_drawn(rnd: random.Random, case: Case, sortable: Sequence[str], *, moving: bool) -> dict[str, Any]:
     """Draw options that go with the strategy and with one another; many cases have none."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"null_keys": "match"} if rnd.random() < 0.4 else {}
     if rnd.random() < 0.4:
         return options
     matched, _, deletes = oracle.STRATEGIES[case.strategy]
@@ -726,14 +726,14 @@ def _sorted(row: oracle.Row) -> oracle.Row:
 # -------------------- the tests
 
 
-# K3 K4 K5 K6 K8 K9 K10 T1 T2 T3 T4 T5 S1 S4 H1 H2 H3 H4 H5 P1 P5 W1 W3 W4 C2 C7 R1 R2 R5 M1 M2 M3 M4 M5 M6 M8
+# K3 K4 K5 K6 K8 K9 K10 T1 T2 T3 T4 T5 S1 S4 H1 H2 H3 H4 H5 P1 P5 W1 W3 W4 C2 C7 Q5 R1 R2 R5 M1 M2 M3 M4 M5 M6 M8
 @settings(max_examples=4)
 @given(data=st.data())
 def test_a_merge_agrees_with_the_oracle(engine: str, data: st.DataObject) -> None:
     check(engine, data.draw(cases(engine)))
 
 
-# K3 K4 K5 K6 K8 K9 K10 T1 T2 T3 T4 T5 S1 S4 H1 H2 H3 H4 H5 P1 P5 W1 W3 W4 C2 C7 R1 R2 R5 M1 M2 M3 M4 M5 M6 M8
+# K3 K4 K5 K6 K8 K9 K10 T1 T2 T3 T4 T5 S1 S4 H1 H2 H3 H4 H5 P1 P5 W1 W3 W4 C2 C7 Q5 R1 R2 R5 M1 M2 M3 M4 M5 M6 M8
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(data=st.data())
@@ -751,15 +751,30 @@ def test_every_type_survives_a_merge(engine: str, kind: pa.DataType, data: st.Da
     check(engine, small_case(strategy, pa.int32(), [1, 2, 3, 4], kind, [*values, None]))
 
 
-# S4 K4 K6 K9 R5
+# S4 K4 K6 K9 Q5 R5
 @pytest.mark.parametrize("kind", PLAIN, ids=str)
 @settings(max_examples=1, phases=[Phase.generate])
 @given(data=st.data())
 def test_every_plain_type_can_be_a_key(engine: str, kind: pa.DataType, data: st.DataObject) -> None:
-    real = cells(kind).filter(lambda value: not oracle.is_null(value))
-    keys = data.draw(st.lists(real, min_size=2, max_size=2 if kind == pa.bool_() else 5, unique=True))
     strategy = data.draw(st.sampled_from(["upsert", "full_merge"]))
-    check(engine, small_case(strategy, kind, keys, pa.int8(), [1, None, 2]))
+    null_keys = data.draw(st.sampled_from(["refuse", "match"]))
+    case = small_case(strategy, kind, data.draw(key_lists(kind)), pa.int8(), [1, None, 2])
+    check(engine, replace(case, options={"null_keys": null_keys}))
+
+
+# S4 K4 K6 K9 Q5 R5
+@pytest.mark.parametrize("kind", PLAIN, ids=str)
+@settings(max_examples=1, phases=[Phase.generate])
+@given(data=st.data())
+def test_null_matches_null_in_a_key_of_every_plain_type(engine: str, kind: pa.DataType, data: st.DataObject) -> None:
+    keys = data.draw(key_lists(kind))
+    case = small_case("full_merge", kind, [*keys[:2], None, *keys[2:]], pa.int8(), [1, None, 2])
+    check(engine, replace(case, options={"null_keys": "match"}))
+
+
+def key_lists(kind: pa.DataType) -> st.SearchStrategy[list[Any]]:
+    real = cells(kind).filter(lambda value: not oracle.is_null(value))
+    return st.lists(real, min_size=2, max_size=2 if kind == pa.bool_() else 5, unique=True)
 
 
 def small_case(strategy: str, key: pa.DataType, keys: Sequence[Any], kind: pa.DataType, values: Sequence[Any]) -> Case:

@@ -150,6 +150,18 @@ def test_a_report_has_no_credentials(spark: Any, tmp_path: Path) -> None:
     assert not [text for text in [*texts, *report_lines(outcome), *said] if "s3cr3t" in text]
 
 
+# Q5
+def test_rows_with_a_null_key_are_merged_if_null_equals_null(spark: Any, tmp_path: Path) -> None:
+    write_lines(tmp_path / "feed", [LINES[0], LINES[3]])
+    merge = {"dedup_order_by": "pay", "null_keys": "match"}
+    pipeline = people(tmp_path, dataset=[replace(people(tmp_path).dataset[0], merge=merge)])
+    for run_id, counts in (("first", (2, 0)), ("second", (0, 2))):
+        outcome = run(pipeline, spark=spark, run_id=run_id)
+        assert outcome.sources[0].rows_quarantined == 0
+        assert (outcome.steps[0].inserted, outcome.steps[0].skipped) == counts
+    assert {row["id"] for row in read_rows(open_spark(), str(tmp_path / "lake/people"))} == {1, None}
+
+
 # M11
 def test_a_row_that_is_nested_too_deeply_is_quarantined(spark: Any, tmp_path: Path) -> None:
     deep = "[" * 20_000 + "]" * 20_000

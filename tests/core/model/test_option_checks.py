@@ -29,6 +29,7 @@ VALUES: dict[str, Any] = {
     "scope": {"day": 1},
     "on_partition_move": "move",
     "dedup_order_by": "v",
+    "null_keys": "match",
     "audit": True,
     "batch_id": "b",
     "retain": 1,

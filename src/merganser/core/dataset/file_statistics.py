@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from merganser.core.model.keys import to_canonical_type
 from merganser.core.model.schema import check_unique, is_same_logical_type
-from merganser.core.parquet.footer import read_footer, read_key_bounds
+from merganser.core.parquet.footer import read_footer, read_key_statistics
 from merganser.core.parquet.reshape import ARROW_SCHEMA
 from merganser.core.storage.store import FileInfo
 from merganser.errors import SchemaMismatchError
@@ -55,6 +55,7 @@ class FileSummary:
 
     group_rows: tuple[int, ...]
     bounds: Mapping[str, list[Bound]]
+    nullable: Mapping[str, list[bool]]  # whether NULL might be there
     schema: pa.Schema | None = None
     footer: Footer | None = None
 
@@ -66,7 +67,8 @@ class Summaries:
     schemas: Sequence[pa.Schema]
     schema_numbers: npt.NDArray[np.int64]  # 0 is the schema of the first file
     group_counts: npt.NDArray[np.int64]
-    # A row for each row group: `rows`, and canonical `min_<i>` and `max_<i>` of each key column, NULL if unknown.
+    # A row for each row group: `rows`, and of each key column canonical `min_<i>` and `max_<i>`, NULL if unknown, and
+    # whether it might hold NULL, `nullable_<i>`.
     groups: pa.Table
     key_types: Mapping[str, pa.DataType]
 
@@ -74,6 +76,11 @@ class Summaries:
         """Return the minima and maxima of a key column."""
         at = list(self.key_types).index(key)
         return self.groups.column(f"min_{at}"), self.groups.column(f"max_{at}")
+
+    def flag_nullable(self, key: str) -> npt.NDArray[np.bool_]:
+        """Return a mask of the row groups in which a key column might hold NULL."""
+        at = list(self.key_types).index(key)
+        return self.groups.column(f"nullable_{at}").to_numpy()  # type: ignore[no-any-return]
 
     def retype(self, key_types: Mapping[str, pa.DataType]) -> Summaries:
         """Return the statistics for keys of other types; bounds that do not compare with these are dropped."""
@@ -86,6 +93,8 @@ class Summaries:
             keeps = before is not None and _has_same_canonical_form(before, data_type)
             sides = self.get_bounds(name) if keeps else (unbounded, unbounded)
             columns[f"min_{at}"], columns[f"max_{at}"] = sides
+            nullable = self.flag_nullable(name) if keeps else np.ones(self.groups.num_rows, np.bool_)
+            columns[f"nullable_{at}"] = pa.array(nullable)
         return replace(self, groups=pa.table(columns), key_types=dict(key_types))
 
     def take(self, files: npt.NDArray[np.int64]) -> Summaries:
@@ -109,6 +118,7 @@ def to_columns(reference: ReferenceFile, files: Sequence[FileSummary], known: Se
     for at, (name, data_type) in enumerate(reference.key_types.items()):
         bounds = [bound for file in files for bound in file.bounds[name]]
         columns[f"min_{at}"], columns[f"max_{at}"] = _to_arrays(bounds, to_canonical_type(data_type))
+        columns[f"nullable_{at}"] = pa.array(chain.from_iterable(file.nullable[name] for file in files), pa.bool_())
     return Summaries(
         schemas,
         np.array([numbers[file.schema] for file in files], np.int64),
@@ -165,9 +175,11 @@ class ReferenceFile:
                     f"{path} is outside the {name}=… folders and holds {name!r} as {own_type}, "
                     f"where the dataset has {data_type}. Move the file out."
                 )
+        read = {name: _read_statistics(footer, schema, name, data_type) for name, data_type in self.key_types.items()}
         return FileSummary(
             tuple(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)),
-            {name: _read_bounds(footer, schema, name, data_type) for name, data_type in self.key_types.items()},
+            {name: bounds for name, (bounds, _) in read.items()},
+            {name: nullable for name, (_, nullable) in read.items()},
             own,
             footer if self.keeps_footers else None,
         )
@@ -185,11 +197,13 @@ class ReferenceFile:
         )
 
 
-def _read_bounds(footer: Footer, schema: pa.Schema, name: str, data_type: pa.DataType) -> list[Bound]:
+def _read_statistics(
+    footer: Footer, schema: pa.Schema, name: str, data_type: pa.DataType
+) -> tuple[list[Bound], list[bool]]:
     """Read the bounds of a key column; a column of another type is unbounded unless its bounds compare alike."""
     if name in schema.names and not _has_same_order(schema.field(name).type, data_type):
-        return [None] * footer.metadata.num_row_groups
-    return read_key_bounds(footer, name, data_type)
+        return [None] * footer.metadata.num_row_groups, [True] * footer.metadata.num_row_groups
+    return read_key_statistics(footer, name, data_type)
 
 
 def _has_same_order(own: pa.DataType, wanted: pa.DataType) -> bool:

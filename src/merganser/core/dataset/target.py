@@ -218,6 +218,16 @@ class Target:
         """Return a mask of the row groups without statistics for a key column."""
         return cast("Summaries", self.summaries).get_bounds(key)[0].is_null().to_numpy()  # type: ignore[no-any-return]
 
+    def flag_nullable(self, key: str) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Return masks of the row groups in which a key column might hold NULL, and in which it holds nothing else."""
+        might = cast("Summaries", self.summaries).flag_nullable(key)
+        if key not in self.partition_types:
+            return might, np.zeros(len(might), np.bool_)
+        values = self.get_path_values(key)
+        in_path = np.array([value is not UNKNOWN for value in values], np.bool_)[self.group_file]
+        is_null = np.array([value is None for value in values], np.bool_)[self.group_file]
+        return np.where(in_path, is_null, might), is_null
+
     def get_bounds(self, keys: Sequence[str]) -> pa.Table:
         """Return a row per row group: `file`, `row_group`, and canonical `min_<i>`, `max_<i>` of each key column."""
         # NULL means unbounded. The value in the path is both minimum and maximum of a partition column.

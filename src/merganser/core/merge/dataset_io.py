@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from merganser.core.merge.merge_plan import MergePlan
     from merganser.core.model.clauses import Clause
     from merganser.core.model.engine import Engine
-    from merganser.core.model.options import Call, PartitionMove, SchemaMode, UpdateMode
+    from merganser.core.model.options import Call, NullKeys, PartitionMove, SchemaMode, UpdateMode
     from merganser.core.model.result import AlterResult, MergeResult, WriteResult
     from merganser.core.model.strategy import MergeStrategy
     from merganser.progress import ProgressCallback
@@ -44,6 +44,7 @@ class MergeOptions(TypedDict, total=False):
     column_types: Mapping[str, str | pa.DataType] | None
     null_values: Sequence[str] | str | None
     schema_mode: SchemaMode
+    null_keys: NullKeys
     update_columns: Sequence[str] | str | None
     update_mode: UpdateMode
     insert_columns: Sequence[str] | str | None
@@ -122,6 +123,7 @@ class DatasetIO(ABC):
         column_types: Mapping[str, str | pa.DataType] | None = None,
         null_values: Sequence[str] | str | None = None,
         schema_mode: SchemaMode = "strict",
+        null_keys: NullKeys = "refuse",
         update_columns: Sequence[str] | str | None = None,
         update_mode: UpdateMode = "all",
         insert_columns: Sequence[str] | str | None = None,
@@ -164,6 +166,7 @@ class DatasetIO(ABC):
             null_values: Unquoted CSV cells that are NULL, beside empty ones.
             schema_mode: Whether a source with other columns is refused, or new columns are added to the target and
                 types widened.
+            null_keys: Whether NULL in a key column of the source is refused, or matches NULL in the target.
             update_columns: Columns that matched rows take from the source; default all.
             update_mode: Whether matched rows take every value of the source, or keep theirs where that of the source is
                 NULL.
@@ -208,6 +211,7 @@ class DatasetIO(ABC):
         column_types: Mapping[str, str | pa.DataType] | None = None,
         null_values: Sequence[str] | str | None = None,
         schema_mode: SchemaMode = "strict",
+        null_keys: NullKeys = "refuse",
         update_columns: Sequence[str] | str | None = None,
         update_mode: UpdateMode = "all",
         insert_columns: Sequence[str] | str | None = None,
@@ -237,6 +241,7 @@ class DatasetIO(ABC):
             null_values: Unquoted CSV cells that are NULL, beside empty ones.
             schema_mode: Whether a source with other columns is refused, or new columns are added to the target and
                 types widened.
+            null_keys: Whether NULL in a key column of the source is refused, or matches NULL in the target.
             update_columns: Columns that matched rows take from the source; default all.
             update_mode: Whether matched rows take every value of the source, or keep theirs where that of the source is
                 NULL.

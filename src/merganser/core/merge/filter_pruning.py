@@ -16,7 +16,13 @@ import pyarrow as pa
 
 from merganser.core.columnar.hashing import hash_keys
 from merganser.core.columnar.threads import map_in_threads
-from merganser.core.model.keys import name_key_columns, to_canonical, to_canonical_type
+from merganser.core.model.keys import (
+    NullSafeKeys,
+    fill_null_keys,
+    name_key_columns,
+    to_canonical,
+    to_canonical_type,
+)
 from merganser.core.rows.key_filter import decode_filters, encode_filters, make_filter
 from merganser.core.rows.key_scan import open_parquet, read_columns
 from merganser.core.storage.staging import choose_control_folder
@@ -191,9 +197,10 @@ class _FilterProbe:
         return _ProbeResult(hit)
 
     def _read_keys(self, parquet: OpenFile, group: int, scan: ScanFile) -> Sequence[pa.ChunkedArray]:
-        """Read the keys of a row group that are not NULL, cast to the source's types: those of files may differ."""
+        """Read the keys of a row group that can match, cast to the source's types: those of files may differ."""
         read = [to_canonical(column) for _, column in read_columns(parquet, group, scan, self.keys)]
         columns = [column.cast(data_type) for column, data_type in zip(read, self.key_types, strict=True)]
+        columns = fill_null_keys(columns, self.keys)
         if not any(column.null_count for column in columns):
             return columns
         return list(pa.table(columns, names=name_key_columns(len(columns))).drop_null().columns)
@@ -213,5 +220,8 @@ def _hash_version(file: DataFile) -> str:
 
 
 def _hash_columns(target: Target, keys: Sequence[str]) -> str:
-    typed = [(name, str(target.get_key_type(name))) for name in keys]
+    typed: list[object] = [(name, str(target.get_key_type(name))) for name in keys]
+    if isinstance(keys, NullSafeKeys):
+        # The other filters of these columns have neither the keys with NULL nor these hashes.
+        typed.append("null-safe")
     return hashlib.sha256(repr(typed).encode("utf-8", "surrogatepass")).hexdigest()[:16]

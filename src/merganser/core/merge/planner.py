@@ -131,7 +131,9 @@ def _prune_by_partition(prepared: PreparedMerge, partitions: Sequence[PartitionN
     # A deletion by key applies in every partition; where partition columns are keys, bounds include them.
     is_pruning = in_key or not prepared.request.options.check_partition_moves
     is_pruning = is_pruning and not prepared.policy.deletes_keys
-    path_keys = {name: target.get_path_values(name) for name in keys if name in target.partition_types}
+    # Source keys have NULL only where it equals NULL.
+    without_null = [name for name in keys if name in target.partition_types and name not in prepared.facts.null_keys]
+    path_keys = {name: target.get_path_values(name) for name in without_null}
     reasons: list[str | None] = []
     for file, partition in enumerate(partitions):
         null_key = next((name for name, values in path_keys.items() if values[file] is None), None)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from merganser.core.dataset.key_bounds import make_key_bounds
 from merganser.core.dataset.listing import find_partition_columns, list_dataset
 from merganser.core.dataset.mixed_schemas import check_names_differ, check_one_schema
 from merganser.core.dataset.snapshot import load_target, make_record, read_record
@@ -17,6 +18,7 @@ from merganser.core.model import validation
 from merganser.core.model.casts import make_operation_field
 from merganser.core.model.clause_source import derive_source, list_bounded_columns, needs_derivation
 from merganser.core.model.engine import SourceSpec
+from merganser.core.model.keys import NullSafeKeys
 from merganser.core.model.option_checks import OPERATIONS
 from merganser.core.model.options import Request, check_order, make_write_request
 from merganser.core.model.partitions import UNKNOWN, check_partition_type, list_tokens, make_folder_name, render
@@ -30,6 +32,7 @@ from merganser.errors import InvalidArgumentError, PartitionValueError
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
+    from merganser.core.dataset.key_bounds import KeyBounds
     from merganser.core.merge.scope import Scope
     from merganser.core.model.engine import ConformedSource, Engine, OpenedSource, SourceFacts
     from merganser.core.model.options import Options
@@ -128,7 +131,7 @@ def fit_source(
         schema=_project_schema(
             source_schema, target, schema, projection, request.options, has_clauses=not request.has_strategy
         ),
-        keys=request.keys,
+        keys=NullSafeKeys(request.keys) if request.options.null_keys == "match" else request.keys,
         partition_columns=target.partition_columns if is_partitioned else [],
         policy=projection.policy,
         store=location.store,
@@ -224,23 +227,30 @@ def _project_schema(
 
 def _check_keys(source: ConformedSource, fitted: FittedMerge) -> tuple[ConformedSource, int, SourceFacts]:
     """Check the keys of the source and drop duplicates if the request allows; count its rows before and after."""
-    request, target = fitted.request, fitted.target
-    bounds = target.get_bounds(request.keys) if target.files and request.keys else None
-    facts = source.collect_facts(None if request.deduplicates else bounds)
+    request, target, keys = fitted.request, fitted.target, fitted.spec.keys
+    bounds = make_key_bounds(target, keys) if target.files and keys else None
+    facts = _collect_facts(source, None if request.deduplicates else bounds)
     count = facts.rows
-    validation.check_null_keys(facts.null_keys)
+    validation.check_source_keys(facts, keys)
     duplicates, sample = 0, pa.table({})
     if not request.deduplicates and not fitted.has_unique_keys:
         duplicates, sample = source.find_duplicate_keys()
     # Rows that delete by one key are equivalent, so any of them will do.
     if request.deduplicates or (duplicates and request.clauses == find_clauses("delete")):
         source = source.deduplicate(request.order_by)
-        facts = source.collect_facts(bounds)
+        facts = _collect_facts(source, bounds)
     elif request.allows_repeated_keys:
         facts = replace(facts, repeated_keys=duplicates)
     else:
         validation.check_duplicate_keys(duplicates, sample, request.rule)
     return source, count, facts
+
+
+def _collect_facts(source: ConformedSource, bounds: KeyBounds | None) -> SourceFacts:
+    if bounds is None:
+        return source.collect_facts(None)
+    facts = source.collect_facts(bounds.table)
+    return replace(facts, candidates=bounds.to_group_mask(facts.candidates))
 
 
 def _check_required_columns(fitted: FittedMerge, facts: SourceFacts) -> None:

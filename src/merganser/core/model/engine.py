@@ -47,7 +47,7 @@ class SourceSpec:
     """What a merge needs from its source, and where the target is."""
 
     schema: pa.Schema  # the columns to read, in the target's types
-    keys: Sequence[str]
+    keys: Sequence[str]  # `NullSafeKeys` where NULL equals NULL
     partition_columns: Sequence[str]
     policy: MergePolicy
     store: Store
@@ -60,11 +60,12 @@ class SourceFacts:
 
     rows: int
     excluded_rows: int  # rows that are not inserted even if they match nothing
-    null_keys: Mapping[str, int]
+    null_keys: Mapping[str, int]  # NULL or NaN
+    nan_keys: Mapping[str, int]
     # Of rows that delete only the keys count: their other values add neither a partition nor a column with NULLs.
     columns_with_nulls: frozenset[str]
     partitions: pa.Table
-    # Whether the row group of each row of the bounds might hold a source key; undefined where a key is NULL or NaN.
+    # Whether each row of the bounds might hold a source key; undefined if a key is NaN, or NULL and not null-safe.
     candidates: npt.NDArray[np.bool_]
     # Keys of several source rows, of which clauses may let one change or add a row.
     repeated_keys: int = 0
@@ -245,7 +246,7 @@ class ConformedSource(Protocol):
         """Keep the latest row of each key (T3)."""
 
     def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
-        """Count rows and NULL keys, list partitions, and test `bounds` (see `Target.get_bounds`)."""
+        """Count rows and NULL keys, list partitions, and test `bounds` (see `KeyBounds`)."""
 
     def find_duplicate_keys(self) -> tuple[int, pa.Table]:
         """Count the keys of more than one row, and take a sample of `SAMPLE_SIZE` of them; no key is NULL."""

@@ -6,7 +6,7 @@ Footer statistics are decoded into the same form, so matching and pruning compar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,18 @@ if TYPE_CHECKING:
 
 SOURCE_ROW = "source_row"
 _DECIMAL_BYTES = pa.decimal256(1, 0).byte_width
+# The bits of a signed integer, less its sign and one to spare.
+MAX_NULL_SAFE_KEYS = 62
+
+
+class NullSafeKeys(tuple[str, ...]):
+    """Names of key columns in which NULL equals NULL (Q5); in other sequences of names it matches nothing.
+
+    Their canonical form has no NULL, so it is joined, hashed and grouped like any other: a constant stands for NULL,
+    and one more column of integers has a bit for each key column, set where that one is NULL.
+    """
+
+    __slots__ = ()
 
 
 def normalize_keys(key_columns: Sequence[str] | str) -> list[str]:
@@ -136,7 +148,37 @@ def to_python_value(value: Any, data_type: pa.DataType) -> Any:
 
 def to_canonical_keys(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     """Return the key columns in canonical form, named by position to avoid clashes with other columns."""
-    return pa.table([to_canonical(table.column(name)) for name in keys], names=name_key_columns(len(keys)))
+    columns = [to_canonical(table.column(name)) for name in keys]
+    return pa.table(fill_null_keys(columns, keys), names=list_key_names(keys))
+
+
+def fill_null_keys(columns: Sequence[pa.ChunkedArray], keys: Sequence[str]) -> list[pa.ChunkedArray]:
+    """Complete the canonical form of keys: where NULL equals NULL, fill it and add the column that marks it.
+
+    >>> ids = pa.chunked_array([pa.array([7, None])])
+    >>> [column.to_pylist() for column in fill_null_keys([ids], NullSafeKeys(["id"]))]
+    [[7, 0], [0, 1]]
+    """
+    if not isinstance(keys, NullSafeKeys):
+        return list(columns)
+    masks = (column.is_null().to_numpy() if column.null_count else None for column in columns)
+    marks = mark_nulls(masks, len(columns[0]))
+    filled = (pc.fill_null(column, make_fill(column.type)) if column.null_count else column for column in columns)
+    return [*filled, pa.chunked_array([marks])]
+
+
+def mark_nulls(masks: Iterable[npt.NDArray[np.bool_] | None], rows: int) -> npt.NDArray[np.int64]:
+    """Make the column that has a bit for each key column, from a mask of each, or None where no row is NULL."""
+    marks = np.zeros(rows, np.int64)
+    for bit, mask in enumerate(masks):
+        if mask is not None:
+            marks |= mask.astype(np.int64) << bit
+    return marks
+
+
+def make_fill(data_type: pa.DataType) -> pa.Scalar:
+    """Make the value that stands for NULL in a canonical column of this type."""
+    return pa.scalar(b"" if pa.types.is_large_binary(data_type) else 0, data_type)
 
 
 def name_key_columns(count: int) -> list[str]:
@@ -144,22 +186,39 @@ def name_key_columns(count: int) -> list[str]:
     return [f"key_{number}" for number in range(count)]
 
 
+def list_key_names(keys: Sequence[str]) -> list[str]:
+    """List the names of the canonical columns of keys."""
+    return name_key_columns(len(keys) + isinstance(keys, NullSafeKeys))
+
+
+def list_key_types(schema: pa.Schema, keys: Sequence[str]) -> list[pa.DataType]:
+    """List the types of the canonical columns of keys."""
+    types = [to_canonical_type(schema.field(name).type) for name in keys]
+    return [*types, pa.int64()] if isinstance(keys, NullSafeKeys) else types
+
+
+def rename_keys(keys: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    """Return other names of the same key columns."""
+    return NullSafeKeys(names) if isinstance(keys, NullSafeKeys) else names
+
+
 def count_null_keys(table: pa.Table, keys: Sequence[str]) -> dict[str, int]:
     """Count NULL and NaN in each key column that has any."""
-    counts = {}
-    for name in keys:
-        column = table.column(name)
-        nulls = column.null_count
-        if pa.types.is_floating(column.type):
-            nulls += pc.sum(pc.is_nan(column)).as_py() or 0
-        if nulls:
-            counts[name] = nulls
-    return counts
+    nans = count_nan_keys(table, keys)
+    counts = {name: table.column(name).null_count + nans.get(name, 0) for name in keys}
+    return {name: count for name, count in counts.items() if count}
+
+
+def count_nan_keys(table: pa.Table, keys: Sequence[str]) -> dict[str, int]:
+    """Count NaN in each key column that has any."""
+    floats = [name for name in keys if pa.types.is_floating(table.schema.field(name).type)]
+    counts = {name: pc.sum(pc.is_nan(table.column(name))).as_py() for name in floats}
+    return {name: count for name, count in counts.items() if count}
 
 
 def find_duplicate_keys(table: pa.Table, keys: Sequence[str], limit: int) -> tuple[int, pa.Table]:
     """Count the keys of more than one row, and return up to `limit` of them in row order."""
-    names, found = name_key_columns(len(keys)), to_canonical_keys(table, keys)
+    names, found = list_key_names(keys), to_canonical_keys(table, keys)
     if any(map(_is_ascending, found.columns)):
         return 0, table.select(keys).slice(0, 0)
     numbered = found.append_column(SOURCE_ROW, number_rows(table.num_rows))
@@ -184,7 +243,7 @@ def find_latest_rows(table: pa.Table, keys: Sequence[str], order_by: Sequence[st
     rank = np.empty(table.num_rows, np.int64)
     rank[ordered] = np.arange(table.num_rows)
     ranked = to_canonical_keys(table, keys).append_column("rank", pa.array(rank))
-    highest = ranked.group_by(name_key_columns(len(keys))).aggregate([("rank", "max")])
+    highest = ranked.group_by(list_key_names(keys)).aggregate([("rank", "max")])
     return np.sort(ordered[highest.column("rank_max").to_numpy()])
 
 

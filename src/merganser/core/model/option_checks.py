@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from merganser.core.model.keys import MAX_NULL_SAFE_KEYS
 from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def _find_conflicts(request: Request) -> Iterator[str]:
         yield "sequence_column and dedup_order_by both order rows with the same key. Pass one of them."
     if column in request.keys:
         yield f"sequence_column {column!r} is a key column, so it cannot order rows with the same key. Choose another."
+    if options.null_keys == "match" and len(request.keys) > MAX_NULL_SAFE_KEYS:
+        yield f"null_keys='match' allows up to {MAX_NULL_SAFE_KEYS} key columns, not {len(request.keys)}. Use fewer."
     if partial is not None:
         yield f"{partial} leaves out the sequence_column {column!r}, which orders rows with the same key. Add it."
     if moves and listed:

@@ -40,6 +40,7 @@ R = TypeVar("R")
 PartitionMove = Literal["refuse", "move"]
 SchemaMode = Literal["strict", "evolve"]
 UpdateMode = Literal["all", "non_null"]
+NullKeys = Literal["refuse", "match"]
 Call = Literal["merge", "plan", "write_dataset"]
 
 _ALL = get_args(Call)
@@ -128,6 +129,12 @@ class Options:
         "Whether a source with other columns is refused, or new columns are added to the target and types widened.",
         _ALL,
         default="strict",
+    )
+    null_keys: NullKeys = declare(
+        types.choose_from(*get_args(NullKeys)),
+        "Whether NULL in a key column of the source is refused, or matches NULL in the target.",
+        _MERGES,
+        default="refuse",
     )
     update_columns: Sequence[str] | str | None = declare(
         types.SOME_COLUMNS, "Columns that matched rows take from the source; default all.", _MERGES

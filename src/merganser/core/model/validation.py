@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from merganser.core.model.keys import check_key_type
+from merganser.core.model.keys import NullSafeKeys, check_key_type
 from merganser.core.model.schema import format_value
 from merganser.errors import (
     ColumnValueError,
@@ -56,12 +56,27 @@ def check_order_columns(schema: pa.Schema, columns: Sequence[str], argument: str
         check_key_type(schema.field(name).type, name)
 
 
-def check_null_keys(counts: Mapping[str, int]) -> None:
+def check_source_keys(facts: SourceFacts, keys: Sequence[str]) -> None:
+    """Refuse NaN in the keys of a source, and NULL unless it equals NULL (K3, Q5)."""
+    if isinstance(keys, NullSafeKeys):
+        remedy = "null_keys='match' is about NULL only. Filter or fill those rows before merging."
+        check_null_keys(facts.nan_keys, remedy, "NaN")
+    elif facts.null_keys != facts.nan_keys:
+        remedy = "Filter or fill those rows before merging, or pass null_keys='match' to let NULL equal NULL."
+        check_null_keys(facts.null_keys, remedy)
+    else:
+        check_null_keys(facts.null_keys)
+
+
+def check_null_keys(
+    counts: Mapping[str, int],
+    remedy: str = "Filter or fill those rows before merging.",
+    values: str = "NULL or NaN",
+) -> None:
     """Refuse NULL keys (K3)."""
     if counts:
         columns = ", ".join(f"{name!r} in {rows} row{'s' * (rows != 1)}" for name, rows in counts.items())
-        message = f"The source has NULL or NaN in key columns: {columns}. Filter or fill those rows before merging."
-        raise KeyColumnError(message)
+        raise KeyColumnError(f"The source has {values} in key columns: {columns}. {remedy}")
 
 
 def check_duplicate_keys(count: int, sample: pa.Table, rule: Rule) -> None:

@@ -242,8 +242,14 @@ Bound = tuple[Any, Any] | None
 
 def read_key_bounds(footer: Footer, column: str, data_type: pa.DataType) -> list[Bound]:
     """Return the canonical (min, max) of a key column in each row group, None if not trusted (P4)."""
+    return read_key_statistics(footer, column, data_type)[0]
+
+
+def read_key_statistics(footer: Footer, column: str, data_type: pa.DataType) -> tuple[list[Bound], list[bool]]:
+    """Return the bounds of a key column in each row group, and whether NULL might be there."""
     metadata = footer.metadata
-    unbounded: list[Bound] = [None] * metadata.num_row_groups
+    unbounded: tuple[list[Bound], list[bool]]
+    unbounded = [None] * metadata.num_row_groups, [True] * metadata.num_row_groups
     leaf = _find_leaf(metadata, column)
     orders = _read_column_orders(footer)
     if leaf is None or orders is None or not orders[leaf]:
@@ -256,11 +262,15 @@ def read_key_bounds(footer: Footer, column: str, data_type: pa.DataType) -> list
     if found is None:
         return unbounded
     physical = _PHYSICAL.index(described.physical_type)
-    return [
+    bounds = [
         None
         if stored is None or stored.physical_type != physical
         else _decode_bounds(stored, metadata.row_group(group).num_rows, described, decode)
         for group, stored in enumerate(found)
+    ]
+    # A count in statistics whose bounds are not trusted is not trusted either.
+    return bounds, [
+        stored is None or bound is None or stored.null_count != 0 for stored, bound in zip(found, bounds, strict=True)
     ]
 
 

@@ -15,7 +15,7 @@ from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.columnar.threads import open_pool
 from merganser.core.model.casts import cast_column
 from merganser.core.model.file_shape import apply_shape
-from merganser.core.model.keys import join_keys, name_key_columns, to_canonical
+from merganser.core.model.keys import fill_null_keys, join_keys, list_key_names, name_key_columns, to_canonical
 from merganser.core.model.schema import to_plain_type
 from merganser.core.parquet.footer import load_footer
 from merganser.errors import MerganserError, UnreadableFileError
@@ -135,7 +135,7 @@ def read_group(
 
 def match_keys(store: Store, files: Sequence[ScanFile], keys: Sequence[str], source: pa.Table) -> pa.Table:
     """Join the key columns of row groups with canonical source keys; returns positions and source rows, in order."""
-    schema = make_key_schema([source.schema.field(name).type for name in name_key_columns(len(keys))])
+    schema = make_key_schema([source.schema.field(name).type for name in list_key_names(keys)])
     reader = pa.RecordBatchReader.from_batches(schema, read_key_batches(store, files, keys, schema))
     matches = join_keys(reader, source, POSITION_COLUMNS)
     return matches.sort_by([(name, "ascending") for name in POSITION_COLUMNS])
@@ -181,7 +181,9 @@ def _read_keys(
             rows = parquet.metadata.row_group(group).num_rows
             columns = [to_canonical(column) for _, column in read_columns(parquet, group, file, keys)]
             position = [np.full(rows, file.number, np.int32), np.full(rows, group, np.int32), np.arange(rows)]
-            batches += pa.table([*position, *columns], schema=schema).to_batches(max_chunksize=_BATCH_ROWS)
+            batches += pa.table([*position, *fill_null_keys(columns, keys)], schema=schema).to_batches(
+                max_chunksize=_BATCH_ROWS
+            )
     return batches
 
 

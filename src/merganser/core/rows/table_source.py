@@ -18,6 +18,7 @@ from merganser.core.columnar.threads import WORKERS, map_in_threads, open_pool
 from merganser.core.model.engine import SAMPLE_SIZE, MatchCounts, RewriteJob, SourceFacts
 from merganser.core.model.keys import (
     SOURCE_ROW,
+    count_nan_keys,
     count_null_keys,
     find_duplicate_keys,
     find_latest_rows,
@@ -156,6 +157,7 @@ class ArrowSource(TableSource):
             rows=rows.num_rows,
             excluded_rows=int(find_excluded_rows(rows, policy).sum()),
             null_keys=count_null_keys(rows, self.spec.keys),
+            nan_keys=count_nan_keys(rows, self.spec.keys),
             columns_with_nulls=find_null_columns(rows, policy),
         )
 
@@ -203,12 +205,19 @@ class KeyFacts:
     candidates: npt.NDArray[np.bool_]
 
     def to_source_facts(
-        self, *, rows: int, excluded_rows: int, null_keys: Mapping[str, int], columns_with_nulls: frozenset[str]
+        self,
+        *,
+        rows: int,
+        excluded_rows: int,
+        null_keys: Mapping[str, int],
+        nan_keys: Mapping[str, int],
+        columns_with_nulls: frozenset[str],
     ) -> SourceFacts:
         return SourceFacts(
             rows=rows,
             excluded_rows=excluded_rows,
             null_keys=null_keys,
+            nan_keys=nan_keys,
             columns_with_nulls=columns_with_nulls,
             partitions=self.partitions,
             candidates=self.candidates,

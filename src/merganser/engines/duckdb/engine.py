@@ -23,7 +23,9 @@ from merganser.core.model.casts import conform, conform_schema
 from merganser.core.model.engine import SAMPLE_SIZE, SourceFacts
 from merganser.core.model.keys import (
     SOURCE_ROW,
-    name_key_columns,
+    NullSafeKeys,
+    list_key_names,
+    list_key_types,
     to_canonical_keys,
     to_canonical_type,
     to_comparable,
@@ -104,7 +106,7 @@ class DuckDBSource(TableSource):
     def __init__(self, engine: DuckDBEngine, rows: pa.Table, spec: SourceSpec) -> None:
         super().__init__(rows, spec)
         self._engine = engine
-        self._views: dict[tuple[str, ...], str] = {}
+        self._views: dict[tuple[tuple[str, ...], bool], str] = {}
         self._has_repeated_keys = False
 
     @property
@@ -114,14 +116,17 @@ class DuckDBSource(TableSource):
     def deduplicate(self, order_by: Sequence[str]) -> DuckDBSource:
         # Rows of one key do not differ in it.
         keys = self.spec.keys
-        columns = [*keys, *(name for name in order_by if name not in keys)]
-        view, names = self._ensure_view(columns), name_key_columns(len(columns))
-        types = [to_canonical_type(self.rows.schema.field(name).type) for name in columns[len(keys) :]]
-        order = [f"{_make_order_key(*one)} DESC NULLS LAST" for one in zip(names[len(keys) :], types, strict=True)]
+        others = [name for name in order_by if name not in keys]
+        # To group rows, NULL equals NULL anyway.
+        columns = [*keys, *others] if others else keys
+        view, names = self._ensure_view(columns), list_key_names(columns)
+        key_names, order_names = names[: len(names) - len(others)], names[len(names) - len(others) :]
+        types = [to_canonical_type(self.rows.schema.field(name).type) for name in others]
+        order = [f"{_make_order_key(*one)} DESC NULLS LAST" for one in zip(order_names, types, strict=True)]
         latest = query(
             self._connection,
             f"SELECT {SOURCE_ROW} FROM {view} QUALIFY row_number() OVER "
-            f"(PARTITION BY {', '.join(names[: len(keys)])} ORDER BY {', '.join([*order, f'{SOURCE_ROW} DESC'])}) = 1",
+            f"(PARTITION BY {', '.join(key_names)} ORDER BY {', '.join([*order, f'{SOURCE_ROW} DESC'])}) = 1",
         )
         numbers = np.sort(latest.column(0).to_numpy())
         tables = (
@@ -139,14 +144,16 @@ class DuckDBSource(TableSource):
         if columns:
             partitions = drop_delete_rows(partitions, rows, policy)
             partitions = take(partitions, self._find_first_rows(partitions))
-        null_keys = self._count_null_keys() if keys else {}
+        null_keys, nan_keys = self._count_null_keys() if keys else ({}, {})
         candidates = np.zeros(0, np.bool_)
-        if bounds is not None and rows.num_rows and not null_keys:
+        refused = nan_keys if isinstance(keys, NullSafeKeys) else null_keys
+        if bounds is not None and rows.num_rows and not refused:
             candidates = self.find_candidates(bounds)
         return SourceFacts(
             rows=rows.num_rows,
             excluded_rows=int(find_excluded_rows(rows, policy).sum()),
             null_keys=null_keys,
+            nan_keys=nan_keys,
             columns_with_nulls=find_null_columns(rows, policy),
             partitions=partitions,
             candidates=candidates,
@@ -154,7 +161,7 @@ class DuckDBSource(TableSource):
 
     def find_duplicate_keys(self) -> tuple[int, pa.Table]:
         keys = self.spec.keys
-        view, names = self._ensure_view(keys), ", ".join(name_key_columns(len(keys)))
+        view, names = self._ensure_view(keys), ", ".join(list_key_names(keys))
         groups = f"SELECT min({SOURCE_ROW}) AS first FROM {view} GROUP BY {names} HAVING count(*) > 1"
         count, sample = query_row(self._connection, f"SELECT count(*), min(first, {SAMPLE_SIZE}) FROM ({groups})")
         self._has_repeated_keys = count > 0
@@ -162,7 +169,7 @@ class DuckDBSource(TableSource):
 
     def find_candidates(self, bounds: pa.Table) -> npt.NDArray[np.bool_]:
         """Make a mask of the row groups, in the order of the bounds, that might hold a source key."""
-        view, numbers = self._ensure_view(self.spec.keys), range(len(self.spec.keys))
+        view, numbers = self._ensure_view(self.spec.keys), range(len(list_key_names(self.spec.keys)))
         extremes = ", ".join(f"min(key_{at}), max(key_{at})" for at in numbers)
         hull = query_row(self._connection, f"SELECT {extremes} FROM {view}")
         columns = {"number": pa.chunked_array([np.arange(bounds.num_rows)])}
@@ -212,7 +219,7 @@ class DuckDBSource(TableSource):
         make_statement = _make_merge_statement if merges else _make_union_statement
         views = _split_source(self._ensure_view(keys), self.rows.num_rows) if rule.touches or rule.inserts else []
         offsets = _RowOffsets.of(files)
-        results = (query(self._connection, make_statement(matched, view, len(keys), rule)) for view in views)
+        results = (query(self._connection, make_statement(matched, view, keys, rule)) for view in views)
         found = _collect_matches(results, offsets)
         if not rule.touches:
             # Matched rows that stay as they are still count as matched.
@@ -225,7 +232,7 @@ class DuckDBSource(TableSource):
     def _create_matched_table(self, files: Sequence[ScanFile], *, use_duckdb: bool) -> str:
         """Create the table of target rows that have a source key; the merge adds their source row."""
         view, matched = self._ensure_view(self.spec.keys), _make_unique_name("matched")
-        names = ", ".join(name_key_columns(len(self.spec.keys)))
+        names = ", ".join(list_key_names(self.spec.keys))
         self._connection.execute(
             f"CREATE TEMP TABLE {matched} AS SELECT 0::INTEGER AS file, 0::BIGINT AS line, {names}, {SOURCE_ROW} "
             f"FROM {view} LIMIT 0"
@@ -241,35 +248,41 @@ class DuckDBSource(TableSource):
         scan_keys(scan, self.spec.store, use_duckdb=use_duckdb)
         return matched
 
-    def _count_null_keys(self) -> dict[str, int]:
-        """Count the NULL keys of each column that has any."""
+    def _count_null_keys(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Count the keys of each column that are NULL or NaN, and those that are NaN, where there are any."""
         keys = self.spec.keys
-        view, names = self._ensure_view(keys), name_key_columns(len(keys))
-        types = [to_canonical_type(self.rows.schema.field(key).type) for key in keys]
-        is_null = [
-            f"{name} IS NULL OR isnan({name})" if pa.types.is_floating(data_type) else f"{name} IS NULL"
-            for name, data_type in zip(names, types, strict=True)
-        ]
-        counts = ", ".join(f"count(*) FILTER ({condition})" for condition in is_null)
-        nulls = query_row(self._connection, f"SELECT {counts} FROM {view}")
-        return {key: rows for key, rows in zip(keys, nulls, strict=True) if rows}
+        view, names = self._ensure_view(keys), list_key_names(keys)
+        conditions = []
+        for bit, (key, name) in enumerate(zip(keys, names, strict=False)):
+            is_float = pa.types.is_floating(self.rows.schema.field(key).type)
+            is_nan = f"isnan({name})" if is_float else "FALSE"
+            is_null = f"({names[-1]} & {1 << bit}) <> 0" if isinstance(keys, NullSafeKeys) else f"{name} IS NULL"
+            conditions += [f"{is_null} OR {is_nan}", is_nan]
+        counts = ", ".join(f"count(*) FILTER ({condition})" for condition in conditions)
+        found = query_row(self._connection, f"SELECT {counts} FROM {view}")
+        nulls, nans = (
+            {key: rows for key, rows in zip(keys, side, strict=True) if rows} for side in (found[::2], found[1::2])
+        )
+        return nulls, nans
 
     def _find_first_rows(self, table: pa.Table) -> npt.NDArray[np.int64]:
-        view, names = self._create_view(table), ", ".join(name_key_columns(table.num_columns))
+        columns = table.column_names
+        view, names = self._create_view(table, columns), ", ".join(list_key_names(columns))
         first = f"SELECT min({SOURCE_ROW}) AS first FROM {view} GROUP BY {names} ORDER BY first"
         return _to_arrays(query(self._connection, first))[0]
 
     def _ensure_view(self, columns: Sequence[str]) -> str:
         """Register the canonical form of some columns, beside the number of each row, once."""
-        known = self._views.get(tuple(columns))
+        key = tuple(columns), isinstance(columns, NullSafeKeys)
+        known = self._views.get(key)
         if known is None:
-            known = self._views[tuple(columns)] = self._create_view(self.rows.select(list(columns)))
+            known = self._views[key] = self._create_view(self.rows.select(list(columns)), columns)
         return known
 
-    def _create_view(self, table: pa.Table) -> str:
-        types = [to_comparable_type(to_canonical_type(data_type)) for data_type in table.schema.types]
-        schema = pa.schema([*zip(name_key_columns(len(types)), types, strict=True), (SOURCE_ROW, pa.int64())])
-        return self._engine.register("source_view", spool(_number_rows(table, schema), schema))
+    def _create_view(self, table: pa.Table, columns: Sequence[str]) -> str:
+        types = map(to_comparable_type, list_key_types(table.schema, columns))
+        schema = pa.schema([*zip(list_key_names(columns), types, strict=True), (SOURCE_ROW, pa.int64())])
+        return self._engine.register("source_view", spool(_number_rows(table, columns, schema), schema))
 
 
 def _make_order_key(name: str, data_type: pa.DataType) -> str:
@@ -285,19 +298,17 @@ def _split_source(view: str, rows: int) -> list[str]:
     return [f"(FROM {view} WHERE {SOURCE_ROW} >= {at} AND {SOURCE_ROW} < {at + _ROWS_PER_MERGE})" for at in starts]
 
 
-def _make_merge_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
+def _make_merge_statement(matched: str, view: str, keys: Sequence[str], rule: Rule) -> str:
     """MERGE the source into the matched rows: a match gets its source row, others come without file and line."""
-    # DuckDB requires a clause.
-    update = f"UPDATE SET {SOURCE_ROW} = source.{SOURCE_ROW}" if rule.touches else "DO NOTHING"
     return f"""
         MERGE INTO {matched} AS target USING {view} AS source ON ({make_join_condition(keys)})
-        WHEN MATCHED THEN {update}
+        {f"WHEN MATCHED THEN UPDATE SET {SOURCE_ROW} = source.{SOURCE_ROW}" if rule.touches else ""}
         {"WHEN NOT MATCHED THEN INSERT BY NAME" if rule.inserts else ""}
         RETURNING merge_action, file, line, target.{SOURCE_ROW}
         """
 
 
-def _make_union_statement(matched: str, view: str, keys: int, rule: Rule) -> str:
+def _make_union_statement(matched: str, view: str, keys: Sequence[str], rule: Rule) -> str:
     """Select the same rows as MERGE returns."""
     updates = f"""
         SELECT '{UPDATE}' AS merge_action, file, line, source.{SOURCE_ROW}
@@ -356,10 +367,10 @@ def _collect_matches(results: Iterable[pa.Table], offsets: _RowOffsets) -> Match
     return Matches.from_positions(*positions, np.concatenate(rows)[order], np.sort(np.concatenate(new)))
 
 
-def _number_rows(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _number_rows(table: pa.Table, columns: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     start = 0
     for batch in table.to_batches():
-        keys = to_canonical_keys(pa.Table.from_batches([batch]), batch.schema.names).columns
+        keys = to_canonical_keys(pa.Table.from_batches([batch]), columns).columns
         numbers = np.arange(start, start + batch.num_rows)
         yield from pa.table([*map(to_comparable, keys), numbers], schema=schema).to_batches()
         start += batch.num_rows

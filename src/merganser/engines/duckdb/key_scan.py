@@ -12,7 +12,10 @@ import pyarrow.compute as pc
 
 from merganser.core.columnar.take import to_array
 from merganser.core.model.keys import (
-    name_key_columns,
+    NullSafeKeys,
+    list_key_names,
+    list_key_types,
+    make_fill,
     to_canonical,
     to_canonical_type,
     to_comparable,
@@ -119,7 +122,7 @@ class KeyScan:
     def scan_with_duckdb(self, numbers: Sequence[int], paths: Sequence[str]) -> None:
         """Let DuckDB read any number of entire files, or some row groups of one."""
         first = self.files[numbers[0]]
-        columns = [self._make_key_column(number, key in first.constants) for number, key in enumerate(self.keys)]
+        columns = self._make_key_columns(first)
         line = "parquet.file_row_number"
         lines = [f"{line} >= {start} AND {line} < {end}" for start, end in _merge_spans(first.spans)]
         with register_view(self.connection, self._make_constants_table(numbers)) as constants:
@@ -133,7 +136,7 @@ class KeyScan:
                     JOIN {constants} AS constants USING (file_index)
                     WHERE {"TRUE" if first.has_all_groups else " OR ".join(f"({some})" for some in lines)}
                 ) AS target
-                SEMI JOIN {self.source} AS source ON {make_join_condition(len(self.keys))}
+                SEMI JOIN {self.source} AS source ON {make_join_condition(self.keys)}
                 """,
                 [list(paths)],
             )
@@ -145,10 +148,10 @@ class KeyScan:
             for at, file in zip(numbers, files, strict=True)
             for group, (first, _) in zip(file.groups, file.spans, strict=True)
         }
-        types = [to_canonical_type(self.schema.field(key).type) for key in self.keys]
+        types = list_key_types(self.schema, self.keys)
         failed: list[Exception] = []
         batches = _capture_error(read_key_batches(store, files, self.keys, make_key_schema(types)), failed)
-        fields = zip(name_key_columns(len(types)), map(to_comparable_type, types), strict=True)
+        fields = zip(list_key_names(self.keys), map(to_comparable_type, types), strict=True)
         schema = pa.schema([("file", pa.int32()), ("line", pa.int64()), *fields])
         converted = (_to_comparable_batch(batch, schema, starts) for batch in batches)
         reader = pa.RecordBatchReader.from_batches(schema, converted)
@@ -157,7 +160,7 @@ class KeyScan:
                 self._insert(
                     f"""
                     SELECT file, line, {self._list_key_names("target")}
-                    FROM {target} AS target SEMI JOIN {self.source} AS source ON {make_join_condition(len(self.keys))}
+                    FROM {target} AS target SEMI JOIN {self.source} AS source ON {make_join_condition(self.keys)}
                     """
                 )
         except duckdb.Error as error:
@@ -167,12 +170,19 @@ class KeyScan:
     def _insert(self, rows: str, parameters: Sequence[object] = ()) -> None:
         self.connection.execute(f"INSERT INTO {self.matched} BY NAME {rows}", list(parameters))
 
-    def _make_key_column(self, number: int, is_constant: bool) -> str:  # noqa: FBT001
+    def _make_key_columns(self, file: ScanFile) -> list[str]:
+        """Make the SQL for the canonical columns of the keys of a file."""
+        values = [self._make_key_value(number, key in file.constants) for number, key in enumerate(self.keys)]
+        if isinstance(self.keys, NullSafeKeys):
+            marks = " | ".join(f"(({value} IS NULL)::BIGINT << {bit})" for bit, value in enumerate(values))
+            values = [*(f"coalesce({value}, constants.fill_{at})" for at, value in enumerate(values)), marks]
+        return [f"{value} AS {name}" for value, name in zip(values, list_key_names(self.keys), strict=True)]
+
+    def _make_key_value(self, number: int, is_constant: bool) -> str | None:  # noqa: FBT001
         if is_constant:
-            return f"constants.constant_{number} AS key_{number}"
+            return f"constants.constant_{number}"
         name = self.keys[number]
-        column = 'parquet."' + name.replace('"', '""') + '"'
-        return f"{_make_key_expression(self.schema.field(name).type, column)} AS key_{number}"
+        return _make_key_expression(self.schema.field(name).type, 'parquet."' + name.replace('"', '""') + '"')
 
     def _make_constants_table(self, numbers: Sequence[int]) -> pa.Table:
         """List files as DuckDB numbers them, with the key columns that are constant in them, in canonical form."""
@@ -182,15 +192,18 @@ class KeyScan:
             if key in self.files[numbers[0]].constants:
                 values = [self.files[at].constants[key] for at in numbers]
                 columns[f"constant_{number}"] = to_comparable(to_canonical(pa.chunked_array(values)))
+            if isinstance(self.keys, NullSafeKeys):
+                fill = pa.repeat(make_fill(to_canonical_type(self.schema.field(key).type)), len(numbers))
+                columns[f"fill_{number}"] = to_comparable(pa.chunked_array([fill]))
         return pa.table(columns)
 
     def _list_key_names(self, table: str) -> str:
-        return ", ".join(f"{table}.{name}" for name in name_key_columns(len(self.keys)))
+        return ", ".join(f"{table}.{name}" for name in list_key_names(self.keys))
 
 
-def make_join_condition(keys: int) -> str:
+def make_join_condition(keys: Sequence[str]) -> str:
     """Make the SQL condition that the keys of `target` and `source` are equal."""
-    return " AND ".join(f"target.{name} = source.{name}" for name in name_key_columns(keys))
+    return " AND ".join(f"target.{name} = source.{name}" for name in list_key_names(keys))
 
 
 def _merge_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 
 from merganser.core.model.casts import conform_schema
 from merganser.core.model.engine import SAMPLE_SIZE, AppendedFile, MatchCounts, PartitionNumber
-from merganser.core.model.keys import name_key_columns, to_canonical_type
+from merganser.core.model.keys import list_key_types, name_key_columns
 from merganser.core.model.validation import check_repeated_keys
 from merganser.core.rows.clause_rows import list_value_columns
 from merganser.core.rows.match_actions import list_compared_columns
@@ -74,8 +74,7 @@ class ShuffleSource:
     @property
     def _key_types(self) -> list[pa.DataType]:
         """The types of the keys as they are compared."""
-        schema = conform_schema(self.spec.schema)
-        return [to_canonical_type(schema.field(key).type) for key in self.spec.keys]
+        return list_key_types(conform_schema(self.spec.schema), self.spec.keys)
 
     def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
         source, keys = self.source, self.spec.keys

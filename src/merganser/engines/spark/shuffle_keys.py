@@ -14,7 +14,9 @@ from merganser.core.columnar.take import align_chunks, take
 from merganser.core.model.engine import SAMPLE_SIZE
 from merganser.core.model.keys import (
     find_latest_rows,
+    list_key_names,
     name_key_columns,
+    rename_keys,
     to_canonical_keys,
 )
 from merganser.core.rows.append import assign_partition_codes
@@ -94,14 +96,14 @@ def drop_duplicate_rows(table: pa.Table) -> pa.Table:
 
 def emit_distinct_keys(reader: SourceReader, keys: Sequence[str], groups: int, batches: Batches) -> Batches:
     """Send each key of a batch to its group, with its number of rows and the first one of them."""
-    names = name_key_columns(len(keys))
+    names = list_key_names(keys)
     for file, start, rows in reader.read_batches(decode_inputs(batches), keys):
         found = drop_null_keys(to_canonical_keys(rows, keys).append_column(col.ROW, _number_batch(file, start, rows)))
         distinct = found.group_by(names).aggregate([(col.ROW, "min"), (col.ROW, "count")])
         distinct = distinct.select([*names, f"{col.ROW}_min", f"{col.ROW}_count"]).rename_columns(
             [*names, _FIRST, _COUNT]
         )
-        yield from send(Kind.KEYS, split_rows(distinct, hash_to_groups(distinct, len(keys), groups)))
+        yield from send(Kind.KEYS, split_rows(distinct, hash_to_groups(distinct, names, groups)))
 
 
 def count_duplicate_keys(types: Sequence[pa.DataType], batches: Batches) -> Batches:
@@ -135,9 +137,10 @@ def emit_latest_rows(
     for file, start, rows in reader.read_batches(decode_inputs(batches), list(dict.fromkeys(columns))):
         table = pa.table([rows.column(name) for name in columns], names=names)
         table = table.append_column(col.ROW, _number_batch(file, start, rows))
-        table = take(align_chunks(table), find_latest_rows(table, names[: len(keys)], names[len(keys) :]))
-        hashed = to_canonical_keys(table, names[: len(keys)])
-        yield from send(Kind.KEYS, split_rows(table, hash_to_groups(hashed, len(keys), groups)))
+        own = rename_keys(keys, names[: len(keys)])
+        table = take(align_chunks(table), find_latest_rows(table, own, names[len(keys) :]))
+        hashed = to_canonical_keys(table, own)
+        yield from send(Kind.KEYS, split_rows(table, hash_to_groups(hashed, hashed.column_names, groups)))
 
 
 def keep_latest_rows(schema: pa.Schema, keys: int, batches: Batches) -> Batches:
@@ -203,7 +206,7 @@ def drop_null_keys(table: pa.Table) -> pa.Table:
     return table
 
 
-def hash_to_groups(table: pa.Table, keys: int, groups: int) -> npt.NDArray[np.uint64]:
+def hash_to_groups(table: pa.Table, names: Sequence[str], groups: int) -> npt.NDArray[np.uint64]:
     """Find the group of each row by the hash of its canonical keys."""
-    hashes = hash_keys([table.column(name) for name in name_key_columns(keys)])
+    hashes = hash_keys([table.column(name) for name in names])
     return hashes % np.uint64(groups)

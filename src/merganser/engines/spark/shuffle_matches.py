@@ -15,6 +15,7 @@ from merganser.core.model.engine import OTHER_PARTITION, SAMPLE_SIZE, UNKNOWN_PA
 from merganser.core.model.keys import (
     SOURCE_ROW,
     join_keys,
+    list_key_names,
     name_key_columns,
     number_rows,
     to_canonical_keys,
@@ -68,7 +69,7 @@ def emit_source_keys(
         found = describe_rows(file, np.arange(start, start + rows.num_rows), rows, partitions, spec.policy)
         keys = to_canonical_keys(rows, spec.keys)
         table = pa.table([*keys.columns, *found.columns], names=[*keys.column_names, *found.column_names])
-        yield from send(Kind.KEYS, split_rows(table, hash_to_groups(table, len(spec.keys), groups)))
+        yield from send(Kind.KEYS, split_rows(table, hash_to_groups(table, keys.column_names, groups)))
 
 
 def emit_target_keys(spec: SourceSpec, types: Sequence[pa.DataType], groups: int, batches: Batches) -> Batches:
@@ -77,7 +78,9 @@ def emit_target_keys(spec: SourceSpec, types: Sequence[pa.DataType], groups: int
     for _, file in decode_inputs(batches):
         for batch in read_key_batches(spec.store, [file], spec.keys, schema):
             table = drop_null_keys(pa.Table.from_batches([batch]))
-            yield from send(Kind.TARGET_KEYS, split_rows(table, hash_to_groups(table, len(types), groups)))
+            yield from send(
+                Kind.TARGET_KEYS, split_rows(table, hash_to_groups(table, list_key_names(spec.keys), groups))
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,11 +61,13 @@ class SourceStats:
     columns_with_nulls: frozenset[str]
 
     def to_source_facts(self, facts: KeyFacts, keys: Sequence[str]) -> SourceFacts:
-        missing = {key: self.null_counts.get(key, 0) + self.nan_counts.get(key, 0) for key in keys}
+        nans = {key: self.nan_counts.get(key, 0) for key in keys}
+        missing = {key: self.null_counts.get(key, 0) + count for key, count in nans.items()}
         return facts.to_source_facts(
             rows=self.rows,
             excluded_rows=self.excluded,
             null_keys={key: count for key, count in missing.items() if count},
+            nan_keys={key: count for key, count in nans.items() if count},
             columns_with_nulls=self.columns_with_nulls,
         )
 

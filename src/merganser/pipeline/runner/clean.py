@@ -189,7 +189,7 @@ def _list_columns(frame: DataFrame) -> list[str]:
 def _list_rules(frame: DataFrame, source: Source, pipeline: Pipeline) -> Iterator[tuple[str, Column]]:
     """Yield the rules that rows may fail, each with the condition under which they do."""
     for dataset in pipeline.dataset:
-        if dataset.source == source.name:
+        if dataset.source == source.name and dataset.merge.get("null_keys") != "match":
             for name in dataset.key_columns:
                 yield _make_null_key_rule(frame, dataset, "key_columns", name, dataset.find_expression(name))
     for table in pipeline.graph_tables:
