@@ -482,7 +482,7 @@ def test_clauses_match_null(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/t/one.parquet", rows_of([None, 1, 2], ["a", "b", "c"]))
     source = pa.table({"key": ["", "1", "5"], "w": ["x", "y", "z"]})
     merge = (
-        io.merge_into(f"{lake}/t", source, on={"id": "nullif(s.key, '')::BIGINT"}, **MATCH)
+        io.merge_into(f"{lake}/t", source, on={"id": "nullif(s.key, '')::BIGINT"}, **MATCH, batch_id="one")
         .when_matched_update({"v": "t.v || s.w"}, where="t.id IS NULL")
         .when_matched_delete("t.id = 1")
         .when_not_matched_insert({"id": "nullif(s.key, '')::BIGINT", "v": "s.w"})
@@ -587,7 +587,7 @@ def check_against_duckdb(engine: str, drawn: dict[str, Any]) -> None:
             options = {"row_group_size": drawn["group_rows"], "write_statistics": drawn["has_statistics"]}
             put(f"{path}/{folder}f{number}.parquet", table, **options)
         expected, counts = merge_natively(drawn, source)
-        merge = io.merge_into(path, source, on=drawn["keys"], **MATCH)
+        merge = io.merge_into(path, source, on=drawn["keys"], **MATCH, batch_id="one")
         for name, arguments in list_clauses(drawn):
             merge = getattr(merge, name)(*arguments)
         before = snapshot(path)
