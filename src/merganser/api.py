@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from merganser.core.merge.dataset_io import MergeOptions
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.merge_plan import MergePlan
-    from merganser.core.model.options import NullKeys, PartitionMove, SchemaMode, UpdateMode
+    from merganser.core.model.options import NullKeys, PartitionMove, RepeatedKeys, SchemaMode, UpdateMode
     from merganser.core.model.result import AlterResult, MergeResult, WriteResult
     from merganser.core.model.strategy import MergeStrategy
     from merganser.progress import ProgressCallback
@@ -77,6 +77,7 @@ def merge(
     insert_columns: Sequence[str] | str | None = None,
     dedup_order_by: Sequence[str] | str | None = None,
     sequence_column: str | None = None,
+    repeated_keys: RepeatedKeys = "refuse",
     operation_column: str | None = None,
     operation_values: Mapping[str, Any] | None = None,
     skip_unchanged: bool | Sequence[str] | str = False,
@@ -123,6 +124,8 @@ def merge(
         dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
         sequence_column: Column that orders rows with the same key, in the source and against the target; older source
             rows are skipped.
+        repeated_keys: Whether several source rows with the same key are refused, or clauses apply to each in turn,
+            ordered by `sequence_column`.
         operation_column: Source column that holds the operation of each row: insert, update or delete.
         operation_values: Values of the operation column that stand for insert, update and delete.
         skip_unchanged: Do not rewrite matched rows that already equal the source, in all columns or in those listed.
@@ -172,6 +175,7 @@ def plan(
     insert_columns: Sequence[str] | str | None = None,
     dedup_order_by: Sequence[str] | str | None = None,
     sequence_column: str | None = None,
+    repeated_keys: RepeatedKeys = "refuse",
     operation_column: str | None = None,
     operation_values: Mapping[str, Any] | None = None,
     skip_unchanged: bool | Sequence[str] | str = False,
@@ -205,6 +209,8 @@ def plan(
         dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
         sequence_column: Column that orders rows with the same key, in the source and against the target; older source
             rows are skipped.
+        repeated_keys: Whether several source rows with the same key are refused, or clauses apply to each in turn,
+            ordered by `sequence_column`.
         operation_column: Source column that holds the operation of each row: insert, update or delete.
         operation_values: Values of the operation column that stand for insert, update and delete.
         skip_unchanged: Do not rewrite matched rows that already equal the source, in all columns or in those listed.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from merganser.core.merge.merge_plan import MergePlan
     from merganser.core.model.clauses import Clause
     from merganser.core.model.engine import Engine
-    from merganser.core.model.options import Call, NullKeys, PartitionMove, SchemaMode, UpdateMode
+    from merganser.core.model.options import Call, NullKeys, PartitionMove, RepeatedKeys, SchemaMode, UpdateMode
     from merganser.core.model.result import AlterResult, MergeResult, WriteResult
     from merganser.core.model.strategy import MergeStrategy
     from merganser.progress import ProgressCallback
@@ -50,6 +50,7 @@ class MergeOptions(TypedDict, total=False):
     insert_columns: Sequence[str] | str | None
     dedup_order_by: Sequence[str] | str | None
     sequence_column: str | None
+    repeated_keys: RepeatedKeys
     operation_column: str | None
     operation_values: Mapping[str, Any] | None
     skip_unchanged: bool | Sequence[str] | str
@@ -129,6 +130,7 @@ class DatasetIO(ABC):
         insert_columns: Sequence[str] | str | None = None,
         dedup_order_by: Sequence[str] | str | None = None,
         sequence_column: str | None = None,
+        repeated_keys: RepeatedKeys = "refuse",
         operation_column: str | None = None,
         operation_values: Mapping[str, Any] | None = None,
         skip_unchanged: bool | Sequence[str] | str = False,
@@ -174,6 +176,8 @@ class DatasetIO(ABC):
             dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
             sequence_column: Column that orders rows with the same key, in the source and against the target; older
                 source rows are skipped.
+            repeated_keys: Whether several source rows with the same key are refused, or clauses apply to each in turn,
+                ordered by `sequence_column`.
             operation_column: Source column that holds the operation of each row: insert, update or delete.
             operation_values: Values of the operation column that stand for insert, update and delete.
             skip_unchanged: Do not rewrite matched rows that already equal the source, in all columns or in those
@@ -217,6 +221,7 @@ class DatasetIO(ABC):
         insert_columns: Sequence[str] | str | None = None,
         dedup_order_by: Sequence[str] | str | None = None,
         sequence_column: str | None = None,
+        repeated_keys: RepeatedKeys = "refuse",
         operation_column: str | None = None,
         operation_values: Mapping[str, Any] | None = None,
         skip_unchanged: bool | Sequence[str] | str = False,
@@ -249,6 +254,8 @@ class DatasetIO(ABC):
             dedup_order_by: Columns that order source rows with the same key; the highest row is merged.
             sequence_column: Column that orders rows with the same key, in the source and against the target; older
                 source rows are skipped.
+            repeated_keys: Whether several source rows with the same key are refused, or clauses apply to each in turn,
+                ordered by `sequence_column`.
             operation_column: Source column that holds the operation of each row: insert, update or delete.
             operation_values: Values of the operation column that stand for insert, update and delete.
             skip_unchanged: Do not rewrite matched rows that already equal the source, in all columns or in those

@@ -78,6 +78,7 @@ class FittedMerge:
     projection: Projection
     spec: SourceSpec
     has_unique_keys: bool
+    is_ordered: bool
 
 
 def prepare(
@@ -90,11 +91,13 @@ def prepare(
 
 def derive_clauses(opened: OpenedSource, request: Request) -> tuple[OpenedSource, Request]:
     """Give the source the columns that the clauses of a request need; a strategy needs no others."""
-    if not needs_derivation(request.clauses, request.on):
+    if not (needs_derivation(request.clauses, request.on) or request.applies_in_order):
         return opened, request
     check_unique(opened.schema, "source")
     names = [name for name in request.order_by if name in opened.schema.names]
     derived = derive_source(request.clauses, request.on, names, opened.schema, request.constants)
+    if request.applies_in_order:
+        derived = derived.mark_inserts(request.clauses)
     return opened.derive(derived), replace(request, derived=derived)
 
 
@@ -146,6 +149,7 @@ def fit_source(
         projection=projection,
         spec=spec,
         has_unique_keys=has_unique_keys,
+        is_ordered=opened.is_ordered,
     )
 
 
@@ -229,15 +233,19 @@ def _check_keys(source: ConformedSource, fitted: FittedMerge) -> tuple[Conformed
     """Check the keys of the source and drop duplicates if the request allows; count its rows before and after."""
     request, target, keys = fitted.request, fitted.target, fitted.spec.keys
     bounds = make_key_bounds(target, keys) if target.files and keys else None
-    facts = _collect_facts(source, None if request.deduplicates else bounds)
+    drops_rows = request.deduplicates or request.applies_in_order
+    facts = _collect_facts(source, None if drops_rows else bounds)
     count = facts.rows
     validation.check_source_keys(facts, keys)
     duplicates, sample = 0, pa.table({})
-    if not request.deduplicates and not fitted.has_unique_keys:
+    if not drops_rows and not fitted.has_unique_keys:
         duplicates, sample = source.find_duplicate_keys()
     # Rows that delete by one key are equivalent, so any of them will do.
     if request.deduplicates or (duplicates and request.clauses == find_clauses("delete")):
         source = source.deduplicate(request.order_by)
+        facts = _collect_facts(source, bounds)
+    elif request.applies_in_order:
+        source = source.fold_keys(is_ordered=fitted.is_ordered)
         facts = _collect_facts(source, bounds)
     elif request.allows_repeated_keys:
         facts = replace(facts, repeated_keys=duplicates)

@@ -219,7 +219,7 @@ def _make_result(prepared: PreparedMerge, decision: Decision, staged: _Staged, a
         audit=audit.table,
         batch_id=request.options.batch_id,
         skipped=decision.skipped,
-        deduplicated=prepared.source_count - prepared.facts.rows,
+        deduplicated=0 if request.applies_in_order else prepared.source_count - prepared.facts.rows,
         audit_files=audit.display_paths,
         clauses=request.clause_texts,
     )

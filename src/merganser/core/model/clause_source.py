@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,13 @@ class DerivedColumns:
         """The columns of the source that are needed; at least one, to count rows."""
         names = dict.fromkeys(name for one in self.columns.values() for name in one.list_columns("s"))
         return list(names) or self.schema_before.names[:1]
+
+    def mark_inserts(self, clauses: Sequence[Clause]) -> DerivedColumns:
+        """Mark in any case which rows are to be inserted."""
+        if INSERT_COLUMN in self.columns:
+            return self
+        inserts = any(clause.action == "insert" for clause in clauses)
+        return replace(self, columns={**self.columns, INSERT_COLUMN: parse_expression(str(inserts), {})})
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -245,6 +245,9 @@ class ConformedSource(Protocol):
     def deduplicate(self, order_by: Sequence[str]) -> ConformedSource:
         """Keep the latest row of each key (T3)."""
 
+    def fold_keys(self, *, is_ordered: bool) -> ConformedSource:
+        """Make one row of all rows of a key, for clauses that apply to them in order (Q8)."""
+
     def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
         """Count rows and NULL keys, list partitions, and test `bounds` (see `KeyBounds`)."""
 

@@ -30,6 +30,10 @@ REQUIREMENTS: dict[str, tuple[Callable[[Request], bool], str]] = {
         lambda request: request.changes_missing,
         "deletes no missing rows, which is what a scope limits",
     ),
+    "repeated_keys": (
+        lambda request: not request.has_strategy,
+        "merges the newest row of a key if sequence_column is given",
+    ),
     "operation_column": (
         lambda request: request.rule.replaces and not request.rule.deletes_missing,
         "applies one action to all source rows, or also deletes missing rows",
@@ -49,7 +53,7 @@ def check_combination(request: Request) -> None:
             subject = f"strategy {request.strategy!r}, which" if request.has_strategy else "these clauses: the merge"
             message = f"{name} does not go with {subject} {fault}. Leave one of them out."
             raise InvalidArgumentError(message)
-    for message in chain(_find_conflicts(request), _find_operation_conflicts(request)):
+    for message in chain(_find_order_conflicts(request), _find_conflicts(request), _find_operation_conflicts(request)):
         raise InvalidArgumentError(message)
 
 
@@ -76,6 +80,14 @@ def _find_conflicts(request: Request) -> Iterator[str]:
         yield f"Do not pass {wrong}: the check finds the rows to move."
     if options.skip_unchanged and options.rewrite_all:
         yield "rewrite_mode='full' rewrites every file, skip_unchanged as few as possible. Pass one of them."
+
+
+def _find_order_conflicts(request: Request) -> Iterator[str]:
+    options = request.options
+    if request.applies_in_order and options.sequence_column is None:
+        yield "repeated_keys='apply_in_order' needs the sequence_column, which orders rows with the same key. Pass it."
+    if request.applies_in_order and options.on_partition_move == "move":
+        yield "on_partition_move='move' does not go with repeated_keys='apply_in_order'. Leave one of them out."
 
 
 def _find_clause_conflicts(request: Request) -> Iterator[str]:

@@ -41,6 +41,7 @@ PartitionMove = Literal["refuse", "move"]
 SchemaMode = Literal["strict", "evolve"]
 UpdateMode = Literal["all", "non_null"]
 NullKeys = Literal["refuse", "match"]
+RepeatedKeys = Literal["refuse", "apply_in_order"]
 Call = Literal["merge", "plan", "write_dataset"]
 
 _ALL = get_args(Call)
@@ -156,6 +157,13 @@ class Options:
         "Column that orders rows with the same key, in the source and against the target; older source rows "
         "are skipped.",
         _MERGES,
+    )
+    repeated_keys: RepeatedKeys = declare(
+        types.choose_from(*get_args(RepeatedKeys)),
+        "Whether several source rows with the same key are refused, or clauses apply to each in turn, ordered by "
+        "`sequence_column`.",
+        _MERGES,
+        default="refuse",
     )
     operation_column: str | None = declare(
         types.COLUMN, "Source column that holds the operation of each row: insert, update or delete.", _MERGES
@@ -327,6 +335,9 @@ class Request:
     def actions(self) -> set[ClauseAction]:
         """What may happen to a row."""
         actions = {clause.action for clause in self.clauses}
+        if self.applies_in_order and {"delete", "insert"} <= actions:
+            # A row that is deleted and inserted again is updated.
+            actions.add("update")
         return actions if self.options.operation_column is None else {*actions, "delete"}
 
     @property
@@ -343,7 +354,13 @@ class Request:
     @property
     def deduplicates(self) -> bool:
         """Whether one of several source rows with the same key is merged, instead of all being refused."""
-        return self.rule.deduplicates or self.options.sequence_column is not None
+        has_order = self.options.sequence_column is not None
+        return self.rule.deduplicates or (has_order and not self.applies_in_order)
+
+    @property
+    def applies_in_order(self) -> bool:
+        """Whether clauses apply to all source rows with the same key, one after the other."""
+        return self.options.repeated_keys == "apply_in_order"
 
     @property
     def order_by(self) -> Sequence[str]:

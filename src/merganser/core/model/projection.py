@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from merganser.core.model.clause_projection import ClauseColumns, compile_clauses, list_insert_columns
+from merganser.core.model.ordered_clauses import OrderedClauses
 from merganser.core.model.row_clauses import INSERT_COLUMN, RESERVED_PREFIX
-from merganser.core.model.strategy import MergePolicy
+from merganser.core.model.strategy import Action, MergePolicy
 from merganser.errors import InvalidArgumentError, SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -83,7 +84,31 @@ def find_projection(
     )
     taken = frozenset() if matched is None else matched.taken_columns
     read = (keys | inserts | taken | {*request.order_by}) & {*schema.names}
-    return Projection(policy, read, updates if moves else inserts, appends=rule.inserts or moves)
+    found = Projection(policy, read, updates if moves else inserts, appends=rule.inserts or moves)
+    if not request.applies_in_order:
+        return found
+    given = inserts if rule.inserts else frozenset()
+    ordered = OrderedClauses.of(matched, given, schema, required, request.order_by[0], sorted(movable))
+    return _apply_in_order(found, ordered, request)
+
+
+def _apply_in_order(found: Projection, ordered: OrderedClauses, request: Request) -> Projection:
+    """Let clauses apply to all rows of a key."""
+    policy, changed = found.policy, ordered.columns
+    rule = replace(policy.rule, matched=Action.REPLACE) if changed else policy.rule
+    policy = replace(
+        policy,
+        rule=rule,
+        columns=changed,
+        # Rows that are older than that of the target are left out of their list.
+        sequence_column=None,
+        compared_columns=_find_compared_columns(request.options.skip_unchanged, changed - {*request.keys}),
+        takes_partition=False,
+        matched=ordered if rule.touches else None,
+        insert_column=INSERT_COLUMN,
+        ordered=ordered,
+    )
+    return replace(found, policy=policy, insert_columns=found.insert_columns | ordered.new_columns)
 
 
 def _check_named(options: Options, schema: pa.Schema) -> None:

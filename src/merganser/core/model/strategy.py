@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from merganser.core.model.clauses import Clause
+    from merganser.core.model.ordered_clauses import OrderedClauses
     from merganser.core.model.row_clauses import RowClauses
 
 MergeStrategy = Literal["upsert", "insert", "update", "full_merge", "deduplicate", "delete"]
@@ -103,6 +104,9 @@ class MergePolicy:
     matched: RowClauses | None = None
     missing: RowClauses | None = None
     insert_column: str | None = None
+    # The clauses that apply to all source rows of a key, in order; `matched` is the same object, unless none applies to
+    # matched rows.
+    ordered: OrderedClauses | None = None
 
     @property
     def compares_values(self) -> bool:
@@ -118,9 +122,14 @@ class MergePolicy:
 
     @property
     def deletes_keys(self) -> bool:
-        """Whether a source row may delete the row with its key, in any partition."""
+        """Whether a source row may delete the row with its key, in any partition; of several rows, any may."""
         has_delete = self.matched is not None and Action.DELETE in self.matched.actions
-        return self.rule.matched is Action.DELETE or self.delete_column is not None or has_delete
+        return (
+            self.rule.matched is Action.DELETE
+            or self.delete_column is not None
+            or has_delete
+            or self.ordered is not None
+        )
 
     @property
     def flag_column(self) -> str | None:

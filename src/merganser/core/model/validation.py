@@ -103,6 +103,15 @@ def check_repeated_keys(count: int, sample: pa.Table) -> None:
         )
 
 
+def check_tied_rows(count: int, sample: pa.Table, column: str) -> None:
+    """Refuse rows of a key that are equal in the column that orders them, if nothing else does (Q8)."""
+    if count:
+        raise DuplicateKeyError(
+            f"The rows of a DataFrame have no order, and {count} key{'s have' if count != 1 else ' has'} several rows "
+            f"with the same {column!r}, for example {format_keys(sample)}. Let sequence_column differ within a key."
+        )
+
+
 def check_required(facts: SourceFacts, required: Iterable[str]) -> None:
     """Refuse NULL in a column that the target requires (S1)."""
     for name in required:

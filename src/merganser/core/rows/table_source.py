@@ -33,6 +33,7 @@ from merganser.core.rows.clause_rows import load_values
 from merganser.core.rows.key_scan import match_keys
 from merganser.core.rows.match_actions import assign_actions, check_new_rows, find_excluded_rows
 from merganser.core.rows.matches import Matches
+from merganser.core.rows.ordered_rows import fold_keys, fold_spec
 from merganser.core.rows.rewrite import GroupChange, rewrite_file
 
 if TYPE_CHECKING:
@@ -147,6 +148,11 @@ class ArrowSource(TableSource):
 
     def deduplicate(self, order_by: Sequence[str]) -> ArrowSource:
         return ArrowSource(take(self.rows, find_latest_rows(self.rows, self.spec.keys, order_by)), self.spec)
+
+    def fold_keys(self, *, is_ordered: bool) -> ArrowSource:
+        spec = fold_spec(self.spec)
+        folded = fold_keys(self.rows, self.spec, is_ordered=is_ordered)
+        return ArrowSource(pa.Table.from_batches(folded, spec.schema), spec)
 
     def find_duplicate_keys(self) -> tuple[int, pa.Table]:
         return find_duplicate_keys(self.rows, self.spec.keys, SAMPLE_SIZE)

@@ -33,6 +33,7 @@ from merganser.core.model.keys import (
 )
 from merganser.core.rows.match_actions import find_excluded_rows
 from merganser.core.rows.matches import Matches
+from merganser.core.rows.ordered_rows import fold_keys, fold_spec
 from merganser.core.rows.table_source import LocalEngine, OpenedRows, TableSource, drop_delete_rows, find_null_columns
 from merganser.core.sources.source import stream_source
 from merganser.engines.duckdb.connection import query, query_row, register_view, stream
@@ -135,6 +136,11 @@ class DuckDBSource(TableSource):
         )
         rows = spool((batch for table in tables for batch in table.to_batches()), self.rows.schema)
         return DuckDBSource(self._engine, rows, self.spec)
+
+    def fold_keys(self, *, is_ordered: bool) -> DuckDBSource:
+        spec = fold_spec(self.spec)
+        rows = spool(fold_keys(self.rows, self.spec, is_ordered=is_ordered), spec.schema)
+        return DuckDBSource(self._engine, rows, spec)
 
     def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
         # Chosen before any row is read, so that a MERGE which is not available is refused whatever the rows.

@@ -24,12 +24,13 @@ from merganser.core.rows.clause_rows import list_value_columns
 from merganser.core.rows.key_scan import POSITION_COLUMNS
 from merganser.core.rows.match_actions import assign_actions, check_new_rows, find_excluded_rows, list_compared_columns
 from merganser.core.rows.matches import Matches
+from merganser.core.rows.ordered_rows import fold_keys, fold_spec
 from merganser.core.rows.table_source import collect_key_facts, find_matches, make_unmatched, rewrite_rows
 from merganser.engines.spark.columns import ACTION
 from merganser.engines.spark.jobs import run_tasks
 from merganser.engines.spark.progress import report_staged_files
 from merganser.engines.spark.source import find_stats, make_source
-from merganser.engines.spark.staged_source import write_staged_files
+from merganser.engines.spark.staged_source import SourceSchemas, StagedSource, write_staged_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from merganser.core.storage.staging import Staging
     from merganser.engines.spark.engine import SparkEngine
     from merganser.engines.spark.shuffle import ShuffleSource
-    from merganser.engines.spark.staged_source import SourceStats, StagedFile, StagedSource
+    from merganser.engines.spark.staged_source import SourceStats, StagedFile
 
     # The files of one task: those to be matched, and those with rows that may change without a match.
     _Chunk = tuple[list[ScanFile], list[ScanFile]]
@@ -65,6 +66,12 @@ class BroadcastSource:
         spark = self._engine.spark
         (files,) = self.run([partial(_keep_latest, order_by)], "deduplicate rows")
         return self._engine.choose_mode(make_source(spark, self.staged.with_files(files)), self.spec)
+
+    def fold_keys(self, *, is_ordered: bool) -> BroadcastSource | ShuffleSource:
+        (files,) = self.run([partial(_fold_keys, is_ordered)], "order rows")
+        spec = fold_spec(self.spec)
+        staged = StagedSource(self.staged.staging, SourceSchemas(spec.schema, spec.schema), tuple(files))
+        return self._engine.choose_mode(make_source(self._engine.spark, staged), spec)
 
     def collect_facts(self, bounds: pa.Table | None) -> SourceFacts:
         (found,) = self.run([partial(_compute_key_facts, bounds)], "check rows")
@@ -163,6 +170,16 @@ def _keep_latest(order_by: Sequence[str], staged: StagedSource, spec: SourceSpec
     rows = find_latest_rows(staged.read_table(dict.fromkeys([*spec.keys, *order_by])), spec.keys, order_by)
     kept = take(align_chunks(staged.read_transport_rows()), rows)
     return list(write_staged_files(kept.to_batches(), staged.schemas, staged.staging))
+
+
+def _fold_keys(
+    is_ordered: bool,  # noqa: FBT001  tasks get theirs by position
+    staged: StagedSource,
+    spec: SourceSpec,
+) -> list[StagedFile]:
+    schema = fold_spec(spec).schema
+    folded = fold_keys(align_chunks(staged.read_table()), spec, is_ordered=is_ordered)
+    return list(write_staged_files(folded, SourceSchemas(schema, schema), staged.staging))
 
 
 def _compute_key_facts(bounds: pa.Table | None, staged: StagedSource, spec: SourceSpec) -> KeyFacts:

@@ -21,6 +21,7 @@ from merganser.core.model.keys import list_key_types, name_key_columns
 from merganser.core.model.validation import check_repeated_keys
 from merganser.core.rows.clause_rows import list_value_columns
 from merganser.core.rows.match_actions import list_compared_columns
+from merganser.core.rows.ordered_rows import fold_spec
 from merganser.core.rows.table_source import KeyFacts
 from merganser.engines.spark import shuffle_keys, shuffle_matches, shuffle_new_rows
 from merganser.engines.spark.columns import KIND
@@ -28,7 +29,7 @@ from merganser.engines.spark.exchange import PACKET_SCHEMA, Kind, exchange
 from merganser.engines.spark.jobs import RESULT_SCHEMA, collect_results, make_task_frame, tag_errors
 from merganser.engines.spark.progress import report_staged_files
 from merganser.engines.spark.source import Source, make_source, read_blob
-from merganser.engines.spark.staged_source import SourceReader, merge_stats
+from merganser.engines.spark.staged_source import SourceReader, SourceSchemas, StagedSource, merge_stats
 from merganser.errors import CountMismatchError
 
 if TYPE_CHECKING:
@@ -152,6 +153,21 @@ class ShuffleSource:
             frame = kept.mapInArrow(stage, PACKET_SCHEMA).persist()
             made = Source(SourceReader(source.reader.schemas, read_blob), frame, source.count, None)
         return self._engine.choose_mode(made, self.spec)
+
+    def fold_keys(self, *, is_ordered: bool) -> ShuffleSource | BroadcastSource:
+        source, spec, groups = self.source, fold_spec(self.spec), self._count_groups()
+        staging = None if source.staged is None else source.staged.staging
+        sent = exchange([self._emit(shuffle_keys.emit_rows, self.spec.keys, groups)], groups)
+        fold = tag_errors(shuffle_keys.fold_group, self.spec, is_ordered, staging)
+        schemas = SourceSchemas(spec.schema, spec.schema)
+        if staging is not None:
+            files = collect_results(sent.mapInArrow(fold, RESULT_SCHEMA), "order rows")
+            staged = StagedSource(staging, schemas, tuple(chain.from_iterable(files)))
+            made = make_source(self._engine.spark, staged)
+        else:
+            frame = sent.mapInArrow(fold, PACKET_SCHEMA).persist()
+            made = Source(SourceReader(schemas, read_blob), frame, groups, None)
+        return self._engine.choose_mode(made, spec)
 
     def send_to_source(self, *packets: DataFrame) -> DataFrame:
         """Send packets to the tasks of the source files that they are about."""

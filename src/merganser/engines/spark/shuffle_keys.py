@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from merganser.core.columnar.hashing import hash_keys
 from merganser.core.columnar.take import align_chunks, take
+from merganser.core.model.casts import conform_schema
 from merganser.core.model.engine import SAMPLE_SIZE
 from merganser.core.model.keys import (
     find_latest_rows,
@@ -22,12 +23,13 @@ from merganser.core.model.keys import (
 from merganser.core.rows.append import assign_partition_codes
 from merganser.core.rows.bounds import might_match
 from merganser.core.rows.match_actions import find_excluded_rows
+from merganser.core.rows.ordered_rows import fold_keys, fold_spec
 from merganser.core.rows.table_source import drop_delete_rows
 from merganser.engines.spark import columns as col
 from merganser.engines.spark.exchange import Kind, decode_inputs, receive, send, split_rows
 from merganser.engines.spark.jobs import encode_result
 from merganser.engines.spark.source import encode_blob, encode_kept_rows
-from merganser.engines.spark.staged_source import compute_stats, merge_stats, write_staged_files
+from merganser.engines.spark.staged_source import SourceSchemas, compute_stats, merge_stats, write_staged_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -167,6 +169,40 @@ def stage_kept_rows(reader: SourceReader, staging: Staging | None, batches: Batc
         yield from encode_kept_rows(received.number, map(encode_blob, coming))
     else:
         yield encode_result(received.number, list(write_staged_files(coming, reader.schemas, staging)))
+
+
+def emit_rows(reader: SourceReader, keys: Sequence[str], groups: int, batches: Batches) -> Batches:
+    """Send all rows to the groups of their keys."""
+    names = reader.schemas.target.names
+    for file, start, rows in reader.read_batches(decode_inputs(batches), names):
+        hashed = to_canonical_keys(rows, keys)
+        # By position: a column may have any name.
+        table = rows.rename_columns(_name_values(names)).append_column(col.ROW, _number_batch(file, start, rows))
+        yield from send(Kind.VALUES, split_rows(table, hash_to_groups(hashed, hashed.column_names, groups)))
+
+
+def fold_group(
+    spec: SourceSpec,
+    is_ordered: bool,  # noqa: FBT001  tasks get theirs by position
+    staging: Staging | None,
+    batches: Batches,
+) -> Batches:
+    """Fold the rows of each key of a group and stage them; without a staging folder, let Spark keep them."""
+    given, schema = conform_schema(spec.schema), fold_spec(spec).schema
+    wire = pa.schema([*zip(_name_values(given.names), given.types, strict=True), (col.ROW, pa.int64())])
+    received = receive(batches, wire)
+    if received is None or received.values is None:
+        return
+    rows = take(align_chunks(received.values), np.argsort(received.values.column(col.ROW).to_numpy()))
+    folded = fold_keys(rows.drop_columns(col.ROW).rename_columns(given.names), spec, is_ordered=is_ordered)
+    if staging is None:
+        yield from encode_kept_rows(received.number, map(encode_blob, folded))
+    else:
+        yield encode_result(received.number, list(write_staged_files(folded, SourceSchemas(schema, schema), staging)))
+
+
+def _name_values(names: Sequence[str]) -> list[str]:
+    return [f"value_{at}" for at in range(len(names))]
 
 
 def hash_rows(reader: SourceReader, keys: Sequence[str], batches: Batches) -> Batches:
