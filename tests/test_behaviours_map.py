@@ -27,7 +27,7 @@ GROUPS = {
     "M": 11,
     "E": 7,
 }
-NUMBERS = [f"{letter}{number}" for letter, last in GROUPS.items() for number in range(1, last + 1)] + ["Q5"]
+NUMBERS = [f"{letter}{number}" for letter, last in GROUPS.items() for number in range(1, last + 1)] + ["Q5", "Q8"]
 SCENARIOS = [
     "Partition pruning reduces candidate files",
     "Statistics pruning excludes non-overlapping files",

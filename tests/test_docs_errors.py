@@ -113,6 +113,12 @@ def repeated_key_of_an_update(_: pytest.MonkeyPatch) -> None:
     upsert({"id": [1, 1], "status": ["new", "paid"], "day": ["mon", "mon"]}, strategy="update")
 
 
+def repeated_key_of_clauses(_: pytest.MonkeyPatch) -> None:
+    upsert({"id": [1], "status": ["new"], "day": ["mon"]})
+    source = pa.table({"id": [1, 1], "status": ["new", "paid"]})
+    mg.merge_into("lake/orders", source, on="id").when_matched_update({"status": "s.status"}).execute()
+
+
 def other_columns(_: pytest.MonkeyPatch) -> None:
     upsert({"id": [1], "state": ["new"], "day": ["mon"]})
 
@@ -565,7 +571,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "SqlError": [no_merge],
     "MissingExtraError": [no_package, no_java],
     "KeyColumnError": [no_key_column, null_key, no_file_has_the_key],
-    "DuplicateKeyError": [repeated_key, repeated_key_of_an_update],
+    "DuplicateKeyError": [repeated_key, repeated_key_of_clauses, repeated_key_of_an_update],
     "SchemaMismatchError": [other_columns, files_differ, files_disagree, no_column_to_widen],
     "ColumnTypeError": [a_type_that_loses_values, other_type, keys_of_two_types],
     "UnsupportedTypeError": [nested_key, deep_column],

@@ -29,6 +29,7 @@ VALUES: dict[str, Any] = {
     "scope": {"day": 1},
     "on_partition_move": "move",
     "dedup_order_by": "v",
+    "repeated_keys": "apply_in_order",
     "null_keys": "match",
     "audit": True,
     "batch_id": "b",

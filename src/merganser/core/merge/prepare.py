@@ -250,7 +250,7 @@ def _check_keys(source: ConformedSource, fitted: FittedMerge) -> tuple[Conformed
     elif request.allows_repeated_keys:
         facts = replace(facts, repeated_keys=duplicates)
     else:
-        validation.check_duplicate_keys(duplicates, sample, request.rule)
+        validation.check_duplicate_keys(duplicates, sample, request.rule, has_clauses=not request.has_strategy)
     return source, count, facts
 
 

@@ -79,7 +79,7 @@ def check_null_keys(
         raise KeyColumnError(f"The source has {values} in key columns: {columns}. {remedy}")
 
 
-def check_duplicate_keys(count: int, sample: pa.Table, rule: Rule) -> None:
+def check_duplicate_keys(count: int, sample: pa.Table, rule: Rule, *, has_clauses: bool) -> None:
     """Refuse two source rows with one key (K5)."""
     if count:
         # deduplicate is an upsert, so it is no remedy for strategies that do less.
@@ -88,6 +88,11 @@ def check_duplicate_keys(count: int, sample: pa.Table, rule: Rule) -> None:
             if rule.replaces and rule.inserts and not rule.deletes_missing
             else "Set sequence_column to the column that orders them, or keep one row per key in the source."
         )
+        if has_clauses:
+            remedy = (
+                "Set sequence_column to the column that orders them, with repeated_keys='apply_in_order' to apply all "
+                "of them and not only the newest, or keep one row per key in the source."
+            )
         raise DuplicateKeyError(
             f"The source has {count} duplicate key{'s' * (count != 1)}, for example {format_keys(sample)}. {remedy}"
         )
@@ -99,7 +104,8 @@ def check_repeated_keys(count: int, sample: pa.Table) -> None:
         raise DuplicateKeyError(
             f"Clauses apply to several source rows of {count} key{'s' * (count != 1)}, for example "
             f"{format_keys(sample)}. Let conditions exclude all but one row of a key, keep one in the source, or set "
-            "sequence_column to the column that orders them."
+            "sequence_column to the column that orders them, with repeated_keys='apply_in_order' to apply all of them "
+            "and not only the newest."
         )
 
 

@@ -6,6 +6,7 @@ The row has the list of them, for a target row with that key, and what becomes o
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,7 +60,7 @@ def fold_keys(rows: pa.Table, spec: SourceSpec, *, is_ordered: bool) -> Iterator
     ends = np.cumsum(lengths)
     # Rows of one key are never divided.
     starts = np.unique((ends - 1) // TARGET_CHUNK_ROWS, return_index=True)[1].tolist()
-    for first, after in zip(starts, [*starts[1:], len(ends)], strict=True):
+    for first, after in pairwise([*starts, len(ends)]):
         begin = int(ends[first] - lengths[first])
         picked = take(rows, order[begin : int(ends[after - 1])]).combine_chunks()
         yield from _fold(picked, ends[first:after] - begin, spec, schema).to_batches()
