@@ -292,6 +292,33 @@ def test_without_it_the_newest_row_of_a_key_is_merged(io: DatasetIO, lake: str) 
 
 
 # Q8
+def test_clauses_that_would_fail_on_a_new_key_do_not_fail_on_a_known_one(io: DatasetIO, lake: str) -> None:
+    source = {"id": [8, 8, *[1] * 3, 9, 9], "qty": [1, 1, 0, -9, 6, 2, 2], "seq": [6, 7, 6, 7, 8, 6, 7]}
+    merge = begin(io, lake, source).when_matched_update({"qty": "CAST(sqrt(t.qty + s.qty + 5) * 2 AS BIGINT)"})
+    merge = merge.when_not_matched_insert({"id": "s.id", "qty": "s.qty", "seq": "s.seq"})
+    merge.execute()
+    # From 10; a new row would be 0, then fail on the root of -4.
+    assert rows_by_id(io, lake, "qty")[1] == 8
+
+
+# Q8
+def test_clauses_that_fail_on_a_new_key_change_nothing(io: DatasetIO, lake: str) -> None:
+    source = {"id": [8, 8, 9, 9], "qty": [1, 1, -50, 1], "seq": [6, 7, 6, 7]}
+    merge = begin(io, lake, source).when_matched_update({"qty": "CAST(sqrt(t.qty + s.qty) AS BIGINT)"})
+    with assert_unchanged(f"{lake}/t"), pytest.raises(ColumnValueError, match=r"cannot be evaluated: .* out of range"):
+        merge.when_not_matched_insert({"id": "s.id", "qty": "s.qty", "seq": "s.seq"}).execute()
+
+
+# Q8 E3
+def test_columns_that_the_target_lacks_are_added_on_request(io: DatasetIO, lake: str) -> None:
+    source = {"id": [1, 1, 9, 9], "qty": [1, 2, 3, 4], "seq": [6, 7, 1, 2], "note": list("wxyz"), "more": [1, 2, 3, 4]}
+    merge = begin(io, lake, source, schema_mode="evolve").when_matched_update({**COUNTER, "more": "s.more"})
+    merge.when_not_matched_insert_all().execute()
+    found = rows_by_id(io, lake, "qty", "more")
+    assert (found[1], found[2], found[9]) == ((13, 2), (20, None), (7, 4))
+
+
+# Q8
 def test_a_value_that_fails_on_the_way_changes_nothing(io: DatasetIO, lake: str) -> None:
     merge = begin(io, lake, {"id": [1, 1], "qty": [2**62, 2**62], "seq": [6, 7]}).when_matched_update(COUNTER)
     with assert_unchanged(f"{lake}/t"), pytest.raises(MerganserError, match="qty"):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 STOCK = pa.table({"id": [1, 2], "qty": [10, 20], "seq": [5, 5]})
 
 
-def begin(io: AnyDatasetIO, spark: Any, lake: str, rows: list[tuple[int, int, int | None]]) -> MergeBuilder:
+def begin(io: AnyDatasetIO, spark: Any, lake: str, rows: list[Any]) -> MergeBuilder:
     io.write_dataset(STOCK, f"{lake}/t")
     frame = spark.createDataFrame(rows, "id long, qty long, seq long").repartition(3)
     options: dict[str, Any] = {"sequence_column": "seq", "repeated_keys": "apply_in_order", "batch_id": "one"}

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     Mask = npt.NDArray[np.bool_]
 
 ROWS_COLUMN = f"{RESERVED_PREFIX}rows"
+# Why the clauses fail on a key that the target lacks; no fault of the merge if the target has the key.
+FAULT_COLUMN = f"{RESERVED_PREFIX}fault"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,13 @@ class OrderedClauses(RowClauses):
         values = pa.table({name: null_array(len(lists), self.target.field(name).type) for name in read})
         return self._apply(lists, values, np.zeros(len(lists), np.bool_), None)
 
+    def make_failed(self, rows: int) -> Outcome:
+        """Make rows on which the clauses have failed; they are to be inserted, which will be refused."""
+        exists, read = np.ones(rows, np.bool_), self._list_read_columns(self.new_columns)
+        return Outcome(
+            exists, exists, pa.table({name: null_array(rows, self.target.field(name).type) for name in read})
+        )
+
     def _list_moving_columns(self) -> list[str]:
         """List the partition columns whose values may change."""
         return [name for name in self.partition_columns if name in self.schema.names]
@@ -232,6 +241,12 @@ class OrderedClauses(RowClauses):
 def _take(table: pa.Table, rows: Rows) -> pa.Table:
     is_whole = len(rows) == table.num_rows or not table.num_columns
     return table if is_whole else table.take(pa.array(rows))
+
+
+def check_faults(rows: pa.Table) -> None:
+    """Refuse to insert rows on which clauses have failed."""
+    for fault in rows.column(FAULT_COLUMN).drop_null().slice(0, 1).to_pylist():
+        raise ColumnValueError(fault)
 
 
 def _merge(tables: Sequence[pa.Table], places: Sequence[Rows]) -> pa.Table:

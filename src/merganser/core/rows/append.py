@@ -19,6 +19,7 @@ from merganser.core.columnar.take import null_array, take
 from merganser.core.columnar.threads import WORKERS, balance_columns, map_with_prefetch, open_pool
 from merganser.core.model.engine import OTHER_PARTITION, AppendedFile, PartitionNumber
 from merganser.core.model.keys import to_canonical
+from merganser.core.model.ordered_clauses import FAULT_COLUMN, check_faults
 from merganser.core.model.schema import get_plain_column, select_fields
 from merganser.core.parquet.source_file import CannotSpliceError, open_source_file
 from merganser.core.parquet.splice import NewRowGroup, splice
@@ -101,6 +102,8 @@ def assign_partition_codes(rows: pa.Table, partitions: pa.Table) -> npt.NDArray[
 def write_rows(table: pa.Table, rows: Rows, layout: Layout, staging: Staging, workers: int = 1) -> str:
     """Stage one new file, a row group at a time, with columns divided among workers where that is faster."""
     path, store = staging.make_path(), staging.location.store
+    if FAULT_COLUMN in table.column_names:
+        check_faults(take(table.select([FAULT_COLUMN]), rows))
     table = table.select([name for name in layout.schema.names if name in layout.columns])
     shares = _divide_columns(table, rows, layout, workers)
     if len(shares) > 1:

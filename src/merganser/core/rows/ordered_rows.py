@@ -16,10 +16,10 @@ from merganser.core.columnar.take import TARGET_CHUNK_ROWS, take, to_array
 from merganser.core.model.casts import conform_schema
 from merganser.core.model.engine import SAMPLE_SIZE
 from merganser.core.model.keys import SOURCE_ROW, is_at_least, list_key_names, sort_rows, to_canonical_keys
-from merganser.core.model.ordered_clauses import ROWS_COLUMN
+from merganser.core.model.ordered_clauses import FAULT_COLUMN, ROWS_COLUMN, Outcome
 from merganser.core.model.row_clauses import INSERT_COLUMN
 from merganser.core.model.validation import check_tied_rows
-from merganser.errors import CountMismatchError
+from merganser.errors import ColumnTypeError, ColumnValueError, CountMismatchError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,13 +32,18 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.int64]
 
 
+# Evaluations to find the keys on which clauses fail.
+_MAX_SEARCHES = 500
+
+
 def fold_spec(spec: SourceSpec) -> SourceSpec:
     """Return the specification of a source whose rows are folded."""
     given, ordered = conform_schema(spec.schema), get_ordered(spec)
     names = dict.fromkeys([*spec.keys, *spec.partition_columns, *sorted(ordered.new_columns)])
     fields = [(given if name in given.names else ordered.target).field(name).with_nullable(True) for name in names]  # noqa: FBT003
     lists = pa.field(ROWS_COLUMN, pa.large_list(pa.struct(list(given))))
-    return replace(spec, schema=pa.schema([*fields, pa.field(INSERT_COLUMN, pa.bool_()), lists]))
+    own = [pa.field(INSERT_COLUMN, pa.bool_()), pa.field(FAULT_COLUMN, pa.large_string()), lists]
+    return replace(spec, schema=pa.schema([*fields, *own]))
 
 
 def get_ordered(spec: SourceSpec) -> OrderedClauses:
@@ -97,16 +102,43 @@ def _fold(rows: pa.Table, ends: Rows, spec: SourceSpec, schema: pa.Schema) -> pa
     ordered, count = get_ordered(spec), len(ends)
     struct = pa.StructArray.from_arrays(list(map(to_array, rows.columns)), fields=list(rows.schema))
     lists = pa.LargeListArray.from_arrays(pa.array(np.concatenate([[0], ends]), pa.int64()), struct)
-    found = ordered.apply_to_nothing(lists, ordered.new_columns)
-    columns = {INSERT_COLUMN: pa.array(found.exists), ROWS_COLUMN: lists}
+    found, faults = _apply_to_nothing(ordered, lists)
+    columns = {INSERT_COLUMN: pa.array(found.exists), FAULT_COLUMN: faults, ROWS_COLUMN: lists}
     last, places = pa.array(ends - 1), np.arange(count)
-    for name in schema.names[:-2]:
+    has_values = found.exists & faults.is_null().to_numpy(zero_copy_only=False)
+    for name in schema.names[: -len(columns)]:
         values = found.values.column(name) if name in ordered.new_columns else None
         if name in (*spec.keys, *spec.partition_columns):
-            # A row that is not inserted has a key all the same.
+            # A row that is not inserted, or that cannot be, has a key all the same.
             own = rows.column(name).take(last)
             chunks = [] if values is None else values.chunks
-            chosen = places if values is None else np.where(found.exists, places, places + count)
+            chosen = places if values is None else np.where(has_values, places, places + count)
             values = pa.chunked_array([*chunks, *own.chunks], own.type).take(pa.array(chosen))
         columns[name] = values
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
+
+
+def _apply_to_nothing(ordered: OrderedClauses, lists: pa.Array) -> tuple[Outcome, pa.Array]:
+    """Apply lists to keys as if the target lacked them; keys on which that fails have a fault instead of values.
+
+    Whether it does is not known yet, so a failure must not refuse the merge. After many failures, all keys that were
+    evaluated together have the fault of one of them.
+    """
+    pending, outcomes, faults, searches = [lists], [], [], 0
+    while pending:
+        some = pending.pop()
+        fault = None
+        try:
+            outcomes.append(ordered.apply_to_nothing(some, ordered.new_columns))
+        except (InvalidArgumentError, ColumnValueError, ColumnTypeError) as error:
+            searches += 1
+            if len(some) > 1 and searches <= _MAX_SEARCHES:
+                middle = len(some) // 2
+                pending += [some.slice(middle), some.slice(0, middle)]
+                continue
+            fault = str(error)
+            outcomes.append(ordered.make_failed(len(some)))
+        faults.append(pa.array([fault], pa.large_string()).take(pa.array(np.zeros(len(some), np.int64))))
+    exists, changed = (np.concatenate([getattr(one, name) for one in outcomes]) for name in ("exists", "changed"))
+    values = pa.concat_tables([one.values for one in outcomes]).combine_chunks()
+    return Outcome(exists, changed, values), pa.concat_arrays(faults)
