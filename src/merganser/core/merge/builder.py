@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from merganser.core.merge.dataset_io import OperationContext
+from merganser.core.merge.operation import OperationContext
 from merganser.core.model.clause_checks import list_repeated_updates
 from merganser.core.model.clauses import Clause
 from merganser.core.model.option_types import to_column_names
