@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import random
 import tempfile
 from dataclasses import dataclass, field
@@ -217,9 +216,9 @@ def _updates(clauses: list[Clause]) -> bool:
 
 # Q1 Q2 Q4 Q6
 @pytest.mark.slow
-def test_random_clauses_agree_with_native_merge(engine: str) -> None:
-    examples = int(os.environ.get("MERGANSER_CLAUSE_EXAMPLES", "250"))
-    count = {"spark": 4, "spark-broadcast": 20, "spark-shuffle": 20}.get(engine, examples)
+def test_random_clauses_agree_with_native_merge(engine: str, request: pytest.FixtureRequest) -> None:
+    fast, on_spark = (2000, 60) if request.config.getoption("--all-examples") else (60, 2)
+    count = on_spark if engine.startswith("spark") else fast
     io = open_dataset_io(engine)
     seeds = st.integers(0, 1 << 32)
     settings(max_examples=count)(given(seed=seeds)(lambda seed: _check(io, make_case(random.Random(seed)))))()
