@@ -15,7 +15,7 @@ OLDEST := .venv-oldest/.stamp
 BROWSER := .venv/.browser
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
 # Tests of DuckDB's part in a merge, on the oldest DuckDB; pytest's status 5 means that ARGS deselected every test.
-ON_OLDEST := changes keys merge_property results strategies
+ON_OLDEST := changes clauses keys merge_property null_keys results sql strategies
 TEST_OLDEST = .venv-oldest/bin/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow" --engine duckdb \
 	$(ON_OLDEST:%=tests/engines/test_%.py) tests/engines/duckdb tests/spec \
 	$(ARGS) || [ $$? -eq 5 ]

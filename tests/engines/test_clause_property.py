@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import oracle
-from tests.clause_oracle import merge_natively, write_statement
+from tests.clause_oracle import merge_natively, needs_merge, write_statement
 from tests.support import load, open_dataset_io, snapshot
 
 from merganser.core.model.clauses import Clause
@@ -215,6 +215,7 @@ def _updates(clauses: list[Clause]) -> bool:
 
 
 # Q1 Q2 Q4 Q6
+@needs_merge
 @pytest.mark.slow
 def test_random_clauses_agree_with_native_merge(engine: str, request: pytest.FixtureRequest) -> None:
     fast, on_spark = (2000, 60) if request.config.getoption("--all-examples") else (60, 2)

@@ -147,11 +147,11 @@ def test_a_target_row_that_two_source_rows_change_is_refused(io: DatasetIO, lake
 
 
 # Q3
+@pytest.mark.skipif(duckdb.__version__ < "2", reason="earlier versions take any of two source rows, or have no MERGE")
 def test_duckdb_refuses_the_same_row_too_but_not_two_new_ones() -> None:
     source = "(VALUES (1, 5), (1, 6)) AS s(id, v)"
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE t AS SELECT 1 AS id, 0 AS v")
-        # Versions before 2.0 take any of the two.
         with pytest.raises(duckdb.Error, match="same target row"):
             connection.execute(f"MERGE INTO t USING {source} ON t.id = s.id WHEN MATCHED AND s.v > 0 THEN UPDATE")
         connection.execute(f"MERGE INTO t USING {source} ON t.id = s.id + 9 WHEN NOT MATCHED THEN INSERT")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pytest
+from tests.clause_oracle import needs_merge
 from tests.support import assert_unchanged, put, read_rows
 
 from merganser.errors import InvalidArgumentError, SchemaMismatchError, SqlError
@@ -135,8 +136,6 @@ STATEMENTS = {
     "from": "MERGE INTO {people} AS t USING (FROM changes WHERE op = 'D') AS s ON t.id = s.id WHEN MATCHED THEN DELETE",
     "nothing": SAME + "WHEN MATCHED THEN DO NOTHING WHEN NOT MATCHED AND false THEN INSERT BY NAME",
 }
-HAS_MERGE = tuple(map(int, duckdb.__version__.split(".")[:2])) >= (1, 4)
-needs_merge = pytest.mark.skipif(not HAS_MERGE, reason="this DuckDB has no MERGE to compare with")
 
 
 def run_native(statement: str) -> tuple[list[dict[str, Any]], Counter[str], list[dict[str, Any]]]:
