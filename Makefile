@@ -15,7 +15,7 @@ OLDEST := .venv-oldest/.stamp
 BROWSER := .venv/.browser
 PYTEST := $(PY) -m pytest -n $(JOBS) --dist loadgroup
 # Tests of DuckDB's part in a merge, on the oldest DuckDB; pytest's status 5 means that ARGS deselected every test.
-ON_OLDEST := changes keys merge_property results strategies
+ON_OLDEST := changes clauses keys merge_property null_keys results sql strategies
 TEST_OLDEST = .venv-oldest/bin/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow" --engine duckdb \
 	$(ON_OLDEST:%=tests/engines/test_%.py) tests/engines/duckdb tests/spec \
 	$(ARGS) || [ $$? -eq 5 ]
@@ -27,7 +27,7 @@ PEERS := delta-spark deltalake ducklake lance pyiceberg
 WITH_JAVA := java_home=$$(sh scripts/java.sh); [ -z "$$java_home" ] || export JAVA_HOME="$$java_home";
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-browser check options lint docs demo bench lock clean
+.PHONY: help setup test test-clauses test-browser check options lint docs demo bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,10 @@ $(BROWSER): $(STAMP) requirements/browser.txt
 test: $(STAMP) $(OLDEST) ## run every test, after setting up what they need
 	@$(WITH_JAVA) $(PYTEST) $(ARGS)
 	@$(TEST_OLDEST)
+
+test-clauses: $(STAMP) ## compare thousands of random MERGE clauses with DuckDB's own MERGE, on every engine
+	@$(WITH_JAVA) $(PYTEST) --all-examples --engine duckdb --engine arrow --engine spark --engine spark-broadcast \
+		--engine spark-shuffle tests/engines/test_clause_property.py $(ARGS)
 
 test-browser: $(BROWSER) ## test HTML pages in headless Chromium, which is installed if missing
 	@chromium=$$(sh scripts/chromium.sh) && CHROMIUM="$$chromium" $(PY) -m pytest tests/browser $(ARGS)

@@ -15,7 +15,8 @@ from pathlib import Path
 from merganser.core.model.options import ARGUMENTS, DECLARATIONS, POSITIONAL, Call, Options, list_options
 
 SOURCE = Path(__file__).parents[1] / "src" / "merganser"
-FILES = (SOURCE / "api.py", SOURCE / "core" / "merge" / "dataset_io.py")
+MERGE = SOURCE / "core" / "merge"
+FILES = (SOURCE / "api.py", MERGE / "dataset_io.py", MERGE / "operation.py")
 CALLS: tuple[Call, ...] = ("merge", "plan", "write_dataset")
 WIDTH = 120
 

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
+import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from merganser.core.model.clauses import Clause
 
+HAS_MERGE = tuple(map(int, duckdb.__version__.split(".")[:2])) >= (1, 4)
+needs_merge = pytest.mark.skipif(not HAS_MERGE, reason="this DuckDB has no MERGE to compare with")
 _SIDES = {"matched": "MATCHED", "not_matched": "NOT MATCHED", "not_matched_by_source": "NOT MATCHED BY SOURCE"}
 
 

@@ -52,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--without-splice", action="store_true", help="rewrite every file whole, as where none can be spliced"
     )
+    parser.addoption("--all-examples", action="store_true", help="let property tests of clauses try many examples")
     parser.addoption("--quick", action="store_true", help="run one case of each test on each engine")
 
 

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from fsspec.implementations.memory import MemoryFileSystem
 
 from merganser import DuckDBDatasetIO
-from merganser.core.merge.dataset_io import OperationContext
+from merganser.core.merge.operation import OperationContext
 from merganser.core.model.options import Options
 from merganser.core.model.schema import is_same_logical_type
 from merganser.core.parquet import thrift

@@ -26,8 +26,9 @@ GROUPS = {
     "G": 18,
     "M": 11,
     "E": 7,
+    "Q": 8,
 }
-NUMBERS = [f"{letter}{number}" for letter, last in GROUPS.items() for number in range(1, last + 1)] + ["Q5", "Q8"]
+NUMBERS = [f"{letter}{number}" for letter, last in GROUPS.items() for number in range(1, last + 1)]
 SCENARIOS = [
     "Partition pruning reduces candidate files",
     "Statistics pruning excludes non-overlapping files",

@@ -78,6 +78,44 @@ def neither_source_nor_data(_: pytest.MonkeyPatch) -> None:
     mg.merge(path=ORDERS, key_columns="id")
 
 
+def clauses(rows: dict[str, Any]) -> Any:
+    """Begin a merge by clauses with PyArrow."""
+    return mg.merge_into(ORDERS, pa.table(rows), "id", engine="arrow", batch_id="one")
+
+
+def no_expression(_: pytest.MonkeyPatch) -> None:
+    clauses({"id": [1], "status": ["paid"]}).when_matched_delete("s.status = ").execute()
+
+
+def no_such_column_in_an_expression(_: pytest.MonkeyPatch) -> None:
+    clauses({"id": [1], "status": ["paid"]}).when_matched_delete("s.state = 'paid'").execute()
+
+
+def no_function_of_one_row(_: pytest.MonkeyPatch) -> None:
+    clauses({"id": [1]}).when_matched_delete("random() < 0.5").execute()
+
+
+def unreachable_clause(_: pytest.MonkeyPatch) -> None:
+    clauses({"id": [1]}).when_matched_delete().when_matched_update({"status": "'paid'"}).execute()
+
+
+def updated_key(_: pytest.MonkeyPatch) -> None:
+    clauses({"id": [1]}).when_matched_update({"id": "s.id + 1"}).execute()
+
+
+def failing_expression(_: pytest.MonkeyPatch) -> None:
+    clauses({"id": [1], "n": ["x"]}).when_matched_delete("CAST(s.n AS INTEGER) = 1").execute()
+
+
+def clauses_of_several_rows(_: pytest.MonkeyPatch) -> None:
+    rows = {"id": [1, 1], "status": ["sent", "paid"]}
+    clauses(rows).when_matched_update({"status": "s.status"}, where="s.status <> 'new'").execute()
+
+
+def no_condition_but_a_number(_: pytest.MonkeyPatch) -> None:
+    clauses({"id": [1], "n": [1]}).when_matched_delete("s.n").execute()
+
+
 def no_merge(_: pytest.MonkeyPatch) -> None:
     mg.sql("MERGE INTO 'lake/orders' AS t USING s ON t.id = s.id\nWHEN NOT MATCHED THEN UPDATE SET status = s.status")
 
@@ -561,6 +599,12 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
         no_source,
         two_sources,
         neither_source_nor_data,
+        no_expression,
+        no_such_column_in_an_expression,
+        no_function_of_one_row,
+        unreachable_clause,
+        updated_key,
+        failing_expression,
         no_keys,
         short_key,
         not_staged,
@@ -571,9 +615,14 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "SqlError": [no_merge],
     "MissingExtraError": [no_package, no_java],
     "KeyColumnError": [no_key_column, null_key, no_file_has_the_key],
-    "DuplicateKeyError": [repeated_key, repeated_key_of_clauses, repeated_key_of_an_update],
+    "DuplicateKeyError": [
+        repeated_key,
+        repeated_key_of_clauses,
+        repeated_key_of_an_update,
+        clauses_of_several_rows,
+    ],
     "SchemaMismatchError": [other_columns, files_differ, files_disagree, no_column_to_widen],
-    "ColumnTypeError": [a_type_that_loses_values, other_type, keys_of_two_types],
+    "ColumnTypeError": [a_type_that_loses_values, other_type, no_condition_but_a_number, keys_of_two_types],
     "UnsupportedTypeError": [nested_key, deep_column],
     "ColumnValueError": [too_large, unknown_operation, not_of_its_type, too_many_digits],
     "PartitionValueError": [empty_partition, out_of_scope],

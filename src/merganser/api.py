@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from merganser.core.merge.builder import MergeBuilder
-    from merganser.core.merge.dataset_io import MergeOptions
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.merge_plan import MergePlan
+    from merganser.core.merge.operation import MergeOptions
     from merganser.core.model.options import NullKeys, PartitionMove, RepeatedKeys, SchemaMode, UpdateMode
     from merganser.core.model.result import AlterResult, MergeResult, WriteResult
     from merganser.core.model.strategy import MergeStrategy

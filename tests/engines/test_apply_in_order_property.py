@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import oracle
-from tests.clause_oracle import merge_in_order
+from tests.clause_oracle import merge_in_order, needs_merge
 from tests.engines.test_clause_property import POOLS, SOURCE, TARGET, Case, make_case
 from tests.support import load, open_dataset_io, snapshot
 
@@ -58,6 +58,7 @@ def _set_sequence(rnd: random.Random, clause: Clause, *, in_inserts: bool) -> Cl
 
 
 # Q8 Q1 Q4 K9 M3
+@needs_merge
 @pytest.mark.slow
 def test_rows_of_a_key_in_order_agree_with_one_native_merge_for_each(engine: str) -> None:
     examples = int(os.environ.get("MERGANSER_CLAUSE_EXAMPLES", "100"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import random
 import tempfile
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import oracle
-from tests.clause_oracle import merge_natively, write_statement
+from tests.clause_oracle import merge_natively, needs_merge, write_statement
 from tests.support import load, open_dataset_io, snapshot
 
 from merganser.core.model.clauses import Clause
@@ -216,10 +215,11 @@ def _updates(clauses: list[Clause]) -> bool:
 
 
 # Q1 Q2 Q4 Q6
+@needs_merge
 @pytest.mark.slow
-def test_random_clauses_agree_with_native_merge(engine: str) -> None:
-    examples = int(os.environ.get("MERGANSER_CLAUSE_EXAMPLES", "250"))
-    count = {"spark": 4, "spark-broadcast": 20, "spark-shuffle": 20}.get(engine, examples)
+def test_random_clauses_agree_with_native_merge(engine: str, request: pytest.FixtureRequest) -> None:
+    fast, on_spark = (2000, 60) if request.config.getoption("--all-examples") else (60, 2)
+    count = on_spark if engine.startswith("spark") else fast
     io = open_dataset_io(engine)
     seeds = st.integers(0, 1 << 32)
     settings(max_examples=count)(given(seed=seeds)(lambda seed: _check(io, make_case(random.Random(seed)))))()

@@ -137,8 +137,11 @@ def test_a_batch_is_the_same_whatever_clauses_or_strategy_it_comes_with(io: AnyD
 def test_a_counter_without_a_batch_id_warns_once_at_the_line_that_runs_it(io: AnyDatasetIO, path: str) -> None:
     with pytest.warns(RepeatedUpdateWarning) as caught:
         result = count(io, path).execute()
-    (warning,) = caught
-    assert warning.filename == __file__
+    text = f"MERGE INTO '{path}' AS t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET qty = t.qty + s.qty"
+    with pytest.warns(RepeatedUpdateWarning) as caught_by_sql:
+        io.sql(text, s=pa.table({"id": [1], "qty": [0]}))
+    (warning,), (other,) = caught, caught_by_sql
+    assert warning.filename == other.filename == __file__
     assert str(warning.message) == (
         "Running this MERGE twice applies it twice, because new values depend on old ones: qty = t.qty + s.qty. Pass "
         "batch_id, so that the same batch is merged once."

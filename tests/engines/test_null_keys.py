@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import oracle
+from tests.clause_oracle import needs_merge
 from tests.support import (
     assert_unchanged,
     decide_here,
@@ -638,6 +639,7 @@ def merge_natively(drawn: dict[str, Any], source: pa.Table) -> tuple[pa.Table, t
 
 
 # Q5 Q1
+@needs_merge
 @settings(max_examples=8)
 @given(data=st.data())
 def test_null_safe_clauses_agree_with_duckdb(engine: str, data: st.DataObject) -> None:

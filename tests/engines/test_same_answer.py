@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from merganser.core import MergePlan, MergeResult
     from merganser.core.commit.history import HistoryRecord
-    from merganser.core.merge.dataset_io import OperationContext
+    from merganser.core.merge.operation import OperationContext
     from merganser.engines.duckdb.engine import DuckDBEngine
 
 STRATEGIES = tuple(oracle.STRATEGIES)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 import pytest
+from tests.clause_oracle import needs_merge
 from tests.support import assert_unchanged, put, read_rows
 
-from merganser.core.model.options import list_options
 from merganser.errors import InvalidArgumentError, SchemaMismatchError, SqlError
 
 if TYPE_CHECKING:
@@ -136,8 +136,6 @@ STATEMENTS = {
     "from": "MERGE INTO {people} AS t USING (FROM changes WHERE op = 'D') AS s ON t.id = s.id WHEN MATCHED THEN DELETE",
     "nothing": SAME + "WHEN MATCHED THEN DO NOTHING WHEN NOT MATCHED AND false THEN INSERT BY NAME",
 }
-HAS_MERGE = tuple(map(int, duckdb.__version__.split(".")[:2])) >= (1, 4)
-needs_merge = pytest.mark.skipif(not HAS_MERGE, reason="this DuckDB has no MERGE to compare with")
 
 
 def run_native(statement: str) -> tuple[list[dict[str, Any]], Counter[str], list[dict[str, Any]]]:
@@ -161,9 +159,10 @@ def run(io: AnyDatasetIO, lake: str, statement: str, **given: Any) -> Any:
     put(f"{lake}/people/b.parquet", PEOPLE.slice(2))
     if "changes" in statement:
         given = {"changes": CHANGES, **given}
-    return io.sql(statement.format(people=f"'{lake}/people'"), **given)
+    return io.sql(statement.format(people=f"'{lake}/people'"), **{"batch_id": "one", **given})
 
 
+# Q1 Q6
 @needs_merge
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_a_statement_does_what_duckdb_does_to_a_native_table(io: AnyDatasetIO, lake: str, name: str) -> None:
@@ -181,6 +180,7 @@ RETURNING = {
 }
 
 
+# R5
 @needs_merge
 @pytest.mark.parametrize("name", RETURNING)
 def test_returning_gives_what_duckdb_returns(io: AnyDatasetIO, lake: str, name: str) -> None:
@@ -209,6 +209,7 @@ def test_returning_names_columns_before_anything_is_written(io: AnyDatasetIO, la
         io.sql(new, changes=CHANGES)
 
 
+# Q7
 @pytest.mark.parametrize("action", ["UPDATE", "UPDATE SET *", "UPDATE BY POSITION"])
 def test_all_columns_are_refused_where_position_and_name_differ(io: AnyDatasetIO, lake: str, action: str) -> None:
     put(f"{lake}/people/a.parquet", PEOPLE)
@@ -279,7 +280,7 @@ def test_a_statement_is_planned(io: AnyDatasetIO, lake: str) -> None:
     assert (plan.inserted, plan.updated, plan.deleted) == (result.inserted, result.updated, result.deleted)
 
 
-@pytest.mark.skipif("null_keys" not in list_options("merge"), reason="the option null_keys does not exist yet")
+# Q5
 def test_is_not_distinct_from_matches_null_keys(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/people/a.parquet", pa.table({"id": pa.array([1, None], pa.int64()), "v": ["a", "b"]}))
     source = pa.table({"id": pa.array([None, 3], pa.int64()), "v": ["B", "C"]})
@@ -289,6 +290,7 @@ def test_is_not_distinct_from_matches_null_keys(io: AnyDatasetIO, lake: str) -> 
         io.sql(text.replace("IS NOT DISTINCT FROM", "="), s=source, null_keys="match")
 
 
+# Q7
 def test_a_missing_source_is_refused_with_its_position(io: AnyDatasetIO, lake: str) -> None:
     put(f"{lake}/people/a.parquet", PEOPLE)
     text = f"MERGE INTO '{lake}/people' AS t\nUSING changes AS s ON t.id = s.id WHEN MATCHED THEN DELETE"

@@ -29,7 +29,7 @@ from merganser.pipeline.runner import session
 from merganser.pipeline.runner.steps import DatasetStep, GraphStep
 
 if TYPE_CHECKING:
-    from merganser.core.merge.dataset_io import OperationContext
+    from merganser.core.merge.operation import OperationContext
     from merganser.core.model.result import MergeResult
     from merganser.timeline import Span
 

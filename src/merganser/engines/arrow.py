@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow.dataset as pads
 
-    from merganser.core.merge.dataset_io import OperationContext
+    from merganser.core.merge.operation import OperationContext
     from merganser.core.model.engine import SourceSpec
     from merganser.core.model.result import MergeStats
     from merganser.core.model.strategy import MergeStrategy

@@ -188,6 +188,7 @@ REFUSED = {
 }
 
 
+# Q7
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_statement_is_refused_with_the_place_of_its_fault(name: str) -> None:
     marked, reason = REFUSED[name]
@@ -239,6 +240,7 @@ ATTACKS = {
 }
 
 
+# Q2 M11
 @pytest.mark.parametrize("table", ATTACKS)
 def test_a_query_reads_nothing_but_rows_and_files_that_it_names(table: str, tmp_path: Any) -> None:
     secret = pa.table({"id": [1]})

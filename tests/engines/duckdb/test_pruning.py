@@ -23,7 +23,7 @@ from tests.support import open_dataset_io, put, read_table
 from tests.values import PLAIN, build, cells
 
 from merganser import DuckDBDatasetIO
-from merganser.core.merge.dataset_io import OperationContext
+from merganser.core.merge.operation import OperationContext
 from merganser.core.model.engine import SourceSpec
 from merganser.core.model.keys import to_canonical, to_canonical_keys
 from merganser.core.model.options import Options

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from merganser.core.dataset.file_statistics import Summaries
     from merganser.core.dataset.target import Target
-    from merganser.core.merge.dataset_io import OperationContext
+    from merganser.core.merge.operation import OperationContext
     from merganser.core.model.engine import Engine
     from merganser.core.model.file_shape import FileShape
     from merganser.core.model.schema_changes import SchemaChanges

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack, overload
 
 from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.merge import driver
 from merganser.core.merge.alter import alter as alter_dataset
+from merganser.core.merge.operation import OperationContext
 from merganser.core.model.options import DECLARATIONS, Options, pick_options, pick_source, suggest_names
 from merganser.core.model.schema_changes import make_changes
 from merganser.core.storage.lock import LOCK_TIMEOUT
@@ -24,58 +24,12 @@ if TYPE_CHECKING:
     from merganser.core.merge.builder import MergeBuilder
     from merganser.core.merge.driver import WriteMode
     from merganser.core.merge.merge_plan import MergePlan
-    from merganser.core.model.clauses import Clause
+    from merganser.core.merge.operation import MergeOptions
     from merganser.core.model.engine import Engine
     from merganser.core.model.options import Call, NullKeys, PartitionMove, RepeatedKeys, SchemaMode, UpdateMode
     from merganser.core.model.result import AlterResult, MergeResult, WriteResult
     from merganser.core.model.strategy import MergeStrategy
     from merganser.progress import ProgressCallback
-
-
-class MergeOptions(TypedDict, total=False):
-    """The options of `merge`, for methods that pass them on (written by scripts/options.py)."""
-
-    partition_columns: Sequence[str] | str | None
-    filesystem: Any
-    compression: str
-    max_rows_per_file: int
-    row_group_size: int
-    partition_by: Sequence[str] | str | None
-    column_types: Mapping[str, str | pa.DataType] | None
-    null_values: Sequence[str] | str | None
-    schema_mode: SchemaMode
-    null_keys: NullKeys
-    update_columns: Sequence[str] | str | None
-    update_mode: UpdateMode
-    insert_columns: Sequence[str] | str | None
-    dedup_order_by: Sequence[str] | str | None
-    sequence_column: str | None
-    repeated_keys: RepeatedKeys
-    operation_column: str | None
-    operation_values: Mapping[str, Any] | None
-    skip_unchanged: bool | Sequence[str] | str
-    scope: Mapping[str, Any] | None
-    on_partition_move: PartitionMove
-    check_partition_moves: bool
-    audit: bool | str | os.PathLike[str]
-    batch_id: str | None
-    retain: int
-    lock_timeout: float
-    progress: ProgressCallback | None
-    ignore_table_format: bool
-    use_merge: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class OperationContext:
-    """The operation that an engine is opened for, which its errors name."""
-
-    operation: str
-    path: str | os.PathLike[str]
-    options: Options
-    strategy: str | None = None
-    keys: Sequence[str] | Mapping[str, str] | str = ()
-    clauses: Sequence[Clause] | None = None
 
 
 class DatasetIO(ABC):

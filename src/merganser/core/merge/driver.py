@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from merganser.core.commit.journal import Journal
     from merganser.core.commit.staged_files import NewFile
-    from merganser.core.merge.dataset_io import OperationContext
+    from merganser.core.merge.operation import OperationContext
     from merganser.core.merge.prepare import PreparedMerge
     from merganser.core.model.engine import Engine
     from merganser.core.model.options import Options, Request

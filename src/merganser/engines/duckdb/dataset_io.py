@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import duckdb
 
 from merganser.core.dataset.read import open_dataset
-from merganser.core.merge.dataset_io import DatasetIO, OperationContext
+from merganser.core.merge.dataset_io import DatasetIO
+from merganser.core.merge.operation import OperationContext
 from merganser.core.model.options import Options, check_names, list_options
 from merganser.core.storage.location import locate
 from merganser.core.storage.sql_paths import PathValidator
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Self, Unpack
 
-    from merganser.core.merge.dataset_io import MergeOptions
     from merganser.core.merge.driver import WriteMode
+    from merganser.core.merge.operation import MergeOptions
     from merganser.core.model.result import MergeResult, MergeStats, WriteResult
     from merganser.core.model.strategy import MergeStrategy
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from merganser.core.merge.dataset_io import MergeOptions, OperationContext
+    from merganser.core.merge.operation import MergeOptions, OperationContext
     from merganser.core.model.strategy import MergeStrategy
     from merganser.core.storage.location import Location
     from merganser.engines.spark.streaming import BatchSink

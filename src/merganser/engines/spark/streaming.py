@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from merganser.core.dataset.listing import check_target
 from merganser.core.merge.builder import MergeBuilder
-from merganser.core.merge.dataset_io import OperationContext
+from merganser.core.merge.operation import OperationContext
 from merganser.core.model.options import check_names, check_order, list_options, make_request
 from merganser.engines.spark.input_splits import locate_shared
 from merganser.errors import InvalidArgumentError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.sql import functions as F  # noqa: N812 - everyone calls it that
 
 from merganser.core.commit.batches import find_committed_batch
-from merganser.core.merge.dataset_io import OperationContext
+from merganser.core.merge.operation import OperationContext
 from merganser.core.model.clauses import select_clauses
 from merganser.core.storage.location import locate
 from merganser.errors import AccountingError, ConfigurationError, MerganserError
