@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import duckdb
 
@@ -18,6 +20,8 @@ _CLOSED: dict[str, Any] = {
     # Python variables of callers are not tables, either.
     "python_enable_replacements": "false",
 }
+_databases: dict[int, duckdb.DuckDBPyConnection] = {}
+_lock = threading.Lock()
 
 
 def connect_closed(threads: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -28,8 +32,29 @@ def connect_closed(threads: int | None = None) -> duckdb.DuckDBPyConnection:
         database = duckdb.connect(config=_CLOSED)
     if threads is not None:
         database.execute(f"SET threads = {threads}")
-    database.execute("SET TimeZone = 'UTC'; SET lock_configuration = true")
+    # Cursors have only the global settings, and begin with the zone of the machine.
+    database.execute("SET GLOBAL TimeZone = 'UTC'; SET TimeZone = 'UTC'; SET lock_configuration = true")
     return database
+
+
+@contextmanager
+def open_cursor() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Open a connection to the instance of this process, which no setting can open again."""
+    with _lock:
+        database = _databases.get(os.getpid())
+        if database is None:
+            database = connect_closed(threads=1)
+            _databases[os.getpid()] = database
+            atexit.register(database.close)
+        cursor = database.cursor()
+    with cursor:
+        yield cursor
+
+
+def query_rows(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """Run a query of the library in such a connection."""
+    with open_cursor() as cursor:
+        return cursor.execute(sql, list(parameters)).fetchall()
 
 
 @contextmanager

@@ -7,12 +7,8 @@ evaluated when the expression is parsed, so that every row and every task sees o
 
 from __future__ import annotations
 
-import atexit
 import json
-import os
 import re
-import threading
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from merganser.core.columnar.closed_database import connect_closed
-from merganser.errors import InvalidArgumentError
+from merganser.core.columnar.closed_database import open_cursor, query_rows
+from merganser.core.columnar.sql_columns import to_duckdb
+from merganser.core.columnar.sql_functions import CONSTANT_NAMES, list_functions
+from merganser.errors import InvalidArgumentError, UnsupportedTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 # What stands before an expression where DuckDB parses it; positions in its tree count from here.
 PREFIX = "SELECT (\n"
 _ROW = "merganser_row"
-# Names that SQL allows without parentheses.
-_CONSTANT_NAMES = {"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"}
 _REFUSED_NODES = {
     "SUBQUERY": "a subquery",
     "WINDOW": "a window function",
@@ -44,8 +40,6 @@ _REFUSED_NODES = {
 # Functions that return one of their arguments.
 _CHOOSING = {"operator_coalesce", "greatest", "least"}
 _INTERNAL_NAME = re.compile(r'"?\b([a-z]+)_x([0-9a-f]*)\b"?')
-_databases: dict[int, duckdb.DuckDBPyConnection] = {}
-_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -101,12 +95,19 @@ def parse_expression(
     """
     if not isinstance(text, str) or not text.strip():
         raise InvalidArgumentError(f'An expression must be a string of SQL, such as "s.qty > 5", not {text!r}.')
-    node = parse_tree(text, text)
-    # Brackets around it do not let it leave the parentheses that others put around it.
-    parse_tree(f"[\n{text}\n]", text)
+    if "\0" in text:
+        # DuckDB reads strings up to there only.
+        raise InvalidArgumentError(f"{text!r} has a NUL character. Write chr(0) in its place.")
     columns: dict[tuple[str, str], None] = {}
-    bare = _rename(node, _Names(text, scope, default, columns, {} if constants is None else constants), frozenset())
-    sql = write_tree(bare)
+    names = _Names(text, scope, default, columns, {} if constants is None else constants)
+    try:
+        node = parse_tree(text, text)
+        # Brackets around it do not let it leave the parentheses that others put around it.
+        parse_tree(f"[\n{text}\n]", text)
+        bare = _rename(node, names, frozenset())
+        sql = write_tree(bare)
+    except RecursionError as error:
+        raise InvalidArgumentError(f"{text[:100]!r}… is nested too deeply. Write it with fewer levels.") from error
     return Expression(text, sql, tuple(columns), is_column=len(columns) == 1 and len(bare.get("column_names", ())) == 1)
 
 
@@ -125,23 +126,40 @@ def list_choices(text: str) -> list[str]:
 
 def evaluate(expressions: Sequence[Expression], tables: Mapping[str, pa.Table], rows: int) -> list[pa.ChunkedArray]:
     """Evaluate expressions on tables of as many rows, by alias; the answers are in the order of the rows."""
-    wanted = dict.fromkeys(column for one in expressions for column in one.columns)
-    columns: dict[str, Any] = {_ROW: np.arange(rows)}
-    columns |= {_encode_name(*one): _to_duckdb(tables[one[0]].column(one[1])) for one in wanted}
     found = [_take_plain(one, tables) for one in expressions]
     computed = [one for one, plain in zip(expressions, found, strict=True) if plain is None]
     if not computed:
         return [one for one in found if one is not None]
+    wanted = dict.fromkeys(column for one in computed for column in one.columns)
+    columns: dict[str, Any] = {_ROW: np.arange(rows)}
+    columns |= {_encode_name(*one): to_duckdb(tables[one[0]].column(one[1]), ".".join(one)) for one in wanted}
     import duckdb  # noqa: PLC0415  only expressions need it
 
-    with _open_cursor() as cursor:
-        cursor.register(_ROW, pa.table(columns))
+    with open_cursor() as cursor:
         try:
+            cursor.register(_ROW, pa.table(columns))
             selected = ", ".join(f"{one.sql} AS c{at}" for at, one in enumerate(computed))
             answers = iter(cursor.from_query(f"SELECT {selected} FROM {_ROW}").to_arrow_table().columns)
-        except duckdb.Error as error:
+        except (duckdb.Error, pa.ArrowException) as error:
+            _check_columns(cursor, columns)
             raise _explain_error(error, computed) from error
     return [next(answers) if one is None else one for one in found]
+
+
+def _check_columns(cursor: duckdb.DuckDBPyConnection, columns: Mapping[str, Any]) -> None:
+    """Refuse a column whose type DuckDB does not have."""
+    import duckdb  # noqa: PLC0415  only expressions need it
+
+    for name, column in columns.items():
+        try:
+            cursor.register(_ROW, pa.table({name: column[:0]}))
+            cursor.execute(f"SELECT * FROM {_ROW}")
+        except duckdb.NotImplementedException as error:
+            shown = _INTERNAL_NAME.sub(_decode_match, name)
+            raise UnsupportedTypeError(
+                f"Column {shown!r} has type {column.type}, which DuckDB does not have, so no expression can use it. "
+                f"Use the column as it is, or leave it out."
+            ) from error
 
 
 def infer_types(expressions: Sequence[Expression], schemas: Mapping[str, pa.Schema]) -> list[pa.DataType]:
@@ -150,10 +168,15 @@ def infer_types(expressions: Sequence[Expression], schemas: Mapping[str, pa.Sche
     return [column.type for column in evaluate(expressions, empty, 0)]
 
 
-def evaluate_constant(sql: str) -> pa.Scalar:
-    """Evaluate an expression without columns."""
-    with _open_cursor() as cursor:
-        return cursor.sql(f"SELECT {sql}").to_arrow_table().column(0)[0]
+def evaluate_constant(sql: str) -> pa.ChunkedArray:
+    """Evaluate an expression without columns, to an array of one value."""
+    import duckdb  # noqa: PLC0415  only expressions need it
+
+    with open_cursor() as cursor:
+        try:
+            return cursor.sql(f"SELECT {sql}").to_arrow_table().column(0)
+        except duckdb.Error as error:
+            raise _explain_error(error, [Expression(sql, sql, ())]) from error
 
 
 def _take_plain(expression: Expression, tables: Mapping[str, pa.Table]) -> pa.ChunkedArray | None:
@@ -162,30 +185,6 @@ def _take_plain(expression: Expression, tables: Mapping[str, pa.Table]) -> pa.Ch
         return None
     alias, name = expression.columns[0]
     return tables[alias].column(name)
-
-
-def _to_duckdb(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Decode dictionaries, which may have other values in each chunk."""
-    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
-
-
-@contextmanager
-def _open_cursor() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open a connection to the instance of this process, which no setting can open again."""
-    with _lock:
-        database = _databases.get(os.getpid())
-        if database is None:
-            database = connect_closed(threads=1)
-            _databases[os.getpid()] = database
-            atexit.register(database.close)
-        cursor = database.cursor()
-    with cursor:
-        yield cursor
-
-
-def _query(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    with _open_cursor() as cursor:
-        return cursor.execute(sql, list(parameters)).fetchall()
 
 
 def _explain_error(error: Exception, expressions: Sequence[Expression]) -> InvalidArgumentError:
@@ -210,7 +209,7 @@ def _decode_match(match: re.Match[str]) -> str:
 
 def serialize(query: str) -> dict[str, Any]:
     """Parse a query with DuckDB, into its tree or the description of an error."""
-    (answer,) = _query("SELECT json_serialize_sql(?)", [query])
+    (answer,) = query_rows("SELECT json_serialize_sql(?)", [query])
     tree: dict[str, Any] = json.loads(answer[0])
     return tree
 
@@ -244,18 +243,8 @@ def write_tree(node: Mapping[str, Any]) -> str:
         "error": False,
         "statements": [{"node": {**_make_bare_node(), "select_list": [node]}, "named_param_map": []}],
     }
-    (answer,) = _query("SELECT json_deserialize_sql(?)", [json.dumps(tree)])
+    (answer,) = query_rows("SELECT json_deserialize_sql(?)", [json.dumps(tree)])
     return str(answer[0]).removeprefix("SELECT ")
-
-
-@cache
-def _list_functions() -> dict[str, str]:
-    """List the functions that are not the same for every call, and those that are not of one row."""
-    found = _query(
-        "SELECT lower(function_name) AS name, min(function_type), max(stability) FROM duckdb_functions() GROUP BY name "
-        "HAVING max(stability) <> 'CONSISTENT' OR NOT bool_or(function_type IN ('scalar', 'macro'))"
-    )
-    return {name: str(stability) if kind in ("scalar", "macro") else "aggregate" for name, kind, stability in found}
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,8 +319,11 @@ def _rename(node: Any, names: _Names, parameters: frozenset[str]) -> Any:
         )
     if kind == "COLUMN_REF":
         return _rename_column(node, names, parameters)
+    if kind == "CONSTANT" and _is_double(node.get("value")):
+        # Some versions of DuckDB write doubles as decimals.
+        return {**parse_tree(f"CAST('{node['value']['value']}' AS DOUBLE)", names.text), "alias": node["alias"]}
     if kind == "FUNCTION":
-        stability = _list_functions().get(str(node["function_name"]).lower())
+        stability = list_functions().get(str(node["function_name"]).lower())
         if stability == "CONSISTENT_WITHIN_QUERY" and not _list_arguments(node):
             return _make_constant(f"{node['function_name']}()", names.constants)
         if stability is not None:
@@ -344,11 +336,15 @@ def _rename(node: Any, names: _Names, parameters: frozenset[str]) -> Any:
     return {key: _rename(value, names, parameters) for key, value in node.items()}
 
 
+def _is_double(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("type", {}).get("id") == "DOUBLE" and not value.get("is_null")
+
+
 def _rename_column(node: dict[str, Any], names: _Names, parameters: frozenset[str]) -> dict[str, Any]:
     parts = node["column_names"]
     if parts[0].lower() in parameters:
         return node
-    if len(parts) == 1 and parts[0].lower() in _CONSTANT_NAMES and not names.has(parts[0]):
+    if len(parts) == 1 and parts[0].lower() in CONSTANT_NAMES and not names.has(parts[0]):
         return _make_constant(parts[0], names.constants)
     return {**node, "column_names": names.resolve(parts)}
 
@@ -389,7 +385,7 @@ def _make_constant(sql: str, constants: dict[str, str]) -> dict[str, Any]:
     name = sql.lower()
     if name not in constants:
         # All of them are those of one transaction.
-        value = evaluate_constant(f"CAST(x AS VARCHAR) || '|' || typeof(x) FROM (SELECT {sql} AS x)").as_py()
+        value = evaluate_constant(f"CAST(x AS VARCHAR) || '|' || typeof(x) FROM (SELECT {sql} AS x)")[0].as_py()
         text, _, type_name = value.rpartition("|")
         constants[name] = f"CAST('{text}' AS {type_name})"
     return parse_tree(constants[name], sql)
@@ -414,6 +410,7 @@ def _find_comparisons(node: Mapping[str, Any]) -> Iterator[Comparison]:
         for column, constant, operator in ((left, right, kind), (right, left, _MIRRORED[kind])):
             parts = column.get("column_names") or []
             match = _INTERNAL_NAME.fullmatch(parts[0]) if len(parts) == 1 else None
-            if match and "COLUMN_REF" not in json.dumps(constant):
+            # With a collation, strings have another order than their bytes.
+            if match and not re.search("COLUMN_REF|collat", json.dumps(constant), re.IGNORECASE):
                 alias, name = match.group(1), match.group(2)
                 yield Comparison(alias, bytes.fromhex(name).decode(), operator, write_tree(constant))
