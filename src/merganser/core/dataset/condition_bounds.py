@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from merganser.core.columnar.expressions import evaluate_constant
 from merganser.core.model.keys import to_canonical
 from merganser.core.model.strategy import Action
+from merganser.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from merganser.core.model.row_clauses import RowClauses
 
     Mask = npt.NDArray[np.bool_]
+
+# All integers below the one, and decimals of as many digits as the other, are doubles of their own.
+_EXACT_DOUBLE = 1 << 53
+_EXACT_DIGITS = 15
 
 
 def find_changeable_groups(target: Target, clauses: RowClauses) -> Mask:
@@ -38,8 +43,12 @@ def _might_hold(target: Target, comparison: Comparison) -> Mask:
     everything = np.ones(len(target.group_file), np.bool_)
     if comparison.column not in target.bounded_columns:
         return everything
-    constant, data_type = evaluate_constant(comparison.constant), target.get_key_type(comparison.column)
-    if constant.as_py() is None:
+    try:
+        constant, data_type = evaluate_constant(comparison.constant), target.get_key_type(comparison.column)
+    except InvalidArgumentError:
+        # It fails for the rows that it is evaluated for, if there are any.
+        return everything
+    if constant.null_count:
         # NULL compares as true with nothing.
         return ~everything
     value = _convert(constant, data_type)
@@ -62,22 +71,33 @@ def _might_hold(target: Target, comparison: Comparison) -> Mask:
     return everything
 
 
-def _convert(constant: pa.Scalar, data_type: pa.DataType) -> Any:
+def _convert(constant: pa.ChunkedArray, data_type: pa.DataType) -> Any:
     """Convert a constant to canonical form, if DuckDB would compare it in the type of the column; None if not."""
     given = constant.type
-    is_number = all(
-        pa.types.is_integer(one) or pa.types.is_decimal(one) or pa.types.is_floating(one) for one in (given, data_type)
-    )
     is_text = pa.types.is_string(given) or pa.types.is_large_string(given)
     is_parsed = is_text and (
         pa.types.is_temporal(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string(data_type)
     )
     is_day = pa.types.is_date(given) and pa.types.is_timestamp(data_type)
-    if not (given == data_type or is_number or is_parsed or is_day):
+    if not (given == data_type or is_parsed or is_day or _is_exact_number(constant, data_type)):
         return None
     try:
-        array = pa.array([constant.as_py()], given).cast(data_type)
-        is_exact = pa.types.is_temporal(data_type) or array.cast(given)[0].as_py() == constant.as_py()
-    except (pa.ArrowException, OverflowError, ValueError):
+        value = constant.cast(data_type)
+        is_exact = pa.types.is_temporal(data_type) or value.cast(given).equals(constant)
+    except pa.ArrowException:
         return None
-    return to_canonical(pa.chunked_array([array]))[0] if is_exact else None
+    return to_canonical(value)[0] if is_exact else None
+
+
+def _is_exact_number(constant: pa.ChunkedArray, data_type: pa.DataType) -> bool:
+    """Whether DuckDB compares a number with those of another type as they are, and not rounded to doubles."""
+    given = constant.type
+    if not all(_is_number(one) for one in (given, data_type)):
+        return False
+    if pa.types.is_floating(given) and not pa.types.is_floating(data_type):
+        return bool(pa.types.is_integer(data_type) and abs(constant[0].as_py()) < _EXACT_DOUBLE)
+    return not (pa.types.is_decimal(given) and pa.types.is_floating(data_type)) or given.precision <= _EXACT_DIGITS
+
+
+def _is_number(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(data_type) or pa.types.is_decimal(data_type) or pa.types.is_floating(data_type))
