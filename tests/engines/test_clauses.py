@@ -334,6 +334,20 @@ def test_values_are_cast_without_loss_or_refused(io: DatasetIO, lake: str) -> No
     assert merge.when_matched_update({"qty": "s.qty / 1"}).execute().updated == 2
 
 
+# Q2 S3
+def test_inserts_of_several_types_are_not_rounded(io: DatasetIO, lake: str) -> None:
+    source = pa.table({"id": [8, 9], "big": pa.array([(1 << 53) + 1] * 2, pa.int64()), "rate": [1.5, 2.0]})
+    io.write_dataset(pa.table({"id": [1], "big": pa.array([1], pa.int64())}), f"{lake}/t")
+    merge = io.merge_into(f"{lake}/t", source, "id").when_not_matched_insert_all("s.id = 8", exclude=["rate"])
+    with (
+        assert_unchanged(f"{lake}/t"),
+        pytest.raises(ColumnTypeError, match=r"'s\.\"big\"' has type int64, and would be rounded to double"),
+    ):
+        merge.when_not_matched_insert({"id": "s.id", "big": "s.rate"}).execute()
+    merge.when_not_matched_insert({"id": "s.id", "big": "s.rate::BIGINT"}).execute()
+    assert rows_by_id(io, lake, "big") == {1: 1, 8: (1 << 53) + 1, 9: 2}
+
+
 # Q2
 def test_an_error_in_any_row_changes_nothing(io: DatasetIO, lake: str) -> None:
     merge = begin(io, lake, {"id": [1, 2, 4], "qty": [1, 2, 3], "text": ["1", "2", "x"]})

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from merganser.core.model.clauses import Clause
 
 _UNKNOWN = {"s": None, "t": None}
+# The widest integers that doubles hold, and the most digits.
+_EXACT_BITS = 32
+_EXACT_DIGITS = 15
 
 
 @dataclass(frozen=True)
@@ -175,7 +178,26 @@ def _combine_inserts(clauses: Sequence[Clause], schema: pa.Schema, constants: di
             # Evaluated where the clause holds only: it may fail on other rows.
             text = _choose(clauses, [one.get(name, "NULL") for one in listed], "NULL")
             found[name] = parse_expression(text, scope, "s", constants)
+            _check_combined(name, values, found[name], schema)
     return found
+
+
+def _check_combined(name: str, values: Sequence[Expression], combined: Expression, schema: pa.Schema) -> None:
+    """Refuse values of several types of which DuckDB finds a common one that cannot hold all of them."""
+    *types, common = infer_types([*values, combined], {"s": schema})
+    for value, data_type in zip(values, types, strict=True):
+        if pa.types.is_floating(common) and not _is_exact_in_double(data_type):
+            raise ColumnTypeError(
+                f"Inserts give column {name!r} values of several types: {value.text!r} has type {data_type}, and would "
+                f"be rounded to {common} because of another. Cast them to one type."
+            )
+
+
+def _is_exact_in_double(data_type: pa.DataType) -> bool:
+    """Whether a double holds the values of a type as they are, or as they are written."""
+    if pa.types.is_integer(data_type):
+        return bool(data_type.bit_width <= _EXACT_BITS)
+    return not pa.types.is_decimal(data_type) or data_type.precision <= _EXACT_DIGITS
 
 
 def _choose(clauses: Sequence[Clause], texts: Sequence[str], other: str) -> str:
