@@ -29,6 +29,10 @@ REFUSED = {
     "several statements": (f"{MATCHED} THEN DELETE;\n¶DROP TABLE x", "one MERGE at a time"),
     "a second merge": (f"{MATCHED} THEN DELETE; ¶{MATCHED} THEN DELETE", "one MERGE at a time"),
     "no clause": (f"{ON}t.id = s.id¶", "has no clause"),
+    "a deep query": (
+        f"MERGE INTO 'orders' AS t USING (¶SELECT {'+'.join('1' * 900)} AS id) AS s ON t.id = s.id",
+        "nested too deeply",
+    ),
     "schema evolution": ("MERGE ¶WITH SCHEMA EVOLUTION INTO 'orders'", "with alter first"),
     "no into": ("MERGE ¶'orders' USING changes", "INTO is missing"),
     # Text that is not SQL.

@@ -41,13 +41,16 @@ class QueryTable:
 
 def list_tables(text: SqlText, span: Span) -> list[QueryTable]:
     """List the tables that a query reads, once each."""
-    tree = serialize(span.text)
+    try:
+        tree = serialize(span.text)
+        nodes = list(walk(tree))
+    except RecursionError as error:
+        raise text.make_error("the query is nested too deeply. Write it with fewer levels.", span.start) from error
     if tree.get("error"):
         place = span.start + min(find_error(tree, span.text), len(span.text))
         raise text.make_error(f"{tree['error_message']}. The brackets of USING hold a SELECT: correct it.", place)
     if len(tree["statements"]) != 1:
         raise text.make_error("the brackets hold several statements. Write one SELECT.", span.start)
-    nodes = list(walk(tree["statements"][0]))
     common = {one["key"].lower() for node in nodes if "cte_map" in node for one in node["cte_map"]["map"]}
     found: dict[str, QueryTable] = {}
     for node in nodes:
