@@ -30,7 +30,7 @@ REFUSED = {
     "a second merge": (f"{MATCHED} THEN DELETE; ¶{MATCHED} THEN DELETE", "one MERGE at a time"),
     "no clause": (f"{ON}t.id = s.id¶", "has no clause"),
     "a deep query": (
-        f"MERGE INTO 'orders' AS t USING (¶SELECT {'+'.join('1' * 900)} AS id) AS s ON t.id = s.id",
+        f"MERGE INTO 'orders' AS t USING (¶SELECT {'+'.join('1' * 900)} id) s ON t.id = s.id WHEN MATCHED THEN DELETE",
         "nested too deeply",
     ),
     "schema evolution": ("MERGE ¶WITH SCHEMA EVOLUTION INTO 'orders'", "with alter first"),
