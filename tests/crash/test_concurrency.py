@@ -1,4 +1,4 @@
-"""Two writers, dead writers and strangers: one writer at a time, and nothing is lost or overwritten."""
+"""Two writers, dead writers and strangers: one commit at a time, and nothing is lost or overwritten."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tests.crash.faults import DatasetFolder, make_dataset_folder
 import merganser
 from merganser.core.commit import staged_files as staged
 from merganser.core.dataset.snapshot import check_listing
+from merganser.core.merge.attempt import Stager
 from merganser.core.storage import liveness, lock
 from merganser.core.storage.local import LocalStore
 from merganser.core.storage.location import locate
@@ -173,9 +174,27 @@ merganser.merge(rows, path, "upsert", "id")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["create", "write_small", "replace"])
+def test_a_writer_that_stages_blocks_nobody_and_is_removed_once_it_is_killed(lake: str) -> None:
+    # V1: others commit and recover beside it, and leave its staging folder to it
+    place = make_dataset_folder("local", lake)
+    place.put("f0.parquet", [0, 1], "old")
+    with process(STALLED, place.path, "create") as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "stalled\n"
+        merganser.merge(source([0], "mine"), place.path, "upsert", "id", lock_timeout=0.1)
+        assert merganser.recover(place.path, lock_timeout=0.1) is False
+        assert len(place.list_staging()) == 1
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait(30)
+    assert merganser.recover(place.path) is True
+    assert place.list_staging() == []
+    assert values(place) == {0: "mine", 1: "old"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["write_small", "replace"])
 def test_a_killed_writer_does_not_block_and_its_commit_is_recovered(where: str, lake: str) -> None:
-    # C4, C5: while it lives the dataset is held, in its name; once it is dead the next merge settles what it left
+    # C4, V1: while it commits the dataset is held, in its name; once it is dead the next merge settles what it left
     place = make_dataset_folder("local", lake)
     place.put("f0.parquet", [0, 1], "old")
     place.put("f1.parquet", [10, 11], "old")
@@ -187,8 +206,9 @@ def test_a_killed_writer_does_not_block_and_its_commit_is_recovered(where: str, 
         assert isinstance(refused.value, TimeoutError)
         assert f"process {writer.pid} on {socket.gethostname()}" in str(refused.value)
         assert place.path in str(refused.value)
-        with pytest.raises(LockTimeoutError):
-            merganser.recover(place.path, lock_timeout=0.1)
+        if where == "replace":
+            with pytest.raises(LockTimeoutError):
+                merganser.recover(place.path, lock_timeout=0.1)
         os.kill(writer.pid, signal.SIGKILL)
         writer.wait(30)
     started = time.monotonic()
@@ -200,11 +220,10 @@ def test_a_killed_writer_does_not_block_and_its_commit_is_recovered(where: str, 
     assert place.list_staging() == []
 
 
-@pytest.mark.parametrize("action", ["upsert", "append", "overwrite"])
-def test_the_lock_is_held_from_before_the_listing_until_staging_is_gone(
-    action: Any, lake: str, monkeypatch: pytest.MonkeyPatch
+def test_an_overwrite_holds_the_lock_from_before_the_listing_until_staging_is_gone(
+    lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # C5
+    # V1: what concerns every file waits for others, and others wait for it
     place = make_dataset_folder("local", lake)
     place.put("f.parquet", [0, 1], "old")
     # Before a first write one look is taken without the lock, which a refusal would leave behind (M10).
@@ -224,10 +243,7 @@ def test_the_lock_is_held_from_before_the_listing_until_staging_is_gone(
 
     for name in ("list_names", "walk", "replace", "remove_folder"):
         monkeypatch.setattr(LocalStore, name, watched(name))
-    change: Callable[..., object] = partial(merganser.merge, strategy=action, key_columns="id")
-    if action != "upsert":
-        change = partial(merganser.write_dataset, mode=action)
-    change(source([0, 9], "new"), place.path)
+    merganser.write_dataset(source([0, 9], "new"), place.path, mode="overwrite")
     assert seen[0] == "list_names"
     assert seen[-1] == "remove_folder"
     assert {"walk", "replace"} <= set(seen)
@@ -277,9 +293,51 @@ def _remove(place: DatasetFolder) -> None:
     filesystem.rm_file(f"{root}/f1.parquet")
 
 
-@pytest.mark.parametrize("stranger", [_add, _change, _remove])
-@pytest.mark.parametrize("kind", ["local", "memory"])
-@pytest.mark.parametrize("action", ["upsert", "full_merge", "append", "overwrite"])
+STRANGERS = [_add, _change, _remove]
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+@pytest.mark.parametrize("action", ["upsert", "full_merge", "append"])
+def test_another_programs_change_while_files_are_staged_is_merged_into(
+    action: Any, stranger: Callable[[DatasetFolder], None], lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # C6, V1: the outcome is that of a merge that began after the change
+    place = make_dataset_folder("local", lake)
+    place.put("f0.parquet", [0, 1], "old")
+    place.put("f1.parquet", [10, 11], "old")
+    original = Stager.stage_early
+
+    def interfere(self: Stager[Any]) -> Any:
+        attempt = original(self)
+        assert attempt is not None
+        stranger(place)
+        return attempt
+
+    monkeypatch.setattr(Stager, "stage_early", interfere)
+    rows = source([1, 11, 99], "mine")
+    if action == "append":
+        expected = sorted([*list_rows_after(stranger), *((key, "mine") for key in (1, 11, 99))])
+        merganser.write_dataset(rows, place.path)
+    else:
+        old = {} if action == "full_merge" else dict(list_rows_after(stranger))
+        expected = sorted((old | dict.fromkeys([1, 11, 99], "mine")).items())
+        merganser.merge(rows, place.path, action, "id")
+    assert sorted((key, value) for _, key, value in place.read_rows()) == expected
+    assert place.list_staging() == []
+
+
+def list_rows_after(stranger: Callable[[DatasetFolder], None]) -> list[tuple[int, str]]:
+    """Return the rows that a stranger leaves of the two files."""
+    first = [(key, "stranger") for key in (0, 1, 7)] if stranger is _change else [(0, "old"), (1, "old")]
+    second = [] if stranger is _remove else [(10, "old"), (11, "old")]
+    return [*first, *second, *([(500, "stranger")] if stranger is _add else [])]
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+@pytest.mark.parametrize(
+    ("action", "kind"),
+    [("overwrite", "local"), *((action, "memory") for action in ("upsert", "full_merge", "append", "overwrite"))],
+)
 def test_another_writers_change_between_listing_and_publication_is_detected(
     action: Any, kind: str, stranger: Callable[[DatasetFolder], None], lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

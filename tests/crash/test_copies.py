@@ -284,8 +284,7 @@ def test_a_file_that_changed_before_the_journal_is_not_mistaken_for_the_listed_o
     listed = location.store.get_identity(location.to_path("f0.parquet"))
     place.put("f0.parquet", [0], "another's")
     before = place.read_files()
-    with open_session(location) as session:
-        staging = open_staging(location, session.control)
+    with open_session(location) as session, open_staging(location, session.control) as staging:
         DatasetFolder(staging.folder).put("0.staged", [0], "new")
         with pytest.raises(ConcurrentWriteError, match=r"f0\.parquet was changed by another program"):
             session.commit(staging, Journal([Move("0.staged", "f0.parquet", listed)]))

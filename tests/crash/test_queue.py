@@ -31,7 +31,7 @@ from merganser.core.storage import liveness, lock, tickets
 from merganser.core.storage.location import locate
 from merganser.core.storage.remote import RemoteStore
 from merganser.core.storage.tickets import LocalQueue, RemoteQueue
-from merganser.errors import LockTimeoutError
+from merganser.errors import LockTimeoutError, StagingError
 
 if TYPE_CHECKING:
     import subprocess
@@ -511,8 +511,13 @@ def test_a_disk_that_refuses_every_lock_ends_the_wait_in_time(lake: str, monkeyp
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with assert_unchanged(place.path), pytest.raises(LockTimeoutError):
+    with (
+        assert_unchanged(place.path),
+        pytest.raises(StagingError, match="keep the dataset on a disk that has file locks"),
+    ):
         insert(place, 2, lock_timeout=0.3)
+    with assert_unchanged(place.path), pytest.raises(LockTimeoutError):
+        merganser.compact(place.path, lock_timeout=0.3)
     assert waiting(place) == []
 
 

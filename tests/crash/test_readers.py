@@ -17,7 +17,7 @@ import pytest
 from tests.support import put
 
 import merganser
-from merganser.core.commit import staged_files as staged
+from merganser.core.merge.attempt import Stager
 from merganser.core.storage import staging
 from merganser.core.storage.local import LocalStore
 from merganser.core.storage.location import locate
@@ -120,7 +120,7 @@ def test_readers_beside_merges_never_see_a_staged_row(
         thread.start()
     try:
         for number in range(1, MERGES + 1):
-            refused = mock.patch.object(staged, "check_listing", side_effect=ConcurrentWriteError("refused"))
+            refused = mock.patch.object(Stager, "settle", side_effect=ConcurrentWriteError("refused"))
             with refused, pytest.raises(ConcurrentWriteError):
                 merganser.merge(whole_batch(-number), table, "upsert", "id")
             deciding[0] = number
@@ -165,7 +165,8 @@ def test_every_state_of_a_merge_is_legal_to_a_reader(
     monkeypatch.undo()
     amounts = [len(state) for state in states]
     assert amounts[:2] == [0, 0]
-    assert sorted(set(amounts)) == [0, ROWS, 2 * ROWS, 2 * ROWS + 1]
+    # V4: the new row first
+    assert sorted(set(amounts)) == [0, 1, ROWS + 1, 2 * ROWS + 1]
     assert amounts == sorted(amounts)
     assert len(reader(table)) == FILES * ROWS + 1
 

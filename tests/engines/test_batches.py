@@ -144,9 +144,8 @@ def test_a_journal_that_was_written_too_late_is_ignored(lake: str, moves: bool) 
     io.write_dataset(pairs([3], "old"), path)
     location = locate(path)
     one, other = list_files(location)
-    with open_session(location) as session:
+    with open_session(location) as session, open_staging(location, session.control) as staging:
         # Another writer took this one for dead and removed what it had staged, and then its journal arrived.
-        staging = open_staging(location, session.control)
         moved = [Move("a.staged", one.rel, one.identity), Move("b.staged", "part-new.parquet")] if moves else []
         journal = Journal(moved, [Removal(other.rel, other.identity)], batch=make_batch("b", result))
         location.store.write_small(staging.journal, journal.to_json())

@@ -9,13 +9,13 @@ import contextlib
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.commit.batches import BATCHES
 from merganser.core.commit.change_feed import relativize_feed, resolve_feed
 from merganser.core.commit.history import HistoryRecord, make_record_id
-from merganser.core.commit.journal import Journal, _read_journal
+from merganser.core.commit.journal import Journal, _read_journal, list_staged
 from merganser.core.commit.permissions import check_access, describe_denied
 from merganser.core.commit.publish import _get_parent, publish
 from merganser.core.commit.replaced_files import ReplacedFiles
@@ -46,40 +46,81 @@ if TYPE_CHECKING:
     from merganser.core.storage.store import Store
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, kw_only=True)
 class Session:
-    """The right to change a dataset while its lock is held; `has_mark`: its control folder has the place marker."""
+    """One change of a dataset: it may be staged beside other writers, and is committed while the lock is held.
+
+    `started` is the monotonic time when the work began; `timeout` bounds the seconds that it waits for the lock.
+    """
 
     location: Location
     control: str
-    check_lock: Callable[[], None]
     started: float
-    has_mark: bool = False
+    timeout: float = LOCK_TIMEOUT
+    check_lock: Callable[[], None] | None = None
+    _waited: float = 0.0
+    _has_mark: bool = False  # the control folder has the place marker
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether this session holds the lock."""
+        return self.check_lock is not None
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the lock, unless this session does already, and recover what dead writers left."""
+        if self.is_locked:
+            yield
+            return
+        store, began = self.location.store, time.monotonic()
+        with hold_lock(store, self.control, self.location.display, self.timeout, self._waited) as still_held:
+            self._waited += time.monotonic() - began
+            names = store.list_names(self.control)
+            _recover(self.location, self.control, names)
+            self._has_mark = name_place_marker(self.location, self.control) in names
+            self.check_lock = still_held
+            try:
+                yield
+            finally:
+                self.check_lock = None
+
+    def recover_dead(self) -> None:
+        """Recover what dead writers left, if anything; the lock is held only for that."""
+        if not all(staging.is_claimed() for staging in find_staging(self.location, self.control)):
+            with self.lock():
+                pass
 
     @contextlib.contextmanager
     def staging(self, file_done: Callable[[], None] = ignore) -> Iterator[Staging]:
         """Open a staging folder, removed at the end unless its commit is journaled and unfinished."""
-        staging = open_staging(self.location, self.control, file_done)
-        try:
-            yield staging
-        except BaseException:
-            # If this fails, the next merge removes the folder.
+        with open_staging(self.location, self.control, file_done) as staging:
+            try:
+                yield staging
+            except BaseException:
+                # If this fails, the next merge removes the folder.
+                with contextlib.suppress(OSError):
+                    if self.location.store.read_small(staging.journal) is None:
+                        staging.remove()
+                raise
+            # The commit is published; the next merge removes what is left of the folder.
             with contextlib.suppress(OSError):
-                if self.location.store.read_small(staging.journal) is None:
-                    staging.remove()
-            raise
-        # The commit is published; the next merge removes what is left of the folder.
-        with contextlib.suppress(OSError):
-            staging.remove()
+                staging.remove()
 
-    def commit(self, staging: Staging, journal: Journal, check: Callable[[], object] | None = None) -> None:
+    def commit(
+        self,
+        staging: Staging,
+        journal: Journal,
+        check: Callable[[], object] | None = None,
+        *,
+        is_flushed: bool = False,
+    ) -> None:
         """Flush the staged files, `check` that the dataset has not changed, write the journal, and publish."""
-        store = self.location.store
+        store, check_lock = self.location.store, cast("Callable[[], None]", self.check_lock)
         check_access(self.location, self.control, journal)
         with store.create(staging.marker):
             pass
         links = ReplacedFiles(staging, journal.replaced).link_files()
-        staged = [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
+        staged = [] if is_flushed else list_staged(staging, journal)
         store.flush([*staged, *links, staging.marker, staging.folder, self.control, _get_parent(self.control)])
         for folder in sorted({_get_parent(move.target) for move in journal.feed}):
             store.make_durable_folder(folder)
@@ -88,18 +129,18 @@ class Session:
         with _retain_files(self.location, self.control, staging, journal.history):
             if check is not None:
                 check()
-            if not self.has_mark:
+            if not self._has_mark:
                 store.write_small(f"{self.control}/{name_place_marker(self.location, self.control)}", b"")
-            self.check_lock()
+            check_lock()
             with _translate_publish_errors(self.location, staging):
                 store.write_small(staging.journal, relativize_feed(staging, journal).to_json())
-                self._check_taken_over(staging)
+                self._check_taken_over(staging, check_lock)
                 publish(self.location, self.control, staging, journal)
         # A later staged file may reuse a name of this journal, which must not be published again.
         with contextlib.suppress(OSError):
             store.remove(staging.journal)
 
-    def _check_taken_over(self, staging: Staging) -> None:
+    def _check_taken_over(self, staging: Staging, check_lock: Callable[[], None]) -> None:
         """Stop if another writer took over while this one stalled: it removes or completes this commit."""
         if _is_abandoned(staging):
             staging.remove()
@@ -107,7 +148,7 @@ class Session:
                 f"Another writer removed the staged files of {self.location.display}. Nothing changed; run again."
             )
         try:
-            self.check_lock()
+            check_lock()
         except ConcurrentWriteError as error:
             raise ConcurrentWriteError(
                 f"Another writer took over {self.location.display} just after this commit was journaled. That writer, "
@@ -180,23 +221,29 @@ def _translate_publish_errors(location: Location, staging: Staging) -> Iterator[
 
 @contextlib.contextmanager
 def open_session(
-    location: Location, timeout: float = LOCK_TIMEOUT, started: float | None = None, *, checked: bool = False
+    location: Location,
+    timeout: float = LOCK_TIMEOUT,
+    started: float | None = None,
+    *,
+    checked: bool = False,
+    locks_late: bool = False,
 ) -> Iterator[Session]:
-    """Lock a dataset, and recover what an earlier writer left unfinished.
+    """Begin to change a dataset: lock it, and recover what dead writers left unfinished.
 
-    `started`: when the work began, by the monotonic clock; default now. `checked`: `check_target` was called.
+    `started`: when the work began, by the monotonic clock; default now. `checked`: `check_target` was called. With
+    `locks_late` the caller takes the lock for the commit; on object stores it is held from the start all the same.
     """
     started = time.monotonic() if started is None else started
     if not checked:
         check_target(location)
-    control = choose_control_folder(location)
-    with (
-        translate_memory_errors(f"a change of {location.display}"),
-        hold_lock(location.store, control, location.display, timeout) as still_held,
-    ):
-        names = location.store.list_names(control)
-        _recover(location, control, names)
-        yield Session(location, control, still_held, started, name_place_marker(location, control) in names)
+    session = Session(location=location, control=choose_control_folder(location), started=started, timeout=timeout)
+    with translate_memory_errors(f"a change of {location.display}"):
+        if locks_late and location.store.is_local:
+            session.recover_dead()
+            yield session
+        else:
+            with session.lock():
+                yield session
 
 
 def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeout: float = LOCK_TIMEOUT) -> bool:
@@ -215,7 +262,7 @@ def recover(path: str | os.PathLike[str], *, filesystem: Any = None, lock_timeou
     # A journaled commit must be completed, whatever was added to the folder since.
     location = locate(path, filesystem, ignore_table_format=True)
     control = choose_control_folder(location)
-    if not find_staging(location, control):
+    if all(map(_is_in_use, find_staging(location, control))):
         return False
     check_not_nested(location)
     with hold_lock(location.store, control, location.display, lock_timeout):
@@ -240,7 +287,7 @@ def check_no_pending_commit(location: Location) -> None:
 
 
 def _recover(location: Location, control: str, names: Collection[str]) -> bool:
-    found = find_staging(location, control, names)
+    found = [staging for staging in find_staging(location, control, names) if not _is_in_use(staging)]
     # Temporary files in these subfolders come from commits, and a killed one also left a staging folder.
     for folder in (control, *(f"{control}/{name}" for name in (HISTORY, BATCHES) if found)):
         # Leftovers only take space.
@@ -254,6 +301,11 @@ def _recover(location: Location, control: str, names: Collection[str]) -> bool:
         with explain_staging_errors(staging):
             staging.remove()
     return bool(found)
+
+
+def _is_in_use(staging: Staging) -> bool:
+    """Check for a living writer that stages files; one with a journal would hold the lock."""
+    return staging.is_claimed() and staging.location.store.get_path_type(staging.journal) is None
 
 
 def _is_abandoned(staging: Staging) -> bool:

@@ -123,9 +123,9 @@ def history(path: str | os.PathLike[str], *, filesystem: Any = None) -> list[His
         return list(read_records(location.store, control))
 
 
-def read_records(store: Store, control: str) -> Iterator[HistoryRecord]:
-    """Read the records lazily, the newest first."""
-    for name in reversed(_list_names(store, control)):
+def read_records(store: Store, control: str, after: str = "") -> Iterator[HistoryRecord]:
+    """Read the records lazily, the newest first, down to the one `after` which they were made."""
+    for name in reversed([one for one in _list_names(store, control) if one.removesuffix(_SUFFIX) > after]):
         path = f"{control}/{HISTORY}/{name}"
         try:
             found = load_json(store.read_small(path) or b"")
@@ -136,6 +136,16 @@ def read_records(store: Store, control: str) -> Iterator[HistoryRecord]:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             message = f"{path} is damaged: {error}. Restore or remove it; without it, undo skips that commit."
             raise UnreadableFileError(message) from error
+
+
+def find_newest_id(store: Store, control: str) -> str:
+    """Return the id of the last commit, or an empty string."""
+    return "".join(_list_names(store, control)[-1:]).removesuffix(_SUFFIX)
+
+
+def has_undo_since(store: Store, control: str, newest: str) -> bool:
+    """Check whether a commit after this one was an undo, which gives files back the identities that they had."""
+    return any(record.undoes is not None for record in read_records(store, control, newest))
 
 
 def skip_undone(records: Iterable[HistoryRecord]) -> Iterator[HistoryRecord]:

@@ -83,6 +83,11 @@ class Journal:
         return cls(**{**found, "moves": moves, "feed": feed, "removals": removals, "history": history})
 
 
+def list_staged(staging: Staging, journal: Journal) -> list[str]:
+    """List the paths of the staged files that a commit publishes."""
+    return [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
+
+
 def _read_journal(staging: Staging) -> Journal | None:
     data = staging.location.store.read_small(staging.journal)
     try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from merganser.core.commit.batches import forget_batch, write_batch
 from merganser.core.commit.history import save_record
+from merganser.core.commit.journal import list_staged
 from merganser.core.commit.replaced_files import ReplacedFiles, make_conflict_error
 from merganser.core.commit.retained import find_unreachable, remove_retained
 from merganser.core.storage.staging import PARTITION_RECORD
@@ -55,7 +56,7 @@ def _write_control_files(location: Location, control: str, journal: Journal) -> 
 def _move_files(
     location: Location, staging: Staging, journal: Journal, replaced: ReplacedFiles, *, recovering: bool
 ) -> None:
-    store, staged = location.store, [f"{staging.folder}/{move.staged}" for move in (*journal.moves, *journal.feed)]
+    store, staged = location.store, list_staged(staging, journal)
     folders = {_get_parent(path) for path in staged}
     pending = {f"{folder}/{name}" for folder in folders for name in store.list_names(folder)}
     targets = [location.to_path(move.target) for move in journal.moves] + [move.target for move in journal.feed]
@@ -68,7 +69,9 @@ def _move_files(
     inside = [path for path in targets[: len(journal.moves)] if _get_parent(path) in new]
     feed_folders = {_get_parent(move.target) for move in journal.feed} & new
     store.flush([*_list_folders_to_flush(location, inside), *sorted(feed_folders)])
-    for move, path, target in zip((*journal.moves, *journal.feed), staged, targets, strict=True):
+    steps = list(zip((*journal.moves, *journal.feed), staged, targets, strict=True))
+    # A row that moves to a new file is there before it leaves its old one, so that no reader misses it.
+    for move, path, target in sorted(steps, key=lambda step: step[0].replaces is not None):
         if path in pending:
             if move not in journal.feed:
                 _check_replaced(location, staging, replaced, move)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal, cast
 
 from merganser.core.columnar.threads import map_in_threads
 from merganser.core.commit.history import HistoryFile
@@ -95,14 +96,29 @@ def make_journal(
     return Journal(moves, removals, history=history, retain=retain, stale=_find_stale(target, record))
 
 
+def rebase_journal(journal: Journal, before: Target, after: Target) -> Journal:
+    """Give the counts and summary files as they are after other commits, which changed no file of the journal."""
+    record = cast("HistoryRecord", journal.history)
+    added, counts = after.rows - before.rows, (record.target_count_before, record.target_count_after)
+    rows_before, rows_after = (None if count is None else count + added for count in counts)
+    record = replace(record, target_count_before=rows_before, target_count_after=rows_after)
+    return replace(journal, history=record, stale=_find_stale(after, record))
+
+
 def _find_stale(target: Target, record: HistoryRecord) -> list[str]:
     """Find summary files that a commit makes wrong: those of footers, and those of the schema if that changes (E6)."""
     changes_schema = record.schema_after is not None or record.mode == "overwrite"
     return [rel for rel in target.summary_files if changes_schema or rel.rpartition("/")[2] == FOOTER_SUMMARY]
 
 
-def commit_files(session: Session, staging: Staging, journal: Journal, target: Target) -> None:
-    """Commit if the dataset has not changed since it was listed, then update the statistics cache."""
-    session.commit(staging, journal, lambda: check_listing(target))
+def commit_files(
+    session: Session, staging: Staging, journal: Journal, target: Target, *, is_settled: bool = False
+) -> None:
+    """Commit if the dataset has not changed since it was listed, then update the statistics cache.
+
+    `is_settled`: the caller flushed the staged files, and compared the listing since it took the lock.
+    """
+    check = None if is_settled else partial(check_listing, target)
+    session.commit(staging, journal, check, is_flushed=is_settled)
     if target.cache_update is not None:
         save_cache(target.cache_update, staging)

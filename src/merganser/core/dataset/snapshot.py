@@ -32,7 +32,7 @@ from merganser.errors import (
 from merganser.safe_json import load_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from merganser.core.dataset.file_statistics import FileSummary, Summaries
     from merganser.core.parquet.footer import Footer
@@ -166,17 +166,26 @@ def make_no_files_error(location: Location) -> TargetPathError:
 
 def check_listing(target: Target) -> None:
     """Refuse to publish over a dataset that another program changed since it was listed (C6)."""
+    changed = find_changed_files(target)
+    if changed:
+        raise ConcurrentWriteError(
+            f"{target.location.to_display(min(changed))} was changed by another program while the merge was being "
+            "prepared. Nothing was published; run the merge again."
+        )
+
+
+def find_changed_files(target: Target) -> set[str]:
+    """Find the files that are new, other or gone since the dataset was listed; paths are relative to it."""
     # An enclosing dataset may be new too. On object stores, that check costs requests: only a first write does it.
     if target.location.store.is_local or not target.files:
         check_above(target.location, refuse_nested=True)
-    before = {file.rel: file.identity for file in target.files}
-    after = {file.rel: file.identity for file in list_files(target.location, refuse_nested=True)}
-    changed = sorted(rel for rel in before.keys() | after.keys() if before.get(rel) != after.get(rel))
-    if changed:
-        raise ConcurrentWriteError(
-            f"{target.location.to_display(changed[0])} was changed by another program while the merge was being "
-            "prepared. Nothing was published; run the merge again."
-        )
+    return compare_files(target.files, list_files(target.location, refuse_nested=True))
+
+
+def compare_files(before: Iterable[DataFile], after: Iterable[DataFile]) -> set[str]:
+    """Find the files that are new, other or gone in the second of two listings."""
+    listings = [{file.rel: file.identity for file in files} for files in (before, after)]
+    return {rel for rel in listings[0].keys() | listings[1].keys() if listings[0].get(rel) != listings[1].get(rel)}
 
 
 def read_record(location: Location) -> dict[str, pa.DataType]:

@@ -10,19 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merganser.core.model.engine import TargetSize
+from merganser.core.model.engine import FileNumber, TargetSize
 from merganser.core.model.file_shape import make_shape, make_shaped_key_values, shape_options
 from merganser.core.model.keys import to_canonical
 from merganser.core.model.partitions import UNKNOWN, Unknown, from_token, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
     from merganser.core.dataset.file_statistics import DataFile, Footers, Summaries
     from merganser.core.dataset.statistics_cache import CacheUpdate
-    from merganser.core.model.engine import FileNumber, GroupNumber
+    from merganser.core.model.engine import GroupNumber
     from merganser.core.model.file_shape import FileShape
     from merganser.core.storage.location import Location
 
@@ -74,6 +74,19 @@ class Target:
             return None
         fields = [pa.field(name, data_type) for name, data_type in self.partition_types.items()]
         return pa.schema([*self.file_schema, *fields], self.file_schema.metadata)
+
+    def list_paths(self, numbers: Iterable[int]) -> frozenset[str]:
+        """List the relative paths of these files."""
+        return frozenset(self.files[number].rel for number in numbers)
+
+    def find_numbers(self, paths: Collection[str]) -> list[FileNumber]:
+        """List the numbers of the files that have one of these relative paths."""
+        return [FileNumber(number) for number, file in enumerate(self.files) if file.rel in paths]
+
+    def select(self, numbers: Sequence[int]) -> Target:
+        """Return the dataset as if it had only these files."""
+        summaries = None if self.summaries is None else self.summaries.take(np.array(numbers, np.int64))
+        return replace(self, files=tuple(self.files[number] for number in numbers), summaries=summaries)
 
     def evolve(self, file_schema: pa.Schema) -> Target:
         """Return the dataset with the schema that a merge gives its files."""

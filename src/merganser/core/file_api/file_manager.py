@@ -66,7 +66,7 @@ class IncrementalFileManager:
         self.cleanup_staging_files()
         location = locate(base_path, filesystem, ignore_table_format=ignore_table_format)
         self._session = self._held.enter_context(open_session(location))
-        self._staging = open_staging(location, self._session.control)
+        self._staging = self._held.enter_context(open_staging(location, self._session.control))
         return self._staging.folder
 
     def atomic_replace_files(self, source_files: Paths, target_files: Paths, filesystem: Any = None) -> None:

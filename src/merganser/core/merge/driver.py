@@ -6,22 +6,23 @@ It decides everything and touches no row; row work is the engine's.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from merganser.core.commit.batches import find_batch, forget_lost_batches
 from merganser.core.commit.commit import check_no_pending_commit, has_pending_commit, open_session
 from merganser.core.commit.history import make_write_record
-from merganser.core.commit.staged_files import commit_files, make_journal
+from merganser.core.commit.staged_files import commit_files, make_journal, rebase_journal
 from merganser.core.dataset.listing import check_target
 from merganser.core.dataset.mixed_schemas import find_differences
+from merganser.core.merge.attempt import Stager
 from merganser.core.merge.audit import find_feed
 from merganser.core.merge.evolution import describe_changes
 from merganser.core.merge.filter_pruning import save_filters
 from merganser.core.merge.merge_plan import MergePlan
 from merganser.core.merge.planner import decide, make_schema_jobs
-from merganser.core.merge.prepare import derive_clauses, fit_source, prepare, prepare_overwrite
+from merganser.core.merge.prepare import check_rows, derive_clauses, prepare, prepare_overwrite
 from merganser.core.merge.stage import (
     add_schemas,
     check_row_count,
@@ -42,13 +43,16 @@ from merganser.progress import ProgressReporter
 from merganser.timeline import record_span
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from merganser.core.commit.commit import Session
     from merganser.core.commit.journal import Journal
     from merganser.core.commit.staged_files import NewFile
+    from merganser.core.dataset.target import Target
     from merganser.core.merge.operation import OperationContext
-    from merganser.core.merge.prepare import PreparedMerge
-    from merganser.core.model.engine import Engine
+    from merganser.core.merge.prepare import FittedMerge, PreparedMerge
+    from merganser.core.merge.stage import StagedMerge
+    from merganser.core.model.engine import ConformedSource, Engine
     from merganser.core.model.options import Options, Request
     from merganser.core.model.result import MergeResult
     from merganser.core.model.strategy import MergeStrategy
@@ -69,26 +73,49 @@ def merge(engine: Engine, source: Any, context: OperationContext) -> MergeResult
     opened, request = derive_clauses(engine.open(describe_source(source, options, location)), request)
     progress = ProgressReporter(options.progress)
     progress.begin("read")
-    with open_session(location, options.lock_timeout, started, checked=True) as session:
-        forget_lost_batches(location, session.control)
-        if options.batch_id is not None:
-            before = find_batch(location.store, session.control, options.batch_id)
-            if before is not None:
-                return before
+    with open_session(location, options.lock_timeout, started, checked=True, locks_late=True) as session:
+        if (before := _find_committed(session, options.batch_id)) is not None:
+            return before
         with session.staging(progress.on_file_done) as staging:
-            fitted = fit_source(engine, opened, location, request, staging)
-            source = opened.conform(fitted.spec)
-            work = partial(stage_merge, fitted=fitted, staging=staging, feed=feed, progress=progress)
+            stage = partial(stage_merge, staging=staging, feed=feed, progress=progress)
             # Elsewhere nobody would hear of the stages.
-            is_watched = options.progress is not None
-            staged = work(engine, source) if is_watched else engine.run_merge(work, source, fitted.target.size)
-            with explain_staging_errors(staging), record_span("commit", "commit"):
-                progress.begin("commit", staged.file_count, staged.result.source_count)
-                if staged.journal is not None:
-                    commit_files(session, staging, staged.journal, fitted.target)
-                    save_filters(staged.pruning, fitted.target, staged.touched_files, staging)
+            stage = partial(_stage_here if options.progress is not None else _stage_near_rows, engine, stage)
+            stager = Stager(session, engine, opened, request, staging, stage)
+            early = stager.stage_early()
+            with session.lock():
+                if (before := _find_committed(session, options.batch_id)) is not None:
+                    return before
+                attempt = stager.settle(early)
+                staged, target = attempt.staged, attempt.fitted.target
+                with explain_staging_errors(staging), record_span("commit", "commit"):
+                    progress.begin("commit", staged.file_count, staged.result.source_count)
+                    if staged.journal is not None:
+                        commit_files(session, staging, staged.journal, target, is_settled=attempt.is_settled)
+                        save_filters(staged.pruning, target, staged.touched_files, staging)
     progress.begin("done")
     return staged.result
+
+
+def _stage_here(
+    engine: Engine, stage: Callable[..., StagedMerge], source: ConformedSource, fitted: FittedMerge
+) -> StagedMerge:
+    return stage(engine, source, fitted=fitted)
+
+
+def _stage_near_rows(
+    engine: Engine, stage: Callable[..., StagedMerge], source: ConformedSource, fitted: FittedMerge
+) -> StagedMerge:
+    return engine.run_merge(partial(stage, fitted=fitted), source, fitted.target.size)
+
+
+def _find_committed(session: Session, batch_id: str | None) -> MergeResult | None:
+    """Return the result of a committed batch, once it is published."""
+    store, control = session.location.store, session.control
+    if batch_id is None or find_batch(store, control, batch_id) is None:
+        return None
+    with session.lock():
+        forget_lost_batches(session.location, control)
+        return find_batch(store, control, batch_id)
 
 
 def plan(engine: Engine, source: Any, context: OperationContext) -> MergePlan:
@@ -133,29 +160,71 @@ def write_dataset(engine: Engine, source: Any, context: OperationContext, mode: 
     opened = engine.open(describe_source(source, options, location if mode == "append" else None))
     progress = ProgressReporter(options.progress)
     progress.begin("read")
+    appends = mode == "append"
     with (
-        open_session(location, options.lock_timeout, started, checked=True) as session,
+        open_session(location, options.lock_timeout, started, checked=True, locks_late=appends) as session,
         session.staging(progress.on_file_done) as staging,
     ):
-        if mode == "append":
-            prepared = prepare(engine, opened, location, make_write_request(options), staging)
-        else:
-            prepared = prepare_overwrite(opened, location, options, staging)
-        with explain_staging_errors(staging):
-            progress.begin("add", rows=prepared.facts.rows)
-            staged, removed = _stage_write(prepared, staging, overwrites=mode == "overwrite")
-            written = [new.to_metadata(location) for new in staged]
-            removed_files = [location.to_display(prepared.target.files[number].rel) for number in removed]
-            result = WriteResult(mode, prepared.facts.rows, written, removed_files)
-            if staged:
-                progress.begin("commit", len(staged))
-                journal = _make_write_journal(engine.name, prepared, staged, removed, result)
-                commit_files(session, staging, journal, prepared.target)
+        stage = partial(_stage_write, engine.name, staging, progress)
+        stager = Stager(session, engine, opened, make_write_request(options), staging, partial(_stage_append, stage))
+        early = stager.stage_early() if appends else None
+        with session.lock():
+            if appends:
+                attempt = stager.settle(early)
+                staged, target, is_settled = attempt.staged, attempt.fitted.target, attempt.is_settled
+            else:
+                prepared = prepare_overwrite(opened, location, options, staging)
+                staged, target, is_settled = stage(prepared, overwrites=True), prepared.target, False
+            if staged.journal is not None:
+                with explain_staging_errors(staging):
+                    progress.begin("commit", staged.file_count)
+                    commit_files(session, staging, staged.journal, target, is_settled=is_settled)
     progress.begin("done")
-    return result
+    return staged.result
 
 
-def _stage_write(prepared: PreparedMerge, staging: Staging, *, overwrites: bool) -> tuple[list[NewFile], Sequence[int]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedWrite:
+    """A plain write that only has to be committed; `journal` is None if it changes nothing."""
+
+    result: WriteResult
+    journal: Journal | None
+    file_count: int
+    touched_files: frozenset[str]
+    matched_files: frozenset[str] = frozenset()
+
+    def rebase(self, before: Target, after: Target) -> StagedWrite:
+        """Give counts as they are after other commits."""
+        return self if self.journal is None else replace(self, journal=rebase_journal(self.journal, before, after))
+
+
+def _stage_append(
+    stage: Callable[[PreparedMerge], StagedWrite], source: ConformedSource, fitted: FittedMerge
+) -> StagedWrite:
+    return stage(check_rows(fitted, source))
+
+
+def _stage_write(
+    engine: str, staging: Staging, progress: ProgressReporter, prepared: PreparedMerge, *, overwrites: bool = False
+) -> StagedWrite:
+    location, facts = prepared.target.location, prepared.facts
+    with explain_staging_errors(staging):
+        progress.begin("add", rows=facts.rows)
+        staged, removed = _stage_files(prepared, staging, overwrites=overwrites)
+        written = [new.to_metadata(location) for new in staged]
+        removed_files = [location.to_display(prepared.target.files[number].rel) for number in removed]
+        result = WriteResult("overwrite" if overwrites else "append", facts.rows, written, removed_files)
+        journal = _make_write_journal(engine, prepared, staged, removed, result) if staged else None
+        touched = {*removed, *(new.replaces for new in staged if new.replaces is not None)}
+        return StagedWrite(
+            result=result,
+            journal=journal,
+            file_count=len(staged),
+            touched_files=prepared.target.list_paths(touched),
+        )
+
+
+def _stage_files(prepared: PreparedMerge, staging: Staging, *, overwrites: bool) -> tuple[list[NewFile], Sequence[int]]:
     target, facts = prepared.target, prepared.facts
     removed: Sequence[int] = range(len(target.files)) if overwrites else ()
     if facts.rows and not target.rows:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from merganser.core.columnar.hashing import hash_keys
 from merganser.core.columnar.threads import map_in_threads
+from merganser.core.model.engine import FileNumber
 from merganser.core.model.keys import (
     NullSafeKeys,
     fill_null_keys,
@@ -29,13 +30,13 @@ from merganser.core.storage.staging import choose_control_folder
 from merganser.errors import UnreadableFileError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from merganser.core.columnar.hashing import Hashes
     from merganser.core.dataset.file_statistics import DataFile
     from merganser.core.dataset.target import Target
     from merganser.core.merge.prepare import PreparedMerge
-    from merganser.core.model.engine import Engine, FileNumber, GroupNumber, ScanFile
+    from merganser.core.model.engine import Engine, GroupNumber, ScanFile
     from merganser.core.rows.key_filter import KeyFilter
     from merganser.core.rows.key_scan import OpenFile
     from merganser.core.storage.staging import Staging
@@ -123,9 +124,17 @@ def _build_missing(
     return list(zip(tried, results, strict=True))
 
 
-def save_filters(pruning: FilterPruning, target: Target, touched: Iterable[int], staging: Staging) -> None:
+def rebase_filters(pruning: FilterPruning, before: Target, after: Target) -> FilterPruning:
+    """Keep the new filters of files that are the same after other commits."""
+    same = {(file.rel, file.identity): FileNumber(number) for number, file in enumerate(after.files)}
+    numbers = [same.get((file.rel, file.identity)) for file in before.files]
+    kept = [(one, number) for one in pruning.new_filters if (number := numbers[one.file]) is not None]
+    return replace(pruning, new_filters=[replace(one, file=number) for one, number in kept])
+
+
+def save_filters(pruning: FilterPruning, target: Target, touched: Collection[str], staging: Staging) -> None:
     """Store the new filters of files that stay, and remove those of others; what fails is built again next time."""
-    left = {*range(len(target.files))}.difference(touched)
+    left = {*range(len(target.files))}.difference(target.find_numbers(touched))
     new_filters = [one for one in pruning.new_filters if one.file in left]
     if not new_filters:
         return

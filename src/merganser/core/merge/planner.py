@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 from merganser.core.dataset.condition_bounds import find_changeable_groups
 from merganser.core.merge.filter_pruning import prune_by_key_filters
 from merganser.core.merge.merge_plan import FilePlan
+from merganser.core.merge.prepare import check_rows
 from merganser.core.merge.scope import flag_files_in_scope
 from merganser.core.model.engine import (
     OTHER_PARTITION,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from merganser.core.dataset.target import Target
     from merganser.core.merge.filter_pruning import FilterPruning
     from merganser.core.merge.merge_plan import FileAction
-    from merganser.core.merge.prepare import PreparedMerge
-    from merganser.core.model.engine import Engine, MatchCounts, MatchedSource, SourceFacts
+    from merganser.core.merge.prepare import FittedMerge, PreparedMerge
+    from merganser.core.model.engine import ConformedSource, Engine, MatchCounts, MatchedSource, SourceFacts
 
     Groups = npt.NDArray[np.int64]
 
@@ -82,8 +83,27 @@ class _Candidates:
 
 
 def decide(engine: Engine, prepared: PreparedMerge) -> Decision:
+    """Match the source, and decide about each file."""
+    target, policy = prepared.target, prepared.policy
+    matched, candidates, pruning = _match_source(engine, prepared)
+    if prepared.request.options.on_partition_move != "move":
+        check_moves(matched.counts.moved, matched.counts.moved_sample, target.partition_columns)
+    if policy.rule.replaces and policy.takes_partition:
+        _check_unknown_partitions(target, candidates.partitions, matched.counts)
+    return _assign_file_actions(prepared, matched, candidates, pruning)
+
+
+def has_source_keys(engine: Engine, source: ConformedSource, *, fitted: FittedMerge) -> bool:
+    """Check whether the target has any row with a source key."""
+    # The keys of the source were compared with each other before.
+    prepared = check_rows(replace(fitted, has_unique_keys=True), source)
+    matched, _, _ = _match_source(engine, prepared)
+    return bool(matched.counts.rows.any())
+
+
+def _match_source(engine: Engine, prepared: PreparedMerge) -> tuple[MatchedSource, _Candidates, FilterPruning]:
     """Prune by partition, by bounds and by filters, then scan key columns; only what the scan confirms changes (P1)."""
-    target, policy, keys = prepared.target, prepared.policy, prepared.spec.keys
+    target, keys = prepared.target, prepared.spec.keys
     candidates = _prune_by_bounds(prepared)
     scans = plan_scans(target, keys, candidates.partitions, candidates.groups)
     pruning = prune_by_key_filters(engine, prepared, scans)
@@ -91,11 +111,7 @@ def decide(engine: Engine, prepared: PreparedMerge) -> Decision:
         candidates = _prune_by_filters(candidates, target, pruning)
         scans = plan_scans(target, keys, candidates.partitions, candidates.groups)
     matched = prepared.source.match(scans, prepared.facts, plan_missing_scans(prepared, candidates.partitions))
-    if prepared.request.options.on_partition_move != "move":
-        check_moves(matched.counts.moved, matched.counts.moved_sample, target.partition_columns)
-    if policy.rule.replaces and policy.takes_partition:
-        _check_unknown_partitions(target, candidates.partitions, matched.counts)
-    return _assign_file_actions(prepared, matched, candidates, pruning)
+    return matched, candidates, pruning
 
 
 def _prune_by_bounds(prepared: PreparedMerge) -> _Candidates:

@@ -6,7 +6,7 @@ All of it runs where the rows of the source are: in this process, or in one task
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,17 @@ from merganser.core.columnar.take import empty_table
 from merganser.core.commit.batches import make_batch
 from merganser.core.commit.history import make_merge_record, record_schemas
 from merganser.core.commit.journal import Move
-from merganser.core.commit.staged_files import NewFile, list_preserved, make_journal, make_new_file, read_footers
+from merganser.core.commit.staged_files import (
+    NewFile,
+    list_preserved,
+    make_journal,
+    make_new_file,
+    read_footers,
+    rebase_journal,
+)
 from merganser.core.dataset.target import Template
 from merganser.core.merge.audit import make_audit
+from merganser.core.merge.filter_pruning import rebase_filters
 from merganser.core.merge.planner import decide
 from merganser.core.merge.prepare import check_rows, format_null_partition
 from merganser.core.model.engine import Layout
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
 
     from merganser.core.commit.history import HistoryRecord
     from merganser.core.commit.journal import Journal
+    from merganser.core.dataset.target import Target
     from merganser.core.merge.audit import Audit
     from merganser.core.merge.filter_pruning import FilterPruning
     from merganser.core.merge.planner import Decision
@@ -42,7 +51,6 @@ if TYPE_CHECKING:
         AppendedFile,
         ConformedSource,
         Engine,
-        FileNumber,
         RewriteJob,
         RewrittenFile,
     )
@@ -53,13 +61,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedMerge:
-    """A merge that only has to be committed; `journal` is None if it changes nothing."""
+    """A merge that only has to be committed; `journal` is None if it changes nothing.
+
+    `touched_files` are replaced or removed, `matched_files` have rows with a source key, by path in the dataset.
+    """
 
     result: MergeResult
     journal: Journal | None
     file_count: int
-    touched_files: frozenset[FileNumber]
+    touched_files: frozenset[str]
+    matched_files: frozenset[str]
     pruning: FilterPruning
+
+    def rebase(self, before: Target, after: Target) -> StagedMerge:
+        """Give counts and lists of files as they are after other commits, which changed none of these files."""
+        added, journal = after.rows - before.rows, self.journal
+        preserved = list_preserved(after, after.find_numbers(self.touched_files))
+        changed = [file for file in self.result.files if file.operation != "preserved"]
+        result = replace(
+            self.result,
+            target_count_before=self.result.target_count_before + added,
+            target_count_after=self.result.target_count_after + added,
+            files=[*changed, *preserved],
+            preserved_files=[file.path for file in preserved],
+        )
+        if journal is not None:
+            journal = replace(rebase_journal(journal, before, after), batch=_make_batch(result))
+        return replace(self, result=result, journal=journal, pruning=rebase_filters(self.pruning, before, after))
 
 
 def stage_merge(
@@ -84,7 +112,8 @@ def stage_merge(
             result=result,
             journal=_make_journal(engine.name, prepared, decision, staged, audit, result),
             file_count=len(staged.files),
-            touched_files=frozenset(decision.touched_files),
+            touched_files=prepared.target.list_paths(decision.touched_files),
+            matched_files=prepared.target.list_paths(decision.matched.counts.file[decision.matched.counts.rows > 0]),
             pruning=decision.pruning,
         )
 
@@ -230,7 +259,7 @@ def _make_journal(
 ) -> Journal | None:
     """Make the journal of a merge; None if there is nothing to commit."""
     removed, request = decision.removed_files, prepared.request
-    batch = None if result.batch_id is None else make_batch(result.batch_id, result)
+    batch = _make_batch(result)
     if not (staged.files or removed or batch):
         return None
     record = add_schemas(make_merge_record(engine, request, result), prepared)
@@ -238,3 +267,7 @@ def _make_journal(
     partitions = prepared.partition_record if staged.files or removed else None
     feed = [Move(path.rpartition("/")[2], final) for path, final in audit.files]
     return replace(journal, record=partitions, batch=batch, feed=feed)
+
+
+def _make_batch(result: MergeResult) -> dict[str, Any] | None:
+    return None if result.batch_id is None else make_batch(result.batch_id, result)

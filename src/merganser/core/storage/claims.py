@@ -5,6 +5,7 @@ The kernel releases the lock of a dead process at once, so others can tell which
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from contextlib import suppress
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from merganser.core.storage.store import Store
 
 CLAIM = "claim"
+MAX_ATTEMPTS = 16  # attempts to claim a folder: another process may test each of them just then
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +37,20 @@ class Claim:
 
 def claim_folder(store: Store, make_path: Callable[[], str]) -> Claim:
     """Create a folder under a new path and claim it; object stores have no such locks, so there it is only created."""
-    while True:
+    for _ in range(MAX_ATTEMPTS):
         folder = make_path()
         store.make_folder(folder)
         if not store.is_local:
             return Claim(folder, None)
-        lock = _lock_file(cast("LocalStore", store), folder)
+        try:
+            lock = _lock_file(cast("LocalStore", store), folder)
+        except OSError:
+            store.remove_folder(folder)
+            raise
         if lock is not None:
             return Claim(folder, lock)
+        store.remove_folder(folder)
+    raise OSError(errno.ENOLCK, "no lock can be had on a new file", folder)
 
 
 def is_claimed(store: Store, folder: str) -> bool:
@@ -52,7 +60,8 @@ def is_claimed(store: Store, folder: str) -> bool:
     try:
         with open(f"{folder}/{CLAIM}", "rb", buffering=0) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except (BlockingIOError, PermissionError):
+        # The folder of another user may be one that this one cannot tell, nor remove.
         return True
     except FileNotFoundError:
         return False

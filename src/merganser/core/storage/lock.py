@@ -38,12 +38,17 @@ POLL_SECONDS = 0.05
 
 
 @contextlib.contextmanager
-def hold_lock(store: Store, folder: str, display: str, timeout: float) -> Iterator[Callable[[], None]]:
-    """Create the control folder and hold the lock in it; yields a check that raises if the lock was lost."""
+def hold_lock(
+    store: Store, folder: str, display: str, timeout: float, waited: float = 0.0
+) -> Iterator[Callable[[], None]]:
+    """Create the control folder and hold the lock in it; yields a check that raises if the lock was lost.
+
+    `waited`: seconds of the timeout that the caller has waited before.
+    """
     with explain_unwritable(store, display, folder):
         store.make_durable_folder(folder)
         lock, queue = _open_lock(store, folder, timeout)
-        _acquire(lock, queue, display, timeout)
+        _acquire(lock, queue, display, timeout, waited)
     try:
         queue.leave()
         yield partial(lock.check, display)
@@ -58,9 +63,11 @@ def _open_lock(store: Store, folder: str, timeout: float) -> tuple[_KernelLock |
     return _KernelLock(local, folder), LocalQueue(local, folder, timeout)
 
 
-def _acquire(lock: _KernelLock | _Lease, queue: LocalQueue | RemoteQueue, display: str, timeout: float) -> None:
+def _acquire(
+    lock: _KernelLock | _Lease, queue: LocalQueue | RemoteQueue, display: str, timeout: float, waited: float
+) -> None:
     """Take the lock when it is this writer's turn; the caller then leaves the queue."""
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout - waited
     if queue.is_empty() and lock.try_acquire():
         return
     with record_span("waiting", "lock"), contextlib.ExitStack() as on_failure:

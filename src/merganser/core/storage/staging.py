@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from merganser.core.columnar.memory import translate_memory_errors
+from merganser.core.storage.claims import claim_folder, is_claimed
 from merganser.core.storage.local import LocalStore, describe_owner
 from merganser.errors import DatasetPermissionError, MerganserError, StagingError
 from merganser.progress import ignore
@@ -122,6 +123,10 @@ class Staging:
         """Return a unique path for a staged file."""
         return f"{self.folder}/{uuid.uuid4().hex}.staged"
 
+    def is_claimed(self) -> bool:
+        """Whether a living writer works here."""
+        return is_claimed(self.location.store, self.folder)
+
     def remove(self) -> None:
         """Remove the journal, then the rest, so that an interrupted removal leaves no commit."""
         self.location.store.remove(self.journal)
@@ -172,12 +177,16 @@ def explain_unreadable(location: Location, control: str) -> Iterator[None]:
         ) from error
 
 
-def open_staging(location: Location, control: str, on_file_done: Callable[[], None] = ignore) -> Staging:
-    """Create a staging folder."""
-    folder = f"{control}/{STAGING_PREFIX}{uuid.uuid4().hex}"
+@contextmanager
+def open_staging(location: Location, control: str, on_file_done: Callable[[], None] = ignore) -> Iterator[Staging]:
+    """Create a staging folder, and claim it while it is open; the caller removes it."""
     with explain_unwritable(location.store, location.display, control):
-        location.store.make_folder(folder)
-    return Staging(location, folder, on_file_done)
+        location.store.make_durable_folder(control)
+        claim = claim_folder(location.store, lambda: f"{control}/{STAGING_PREFIX}{uuid.uuid4().hex}")
+    try:
+        yield Staging(location, claim.folder, on_file_done)
+    finally:
+        claim.release()
 
 
 def find_staging(location: Location, control: str, names: Collection[str] | None = None) -> list[Staging]:
