@@ -27,7 +27,7 @@ PEERS := delta-spark deltalake ducklake lance pyiceberg
 WITH_JAVA := java_home=$$(sh scripts/java.sh); [ -z "$$java_home" ] || export JAVA_HOME="$$java_home";
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-clauses test-browser check options lint docs demo bench lock clean
+.PHONY: help setup test test-clauses test-writers test-browser check options lint docs demo bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -53,6 +53,9 @@ test: $(STAMP) $(OLDEST) ## run every test, after setting up what they need
 test-clauses: $(STAMP) ## compare thousands of random MERGE clauses with DuckDB's own MERGE, on every engine
 	@$(WITH_JAVA) $(PYTEST) --all-examples --engine duckdb --engine arrow --engine spark --engine spark-broadcast \
 		--engine spark-shuffle tests/engines/test_clause_property.py $(ARGS)
+
+test-writers: $(STAMP) ## let many processes change one dataset, and kill them; takes half an hour
+	@$(WITH_JAVA) $(PY) -m pytest --all-examples tests/crash/test_serial_order.py $(ARGS)
 
 test-browser: $(BROWSER) ## test HTML pages in headless Chromium, which is installed if missing
 	@chromium=$$(sh scripts/chromium.sh) && CHROMIUM="$$chromium" $(PY) -m pytest tests/browser $(ARGS)

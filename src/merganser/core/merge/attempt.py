@@ -109,8 +109,8 @@ class Stager(Generic[StagedT]):
         try:
             staged = self._stage(source, fitted)
             self._flush(staged.journal)
-        except Exception:
-            if self._find_changes(target):
+        except BaseException as error:
+            if isinstance(error, Exception) and self._find_changes(target):
                 return None
             raise
         return Attempt(fitted, staged)
