@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, BinaryIO
 
-from merganser.core.storage.claims import CLAIM, claim_folder, is_claimed
+import pytest
+
+from merganser.core.storage.claims import claim_folder, is_claimed, seize_folder
 from merganser.core.storage.local import LocalStore
 
 if TYPE_CHECKING:
@@ -49,18 +52,37 @@ def test_the_claim_of_a_killed_process_ends_at_once(tmp_path: Path) -> None:
     assert not is_claimed(LocalStore(), folder)
 
 
-def test_a_folder_that_another_process_removes_or_tests_is_claimed_under_another_name(tmp_path: Path) -> None:
+def test_only_a_folder_that_nobody_claims_is_seized(tmp_path: Path) -> None:
+    store, folder = LocalStore(), str(tmp_path / "one")
+    claim = claim_folder(store, lambda: folder)
+    with seize_folder(store, folder) as is_seized:
+        assert not is_seized
+    claim.release()
+    with seize_folder(store, folder) as is_seized, seize_folder(store, folder) as is_seized_twice:
+        assert is_seized
+        assert not is_seized_twice
+        assert is_claimed(store, folder)
+    with seize_folder(store, str(tmp_path / "absent")) as is_seized:
+        assert not is_seized
+
+
+@pytest.mark.parametrize("when", ["before its file", "before its lock", "after its lock is tested"])
+def test_a_folder_that_another_process_seizes_first_is_claimed_under_another_name(tmp_path: Path, when: str) -> None:
+    store, folder = LocalStore(), str(tmp_path / "first")
+
     class HinderedStore(LocalStore):
-        def open_new(self, path: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
-            if path.endswith(f"first/{CLAIM}"):
-                os.rmdir(os.path.dirname(path))
-            stream = super().open_new(path)
-            if path.endswith(f"second/{CLAIM}"):
-                os.remove(path)
+        def open_new(self, path: str) -> BinaryIO:
+            with seize_folder(store, folder) if when == "before its file" else nullcontext():
+                stream = super().open_new(path)
+            if path.startswith(folder) and when != "before its file":
+                with seize_folder(store, folder) as is_seized:
+                    assert is_seized
+                    if when == "before its lock":
+                        shutil.rmtree(folder)
             return stream
 
-    names = iter(["first", "second", "third"])
+    names = iter(["first", "second"])
     claim = claim_folder(HinderedStore(), lambda: str(tmp_path / next(names)))
-    assert claim.folder == str(tmp_path / "third")
-    assert is_claimed(LocalStore(), claim.folder)
+    assert claim.folder == str(tmp_path / ("first" if when == "after its lock is tested" else "second"))
+    assert is_claimed(store, claim.folder)
     claim.release()

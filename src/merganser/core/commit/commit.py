@@ -21,6 +21,7 @@ from merganser.core.commit.publish import _get_parent, publish
 from merganser.core.commit.replaced_files import ReplacedFiles
 from merganser.core.commit.retained import remove_retained, retain_replaced
 from merganser.core.dataset.listing import check_not_nested, check_target
+from merganser.core.storage.claims import seize_folder
 from merganser.core.storage.location import locate
 from merganser.core.storage.lock import LOCK_TIMEOUT, hold_lock
 from merganser.core.storage.staging import (
@@ -287,20 +288,26 @@ def check_no_pending_commit(location: Location) -> None:
 
 
 def _recover(location: Location, control: str, names: Collection[str]) -> bool:
-    found = [staging for staging in find_staging(location, control, names) if not _is_in_use(staging)]
+    found = find_staging(location, control, names)
     # Temporary files in these subfolders come from commits, and a killed one also left a staging folder.
     for folder in (control, *(f"{control}/{name}" for name in (HISTORY, BATCHES) if found)):
         # Leftovers only take space.
         with contextlib.suppress(OSError):
             location.store.remove_unfinished(folder)
+    recovered = False
     for staging in found:
-        journal = _read_journal(staging)
-        if journal is not None and not _is_abandoned(staging):
-            with _translate_publish_errors(location, staging):
-                publish(location, control, staging, resolve_feed(staging, journal), recovering=True)
-        with explain_staging_errors(staging):
-            staging.remove()
-    return bool(found)
+        with seize_folder(location.store, staging.folder) as is_seized:
+            journal = _read_journal(staging)
+            if not is_seized and journal is None:
+                # A living writer stages files; one that publishes them would hold the lock.
+                continue
+            if journal is not None and not _is_abandoned(staging):
+                with _translate_publish_errors(location, staging):
+                    publish(location, control, staging, resolve_feed(staging, journal), recovering=True)
+            with explain_staging_errors(staging):
+                staging.remove()
+            recovered = True
+    return recovered
 
 
 def _is_in_use(staging: Staging) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from merganser.core.storage.local import LocalStore
     from merganser.core.storage.store import Store
@@ -43,7 +43,7 @@ def claim_folder(store: Store, make_path: Callable[[], str]) -> Claim:
         if not store.is_local:
             return Claim(folder, None)
         try:
-            lock = _lock_file(cast("LocalStore", store), folder)
+            lock = _lock_new_file(cast("LocalStore", store), folder)
         except OSError:
             store.remove_folder(folder)
             raise
@@ -54,38 +54,58 @@ def claim_folder(store: Store, make_path: Callable[[], str]) -> Claim:
 
 
 def is_claimed(store: Store, folder: str) -> bool:
-    """Check whether a living process claims a folder; never true on object stores."""
+    """Check whether a living process claims a folder; never true on object stores.
+
+    The answer may be out of date at once: `seize_folder` before the folder is removed.
+    """
     if not store.is_local:
         return False
     try:
         with open(f"{folder}/{CLAIM}", "rb", buffering=0) as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        # The folder of another user may be one that this one cannot tell, nor remove.
-        return True
+            return not _try_lock(lock, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
-    return False
+    except PermissionError:
+        # This user cannot tell, nor remove the folder.
+        return True
 
 
-def _lock_file(store: LocalStore, folder: str) -> BinaryIO | None:
-    """Lock the claim of a new folder; None if another process took the folder for abandoned before it was locked."""
-    path = f"{folder}/{CLAIM}"
+@contextmanager
+def seize_folder(store: Store, folder: str) -> Iterator[bool]:
+    """Claim a folder that no living process claims, to remove it; yields whether that succeeded."""
+    if not store.is_local:
+        yield True
+        return
+    with ExitStack() as opened:
+        try:
+            # If its process has not made the file yet, it then finds that it exists.
+            descriptor = os.open(f"{folder}/{CLAIM}", os.O_RDWR | os.O_CREAT, 0o666)
+            lock = opened.enter_context(open(descriptor, "r+b", buffering=0))
+            is_seized = _try_lock(lock, fcntl.LOCK_EX)
+        except (FileNotFoundError, PermissionError):
+            is_seized = False
+        yield is_seized
+
+
+def _lock_new_file(store: LocalStore, folder: str) -> BinaryIO | None:
+    """Lock the claim of a new folder; None if another process took the folder for abandoned before that."""
     try:
-        lock = store.open_new(path)
-    except FileNotFoundError:
+        lock = store.open_new(f"{folder}/{CLAIM}")
+    except (FileExistsError, FileNotFoundError):
         return None
+    is_locked = False
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Who seizes a folder keeps the lock until the file is removed.
+        is_locked = _try_lock(lock, fcntl.LOCK_EX) and os.fstat(lock.fileno()).st_nlink > 0
+    finally:
+        if not is_locked:
+            lock.close()
+    return lock if is_locked else None
+
+
+def _try_lock(lock: IO[bytes], kind: int) -> bool:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        lock.close()
-        return None
-    except BaseException:
-        lock.close()
-        raise
-    # The folder may have been removed just before.
-    with suppress(FileNotFoundError):
-        if os.path.samestat(os.stat(path), os.fstat(lock.fileno())):
-            return lock
-    lock.close()
-    return None
+        return False
+    return True
