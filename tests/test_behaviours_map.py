@@ -27,6 +27,7 @@ GROUPS = {
     "M": 11,
     "E": 7,
     "Q": 8,
+    "V": 1,
 }
 NUMBERS = [f"{letter}{number}" for letter, last in GROUPS.items() for number in range(1, last + 1)]
 SCENARIOS = [

@@ -23,6 +23,7 @@ import merganser as mg
 from merganser import core, engines, errors
 from merganser.core.commit import staged_files as staged
 from merganser.core.dataset.snapshot import check_listing
+from merganser.core.merge.attempt import Stager
 from merganser.core.rows.key_scan import OpenFile
 from merganser.core.rows.table_source import TableMatches
 from merganser.core.storage.local import LocalStore
@@ -352,6 +353,18 @@ def changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
         check_listing(target)
 
     monkeypatch.setattr(staged, "check_listing", interfere)
+    mg.write_dataset(pa.table({"id": [1], "day": ["mon"]}), ORDERS, mode="overwrite")
+
+
+def altered_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Stager.stage_early
+
+    def stage_early(self: Stager[Any]) -> Any:
+        attempt = original(self)
+        mg.alter(ORDERS, widen={"id": "decimal128(20, 0)"})
+        return attempt
+
+    monkeypatch.setattr(Stager, "stage_early", stage_early)
     upsert({"id": [1], "status": ["paid"], "day": ["mon"]})
 
 
@@ -634,7 +647,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
     "StagingError": [full_disk],
     "DatasetPermissionError": [not_allowed, not_publishable, not_readable],
     "LockTimeoutError": [held_dataset],
-    "ConcurrentWriteError": [changed_meanwhile, changed_after_the_decision],
+    "ConcurrentWriteError": [changed_meanwhile, altered_meanwhile, changed_after_the_decision],
     "UndoError": [nothing_retained, nothing_to_undo],
     "CountMismatchError": [rows_lost],
     "DatasetMergeError": [not_published, old_duckdb, not_published_before],
