@@ -184,6 +184,23 @@ def read_table(io: AnyDatasetIO, path: str | os.PathLike[str]) -> pa.Table:
     raise AssertionError(f"{type(found)} cannot be read")
 
 
+def break_pages(file: str, group: int, column: int, *, kind: str) -> None:
+    """Break the data of one column chunk, leaving the footer whole."""
+    chunk = pq.read_metadata(file).row_group(group).column(column)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    data = bytearray(Path(file).read_bytes())
+    end = start + chunk.total_compressed_size
+    if kind == "ones":
+        data[start:end] = b"\xff" * (end - start)
+    elif kind == "zeros":
+        data[start:end] = b"\x00" * (end - start)
+    else:
+        # The page header stays, so that it is the page itself that cannot be read.
+        middle = start + 24
+        data[middle:end] = b"\xab" * (end - middle)
+    Path(file).write_bytes(data)
+
+
 def read_rows(io: AnyDatasetIO, path: str, order: Sequence[str] = ("id",)) -> list[dict[str, Any]]:
     """Read a dataset back as plain rows in a fixed order."""
     found: list[dict[str, Any]] = load(io, path).to_pylist()

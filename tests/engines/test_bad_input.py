@@ -14,7 +14,16 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support import assert_unchanged, list_data_files, load, put, read_rows, runs_on_executors, snapshot
+from tests.support import (
+    assert_unchanged,
+    break_pages,
+    list_data_files,
+    load,
+    put,
+    read_rows,
+    runs_on_executors,
+    snapshot,
+)
 
 import merganser
 from merganser.core.storage.local import LocalStore
@@ -123,23 +132,6 @@ def test_a_url_of_an_unknown_protocol_is_refused(io: AnyDatasetIO, lake: str) ->
 # Broken files.
 
 
-def spoil(file: str, group: int, column: int, *, kind: str) -> None:
-    """Break the data of one column chunk, leaving the footer whole."""
-    chunk = pq.read_metadata(file).row_group(group).column(column)
-    start = chunk.dictionary_page_offset or chunk.data_page_offset
-    data = bytearray(Path(file).read_bytes())
-    end = start + chunk.total_compressed_size
-    if kind == "ones":
-        data[start:end] = b"\xff" * (end - start)
-    elif kind == "zeros":
-        data[start:end] = b"\x00" * (end - start)
-    else:
-        # The page header stays, so that it is the page itself that cannot be read.
-        middle = start + 24
-        data[middle:end] = b"\xab" * (end - middle)
-    Path(file).write_bytes(data)
-
-
 @pytest.mark.parametrize("kind", ["ones", "zeros", "pages"])
 @pytest.mark.parametrize("column", [0, 1])
 @pytest.mark.parametrize("strategy", ["upsert", "update", "full_merge"])
@@ -147,7 +139,7 @@ def test_broken_pages_in_an_affected_row_group_are_an_error_with_the_path(
     io: AnyDatasetIO, path: str, kind: str, column: int, strategy: Any
 ) -> None:
     # P6, C7
-    spoil(f"{path}/f0.parquet", 0, column, kind=kind)
+    break_pages(f"{path}/f0.parquet", 0, column, kind=kind)
     source = table([1, 101], "new")
     if strategy == "full_merge" and column == 1:
         # Every column of a row that stays comes from the source: what is broken is not read, and goes.
@@ -165,7 +157,7 @@ def test_broken_pages_in_a_row_group_that_is_not_affected_stay_as_they_are(
 ) -> None:
     # W2, P2: the row group is neither read nor changed
     file = f"{path}/f0.parquet"
-    spoil(file, 1, column, kind=kind)
+    break_pages(file, 1, column, kind=kind)
     broken = Path(file).read_bytes()
     old = pq.read_metadata(file).row_group(1).column(column)
     start = old.dictionary_page_offset or old.data_page_offset
@@ -197,7 +189,7 @@ def test_a_file_truncated_before_its_footer_is_an_error(io: AnyDatasetIO, path: 
 
 def test_an_audit_of_broken_keys_is_an_error_with_the_path(io: AnyDatasetIO, path: str) -> None:
     # P6, R5
-    spoil(f"{path}/f1.parquet", 1, 0, kind="ones")
+    break_pages(f"{path}/f1.parquet", 1, 0, kind="ones")
     with assert_unchanged(path), pytest.raises(UnreadableFileError, match=r"f1\.parquet"):
         io.merge(table([1], "new"), path, "full_merge", "id", audit=True)
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from tests.support import assert_unchanged, load, snapshot
+from tests.support import assert_unchanged, break_pages, load, put, snapshot
 
 from merganser.core.model.engine import ACTION_COLUMN
 from merganser.errors import (
@@ -136,6 +137,29 @@ def test_bounds_and_partitions_leave_files_out(io: DatasetIO, lake: str) -> None
     assert (result.deleted, len(result.rewritten_files)) == (2, 1)
     untouched = [name for name in before if "day=2026-11-03" not in name]
     assert {name: snapshot(path)[name] for name in untouched} == {name: before[name] for name in untouched}
+
+
+# Q2 Q4
+@pytest.mark.splice
+@pytest.mark.parametrize("kind", ["matched", "by source"])
+def test_only_named_columns_of_concerned_row_groups_are_read(io: DatasetIO, lake: str, kind: str) -> None:
+    file = f"{lake}/t/a.parquet"
+    count = 2_000
+    keys = list(range(count))
+    put(file, pa.table({"id": keys, "qty": keys, "name": [f"n{key}" for key in keys]}), row_group_size=1_000)
+    for group, column in ((0, 2), (1, 2), (1, 1)):
+        break_pages(file, group, column, kind="ones")
+    merge = io.merge_into(f"{lake}/t", pa.table({"id": [7], "more": [100]}), "id", batch_id="one")
+    if kind == "matched":
+        result = merge.when_matched_update({"qty": "t.qty + s.more"}, where="t.qty < 10").execute()
+        changed = {7: 107}
+    else:
+        merge = merge.when_not_matched_by_source_update({"qty": "t.qty + 1"}, where="t.id < 3")
+        result = merge.execute()
+        changed = {0: 1, 1: 2, 2: 3}
+    assert result.updated == len(changed)
+    kept = pq.ParquetFile(file).read_row_group(0, columns=["id", "qty"]).to_pylist()
+    assert kept == [{"id": key, "qty": changed.get(key, key)} for key in keys[:1_000]]
 
 
 # Q3
