@@ -194,7 +194,7 @@ def test_a_writer_that_stages_blocks_nobody_and_is_removed_once_it_is_killed(lak
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["write_small", "replace"])
 def test_a_killed_writer_does_not_block_and_its_commit_is_recovered(where: str, lake: str) -> None:
-    # C4, V1: while it commits the dataset is held, in its name; once it is dead the next merge settles what it left
+    # C4, C5, V1: while it commits the dataset is held, in its name; once it is dead the next merge settles what it left
     place = make_dataset_folder("local", lake)
     place.put("f0.parquet", [0, 1], "old")
     place.put("f1.parquet", [10, 11], "old")

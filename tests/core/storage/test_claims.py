@@ -40,6 +40,7 @@ def test_a_folder_without_a_claim_is_not_claimed(tmp_path: Path) -> None:
     assert not is_claimed(LocalStore(), str(tmp_path / "absent"))
 
 
+# V1
 def test_the_claim_of_a_killed_process_ends_at_once(tmp_path: Path) -> None:
     folder = str(tmp_path / "one")
     command = [sys.executable, "-c", CLAIM_AND_WAIT, folder]

@@ -79,7 +79,7 @@ def merge(engine: Engine, source: Any, context: OperationContext) -> MergeResult
         with session.staging(progress.on_file_done) as staging:
             stage = partial(stage_merge, staging=staging, feed=feed, progress=progress)
             # Elsewhere nobody would hear of the stages.
-            stage = partial(_stage_here if options.progress is not None else _stage_near_rows, engine, stage)
+            stage = partial(_stage_here if options.progress is not None else _stage_where_rows_are, engine, stage)
             stager = Stager(session, engine, opened, request, staging, stage)
             early = stager.stage_early()
             with session.lock():
@@ -102,7 +102,7 @@ def _stage_here(
     return stage(engine, source, fitted=fitted)
 
 
-def _stage_near_rows(
+def _stage_where_rows_are(
     engine: Engine, stage: Callable[..., StagedMerge], source: ConformedSource, fitted: FittedMerge
 ) -> StagedMerge:
     return engine.run_merge(partial(stage, fitted=fitted), source, fitted.target.size)
