@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
+import weakref
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +44,27 @@ def test_all_rows_and_columns_are_read_by_default(path: str) -> None:
     assert found.schema.names == ROWS.schema.names
     assert found.schema.types == ROWS.schema.types
     assert found.sort_by("id").to_pylist() == ROWS.to_pylist()
+
+
+# O3
+def test_a_relation_outlives_the_dataset_io_that_it_came_from(path: str) -> None:
+    relation = merganser.DuckDBDatasetIO().read(path).filter("id > 1").order("id")
+    gc.collect()
+    assert relation.project("id").fetchall() == [(2,), (3,), (4,)]
+    assert relation.limit(1).to_arrow_table().column("id").to_pylist() == [2]
+
+
+# O3
+def test_a_connection_is_closed_with_its_last_relation(path: str) -> None:
+    io = merganser.DuckDBDatasetIO()
+    connection = weakref.ref(io.connection)
+    relation = io.read(path).order("id")
+    del io
+    gc.collect()
+    assert connection() is not None or relation.fetchall()
+    del relation
+    gc.collect()
+    assert connection() is None
 
 
 # O3

@@ -7,6 +7,7 @@ import os
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from weakref import finalize
 
 import duckdb
 
@@ -143,6 +144,8 @@ class DuckDBDatasetIO(DatasetIO):
         if not dataset.schema.names:
             message = f"There are no Parquet files below {path}, so a relation would have no columns. Check the path."
             raise TargetPathError(message)
+        # Before 1.5, relations do not keep their connection, but they all keep the dataset.
+        finalize(dataset, _release, self.connection).atexit = False
         with _translate_errors(context):
             return self.connection.from_arrow(dataset)
 
@@ -234,6 +237,10 @@ class DuckDBParquetHandler:
             **options: Options of `merge` or `write_dataset`.
         """
         return self._io.write_parquet_dataset(source, path, strategy, key_columns, mode, rewrite_mode, **options)
+
+
+def _release(_: duckdb.DuckDBPyConnection) -> None:
+    """Do nothing: the finalizer has kept the connection, and ends now."""
 
 
 @contextmanager
