@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from merganser.core.model.projection import uses_column
-from merganser.core.model.schema import is_same_logical_type, remove_nested_metadata, to_stored_schema
+from merganser.core.model.schema import is_same_logical_type, remove_nested_metadata, remove_views, to_stored_schema
 from merganser.core.model.schema_checks import check_name_differs
 from merganser.core.model.validation import check_storable, check_supported_types
 from merganser.core.model.widening import fill_null_types, find_common_type
@@ -49,6 +49,9 @@ def evolve_target(target: Target, source: pa.Schema, request: Request) -> Target
 def _change_type(field: pa.Field, data_type: pa.DataType) -> pa.Field:
     if data_type == field.type:
         return field
+    if pa.types.is_null(field.type):
+        # Like a column of a new dataset.
+        data_type = remove_views(data_type)
     changed = field.with_type(remove_nested_metadata(data_type))
     return to_stored_schema(pa.schema([changed]), ()).field(0)
 

@@ -24,7 +24,7 @@ from merganser.core.model.options import Request, check_order, make_write_reques
 from merganser.core.model.partitions import UNKNOWN, check_partition_type, list_tokens, make_folder_name, render
 from merganser.core.model.projection import drop_operation_column, find_projection, uses_column
 from merganser.core.model.row_clauses import RESERVED_PREFIX
-from merganser.core.model.schema import check_unique, to_stored_schema, to_value_type
+from merganser.core.model.schema import check_unique, to_new_schema, to_value_type
 from merganser.core.model.schema_checks import check_columns, check_exact_columns, check_types
 from merganser.core.model.strategy import MergePolicy, find_clauses, find_rule
 from merganser.errors import InvalidArgumentError, PartitionValueError
@@ -120,7 +120,7 @@ def fit_source(
     if schema is None:
         validation.check_supported_types(source_schema, "source")
         validation.check_storable(source_schema)
-        schema = to_stored_schema(_drop_reserved(source_schema), target.partition_columns)
+        schema = to_new_schema(_drop_reserved(source_schema), target.partition_columns)
     _check_partition_columns(target.partition_columns, schema)
     if target.schema is not None:
         rows = source_schema if request.derived is None else request.derived.schema_before
@@ -300,7 +300,7 @@ def prepare_overwrite(opened: OpenedSource, location: Location, options: Options
     for name, data_type in types.items():
         check_partition_type(data_type, name)
     spec = SourceSpec(
-        schema=to_stored_schema(source_schema, columns),
+        schema=to_new_schema(source_schema, columns),
         keys=[],
         partition_columns=columns,
         policy=MergePolicy(rule=find_rule("insert"), columns=frozenset()),

@@ -85,9 +85,35 @@ def to_value_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def to_stored_schema(schema: pa.Schema, partition_columns: Collection[str]) -> pa.Schema:
-    """Return the schema of a dataset's first file: milliseconds instead of seconds, which Parquet lacks."""
+    """Return a schema as files store it: milliseconds instead of seconds, which Parquet lacks."""
     fields = [field if field.name in partition_columns else _to_stored_field(field) for field in schema]
     return pa.schema(fields, schema.metadata)
+
+
+def to_new_schema(schema: pa.Schema, partition_columns: Collection[str]) -> pa.Schema:
+    """Return the schema of a new dataset: as stored, and without views, which PyArrow cannot filter, sort or join."""
+    stored = to_stored_schema(schema, partition_columns)
+    fields = [field if field.name in partition_columns else _remove_views(field) for field in stored]
+    return pa.schema(fields, schema.metadata)
+
+
+def remove_views(data_type: pa.DataType) -> pa.DataType:
+    """Return a type with strings and bytes instead of views of them.
+
+    >>> remove_views(pa.list_(pa.string_view()))
+    ListType(list<item: string>)
+    """
+    if data_type == pa.string_view():
+        return pa.string()
+    if data_type == pa.binary_view():
+        return pa.binary()
+    if pa.types.is_dictionary(data_type):
+        return pa.dictionary(data_type.index_type, remove_views(data_type.value_type), data_type.ordered)
+    return _map_children(data_type, _remove_views)
+
+
+def _remove_views(field: pa.Field) -> pa.Field:
+    return field.with_type(remove_views(field.type))
 
 
 def _to_stored_field(field: pa.Field) -> pa.Field:
