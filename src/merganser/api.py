@@ -1,4 +1,4 @@
-"""The calls of an engine's `DatasetIO`, with the engine chosen by name.
+"""The calls of an engine's `DatasetIO`, with the engine chosen by name, and `read`.
 
 Signatures and `Args:` of `merge`, `plan` and `write_dataset` are written by scripts/options.py.
 """
@@ -7,12 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from merganser.core.commit.commit import recover
-from merganser.core.commit.history import history
-from merganser.core.commit.undo import undo, vacuum
-from merganser.core.maintenance.compact import compact
-from merganser.core.maintenance.dedupe import dedupe
-from merganser.core.maintenance.inspect import inspect
 from merganser.core.model.options import pick_options, suggest_names
 from merganser.core.storage.location import locate
 from merganser.core.storage.lock import LOCK_TIMEOUT
@@ -33,22 +27,6 @@ if TYPE_CHECKING:
     from merganser.core.model.strategy import MergeStrategy
     from merganser.progress import ProgressCallback
 
-__all__ = [
-    "alter",
-    "compact",
-    "dedupe",
-    "history",
-    "inspect",
-    "merge",
-    "merge_into",
-    "plan",
-    "read",
-    "recover",
-    "sql",
-    "undo",
-    "vacuum",
-    "write_dataset",
-]
 
 DEFAULT_ENGINE = "duckdb"
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.support import assert_unchanged, open_dataset_io, put, snapshot, to_plain_rows
 
+import merganser as mg
 from merganser.cli.app import COMMANDS, app
 from merganser.core.commit import commit
 from merganser.core.model.options import Call, list_options
@@ -23,6 +24,7 @@ from merganser.engines import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from click.testing import Result
 
@@ -213,6 +215,21 @@ def test_help_loads_nothing_that_takes_long() -> None:
     assert "Merge keyed rows" in done.stdout
     assert "'click'" in done.stderr
     assert not any(f"'{name}'" in done.stderr for name in ("pyarrow", "numpy", "duckdb", "fsspec"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("more", "loads_pandas"), [((), False), (("--audit", "keys"), True)])
+def test_a_merge_loads_pandas_only_to_print_rows(tmp_path: Path, more: tuple[str, ...], loads_pandas: bool) -> None:
+    (tmp_path / "ten.csv").write_text("id,name\n" + "".join(f"{number},n{number}\n" for number in range(10)), "utf-8")
+    code = (
+        "import sys\nfrom merganser.cli import main\ntry: main()\nfinally: print(sorted(sys.modules), file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, "merge", str(tmp_path / "ten.csv"), str(tmp_path / "lake"), "--key", "id"]
+    done = subprocess.run([*command, *more], capture_output=True, text=True, check=True, timeout=60)
+    assert "10 inserted" in done.stdout
+    assert ("'pandas'" in done.stderr) == loads_pandas
+    assert not any(f"'{name}'" in done.stderr for name in ("fsspec", "pyspark", "rich", "sqlglot"))
+    assert mg.read(tmp_path / "lake").to_pylist() == [{"id": n, "name": f"n{n}"} for n in range(10)]
 
 
 @pytest.mark.slow

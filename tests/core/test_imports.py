@@ -225,6 +225,9 @@ def test_a_merge_on_pyarrow_loads_no_other_engine(by_pyarrow: set[str]) -> None:
     modules = loaded(code)
     assert {name for name in modules if name.startswith("merganser.engines.")} == {"merganser.engines.arrow"}
     assert not [name for name in NOT_LOADED if name in modules - by_pyarrow]
+    # Other calls have modules of their own.
+    assert not {name for name in modules if within(name, ("merganser.core.maintenance", "merganser.core.sql"))}
+    assert not modules & {"merganser.core.merge.alter", "merganser.core.merge.builder", "fsspec"}
 
 
 def test_public_names_exist_and_unknown_ones_are_refused() -> None:

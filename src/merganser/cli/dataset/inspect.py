@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merganser.api import history as records_of
-from merganser.api import inspect as inspect_dataset
 from merganser.cli.command import (
     CommandOutput,
     check_exists,
@@ -17,6 +15,8 @@ from merganser.cli.command import (
     wrap_command,
 )
 from merganser.cli.options import table_format_option
+from merganser.core.commit.history import history as records_of
+from merganser.core.maintenance.inspect import inspect as inspect_dataset
 from merganser.display import pluralize, to_plain
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merganser.api import compact as compact_dataset
-from merganser.api import dedupe as dedupe_dataset
 from merganser.cli.command import CommandOutput, columns_option, open_filesystem, storage_option, wrap_command
 from merganser.cli.dataset.progress import show_progress
 from merganser.cli.options import max_rows_option, retain_option, row_group_option, table_format_option, timeout_option
 from merganser.core.maintenance.compact import TARGET_FILE_BYTES
+from merganser.core.maintenance.compact import compact as compact_dataset
+from merganser.core.maintenance.dedupe import dedupe as dedupe_dataset
 from merganser.core.model.option_types import CODECS
 from merganser.display import pluralize
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merganser.api import history as records_of
-from merganser.api import recover as recover_dataset
-from merganser.api import undo as undo_commit
-from merganser.api import vacuum as vacuum_dataset
 from merganser.cli.command import CommandOutput, check_exists, confirm, open_filesystem, storage_option, wrap_command
 from merganser.cli.dataset.inspect import format_record
 from merganser.cli.options import table_format_option, timeout_option
+from merganser.core.commit.commit import recover as recover_dataset
+from merganser.core.commit.history import history as records_of
+from merganser.core.commit.undo import undo as undo_commit
+from merganser.core.commit.undo import vacuum as vacuum_dataset
 from merganser.display import pluralize
 from merganser.printable import mask_credentials
 

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack, overload
 
 from merganser.core.columnar.memory import translate_memory_errors
 from merganser.core.merge import driver
-from merganser.core.merge.alter import alter as alter_dataset
 from merganser.core.merge.operation import OperationContext
 from merganser.core.model.options import DECLARATIONS, Options, pick_options, pick_source, suggest_names
-from merganser.core.model.schema_changes import make_changes
 from merganser.core.storage.lock import LOCK_TIMEOUT
 
 if TYPE_CHECKING:
@@ -310,6 +308,9 @@ class DatasetIO(ABC):
             ignore_table_format: Treat the target as plain Parquet files, although it has the log of a Delta Lake,
                 Iceberg, Hudi, Lance or DuckLake table.
         """
+        from merganser.core.merge.alter import alter as alter_dataset  # noqa: PLC0415  slow to load, seldom needed
+        from merganser.core.model.schema_changes import make_changes  # noqa: PLC0415  as above
+
         changes = make_changes(add=add, default=default, drop=drop, rename=rename, widen=widen, unify=unify)
         options = Options(
             retain=retain,

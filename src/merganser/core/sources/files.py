@@ -8,9 +8,8 @@ import os
 import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,7 +20,6 @@ from merganser.core.parquet.footer import load_footer
 from merganser.core.sources.formats import READERS
 from merganser.core.sources.read_options import DEFAULTS, ReadOptions
 from merganser.core.storage.location import locate
-from merganser.core.storage.remote import RemoteStore
 from merganser.errors import (
     ColumnTypeError,
     ColumnValueError,
@@ -34,7 +32,10 @@ from merganser.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import fsspec
+
     from merganser.core.storage.location import Location
+    from merganser.core.storage.remote import RemoteStore
 
 _COMPRESSED = (".gz", ".bz2", ".zst", ".xz")
 
@@ -65,7 +66,7 @@ class SourceFileInfo:
 class SourceFiles:
     """The files of a path or pattern, in name order."""
 
-    filesystem: fsspec.AbstractFileSystem
+    filesystem: fsspec.AbstractFileSystem | None  # None: local files
     names: tuple[str, ...]
     path: str
     options: ReadOptions = DEFAULTS
@@ -82,7 +83,7 @@ class SourceFiles:
         """Read the schema of a file, and the sizes of its row groups."""
         if not self._is_parquet(name):
             return SourceFileInfo(self._read_table(name).schema)
-        with _translate_errors(name), self.filesystem.open(name, "rb") as stream:
+        with _translate_errors(name), self._open(name) as stream:
             footer = load_footer(pa.PythonFile(stream, "r"), name)
             return SourceFileInfo(footer.schema, tuple(_list_group_sizes(footer.metadata)))
 
@@ -105,7 +106,7 @@ class SourceFiles:
         if not self._is_parquet(name):
             yield from _cast_table(schema, self._read_table(name)).to_batches()
             return
-        with _translate_errors(name), self.filesystem.open(name, "rb") as stream:
+        with _translate_errors(name), self._open(name) as stream:
             footer = load_footer(pa.PythonFile(stream, "r"), name)
             # Read-ahead would bring all row groups into memory.
             with pq.ParquetFile(stream, metadata=footer.int96_as_bytes, pre_buffer=False) as parquet:
@@ -129,10 +130,15 @@ class SourceFiles:
         if reader is None:
             known = ", ".join(READERS)
             raise InvalidArgumentError(f"The format of {name} is unknown. Its name must end in one of {known}.")
-        compression = None if stem == name else "infer"
-        with _translate_errors(name), self.filesystem.open(name, "rb", compression=compression) as stream:
+        with _translate_errors(name), self._open(name, is_compressed=stem != name) as stream:
             # Readers go back to the start, which a stream of zstd cannot.
             return reader(io.BytesIO(stream.read()) if name.endswith(".zst") else stream, self.options)
+
+    def _open(self, name: str, *, is_compressed: bool = False) -> Any:
+        if self.filesystem is None and not is_compressed:
+            return open(name, "rb")
+        filesystem = self.filesystem or _load_local_filesystem()
+        return filesystem.open(name, "rb", compression="infer" if is_compressed else None)
 
 
 def _strip_compression(name: str) -> str:
@@ -145,18 +151,24 @@ def find_files(source: FileSource) -> SourceFiles | Location:
     """Resolve a path or pattern to source files, or to the folder of a dataset."""
     path = source.path
     location = locate(path, source.filesystem)
-    filesystem = location.store.filesystem if isinstance(location.store, RemoteStore) else fsspec.filesystem("file")
+    filesystem = None if location.store.is_local else cast("RemoteStore", location.store).filesystem
     path_type = location.store.get_path_type(location.root)
     if path_type == "directory":
         check_untyped(source.options, path)
         return location
     found = [location.root] if path_type == "file" else []
     if not found and any(mark in location.root for mark in "*?["):
-        found = sorted(filesystem.glob(location.root))
+        found = sorted((filesystem or _load_local_filesystem()).glob(location.root))
     if not found:
         problem = f"No file matches {path}" if "*" in path else f"The source file {path} does not exist"
         raise InvalidArgumentError(f"{problem}. Check the path of the source.")
     return SourceFiles(filesystem, tuple(found), path, source.options)
+
+
+def _load_local_filesystem() -> fsspec.AbstractFileSystem:
+    import fsspec  # noqa: PLC0415  slow to load, and only patterns and compressed files need it
+
+    return fsspec.filesystem("file")
 
 
 def check_untyped(options: ReadOptions, label: str) -> None:

@@ -7,16 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import fsspec
 import pyarrow.fs as pafs
-from fsspec.implementations.local import LocalFileSystem
 
 from merganser.core.storage.local import LocalStore
-from merganser.core.storage.remote import RemoteStore
 from merganser.errors import InvalidArgumentError, MissingExtraError
 from merganser.printable import mask_credentials
 
 if TYPE_CHECKING:
+    import fsspec
+
     from merganser.core.storage.store import FileInfo, Store
 
     Paths: TypeAlias = Iterable[str | os.PathLike[str]] | str | os.PathLike[str]
@@ -58,18 +57,26 @@ def locate(path: str | os.PathLike[str], filesystem: Any = None, *, ignore_table
         raise InvalidArgumentError(f"path must be a non-empty string or path-like object, not {path!r}.")
     text = os.fspath(path)
     if filesystem is None and "://" not in text:
-        # Not through fsspec, where "::" means a chain of filesystems.
-        filesystem, native = LocalFileSystem(), os.path.expanduser(text)
-    elif filesystem is None:
+        # Not through fsspec, where "::" means a chain of filesystems, and which takes as long to load as a small merge.
+        return _make_local(text, os.path.expanduser(text), ignore_table_format)
+    from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415  as above
+
+    from merganser.core.storage.remote import RemoteStore  # noqa: PLC0415  it imports fsspec
+
+    if filesystem is None:
         filesystem, native = open_url(text)
     else:
         filesystem = _to_fsspec(filesystem)
         native = filesystem._strip_protocol(text)  # noqa: SLF001  fsspec has no public spelling of this
-    url = text.rstrip("/") or text
     if isinstance(filesystem, LocalFileSystem):
-        url, root = url.removeprefix("file://"), os.path.realpath(native)
-        return Location(LocalStore(root), root, url, url, ignore_table_format)
+        return _make_local(text.removeprefix("file://"), native, ignore_table_format)
+    url = text.rstrip("/") or text
     return Location(RemoteStore(filesystem), native.rstrip("/"), url, mask_credentials(url), ignore_table_format)
+
+
+def _make_local(text: str, native: str, ignore_table_format: bool) -> Location:  # noqa: FBT001
+    url, root = text.rstrip("/") or text, os.path.realpath(native)
+    return Location(LocalStore(root), root, url, url, ignore_table_format)
 
 
 def list_paths(paths: Paths, argument: str) -> list[str]:
@@ -86,8 +93,10 @@ def list_paths(paths: Paths, argument: str) -> list[str]:
 
 def open_url(text: str, **options: Any) -> tuple[fsspec.AbstractFileSystem, str]:
     """Open the filesystem of a URL; returns it with the path there."""
+    from fsspec.core import url_to_fs  # noqa: PLC0415  slow to load
+
     try:
-        filesystem, native = fsspec.core.url_to_fs(text, **options)
+        filesystem, native = url_to_fs(text, **options)
     except ValueError as error:
         message = f"Unknown filesystem of {text!r}: {error}. Give a path, or a URL that fsspec supports."
         raise InvalidArgumentError(message) from error
@@ -98,6 +107,9 @@ def open_url(text: str, **options: Any) -> tuple[fsspec.AbstractFileSystem, str]
 
 
 def _to_fsspec(filesystem: Any) -> fsspec.AbstractFileSystem:
+    import fsspec  # noqa: PLC0415  slow to load
+    from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415  as above
+
     if isinstance(filesystem, fsspec.AbstractFileSystem):
         return filesystem
     if isinstance(filesystem, pafs.LocalFileSystem):

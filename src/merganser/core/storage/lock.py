@@ -19,7 +19,6 @@ from filelock import FileLock, Timeout
 
 from merganser.core.storage import liveness
 from merganser.core.storage.liveness import HeartbeatMonitor, describe_process, encode_heartbeat, read_description
-from merganser.core.storage.remote import RemoteStore
 from merganser.core.storage.staging import explain_unwritable
 from merganser.core.storage.tickets import LocalQueue, RemoteQueue
 from merganser.errors import ConcurrentWriteError, LockTimeoutError
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from merganser.core.storage.local import LocalStore
+    from merganser.core.storage.remote import RemoteStore
     from merganser.core.storage.store import Store
 
 LOCK_TIMEOUT = 60.0  # the default of `lock_timeout`, in seconds
@@ -57,10 +57,11 @@ def hold_lock(
 
 
 def _open_lock(store: Store, folder: str, timeout: float) -> tuple[_KernelLock | _Lease, LocalQueue | RemoteQueue]:
-    if isinstance(store, RemoteStore):
-        return _Lease(store, folder), RemoteQueue(store, folder)
-    local = cast("LocalStore", store)
-    return _KernelLock(local, folder), LocalQueue(local, folder, timeout)
+    if store.is_local:
+        local = cast("LocalStore", store)
+        return _KernelLock(local, folder), LocalQueue(local, folder, timeout)
+    remote = cast("RemoteStore", store)
+    return _Lease(remote, folder), RemoteQueue(remote, folder)
 
 
 def _acquire(

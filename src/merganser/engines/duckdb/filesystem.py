@@ -1,4 +1,4 @@
-"""How DuckDB reaches the files of a store."""
+"""The files of a store that is not local, for DuckDB."""
 
 from __future__ import annotations
 
@@ -18,15 +18,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def mount_store(connection: duckdb.DuckDBPyConnection, store: Store) -> Iterator[Callable[[str], str]]:
-    """Let DuckDB read a store; yields the function that converts a path for DuckDB.
+def register_store(connection: duckdb.DuckDBPyConnection, store: Store) -> Iterator[Callable[[str], str]]:
+    """Register a store under a unique name; yields the function that converts a path for DuckDB.
 
-    A store that is not local is registered under a unique name: the caller's filesystems stay as they are, and no
-    cache of DuckDB can hold an older version of a file.
+    The caller's filesystems stay as they are, and no cache of DuckDB can hold an older version of a file.
     """
-    if store.is_local:
-        yield lambda path: path
-        return
     protocol = f"merganser{uuid.uuid4().hex}"
     connection.register_filesystem(_StoreFileSystem(store, protocol))
     try:

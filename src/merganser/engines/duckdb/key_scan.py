@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,11 +24,11 @@ from merganser.core.model.keys import (
 )
 from merganser.core.rows.key_scan import make_key_schema, read_key_batches
 from merganser.engines.duckdb.connection import register_view
-from merganser.engines.duckdb.filesystem import mount_store
 from merganser.errors import MerganserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from merganser.core.model.engine import ScanFile
     from merganser.core.storage.store import Store
@@ -54,7 +55,7 @@ def scan_keys(scan: KeyScan, store: Store, *, use_duckdb: bool) -> None:
     readable = [at for at, file in enumerate(files) if use_duckdb and scan.is_readable_by_duckdb(file)]
     statements = _group_files(files, readable)
     ours = sorted(set(range(len(files))).difference(*statements))
-    with mount_store(scan.connection, store) as spell_path:
+    with _mount_store(scan.connection, store) as spell_path:
         for numbers in statements:
             try:
                 scan.scan_with_duckdb(numbers, [spell_path(files[at].path) for at in numbers])
@@ -64,6 +65,15 @@ def scan_keys(scan: KeyScan, store: Store, *, use_duckdb: bool) -> None:
                 ours += numbers
     if ours:
         scan.scan_with_arrow(store, ours)
+
+
+def _mount_store(connection: duckdb.DuckDBPyConnection, store: Store) -> AbstractContextManager[Callable[[str], str]]:
+    """Let DuckDB read a store; yields the function that converts a path for DuckDB."""
+    if store.is_local:
+        return nullcontext(lambda path: path)
+    from merganser.engines.duckdb.filesystem import register_store  # noqa: PLC0415  it imports fsspec
+
+    return register_store(connection, store)
 
 
 def _make_key_expression(data_type: pa.DataType, column: str) -> str | None:
