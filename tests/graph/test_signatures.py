@@ -23,6 +23,7 @@ CLASSES = (
     graph.Nodes,
     graph.Edges,
     graph.Paths,
+    graph.Rows,
     graph.Neighbourhood,
     graph.GraphStats,
     graph.GraphSchema,

@@ -23,7 +23,7 @@ from merganser.graph.exchange.loading import ImportResult
 from merganser.graph.merging.bulk import Endpoint
 from merganser.graph.querying.pattern import Pattern
 from merganser.graph.querying.query import EdgeQuery, NodeQuery
-from merganser.graph.querying.results import Edges, Nodes, Paths
+from merganser.graph.querying.results import Edges, Nodes, Paths, Rows
 from merganser.graph.querying.stats import GraphStats
 from merganser.graph.querying.traverse import Traversal
 from merganser.graph.records import BulkResult, Edge, IndexInfo, MergedEdge, MergedNode, Node, Path
@@ -68,6 +68,7 @@ __all__ = [
     "Pattern",
     "PropertyTypeError",
     "PropertyValueError",
+    "Rows",
     "SqliteGraph",
     "Traversal",
     "UniqueConstraintError",

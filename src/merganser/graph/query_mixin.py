@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from merganser.graph.querying.pattern import Pattern, build_pattern
 from merganser.graph.querying.query import EdgeQuery, NodeQuery, query_edges, query_nodes
@@ -11,9 +11,9 @@ from merganser.graph.querying.traverse import Traversal
 from merganser.graph.view.neighbourhood import Neighbourhood, read_neighbourhood
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from merganser.graph.querying.conditions import Direction
+    from merganser.graph.querying.conditions import Direction, Where
     from merganser.graph.records import Path
     from merganser.graph.sqlite.store import Store
 
@@ -64,6 +64,7 @@ class QueryMixin:
         min_depth: int = 1,
         max_depth: int | None = 1,
         node_type: str | None = None,
+        edge_where: Where | None = None,
     ) -> Traversal:
         """Traverse the graph from a node along edges; the start itself is never returned.
 
@@ -74,6 +75,7 @@ class QueryMixin:
             min_depth: The minimum number of edges to the nodes that are returned.
             max_depth: The maximum number of edges; None for no limit.
             node_type: The type of the nodes that are returned; others are still passed through.
+            edge_where: Properties of the edges to follow, or conditions such as `[("minutes", "<", 30)]`.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -90,6 +92,7 @@ class QueryMixin:
             min_depth=min_depth,
             max_depth=max_depth,
             node_type=node_type,
+            edge_where=edge_where,
         )
 
     def shortest_path(
@@ -100,6 +103,7 @@ class QueryMixin:
         *,
         direction: Direction = "out",
         max_depth: int | None = None,
+        edge_where: Where | None = None,
     ) -> Path | None:
         """Find a path with the fewest edges from one node to another, or None if there is none.
 
@@ -109,6 +113,7 @@ class QueryMixin:
             edge_type: The type of the edges to follow, or several; None for any.
             direction: Direction in which edges are followed: `"out"`, `"in"` or `"both"`.
             max_depth: The maximum number of edges; None for no limit.
+            edge_where: Properties of the edges to follow, or conditions, as in `traverse`.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -117,16 +122,15 @@ class QueryMixin:
         ...     len(db.shortest_path(a, c)), db.shortest_path(c, a)
         (2, None)
         """
-        return self.traverse(from_id, edge_type, direction=direction, max_depth=max_depth).shortest_path(to_id)
+        found = self.traverse(from_id, edge_type, direction=direction, max_depth=max_depth, edge_where=edge_where)
+        return found.shortest_path(to_id)
 
-    def pattern(
-        self, type: str | None = None, where: Mapping[str, Any] | None = None, *, start_id: int | None = None
-    ) -> Pattern:
+    def pattern(self, type: str | None = None, where: Where | None = None, *, start_id: int | None = None) -> Pattern:
         """Find paths hop by hop. A path uses each edge at most once, but may visit a node again.
 
         Args:
             type: The type of the first node; None for any.
-            where: Properties of the first node.
+            where: Properties of the first node, or conditions such as `[("seen", ">", 1)]`.
             start_id: The id of the first node; None for any.
 
         >>> from merganser import GraphDatabase

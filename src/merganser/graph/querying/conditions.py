@@ -1,22 +1,26 @@
-"""Conditions of queries as SQL with parameters: on properties, types, and directions of edges."""
+"""Conditions of queries as SQL with parameters: on properties, fields, types, and directions of edges."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from merganser.errors import InvalidArgumentError
+from merganser.graph.querying.fields import COMPARED_FIELDS, build_field_sql, to_stored
 from merganser.graph.sqlite.sql import bind_key, build_equality_sql, build_key_sql, build_type_sql, quote_literal
 from merganser.graph.sqlite.write import check_type
 from merganser.graph.values import Value, encode, has_dict, normalize_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
     from merganser.graph.sqlite.sql import Parameter
 
 Direction: TypeAlias = Literal["out", "in", "both"]
 Operator: TypeAlias = Literal["=", "!=", "<", "<=", ">", ">=", "in", "contains", "starts_with", "ends_with"]
+# Values of properties, or conditions on properties and fields: a name, an operator and a value each.
+Where: TypeAlias = Mapping[str, Any] | Sequence[tuple[str, Operator, Any]]
 
 OPERATORS = ("=", "!=", "<", "<=", ">", ">=", "in", "contains", "starts_with", "ends_with")
 # For each direction, the columns of an edge that it is followed from and to.
@@ -25,6 +29,10 @@ _ENDPOINT_COLUMNS = {
     "in": (("to_id", "from_id"),),
     "both": (("from_id", "to_id"), ("to_id", "from_id")),
 }
+# The opposite of each comparison, between values that can be compared.
+_OPPOSITES = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+# The name, operator and value of a condition.
+_CONDITION_PARTS = 3
 _LAST_CHARACTER = "\U0010ffff"
 _SURROGATES = range(0xD800, 0xE000)
 
@@ -44,12 +52,70 @@ def join_conditions(conditions: Iterable[Condition]) -> Condition:
     return Condition(sql, tuple(parameter for condition in given for parameter in condition.parameters))
 
 
+def build_conditions(given: Where | None, role: str, table: str) -> tuple[Condition, ...]:
+    """Build the conditions that a caller gives: values of properties, or a list of names, operators and values."""
+    if not isinstance(given, list | tuple):
+        return build_equality_conditions(given, role, table)  # type: ignore[arg-type]
+    for part in given:
+        if not isinstance(part, list | tuple) or len(part) != _CONDITION_PARTS:
+            message = f'{role} has {part!r}; give a dict of values, or a list of conditions such as ("seen", ">", 1).'
+            raise InvalidArgumentError(message)
+    return tuple(build_condition(name, operator, value, table, role) for name, operator, value in given)
+
+
+def build_condition(name: str, operator: str, value: Any, table: str, role: str = "where") -> Condition:
+    """Build the condition of an operator on a property, or on the id or a time of the record."""
+    if isinstance(name, str) and name in COMPARED_FIELDS:
+        return build_field_condition(name, operator, value, table)
+    return build_property_condition(name, operator, value, table, role)
+
+
+def build_field_condition(name: str, operator: str, value: Any, table: str) -> Condition:
+    """Build the condition of an operator on the id or a time of a record.
+
+    >>> build_field_condition("id", ">", 7, "r.")
+    Condition(sql='r.id > ?', parameters=(7,))
+    """
+    own = build_field_sql(name, table)
+    if operator == "in":
+        values = [to_stored(name, item) for item in _read_list(name, value)]
+        return Condition(f"{own} IN (SELECT value FROM json_each(?))", (encode(values),))
+    if operator not in _OPPOSITES:
+        known = " ".join((*_OPPOSITES, "in"))
+        message = f"{name} of a record is compared by one of {known}, not by {operator!r}. Use one of them."
+        raise InvalidArgumentError(message)
+    return Condition(f"{own} {operator} ?", (to_stored(name, value),))
+
+
+def build_negated_condition(name: str, operator: str, value: Any, table: str) -> Condition:
+    """Build the condition that a property is there and can be compared with the value, but does not satisfy it."""
+    if operator in _OPPOSITES:
+        return build_property_condition(name, _OPPOSITES[operator], value, table)
+    own = build_key_sql(name, table)
+    is_string = f"({own} >= '\"' AND {own} < '#' OR {own} >= 'n\"' AND {own} < 'n#')"
+    comparable = {
+        "in": f"{own} IS NOT NULL",
+        "contains": f"({is_string} OR {own} >= '[' AND {own} < '\\')",
+    }.get(operator, is_string)
+    found = build_property_condition(name, operator, value, table)
+    return Condition(f"({comparable} AND NOT {found.sql})", found.parameters)
+
+
+def negate_field_operator(operator: str) -> str:
+    """Return the operator that holds exactly where this one does not.
+
+    >>> negate_field_operator("<")
+    '>='
+    """
+    return _OPPOSITES[operator]
+
+
 def build_equality_conditions(given: Mapping[str, Any] | None, role: str, table: str) -> tuple[Condition, ...]:
     """Build the conditions that properties have these values; None means that the property is absent."""
     return tuple(_build_equal(name, value, role, table) for name, value in normalize_properties(given, role).items())
 
 
-def build_property_condition(name: str, operator: str, value: Any, table: str) -> Condition:
+def build_property_condition(name: str, operator: str, value: Any, table: str, role: str = "where") -> Condition:
     """Build the condition of an operator on a property.
 
     >>> build_property_condition("name", "starts_with", "An", "").parameters
@@ -58,9 +124,9 @@ def build_property_condition(name: str, operator: str, value: Any, table: str) -
     if operator not in OPERATORS:
         raise InvalidArgumentError(f"Unknown operator {operator!r}; use one of {' '.join(OPERATORS)}.")
     listed = _read_list(name, value) if operator == "in" else value
-    ((stored, found),) = normalize_properties({name: listed}, "where").items()
+    ((stored, found),) = normalize_properties({name: listed}, role).items()
     if operator == "=":
-        return _build_equal(stored, found, "where", table)
+        return _build_equal(stored, found, role, table)
     if operator == "!=":
         return _build_unequal(stored, found, table)
     if operator == "in":

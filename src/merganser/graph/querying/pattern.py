@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from merganser.errors import InvalidArgumentError
 from merganser.graph.querying.conditions import (
     Condition,
-    build_equality_conditions,
+    build_conditions,
     build_type_conditions,
     check_integer,
     join_conditions,
@@ -19,8 +19,9 @@ from merganser.graph.sqlite.write import check_ids
 from merganser.graph.values import MAX_INT64
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from merganser.graph.querying.conditions import Where
     from merganser.graph.querying.results import Paths
     from merganser.graph.sqlite.store import Store
 
@@ -53,14 +54,16 @@ class Pattern:
         self,
         edge_type: str | Sequence[str] | None = None,
         node_type: str | None = None,
-        where: Mapping[str, Any] | None = None,
+        where: Where | None = None,
+        edge_where: Where | None = None,
     ) -> Pattern:
         """Add a hop along an edge, to the node that it leads to.
 
         Args:
             edge_type: The type of the edge, or several; None for any.
             node_type: The type of the next node; None for any.
-            where: Properties of the next node.
+            where: Properties of the next node, or conditions such as `[("seen", ">", 1)]`.
+            edge_where: Properties of the edge, or conditions.
 
         >>> from merganser import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -69,37 +72,41 @@ class Pattern:
         ...     db.pattern("Job").out("POSTED_BY", "Company", {"name": "TechCorp"}).count()
         1
         """
-        return self._add_hop("out", edge_type, node_type, where)
+        return self._add_hop("out", (edge_type, edge_where), (node_type, where))
 
     def in_(
         self,
         edge_type: str | Sequence[str] | None = None,
         node_type: str | None = None,
-        where: Mapping[str, Any] | None = None,
+        where: Where | None = None,
+        edge_where: Where | None = None,
     ) -> Pattern:
         """Add a hop against an edge, to the node that it leads from.
 
         Args:
             edge_type: The type of the edge, or several; None for any.
             node_type: The type of the next node; None for any.
-            where: Properties of the next node.
+            where: Properties of the next node, or conditions such as `[("seen", ">", 1)]`.
+            edge_where: Properties of the edge, or conditions.
         """
-        return self._add_hop("in", edge_type, node_type, where)
+        return self._add_hop("in", (edge_type, edge_where), (node_type, where))
 
     def both(
         self,
         edge_type: str | Sequence[str] | None = None,
         node_type: str | None = None,
-        where: Mapping[str, Any] | None = None,
+        where: Where | None = None,
+        edge_where: Where | None = None,
     ) -> Pattern:
         """Add a hop along an edge in either direction.
 
         Args:
             edge_type: The type of the edge, or several; None for any.
             node_type: The type of the next node; None for any.
-            where: Properties of the next node.
+            where: Properties of the next node, or conditions such as `[("seen", ">", 1)]`.
+            edge_where: Properties of the edge, or conditions.
         """
-        return self._add_hop("both", edge_type, node_type, where)
+        return self._add_hop("both", (edge_type, edge_where), (node_type, where))
 
     def limit(self, count: int) -> Pattern:
         """Limit the number of paths.
@@ -115,9 +122,9 @@ class Pattern:
         nodes = [f"n{number}.id" for number in range(self._hops + 1)]
         edges = [f"e{number}.id" for number in range(1, self._hops + 1)]
         order = ", ".join([nodes[0], *edges])
-        with self._store.snapshot() as connection:
+        with self._store.snapshot():
             rows = self._run("SELECT {}", ", ".join(nodes + edges), f"ORDER BY {order}")
-            return read_paths(connection, [(row[: len(nodes)], row[len(nodes) :]) for row in rows])
+            return read_paths(self._store, [(row[: len(nodes)], row[len(nodes) :]) for row in rows])
 
     def count(self) -> int:
         """Count the paths that `exec` would return."""
@@ -127,9 +134,8 @@ class Pattern:
     def _add_hop(
         self,
         direction: str,
-        edge_type: str | Sequence[str] | None,
-        node_type: str | None,
-        where: Mapping[str, Any] | None,
+        edge: tuple[str | Sequence[str] | None, Where | None],
+        node: tuple[str | None, Where | None],
     ) -> Pattern:
         if self._hops == _MAX_HOPS:
             raise InvalidArgumentError(f"A pattern has at most {_MAX_HOPS} hops; use traverse to go further.")
@@ -137,9 +143,10 @@ class Pattern:
         own, other = f"e{hops}.", f"n{hops}."
         conditions = (
             Condition(_JOINS[direction].format(n=f"n{self._hops}", e=f"e{hops}", m=f"n{hops}")),
-            *build_type_conditions(own, edge_type),
-            *build_type_conditions(other, node_type),
-            *build_equality_conditions(where, "where", other),
+            *build_type_conditions(own, edge[0]),
+            *build_conditions(edge[1], "edge_where", own),
+            *build_type_conditions(other, node[0]),
+            *build_conditions(node[1], "where", other),
         )
         return replace(self, _conditions=self._conditions + conditions, _hops=hops)
 
@@ -154,9 +161,9 @@ class Pattern:
         return self._store.fetch_all(frame.replace("{}", body), (*condition.parameters, limit))
 
 
-def build_pattern(store: Store, type_: str | None, where: Mapping[str, Any] | None, start_id: int | None) -> Pattern:
+def build_pattern(store: Store, type_: str | None, where: Where | None, start_id: int | None) -> Pattern:
     """Start a pattern; see `GraphDatabase.pattern`."""
-    conditions = [*build_type_conditions("n0.", type_), *build_equality_conditions(where, "where", "n0.")]
+    conditions = [*build_type_conditions("n0.", type_), *build_conditions(where, "where", "n0.")]
     if start_id is not None:
         check_ids(start_id)
         conditions.append(Condition("n0.id = ?", (start_id,)))

@@ -12,23 +12,33 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
 from merganser.errors import InvalidArgumentError
+from merganser.graph.querying.columns import (
+    build_order_sql,
+    group_columns,
+    make_count_column,
+    make_named_columns,
+    read_columns,
+    select_columns,
+)
 from merganser.graph.querying.conditions import (
     Condition,
-    build_equality_conditions,
-    build_property_condition,
+    build_condition,
+    build_conditions,
     build_type_conditions,
     check_integer,
     get_endpoint_columns,
     join_conditions,
 )
-from merganser.graph.querying.results import Edges, Nodes
+from merganser.graph.querying.fields import COMPARED_FIELDS
+from merganser.graph.querying.results import Edges, Nodes, Rows
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Edge, Node, to_edge, to_node
 from merganser.graph.sqlite.sql import Parameter, build_key_sql
 from merganser.graph.sqlite.write import check_ids
 from merganser.graph.values import MAX_INT64, normalize_name
 
 if TYPE_CHECKING:
-    from merganser.graph.querying.conditions import Direction, Operator
+    from merganser.graph.querying.columns import Column
+    from merganser.graph.querying.conditions import Direction, Operator, Where
     from merganser.graph.sqlite.store import Store
 
 RecordT = TypeVar("RecordT", bound=Node | Edge)
@@ -50,10 +60,10 @@ class _Query(ABC, Generic[RecordT]):
     _offset: int = 0
 
     @overload
-    def where(self, given: Mapping[str, Any], /) -> Self: ...
+    def where(self, given: Where, /) -> Self: ...
     @overload
     def where(self, given: str, operator: Operator, value: Any, /) -> Self: ...
-    def where(self, given: Mapping[str, Any] | str, operator: Any = None, value: Any = None, /) -> Self:
+    def where(self, given: Where | str, operator: Any = None, value: Any = None, /) -> Self:
         """Keep the records that have these values, or whose property satisfies the operator.
 
         `1` equals `1.0` but not `True`; lists are compared by their elements. `=` and `!=` with None test whether the
@@ -61,8 +71,11 @@ class _Query(ABC, Generic[RecordT]):
         with numbers and strings with strings, dates as ISO strings. `in` takes a list of values; `contains` finds a
         substring or an element of a list; `starts_with` and `ends_with` test strings.
 
+        The names `id`, `created_at` and `updated_at` with an operator are those of the record itself, and times are
+        datetimes with a time zone; in a dict they are properties, as in the match of a merge.
+
         Args:
-            given: The values of properties, or the name of one property.
+            given: The values of properties, a list of such conditions, or the name of one property.
             operator: One of `= != < <= > >= in contains starts_with ends_with`.
             value: The value that the property is compared with.
 
@@ -74,12 +87,12 @@ class _Query(ABC, Generic[RecordT]):
         2
         """
         if isinstance(given, str):
-            condition = build_property_condition(given, operator, value, _ALIAS)
+            condition = build_condition(given, operator, value, _ALIAS)
             return replace(self, _conditions=(*self._conditions, condition))
-        if operator is not None or not isinstance(given, Mapping):
+        if operator is not None or not isinstance(given, Mapping | list | tuple):
             message = f"where({given!r}, ...) is neither a dict alone nor a property's name, an operator and a value."
             raise InvalidArgumentError(message)
-        return replace(self, _conditions=(*self._conditions, *build_equality_conditions(given, "where", _ALIAS)))
+        return replace(self, _conditions=(*self._conditions, *build_conditions(given, "where", _ALIAS)))
 
     def order_by(self, name: str, *, descending: bool = False) -> Self:
         """Sort by a property, then by those of further calls, and last by id.
@@ -88,7 +101,7 @@ class _Query(ABC, Generic[RecordT]):
         Records without the property are always last.
 
         Args:
-            name: The name of the property.
+            name: The name of the property; `id`, `created_at` and `updated_at` are those of the record.
             descending: Sort the highest values first.
 
         >>> from merganser.graph import GraphDatabase
@@ -98,9 +111,10 @@ class _Query(ABC, Generic[RecordT]):
         ...     [found.properties.get("name") for found in db.nodes().order_by("name", descending=True)]
         ['Bo', 'Al', 7, None]
         """
-        own = build_key_sql(normalize_name(name, "order_by"), _ALIAS)
+        found = normalize_name(name, "order_by")
         direction = "DESC" if descending else "ASC"
-        value = f"CASE WHEN {own} >= 'n\"' AND {own} < 'n#' THEN merganser_text({own}) ELSE {own} END"
+        is_field = found in COMPARED_FIELDS
+        value = f"{_ALIAS}{found}" if is_field else build_order_sql(build_key_sql(found, _ALIAS))
         return replace(self, _order=(*self._order, f"{value} {direction} NULLS LAST"))
 
     def limit(self, count: int) -> Self:
@@ -140,12 +154,73 @@ class _Query(ABC, Generic[RecordT]):
         ((found,),) = self._run("SELECT EXISTS (SELECT {})", "1")
         return bool(found)
 
+    def values(self, *names: str) -> Rows:
+        """Read only these properties of the records that `exec` would return; absent ones are None.
+
+        Args:
+            names: The names of properties; `id`, `created_at` and `updated_at` are those of the record.
+
+        >>> from merganser.graph import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     for age in (20, None):
+        ...         _ = db.create_node("Person", {"age": age})
+        ...     list(db.nodes("Person").values("id", "age"))
+        [{'id': 1, 'age': 20}, {'id': 2, 'age': None}]
+        """
+        columns = make_named_columns(names, "values", _ALIAS)
+        order = ", ".join((*self._order, f"{_ALIAS}id"))
+        rows = self._run("SELECT {}", select_columns(columns, is_grouped=False), f"ORDER BY {order}")
+        return read_columns(columns, rows)
+
+    def distinct(self, *names: str) -> Rows:
+        """Read the different values of properties, in their order; equal values such as `1` and `1.0` are one.
+
+        `order_by` does not apply, and `limit` and `offset` apply to the rows of the result.
+
+        Args:
+            names: The names of properties, as in `values`.
+
+        >>> from merganser.graph import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     for city in ("Rome", "Oslo", "Rome"):
+        ...         _ = db.create_node("Person", {"city": city})
+        ...     list(db.nodes("Person").distinct("city"))
+        [{'city': 'Oslo'}, {'city': 'Rome'}]
+        """
+        return self._read_groups(make_named_columns(names, "distinct", _ALIAS), [])
+
+    def count_by(self, *names: str) -> Rows:
+        """Count the records with each value of properties, most first; None is an absent property.
+
+        `order_by` does not apply, and `limit` and `offset` apply to the rows of the result.
+
+        Args:
+            names: The names of properties, as in `values`.
+
+        >>> from merganser.graph import GraphDatabase
+        >>> with GraphDatabase(":memory:") as db:
+        ...     for city in ("Rome", "Oslo", "Rome"):
+        ...         _ = db.create_node("Person", {"city": city})
+        ...     list(db.nodes("Person").count_by("city"))
+        [{'city': 'Rome', 'count': 2}, {'city': 'Oslo', 'count': 1}]
+        """
+        columns = make_named_columns(names, "count_by", _ALIAS)
+        if "count" in names:
+            message = "count_by has a column 'count' of its own. Count such a property by query(… RETURN …, count(*))."
+            raise InvalidArgumentError(message)
+        return self._read_groups([*columns, make_count_column("count")], ["count(*) DESC"])
+
     def __iter__(self) -> Iterator[RecordT]:
         return iter(self.exec())
 
     def _read_rows(self) -> list[Any]:
         order = ", ".join((*self._order, f"{_ALIAS}id"))
         return self._run("SELECT {}", self._columns, f"ORDER BY {order}")
+
+    def _read_groups(self, columns: list[Column], order: list[str]) -> Rows:
+        keys = [f"{column.order} NULLS LAST" for column in columns if not column.is_aggregate]
+        clauses = f"{group_columns(columns)} ORDER BY {', '.join([*order, *keys])}"
+        return read_columns(columns, self._run("SELECT {}", select_columns(columns, is_grouped=True), clauses))
 
     def _run(self, frame: str, columns: str, order: str = "") -> list[Any]:
         """Run the query inside a frame, which has {} in the place of its columns."""
@@ -172,7 +247,8 @@ class NodeQuery(_Query[Node]):
         edge_type: str | Sequence[str] | None = None,
         *,
         direction: Direction = "out",
-        match: Mapping[str, Any] | None = None,
+        match: Where | None = None,
+        edge_where: Where | None = None,
     ) -> NodeQuery:
         """Keep the nodes that have such a neighbour.
 
@@ -180,7 +256,8 @@ class NodeQuery(_Query[Node]):
             node_type: The type of the neighbour; None for any.
             edge_type: The type of the edge, or several; None for any.
             direction: Whether the edge leads `"out"` to the neighbour, `"in"` from it, or `"both"`, either way.
-            match: Properties of the neighbour.
+            match: Properties of the neighbour, or conditions such as `[("seen", ">", 1)]`.
+            edge_where: Properties of the edge, or conditions.
 
         >>> from merganser.graph import GraphDatabase
         >>> with GraphDatabase(":memory:") as db:
@@ -189,7 +266,7 @@ class NodeQuery(_Query[Node]):
         ...     db.nodes("Job").connected_to("Company", "POSTED_BY").exec() == [job]
         True
         """
-        condition = _build_connected_condition(node_type, edge_type, direction, match)
+        condition = _build_connected_condition(direction, (edge_type, edge_where), (node_type, match))
         return replace(self, _conditions=(*self._conditions, condition))
 
     def not_connected_to(
@@ -198,7 +275,8 @@ class NodeQuery(_Query[Node]):
         edge_type: str | Sequence[str] | None = None,
         *,
         direction: Direction = "out",
-        match: Mapping[str, Any] | None = None,
+        match: Where | None = None,
+        edge_where: Where | None = None,
     ) -> NodeQuery:
         """Keep the nodes that do not have such a neighbour.
 
@@ -206,9 +284,10 @@ class NodeQuery(_Query[Node]):
             node_type: The type of the neighbour; None for any.
             edge_type: The type of the edge, or several; None for any.
             direction: The direction of the edge, as in `connected_to`.
-            match: Properties of the neighbour.
+            match: Properties of the neighbour, or conditions such as `[("seen", ">", 1)]`.
+            edge_where: Properties of the edge, or conditions.
         """
-        condition = _build_connected_condition(node_type, edge_type, direction, match)
+        condition = _build_connected_condition(direction, (edge_type, edge_where), (node_type, match))
         negated = Condition(f"NOT {condition.sql}", condition.parameters)
         return replace(self, _conditions=(*self._conditions, negated))
 
@@ -240,11 +319,17 @@ def query_edges(store: Store, type_: str | None, from_id: int | None, to_id: int
 
 
 def _build_connected_condition(
-    node_type: str | None, edge_type: str | Sequence[str] | None, direction: str, match: Mapping[str, Any] | None
+    direction: str, edge: tuple[str | Sequence[str] | None, Where | None], node: tuple[str | None, Where | None]
 ) -> Condition:
-    """Build the condition that a node has an edge of a type to a node of a type."""
-    neighbour = (*build_type_conditions("m.", node_type), *build_equality_conditions(match, "match", "m."))
-    found = join_conditions((*build_type_conditions("e.", edge_type), *neighbour))
+    """Build the condition that a node has such an edge to such a node."""
+    found = join_conditions(
+        (
+            *build_type_conditions("e.", edge[0]),
+            *build_conditions(edge[1], "edge_where", "e."),
+            *build_type_conditions("m.", node[0]),
+            *build_conditions(node[1], "match", "m."),
+        )
+    )
     either = [
         f"EXISTS (SELECT 1 FROM edges AS e JOIN nodes AS m ON m.id = e.{other} WHERE e.{own} = r.id AND {found.sql})"
         for own, other in get_endpoint_columns(direction)

@@ -7,13 +7,22 @@ in cyclic graphs too. Paths are found by a recursive query.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from merganser.errors import InvalidArgumentError
-from merganser.graph.querying.conditions import build_types_sql, check_integer, get_endpoint_columns
+from merganser.graph.querying.conditions import (
+    Condition,
+    build_conditions,
+    build_type_conditions,
+    build_types_sql,
+    check_integer,
+    get_endpoint_columns,
+    join_conditions,
+)
 from merganser.graph.querying.results import Nodes, Paths
 from merganser.graph.records import EDGE_COLUMNS, NODE_COLUMNS, Path, to_edge, to_node
+from merganser.graph.sqlite.indexes import list_indexes
 from merganser.graph.sqlite.write import check_ids, check_nodes
 from merganser.graph.values import MAX_INT64, decode, encode
 
@@ -21,7 +30,8 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Iterator, Sequence
 
-    from merganser.graph.querying.conditions import Direction
+    from merganser.graph.querying.conditions import Direction, Where
+    from merganser.graph.sqlite.sql import Parameter
     from merganser.graph.sqlite.store import Store
 
 # The ids of a path's nodes and edges.
@@ -56,19 +66,20 @@ class Traversal:
     min_depth: int
     max_depth: int | None
     node_type: str | None
+    edge_where: Where | None = None
+    # Built at once, because the caller may change a list or dict.
+    _edges: Condition = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_ids(self.start_id)
         get_endpoint_columns(self.direction)
-        build_types_sql("", self.edge_type)
         build_types_sql("", self.node_type)
+        edges = build_type_conditions("e.", self.edge_type), build_conditions(self.edge_where, "edge_where", "e.")
+        object.__setattr__(self, "_edges", join_conditions((*edges[0], *edges[1])))
         check_integer("min_depth", self.min_depth, 1)
         if self.max_depth is not None:
             check_integer("max_depth", self.max_depth, self.min_depth)
         check_nodes(self._store, self.start_id)
-        if self.edge_type is not None and not isinstance(self.edge_type, str):
-            # A copy, because the caller may change the list.
-            object.__setattr__(self, "edge_type", tuple(self.edge_type))
 
     def nodes(self) -> Nodes:
         """Read each node that is `min_depth` to `max_depth` edges from the start, nearest first, then by id."""
@@ -90,11 +101,10 @@ class Traversal:
         """
         if self.max_depth is None:
             raise InvalidArgumentError("paths() of a traversal without max_depth could take forever; give max_depth.")
-        edges = build_types_sql("e.", self.edge_type)
         further = " UNION ALL ".join(
             f"SELECT e.{goal}, depth + 1, nodes || e.{goal} || ',', edges || ',' || e.id "
             f"FROM path CROSS JOIN edges AS e ON e.{start} = path.id "
-            f"WHERE depth < ? AND {edges} AND NOT instr(nodes, ',' || e.{goal} || ',')"
+            f"WHERE depth < ? AND {self._edges.sql} AND NOT instr(nodes, ',' || e.{goal} || ',')"
             for start, goal in get_endpoint_columns(self.direction)
         )
         nodes = build_types_sql("n.", self.node_type)
@@ -104,13 +114,13 @@ class Traversal:
             "SELECT path.nodes, path.edges FROM path CROSS JOIN nodes AS n ON n.id = path.id "
             f"WHERE path.depth >= ? AND {nodes}"
         )
-        deepest = [min(self.max_depth, MAX_INT64)] * len(get_endpoint_columns(self.direction))
+        further_parameters = self._repeat_parameters(min(self.max_depth, MAX_INT64))
         with self._store.snapshot() as connection:
             check_nodes(self._store, self.start_id)
-            rows = connection.execute(statement, (self.start_id, *deepest, self.min_depth))
+            rows = connection.execute(statement, (self.start_id, *further_parameters, self.min_depth))
             found = [(_parse_ids(nodes), _parse_ids(edges)) for nodes, edges in rows]
             found.sort(key=lambda steps: (len(steps[1]), steps))
-            return read_paths(connection, found)
+            return read_paths(self._store, found)
 
     def shortest_path(self, to_id: int) -> Path | None:
         """Read a path with the fewest edges, up to `max_depth`, or None if there is none.
@@ -134,7 +144,7 @@ class Traversal:
             if not rows:
                 return None
             nodes, edges = zip(*rows, strict=True)
-            (path,) = read_paths(connection, [(nodes, edges[1:])])
+            (path,) = read_paths(self._store, [(nodes, edges[1:])])
             return path
 
     @contextmanager
@@ -150,16 +160,19 @@ class Traversal:
             connection.execute("INSERT INTO temp.merganser_reached (id, depth) VALUES (?, 0)", (self.start_id,))
             depth, reached = 0, 1
             while reached and depth != self.max_depth and not _is_reached(connection, to_id):
-                reached = connection.execute(level, {"depth": depth}).rowcount
+                reached = connection.execute(level, self._repeat_parameters(depth)).rowcount
                 depth += 1
             yield connection
             connection.execute(_CLEAR)
 
+    def _repeat_parameters(self, depth: int) -> tuple[Parameter, ...]:
+        """Return the parameters of a step along edges, which every column that leads on needs."""
+        return (depth, *self._edges.parameters) * len(get_endpoint_columns(self.direction))
+
     def _build_level_sql(self) -> str:
-        edges = build_types_sql("e.", self.edge_type)
         reached = " UNION ALL ".join(
             f"SELECT e.{goal}, r.depth + 1, e.id, r.id FROM temp.merganser_reached AS r "
-            f"CROSS JOIN edges AS e ON e.{start} = r.id WHERE r.depth = :depth AND {edges}"
+            f"CROSS JOIN edges AS e ON e.{start} = r.id WHERE r.depth = ? AND {self._edges.sql}"
             for start, goal in get_endpoint_columns(self.direction)
         )
         return f"INSERT OR IGNORE INTO temp.merganser_reached (id, depth, edge_id, previous) {reached}"
@@ -172,14 +185,25 @@ class Traversal:
         )
 
 
-def read_paths(connection: sqlite3.Connection, found: Sequence[PathIds]) -> Paths:
-    """Read the nodes and edges of paths, each once."""
+def read_paths(store: Store, found: Sequence[PathIds]) -> Paths:
+    """Read the nodes and edges of paths, each once, in the open transaction."""
+    connection = store.connection
     nodes = {row[0]: to_node(row) for row in _select(connection, "nodes", NODE_COLUMNS, (path[0] for path in found))}
     edges = {row[0]: to_edge(row) for row in _select(connection, "edges", EDGE_COLUMNS, (path[1] for path in found))}
-    return Paths(
+    paths = (
         Path(tuple(nodes[found_id] for found_id in node_ids), tuple(edges[found_id] for found_id in edge_ids))
         for node_ids, edge_ids in found
     )
+    return Paths(paths, _find_unique_keys(store) if found else None)
+
+
+def _find_unique_keys(store: Store) -> dict[str, list[tuple[str, ...]]]:
+    """Find the properties that identify the nodes of each type, those of few properties first."""
+    keys: dict[str, list[tuple[str, ...]]] = {}
+    for index in sorted(list_indexes(store), key=lambda index: len(index.properties)):
+        if index.unique and index.table == "nodes":
+            keys.setdefault(index.type, []).append(index.properties)
+    return keys
 
 
 def _select(connection: sqlite3.Connection, table: str, columns: str, ids: Iterable[tuple[int, ...]]) -> sqlite3.Cursor:

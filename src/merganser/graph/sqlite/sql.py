@@ -141,6 +141,7 @@ def build_type_sql(type_: str, table: str = "") -> str:
 def define_functions(connection: sqlite3.Connection) -> None:
     """Define the functions that statements use; no index uses them, so any SQLite client may write the file."""
     connection.create_function("merganser_key", 2, _extract_key, deterministic=True)
+    connection.create_function("merganser_value", 2, _extract_value, deterministic=True)
     connection.create_function("merganser_same", 2, _are_keys_equal, deterministic=True)
     connection.create_function("merganser_test", 3, _apply_operator, deterministic=True)
     connection.create_function("merganser_text", 1, _to_sort_key, deterministic=True)
@@ -165,6 +166,11 @@ def _encode_key(value: Value) -> Parameter | None:
 
 def _extract_key(properties: str, name: str) -> Parameter | None:
     return _encode_key(decode(properties).get(name))
+
+
+def _extract_value(properties: str, name: str) -> str | None:
+    value = decode(properties).get(name)
+    return None if value is None else encode(value)
 
 
 def _are_keys_equal(left: str, right: str) -> bool:
