@@ -7,7 +7,7 @@ JOBS ?= 2
 # More arguments for pytest: make test ARGS="-k journal"
 ARGS ?=
 # Extras that the tests need, locked with the rest.
-LOCKED_EXTRAS := --extra spark --extra cli --extra sql
+LOCKED_EXTRAS := --extra spark --extra cli --extra sql --extra s3 --extra gcs --extra azure
 
 PY := .venv/bin/python
 STAMP := .venv/.stamp
@@ -27,7 +27,7 @@ PEERS := delta-spark deltalake ducklake lance pyiceberg
 WITH_JAVA := java_home=$$(sh scripts/java.sh); [ -z "$$java_home" ] || export JAVA_HOME="$$java_home";
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test test-clauses test-writers test-browser check options lint docs demo bench lock clean
+.PHONY: help setup test test-clauses test-writers test-s3 test-browser check options lint docs demo bench lock clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -56,6 +56,10 @@ test-clauses: $(STAMP) ## compare thousands of random MERGE clauses with DuckDB'
 
 test-writers: $(STAMP) ## let many processes change one dataset, and kill them; takes half an hour
 	@$(WITH_JAVA) $(PY) -m pytest --all-examples tests/crash/test_serial_order.py $(ARGS)
+
+test-s3: $(STAMP) ## run every test of object stores, on SeaweedFS and on what else can be installed; takes half an hour
+	@sh scripts/stores.sh
+	@$(WITH_JAVA) $(PY) -m pytest --all-stores tests/object_stores $(ARGS)
 
 test-browser: $(BROWSER) ## test HTML pages in headless Chromium, which is installed if missing
 	@chromium=$$(sh scripts/chromium.sh) && CHROMIUM="$$chromium" $(PY) -m pytest tests/browser $(ARGS)

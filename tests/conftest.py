@@ -53,6 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--without-splice", action="store_true", help="rewrite every file whole, as where none can be spliced"
     )
     parser.addoption("--all-examples", action="store_true", help="let property tests of clauses try many examples")
+    parser.addoption("--all-stores", action="store_true", help="run all tests of object stores, on all installed ones")
     parser.addoption("--quick", action="store_true", help="run one case of each test on each engine")
 
 

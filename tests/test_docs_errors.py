@@ -10,11 +10,13 @@ import os
 import re
 import shutil
 import sqlite3
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import fsspec
 import pyarrow as pa
 import pytest
 from tests.support import FIXTURES, get_spark_session, put, put_int96
@@ -126,6 +128,12 @@ def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(".")
     monkeypatch.setitem(engines.ENGINES, "spark", engines._Entry("far_engine", "IO", "merganser[spark]"))
     upsert({"id": [1]}, engine="spark")
+
+
+def no_filesystem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    upsert({"id": [1]}, path="s3://bucket/orders")
 
 
 def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -626,7 +634,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
         no_condition,
     ],
     "SqlError": [no_merge],
-    "MissingExtraError": [no_package, no_java],
+    "MissingExtraError": [no_package, no_filesystem, no_java],
     "KeyColumnError": [no_key_column, null_key, no_file_has_the_key],
     "DuplicateKeyError": [
         repeated_key,

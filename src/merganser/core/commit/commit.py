@@ -296,6 +296,9 @@ def _recover(location: Location, control: str, names: Collection[str]) -> bool:
             location.store.remove_unfinished(folder)
     recovered = False
     for staging in found:
+        if not location.store.is_local and not location.store.list_names(staging.folder):
+            # Some stores list a removed folder for a while.
+            continue
         with seize_folder(location.store, staging.folder) as is_seized:
             journal = _read_journal(staging)
             if not is_seized and journal is None:

@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 
     Paths: TypeAlias = Iterable[str | os.PathLike[str]] | str | os.PathLike[str]
 
+# The extras that install the filesystems of URLs.
+EXTRAS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "abfs": "azure",
+    "abfss": "azure",
+    "az": "azure",
+    "adl": "azure",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -101,7 +113,10 @@ def open_url(text: str, **options: Any) -> tuple[fsspec.AbstractFileSystem, str]
         message = f"Unknown filesystem of {text!r}: {error}. Give a path, or a URL that fsspec supports."
         raise InvalidArgumentError(message) from error
     except ImportError as error:
-        message = f"Cannot open {text!r}: a package is missing ({error}). Install it with pip."
+        extra = EXTRAS.get(text.partition("://")[0])
+        remedy = "Install it with pip." if extra is None else f"Install it with: pip install 'merganser[{extra}]'."
+        # The URL may contain a password.
+        message = f"Cannot open {mask_credentials(text)!r}: a package is missing ({error}). {remedy}"
         raise MissingExtraError(message) from error
     return filesystem, native
 
