@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import fsspec
 import pyarrow as pa
 import pytest
 from tests.support import FIXTURES, get_spark_session, put, put_int96

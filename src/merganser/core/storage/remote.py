@@ -83,7 +83,9 @@ class RemoteStore(Store):
         except KeyError:
             # A filesystem in memory cannot list a folder from which another thread is removing a file.
             return self.list_names(folder)
-        return sorted({path.rstrip("/").rsplit("/", 1)[-1] for path in found})
+        # A folder that lost its last file may be listed for a while, as an object of its own.
+        paths = {path.rstrip("/") for path in found} - {folder}
+        return sorted({path.rsplit("/", 1)[-1] for path in paths})
 
     def find_folders(self, folder: str, names: Collection[str]) -> set[str]:
         self.filesystem.invalidate_cache(folder)
