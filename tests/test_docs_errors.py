@@ -143,6 +143,14 @@ def no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     check_java()
 
 
+def other_executors(_: pytest.MonkeyPatch) -> None:
+    from merganser.engines.spark.package_probe import find_versions  # noqa: PLC0415  as above
+    from merganser.engines.spark.versions import compare_versions  # noqa: PLC0415  as above
+
+    here = find_versions()
+    compare_versions(here, {**here, "packages": {**here["packages"], "pyarrow": "1.0.0"}})
+
+
 def no_key_column(_: pytest.MonkeyPatch) -> None:
     upsert({"number": [1], "status": ["new"], "day": ["mon"]})
 
@@ -633,7 +641,7 @@ PROVOKED: dict[str, list[Callable[[pytest.MonkeyPatch], object]]] = {
         no_condition,
     ],
     "SqlError": [no_merge],
-    "MissingExtraError": [no_package, no_filesystem, no_java],
+    "MissingExtraError": [no_package, no_filesystem, no_java, other_executors],
     "KeyColumnError": [no_key_column, null_key, no_file_has_the_key],
     "DuplicateKeyError": [
         repeated_key,

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812  everyone calls it that
 from tests.pipeline.postings import load_demo
 from tests.support import QUICK_JAVA, list_data_files, put
 
-from merganser import SparkDatasetIO
+from merganser import MissingExtraError, SparkDatasetIO
 from merganser.demo.feed import write_day
 from merganser.engines.spark import ship
 from merganser.pipeline import run
@@ -37,7 +37,16 @@ PARQUET, ARROW = b"PAR1", b"ARROW1"
 ROWS, SOURCE, STAGED_FILES, POSTINGS = 1_000_000, 40_000, 4, 400
 
 
-def start_session() -> SparkSession:
+# Executors need neither a lock nor an installed merganser.
+BARE = """import os, sys
+sys.modules["filelock"] = None
+sys.path[:] = [path for path in sys.path if not os.path.isdir(os.path.join(path, "merganser"))]
+"""
+
+
+def start_session(bare: Path) -> SparkSession:
+    bare.mkdir()
+    (bare / "sitecustomize.py").write_text(BARE, "utf-8")
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -45,6 +54,7 @@ def start_session() -> SparkSession:
         "spark.executor.memory": "512m",
         "spark.sql.shuffle.partitions": "2",
         "spark.pyspark.python": sys.executable,
+        "spark.executorEnv.PYTHONPATH": str(bare),
         "spark.log.level": "OFF",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.unix.domain.socket.enabled": "true",
@@ -215,13 +225,21 @@ def locate_package(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         yield pa.record_batch([pa.repeat(merganser.__file__, batch.num_rows)], names=["path"])
 
 
+def merge_without_package(spark: SparkSession, folder: Path) -> list[str]:
+    """Executors without the package are reported before anything is written."""
+    try:
+        SparkDatasetIO(spark).merge(spark.range(1), folder / "lacking", "upsert", "id")
+    except MissingExtraError as error:
+        return [str(error), *sorted(path.name for path in folder.iterdir())]
+    return []
+
+
 def main(folder: Path) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = start_session()
+    spark = start_session(folder / "bare")
+    found: dict[str, Any] = {"lacking": merge_without_package(spark, folder)}
     ship(spark)
-    found: dict[str, Any] = {
-        "package": spark.range(2).mapInArrow(locate_package, "path string").distinct().toArrow().to_pylist()
-    }
+    found |= {"package": spark.range(2).mapInArrow(locate_package, "path string").distinct().toArrow().to_pylist()}
     found["rewrite"] = merge_with_killed_rewrite(spark, folder)
     found["random"] = merge_random_source(spark, folder)
     found["pipeline"] = run_pipeline(spark, folder / "postings")

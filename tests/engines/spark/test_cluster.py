@@ -20,13 +20,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 ROOT = Path(__file__).parents[3]
 
 
-# X1, X3, X4
+# X1, X3, X4, X9
 def test_executors_of_their_own_that_die(tmp_path: Path, spark: Any) -> None:
     # One test, so that no two processes start the cluster.
     command = [sys.executable, "-m", "tests.engines.spark.cluster", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     outcome = json.loads(done.stdout.splitlines()[-1])
+    # Executors without merganser were refused before anything was written; without filelock, all else works.
+    message, *left = outcome["lacking"]
+    assert "has no package 'merganser'. Call merganser.engines.spark.ship(spark)" in message
+    assert left == ["bare"]
     # An executor was killed during the rewrite.
     matched, new = ROWS // 100, 10
     assert outcome["rewrite"] == {

@@ -15,8 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from filelock import FileLock, Timeout
-
 from merganser.core.storage import liveness
 from merganser.core.storage.liveness import HeartbeatMonitor, describe_process, encode_heartbeat, read_description
 from merganser.core.storage.staging import explain_unwritable
@@ -108,9 +106,13 @@ class _KernelLock:
         path = f"{folder}/lock"
         with contextlib.suppress(FileExistsError):
             store.open_new(path).close()
+        from filelock import FileLock  # noqa: PLC0415  executors, which never lock, need not have it
+
         self._lock = FileLock(path, fallback_to_soft=False, thread_local=False)
 
     def try_acquire(self) -> bool:
+        from filelock import Timeout  # noqa: PLC0415  as above
+
         try:
             self._lock.acquire(blocking=False)
         except Timeout:

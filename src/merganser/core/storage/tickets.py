@@ -14,13 +14,13 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
-
 from merganser.core.storage import liveness
 from merganser.core.storage.liveness import HeartbeatMonitor, encode_heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from filelock import FileLock
 
     from merganser.core.storage.local import LocalStore
     from merganser.core.storage.remote import RemoteStore
@@ -99,6 +99,8 @@ class LocalQueue:
         return [number for number in self._list_numbers() if number < self._number]
 
     def _take(self, number: int) -> FileLock | None:
+        from filelock import FileLock, Timeout  # noqa: PLC0415  executors, which never lock, need not have it
+
         path = f"{self._folder}/{number}"
         try:
             created = self._store.open_new(path)

@@ -19,6 +19,7 @@ from merganser.engines.spark.java import check_java
 from merganser.engines.spark.jobs import make_task_frame, tag_errors
 from merganser.engines.spark.streaming import SparkMergeBuilder, make_sink
 from merganser.engines.spark.types import to_spark_schema, to_transport_schema
+from merganser.engines.spark.versions import check_executors
 from merganser.errors import TargetPathError
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ class SparkDatasetIO(DatasetIO):
     @contextmanager
     def _open_engine(self, context: OperationContext) -> Iterator[SparkEngine]:
         locate_shared(context.path, context.options.filesystem)
+        check_executors(self.spark)
         engine = SparkEngine(self.spark, self._broadcast_limit, self._task_limit, self._group_rows)
         try:
             yield engine

@@ -171,7 +171,7 @@ def translate_errors() -> Iterator[None]:
         if missing is not None:
             raise DatasetMergeError(
                 f"The Python of the executors has no module {missing!r}. For merganser itself, call "
-                "merganser.engines.spark.package(spark) or submit with --py-files; for others, set PYSPARK_PYTHON to a "
+                "merganser.engines.spark.ship(spark) or submit with --py-files; for others, set PYSPARK_PYTHON to a "
                 "Python that has them."
             ) from error
         raise

@@ -26,6 +26,7 @@ from merganser.core.storage.lock import hold_lock
 from merganser.engines.spark import SparkDatasetIO
 from merganser.engines.spark.input_splits import is_in_memory
 from merganser.engines.spark.jobs import warm_up
+from merganser.engines.spark.versions import check_executors
 from merganser.errors import AccountingError, InvalidArgumentError, MerganserError, PipelineError, QualityError
 from merganser.graph.spark import ParquetGraph, SqliteGraph
 from merganser.graph.spark.record_set import fold_row_files
@@ -101,6 +102,7 @@ def run(
             steps = _make_steps(pipeline, io, held)
             checked = _check_steps(steps, raws, pipeline)
         say(f"run {named}: {len(raws)} source(s), {len(steps)} step(s)")
+        check_executors(io.spark)
         held.enter_context(work.hold_lock())
         done = work.read_outcomes(steps)
         remaining = [step for step in steps if step.name not in done]
